@@ -1,0 +1,69 @@
+# Each target does its own set-up on a fresh Debian machine with Python 3.11 or later.
+SHELL := /bin/bash
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/pip --disable-pip-version-check --quiet install --constraint constraints.txt
+DATA ?= ./data
+HTTP ?= 127.0.0.1:8000
+WIRE ?= 127.0.0.1:8001
+PYTEST_ARGS ?=
+SOURCES := protocol language storage actors surfaces tests
+
+.PHONY: run test check test-hard bench docs demo format cases-accept clean
+.DEFAULT_GOAL := test
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed (PYTHON=... names one)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || .ci/packages python3-venv
+	$(PYTHON) -m venv .venv
+
+.venv/.node: pyproject.toml constraints.txt clients/python/pyproject.toml | $(BIN)/python
+	$(PIP) --editable . --editable clients/python
+	@touch $@
+
+.venv/.test: .venv/.node
+	$(PIP) --editable '.[test]'
+	@touch $@
+
+.venv/.demo: .venv/.node
+	$(PIP) --editable '.[demo]'
+	@touch $@
+
+.venv/.bench: .venv/.node
+	$(PIP) --editable '.[bench]'
+	@touch $@
+
+run: .venv/.node ## serve ./data, HTTP on :8000, wire on :8001
+	$(BIN)/storenode $(DATA) --http $(HTTP) --serve $(WIRE)
+
+test: .venv/.test ## the suite
+	$(BIN)/python -m pytest --numprocesses auto $(PYTEST_ARGS)
+
+check: .venv/.test ## format, lint, types, import directions
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy $(SOURCES) clients/python
+	$(BIN)/python -m pytest -q tests/architecture
+
+format: .venv/.test ## rewrite the files in the form that check asks for
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test-hard: .venv/.test ## tier P: power cuts, syscall faults, ceilings, fuzzing
+	@.ci/packages strace e2fsprogs xfsprogs util-linux mount eatmydata faketime
+	$(BIN)/python -m pytest -m hard --timeout 1800 $(PYTEST_ARGS)
+
+bench: .venv/.bench ## measure, beside the peers; ROW=name runs one row
+	$(BIN)/python -m bench $(if $(ROW),--row $(ROW))
+
+demo: .venv/.demo ## load real data through the client, ask it ten questions
+	$(BIN)/python -m bench.demo
+
+docs: .venv/.node ## write the generated pages of docs/
+	$(BIN)/python -m docs.generate
+
+cases-accept: .venv/.test ## write the present answers into the language case files
+	CASES_ACCEPT=1 $(BIN)/python -m pytest -q tests/cases
+
+clean:
+	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache *.egg-info

@@ -1,0 +1,1 @@
+"""The suite. Real sockets, files and processes; fakes only for the doors."""

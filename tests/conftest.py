@@ -1,0 +1,62 @@
+"""Fixtures every test may use, and the checks that run after each one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests import leaks
+from tests.logbook import Logbook
+
+FIGURE = "figure"
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """No actor alive and no descriptor leaked, whatever the test did."""
+    before = leaks.open_descriptors()
+    yield
+    actors = leaks.leaked_actors()
+    descriptors = leaks.leaked_descriptors(before)
+    assert not actors, f"actors still alive: {actors}"
+    assert not descriptors, f"descriptors still open: {descriptors}"
+
+
+@pytest.fixture(autouse=True)
+def logbook() -> Iterator[Logbook]:
+    """What the test logged. A warning or error that nobody allowed fails the test:
+    say `logbook.allow("its text")` in a test that provokes one."""
+    book = Logbook()
+    book.install()
+    yield book
+    book.remove()
+    unexpected = book.unexpected()
+    assert not unexpected, "logged without being expected:\n" + "\n".join(unexpected)
+
+
+@pytest.fixture
+def figure(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
+    """`figure("R8 bit flips", "10000, 0 wrong answers")`: a count printed at the end of the
+    run, also from a worker process, so that a shrinking sweep shows."""
+
+    def record(name: str, value: object) -> None:
+        request.node.user_properties.append((FIGURE, f"{name}: {value}"))
+
+    return record
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the figures that tests recorded."""
+    lines = sorted(
+        str(value)
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if isinstance(report, pytest.TestReport) and report.when == "call"
+        for name, value in report.user_properties
+        if name == FIGURE
+    )
+    if lines:
+        terminalreporter.section("figures")
+        for line in lines:
+            terminalreporter.write_line(line)

@@ -1,0 +1,53 @@
+"""What a test must not leave behind: open descriptors and living actors."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import pykka
+
+DESCRIPTORS = Path("/proc/self/fd")
+
+KEPT_BY_THE_INTERPRETER = (
+    "/dev/",  # the terminal, and sources of randomness that libraries keep open
+    "/proc/",  # among them the listing itself
+    "/usr/",
+)
+
+
+def open_descriptors() -> dict[int, str]:
+    """Number and target of every descriptor of this process that a test could have opened."""
+    found: dict[int, str] = {}
+    for name in os.listdir(DESCRIPTORS):
+        try:
+            target = os.readlink(DESCRIPTORS / name)
+        except FileNotFoundError:
+            continue  # the descriptor of the listing itself, gone by now
+        if not target.startswith(KEPT_BY_THE_INTERPRETER):
+            found[int(name)] = target
+    return found
+
+
+def leaked_descriptors(before: dict[int, str]) -> list[str]:
+    """Descriptors open now that were not open `before`, as `number -> target`."""
+    leaked = _new_since(before)
+    if leaked:
+        gc.collect()  # what only a reference cycle keeps open is no leak of the code under test
+        leaked = _new_since(before)
+    return leaked
+
+
+def leaked_actors() -> list[str]:
+    """Actors alive now. They are stopped, so that the next test is judged by its own."""
+    alive = pykka.ActorRegistry.get_all()
+    names = [str(ref) for ref in alive]
+    for ref in alive:
+        pykka.ActorRegistry.unregister(ref)
+    return names
+
+
+def _new_since(before: dict[int, str]) -> list[str]:
+    now = open_descriptors()
+    return [f"{fd} -> {target}" for fd, target in now.items() if before.get(fd) != target]

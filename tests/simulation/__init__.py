@@ -1,0 +1,1 @@
+"""The doors of the node in their stepped, seeded and faulty forms."""
