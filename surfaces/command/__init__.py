@@ -1,0 +1,1 @@
+"""The command line: `storenode`. Reads flags, starts what they ask for, says how it ended."""

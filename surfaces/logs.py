@@ -1,0 +1,158 @@
+"""The node's logs: structlog to standard error, and nowhere else.
+
+Invariant: nothing that logs ever waits. A line is handed to a writer thread through a bounded
+queue; when standard error is blocked the queue fills and further lines are dropped and counted,
+when it is closed every line is. The first line that gets through again is preceded by one that
+says how many did not. Secrets don't reach a line: fields with a secret's name show as '...'.
+
+Lines are for people when standard error is a terminal, and JSON objects otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import queue
+import select
+import threading
+from collections.abc import MutableMapping
+from typing import Any, Final
+
+import structlog
+
+QUEUE_LINES: Final = 4096
+"""Lines waiting for a slow terminal; a burst at start fits, memory stays bounded."""
+FLUSH_SECONDS: Final = 1.0
+"""How long the end of the process waits for lines still queued."""
+STANDARD_ERROR: Final = 2
+SECRET: Final = ("password", "passhash", "passphrase", "token", "secret", "authorization")
+HIDDEN: Final = "..."
+
+_STOP: Final = None
+
+
+class LineWriter:
+    """Writes lines to a descriptor from a thread of its own. `write` never blocks."""
+
+    def __init__(self, descriptor: int, capacity: int = QUEUE_LINES) -> None:
+        self._descriptor = descriptor
+        self._lines: queue.Queue[bytes | None] = queue.Queue(capacity)
+        self._lock = threading.Lock()
+        self._dropped_unsaid = 0
+        self.dropped = 0
+        """Lines lost since the start."""
+        # A daemon: the process must be able to end while a write to a blocked terminal hangs.
+        self._thread = threading.Thread(target=self._run, name="stderr", daemon=True)
+        self._thread.start()
+
+    def write(self, line: str) -> None:
+        """Queue one line (without its end), or drop and count it."""
+        try:
+            self._lines.put_nowait(line.encode("utf-8", "replace") + b"\n")
+        except queue.Full:
+            self._count_dropped()
+
+    def close(self, seconds: float = FLUSH_SECONDS) -> None:
+        """Write what is queued, for at most so long."""
+        try:
+            self._lines.put(_STOP, timeout=seconds)
+        except queue.Full:
+            return
+        self._thread.join(seconds)
+
+    def _count_dropped(self) -> None:
+        with self._lock:
+            self.dropped += 1
+            self._dropped_unsaid += 1
+
+    def _run(self) -> None:
+        while (line := self._lines.get()) is not _STOP:
+            with self._lock:
+                unsaid, self._dropped_unsaid = self._dropped_unsaid, 0
+            if unsaid:
+                line = _dropped_line(unsaid) + line
+            if not self._write_all(line):
+                with self._lock:
+                    self._dropped_unsaid += unsaid
+                self._count_dropped()
+
+    def _write_all(self, data: bytes) -> bool:
+        while data:
+            try:
+                data = data[os.write(self._descriptor, data) :]
+            except BlockingIOError:
+                # Somebody set the shared terminal non-blocking. This thread may wait for it.
+                _wait_writable(self._descriptor)
+            except OSError:
+                return False  # closed, or its reader is gone: nobody to tell
+        return True
+
+
+class LineLogger:
+    """The innermost logger of structlog: takes finished lines."""
+
+    def __init__(self, writer: LineWriter) -> None:
+        self._write = writer.write
+
+    def msg(self, line: str) -> None:
+        """Take one line; structlog's level methods all end here."""
+        self._write(line)
+
+    debug = info = warning = warn = error = critical = exception = fatal = log = msg
+
+
+class FromLibraries(logging.Handler):
+    """Passes what libraries log through the standard module on to structlog."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take one record."""
+        log = structlog.get_logger()
+        exception = record.exc_info if record.exc_info and record.exc_info[0] else None
+        log.log(record.levelno, record.getMessage(), library=record.name, exc_info=exception)
+
+
+def hide_secrets(
+    _logger: object, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """A structlog processor: the value of every field named like a secret becomes `...`."""
+    for name in event:
+        if any(word in name.lower() for word in SECRET):
+            event[name] = HIDDEN
+    return event
+
+
+def configure(descriptor: int = STANDARD_ERROR) -> LineWriter:
+    """Send the logs of the node and of the libraries below it to `descriptor`. Call once, first;
+    `close` the writer last."""
+    writer = LineWriter(descriptor)
+    on_terminal = os.isatty(descriptor)
+    processors: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        hide_secrets,
+    ]
+    if on_terminal:
+        processors.append(structlog.dev.ConsoleRenderer(colors=True, pad_event_to=0))
+    else:
+        processors += [
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(default=str),
+        ]
+    structlog.configure(
+        processors=processors,
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=lambda *_: LineLogger(writer),
+        cache_logger_on_first_use=True,
+    )
+    logging.basicConfig(handlers=[FromLibraries()], level=logging.WARNING, force=True)
+    return writer
+
+
+def _dropped_line(count: int) -> bytes:
+    line = {"event": "log lines dropped: standard error was blocked or closed", "count": count}
+    return json.dumps(line).encode() + b"\n"
+
+
+def _wait_writable(descriptor: int) -> None:
+    select.select([], [descriptor], [])

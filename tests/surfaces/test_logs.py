@@ -1,0 +1,159 @@
+"""Logs never block, never lose count, never show a secret."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import pty
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from surfaces import logs
+
+LINES = 50_000
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    reading, writing = os.pipe()
+    yield reading, writing
+    for descriptor in (reading, writing):
+        os.close(descriptor)
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    root.handlers[:] = []  # basicConfig(force=True) would close those of the test run
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def read_lines(descriptor: int) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in os.read(descriptor, 1 << 20).splitlines()]
+
+
+def test_line_is_json_with_level_time_and_fields(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    writer = logs.configure(writing)
+    structlog.get_logger().info("listening", port=8000)
+    writer.close()
+    (line,) = read_lines(reading)
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {"event": "listening", "level": "info", "port": 8000}
+
+
+def test_line_on_a_terminal_is_for_people() -> None:
+    reading, writing = pty.openpty()
+    try:
+        writer = logs.configure(writing)
+        structlog.get_logger().info("listening", port=8000)
+        writer.close()
+        text = os.read(reading, 4096).decode()
+        assert "listening" in text and "8000" in text and not text.startswith("{")
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def test_exception_is_one_line_with_its_trace(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    writer = logs.configure(writing)
+    try:
+        raise ValueError("planted")
+    except ValueError:
+        structlog.get_logger().exception("failed")
+    writer.close()
+    (line,) = read_lines(reading)
+    assert "ValueError: planted" in line["exception"]
+
+
+def test_libraries_log_through_it(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    writer = logs.configure(writing)
+    logging.getLogger("asyncio").error("task %s", "lost")
+    writer.close()
+    (line,) = read_lines(reading)
+    assert (line["event"], line["library"], line["level"]) == ("task lost", "asyncio", "error")
+
+
+@pytest.mark.parametrize(
+    "field", ["password", "old_password", "PASSHASH", "token", "Authorization", "client_secret"]
+)
+def test_secret_is_hidden(pipe: tuple[int, int], field: str) -> None:
+    reading, writing = pipe
+    writer = logs.configure(writing)
+    structlog.get_logger().info("signed in", **{field: "canary-7f3a"})
+    writer.close()
+    (line,) = read_lines(reading)
+    assert line[field] == "..."
+
+
+def test_blocked_reader_blocks_nobody_and_is_told_what_it_missed(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    writer = logs.LineWriter(writing, capacity=16)
+    for number in range(LINES):  # a write that waited would hang here: nobody reads
+        writer.write(json.dumps({"event": "line", "number": number}))
+    assert writer.dropped > 0
+
+    got: list[bytes] = []
+
+    def read_on() -> None:
+        while chunk := os.read(reading, 1 << 16):
+            got.append(chunk)
+            if b'"last"' in b"".join(got):
+                return
+
+    reader = threading.Thread(target=read_on)
+    reader.start()
+    while b'"last"' not in b"".join(got):
+        writer.write(json.dumps({"event": "last"}))
+    reader.join()
+    lines = [json.loads(line) for line in b"".join(got).splitlines() if line.endswith(b"}")]
+    numbered = [line for line in lines if line["event"] == "line"]
+    missed = sum(line["count"] for line in lines if "dropped" in line["event"])
+    assert [line["number"] for line in numbered] == sorted(line["number"] for line in numbered)
+    assert missed >= LINES - len(numbered)
+    os.set_blocking(reading, False)
+    while writer._thread.is_alive():
+        writer.close(0.05)
+        try:
+            os.read(reading, 1 << 20)
+        except BlockingIOError:
+            continue
+
+
+def test_closed_reader_is_survived_and_counted() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    writer = logs.LineWriter(writing)
+    for _ in range(100):
+        writer.write("nobody reads this")
+    writer.close()
+    os.close(writing)
+    assert writer.dropped == 100
+
+
+def test_descriptor_set_non_blocking_by_another_loses_nothing(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(writing, False)
+    writer = logs.LineWriter(writing)
+    for number in range(1000):
+        writer.write(f"{number:064}")
+    got = b""
+    while got.count(b"\n") < 1000:
+        got += os.read(reading, 1 << 16)
+    writer.close()
+    assert [int(line) for line in got.splitlines()] == list(range(1000))
+    assert writer.dropped == 0
