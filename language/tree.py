@@ -1,0 +1,518 @@
+"""The syntax tree. Every node is frozen; lists are tuples; nothing here knows how it is run.
+
+Positions (`at`) are offsets into the script's text and take no part in equality, so that
+parse → print → parse is the identity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import Enum
+from typing import Any, Literal
+
+from protocol.values import Value
+
+# --- expressions ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A constant of any type but array, object and record, whose parts may be expressions."""
+
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """`$name`: bound with the request, by LET, by FOR, or by the node (`$value`, `$parent`)."""
+
+    name: str
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    items: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    fields: tuple[tuple[str, Expression], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLiteral:
+    """`table:id`; the id is a constant or an array whose items are expressions."""
+
+    table: str
+    id: Expression
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A bare name: the field of the row at hand (an idiom's head)."""
+
+    name: str
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """`of.name`; follows a record link."""
+
+    of: Expression
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """`of[index]`: an array's item (from 0, negative from the end) or an object's field."""
+
+    of: Expression
+    index: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """`of[*]` or `of.*`: the paths after it are taken of every item."""
+
+    of: Expression
+
+
+UnaryOperator = Literal["NOT", "-", "+"]
+BinaryOperator = Literal[
+    "OR", "AND", "=", "!=", "<", "<=", ">", ">=", "IN", "NOT IN", "CONTAINS", "~", "??",
+    "+", "-", "*", "/", "%",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    operator: UnaryOperator
+    operand: Expression
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    operator: BinaryOperator
+    left: Expression
+    right: Expression
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """`low..high` (end exclusive) or `low..=high`; as a value: an array of ints."""
+
+    low: Expression
+    high: Expression
+    inclusive: bool
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function by its full name, `count`, `string::len`."""
+
+    name: str
+    arguments: tuple[Expression, ...]
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Subquery:
+    """`(SELECT …)`: an array of what it selects, computed in the same transaction."""
+
+    select: Select
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """IF as an expression or a statement: the value is that of the last statement of the branch
+    taken, NONE when none was."""
+
+    branches: tuple[tuple[Expression, Block], ...]
+    otherwise: Block | None
+    at: int = field(default=0, compare=False)
+
+
+Expression = (
+    Constant | Parameter | Array | Object | RecordLiteral | Name | Attribute | Index | Each
+    | Unary | Binary | Range | Call | Subquery
+)  # fmt: skip
+
+# --- where rows come from -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TableTarget:
+    """Every record of a table; as the target of CREATE, a new record."""
+
+    table: str
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRange:
+    """`t:a..b`: the records of a table whose ids lie in a range. A missing bound is open."""
+
+    table: str
+    low: Expression | None
+    high: Expression | None
+    inclusive: bool
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpressionTarget:
+    """Anything that evaluates to a record, an array of records or rows, an object, or a subquery.
+    A `RecordLiteral` alone is the commonest."""
+
+    expression: Expression
+
+
+Target = TableTarget | RecordRange | ExpressionTarget
+
+# --- statements on records ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of SELECT or RETURN. `alias` None: named after the expression's own text path."""
+
+    expression: Expression
+    alias: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    expression: Expression
+    descending: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """`value`: SELECT VALUE, one column. `everything`: `*` stands among the columns."""
+
+    value: bool
+    everything: bool
+    columns: tuple[Column, ...]
+    omit: tuple[Path, ...]
+    sources: tuple[Target, ...]
+    where: Expression | None = None
+    split: Path | None = None
+    group: tuple[Expression, ...] | None = None
+    """None: no GROUP; empty: GROUP ALL."""
+    having: Expression | None = None
+    order: tuple[Order, ...] = ()
+    limit: Expression | None = None
+    start: Expression | None = None
+    fetch: tuple[Path, ...] = ()
+    timeout: timedelta | None = None
+    at: int = field(default=0, compare=False)
+
+
+Path = tuple[str | int, ...]
+"""A field's path in SET, UNSET, OMIT, SPLIT, FETCH: `a.b[0]` is `("a", "b", 0)`; `[*]` is `"*"`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    assignments: tuple[tuple[Path, Expression], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unset:
+    paths: tuple[Path, ...]
+
+
+Data = Content | Merge | Set | Unset
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """What a writing statement answers for each record. `columns` only when kind is FIELDS."""
+
+    kind: Literal["NONE", "BEFORE", "AFTER", "DIFF", "FIELDS"]
+    columns: tuple[Column, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """The target is a table (a new id is made) or something that evaluates to one record."""
+
+    target: TableTarget | ExpressionTarget
+    data: Data | None
+    returning: Return | None = None
+    timeout: timedelta | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    table: str
+    rows: Expression
+    ignore: bool = False
+    on_duplicate: Set | None = None
+    returning: Return | None = None
+    timeout: timedelta | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    target: ExpressionTarget
+    data: Data
+    returning: Return | None = None
+    timeout: timedelta | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    target: Target
+    data: Data
+    where: Expression | None = None
+    returning: Return | None = None
+    timeout: timedelta | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    target: Target
+    where: Expression | None = None
+    returning: Return | None = None
+    timeout: timedelta | None = None
+    at: int = field(default=0, compare=False)
+
+
+# --- flow -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    name: str
+    value: Expression | If
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReturnStatement:
+    """Ends the script (or the transaction's block) with a value."""
+
+    value: Expression | If
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate:
+    """An expression standing as a statement."""
+
+    value: Expression
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    statements: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    variable: str
+    items: Expression
+    body: Block
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Throw:
+    value: Expression
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    at: int = field(default=0, compare=False)
+
+
+# --- places ---------------------------------------------------------------------------------------
+
+
+class Exists(Enum):
+    """What a DEFINE does when the name is taken."""
+
+    REFUSE = ""
+    SKIP = "IF NOT EXISTS"
+    OVERWRITE = "OVERWRITE"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """At least one is set."""
+
+    namespace: str | None
+    database: str | None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DefineNamespace:
+    name: str
+    exists: Exists = Exists.REFUSE
+    comment: str | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DefineDatabase:
+    """`namespace` None: the one in use."""
+
+    namespace: str | None
+    name: str
+    exists: Exists = Exists.REFUSE
+    comment: str | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DefineTable:
+    name: str
+    exists: Exists = Exists.REFUSE
+    schemafull: bool = False
+    comment: str | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DropNamespace:
+    name: str
+    reason: str | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DropDatabase:
+    namespace: str | None
+    name: str
+    reason: str | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    name: str
+    reason: str | None = None
+    at: int = field(default=0, compare=False)
+
+
+# --- users and the node ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DefineUser:
+    """Exactly one of `password` and `passhash` is set; neither is ever printed."""
+
+    name: str
+    role: str
+    password: str | None = field(default=None, repr=False)
+    passhash: str | None = field(default=None, repr=False)
+    exists: Exists = Exists.REFUSE
+    comment: str | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterUser:
+    """Exactly one of `password` and `role` is set."""
+
+    name: str
+    password: str | None = field(default=None, repr=False)
+    role: str | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DropUser:
+    name: str
+    reason: str | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DefineNode:
+    """`roles` None: not named; empty: ROLES NONE, the drain. At least one of the two is set.
+    Role words are checked by the node, not by the parser: an unknown one is `Unknown`."""
+
+    roles: tuple[str, ...] | None = None
+    endpoints: tuple[str, ...] | None = None
+    at: int = field(default=0, compare=False)
+
+
+InfoSubject = Literal["STORE", "NAMESPACE", "DATABASE", "TABLE", "USERS", "USER", "NODE", "RUNNING"]
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """`INFO FOR …`. `names` is what follows the subject: (), (ns,), (ns, db), (db,), (table,)."""
+
+    subject: InfoSubject
+    names: tuple[str, ...] = ()
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End a running script by the id that INFO FOR RUNNING shows."""
+
+    id: str
+    at: int = field(default=0, compare=False)
+
+
+Statement = (
+    Create | Insert | Upsert | Update | Delete | Select | Let | ReturnStatement | Evaluate | If
+    | For | Throw | Begin | Commit | Cancel | Use | DefineNamespace | DefineDatabase | DefineTable
+    | DropNamespace | DropDatabase | DropTable | DefineUser | AlterUser | DropUser | DefineNode
+    | Info | Kill
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A parsed text. `text` is kept to show the line of a refusal."""
+
+    statements: tuple[Statement, ...]
+    text: str = field(default="", compare=False, repr=False)
+
+    def position(self, at: int) -> tuple[int, int]:
+        """Line and column, both from 1, of an offset."""
+        before = self.text[:at]
+        return before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
+
+
+Node = Any
+"""Some node of the tree, where a walker does not care which."""

@@ -1,0 +1,151 @@
+"""The doors: everything the node needs from the world, as interfaces.
+
+Time, randomness, files, network and scheduling reach the node only through these. Production
+passes the real ones (`actors/doors.py`, `storage/disk.py`); a test passes a manual clock, a
+seeded generator, a faulty disk and an event loop with virtual time, and a whole node then runs
+in one thread from one seed. A call to `time.time()`, `random` or `os` anywhere else breaks that,
+and `tests/architecture` refuses it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Two clocks: one for people, one for measuring."""
+
+    def wall_us(self) -> int:
+        """Microseconds since 1970-01-01 UTC; may step in either direction."""
+
+    def monotonic_us(self) -> int:
+        """Microseconds from an arbitrary start; never steps back."""
+
+
+class Rng(Protocol):
+    """Randomness. Production draws from the operating system, so it is fit for secrets."""
+
+    def bytes(self, count: int) -> bytes:
+        """`count` random bytes."""
+
+    def below(self, bound: int) -> int:
+        """A random integer, 0 <= n < bound."""
+
+
+class File(Protocol):
+    """An open file. Offsets and sizes are in bytes."""
+
+    def append(self, data: bytes) -> None:
+        """Write all of `data` at the end. Raises OSError; a short write is finished or raised,
+        and what part reached the file is then unknown: call `size`."""
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Up to `count` bytes from `offset`; fewer at the end of the file."""
+
+    def sync(self) -> None:
+        """fdatasync: data and size are durable on return. Raises OSError."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes."""
+
+    def size(self) -> int:
+        """Current size."""
+
+    def forget_cache(self) -> None:
+        """Ask the system to drop its cached pages, so that the next read comes from the disk."""
+
+    def close(self) -> None:
+        """Close; never syncs."""
+
+
+class Lock(Protocol):
+    """An exclusive hold on a path."""
+
+    def release(self) -> None:
+        """Give the hold up."""
+
+
+class Fs(Protocol):
+    """Files and directories. Paths are strings; every failure is an OSError."""
+
+    def open(self, path: str, *, create: bool = False, exclusive: bool = False) -> File:
+        """Open for reading and appending. `exclusive`: fail when it exists."""
+
+    def open_read(self, path: str) -> File:
+        """Open for reading only."""
+
+    def exists(self, path: str) -> bool:
+        """Whether anything is at `path`."""
+
+    def is_directory(self, path: str) -> bool:
+        """Whether a directory is at `path`."""
+
+    def names(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+
+    def make_directory(self, path: str) -> None:
+        """Create one directory, mode 0700."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic replace."""
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory with all it holds."""
+
+    def sync_directory(self, path: str) -> None:
+        """Make the entries of a directory durable."""
+
+    def lock(self, path: str, owner: str) -> Lock | None:
+        """Take an exclusive lock that dies with the process, writing `owner` into the file for
+        people to read; None when another process holds it."""
+
+    def free_bytes(self, path: str) -> int:
+        """Bytes that may still be written below `path`."""
+
+
+class Listener(Protocol):
+    """A listening socket."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """The address bound to; the port is the real one when 0 was asked for."""
+
+    def close(self) -> None:
+        """Stop accepting; connections already made go on."""
+
+
+class Net(Protocol):
+    """The network. One call for each direction."""
+
+    async def listen(
+        self,
+        host: str,
+        port: int,
+        make_protocol: Callable[[], asyncio.Protocol],
+        tls: ssl.SSLContext | None = None,
+    ) -> Listener:
+        """Listen on an address. Raises OSError when it is taken or not ours."""
+
+    async def connect(
+        self, host: str, port: int, make_protocol: Callable[[], asyncio.Protocol]
+    ) -> tuple[asyncio.Transport, asyncio.Protocol]:
+        """Open a connection. Raises OSError."""
+
+
+class Scheduler(Protocol):
+    """Where actors run."""
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that drains every loop actor."""
+
+    @property
+    def threads(self) -> bool:
+        """Whether actors that block get threads of their own. In simulation they do not: their
+        mailboxes are drained on the loop, so that one seed decides every interleaving."""

@@ -1,0 +1,288 @@
+"""The error catalogue: every refusal of the node is a class here, with a stable code, an HTTP
+status and a meaning.
+
+The class is the row: its name is the code, its docstring the meaning, so neither can exist without
+the other. `docs/errors.md` is made from this file.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class Refusal(Exception):
+    """What the node answers instead of doing what was asked.
+
+    Raised where it is known, turned into an answer in one place on each surface.
+
+    :param message: for people; shows the offending value, never a secret
+    :param detail: for programs; its keys are stable for a code
+    """
+
+    status: ClassVar[int]
+    retry: ClassVar[bool]
+    """Whether the same request may succeed when it is sent again unchanged."""
+    retry_after_s: ClassVar[int | None]
+
+    def __init_subclass__(
+        cls, *, status: int, retry: bool = False, retry_after_s: int | None = None
+    ) -> None:
+        assert cls.__name__ not in CATALOGUE, f"{cls.__name__} stands twice in the catalogue"
+        cls.status, cls.retry, cls.retry_after_s = status, retry, retry_after_s
+        CATALOGUE[cls.__name__] = cls
+
+    def __init__(self, message: str, **detail: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+
+    @property
+    def code(self) -> str:
+        """The stable name."""
+        return type(self).__name__
+
+    def answer(self, request: str | None = None) -> dict[str, object]:
+        """The one shape of an error on every surface (what stands under `error`)."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "status": self.status,
+            "retry": self.retry,
+            "detail": self.detail,
+            "request": request,
+        }
+
+
+CATALOGUE: dict[str, type[Refusal]] = {}
+"""Every class below, by its code."""
+
+
+class UnexpectedToken(Refusal, status=400):
+    """A text of the language does not parse.
+
+    Detail: found, expected, line, column, near.
+    """
+
+
+class NameRefused(Refusal, status=400):
+    """A name does not match ^[A-Za-z_][A-Za-z0-9_-]{0,63}$."""
+
+
+class BackupNameRefused(Refusal, status=400):
+    """A backup name is not relative and made of plain parts."""
+
+
+class ExpireRefused(Refusal, status=400):
+    """An expiry is zero or negative."""
+
+
+class BadRequest(Refusal, status=400):
+    """A request, parameter or argument has the wrong form."""
+
+
+class NoHistory(Refusal, status=400):
+    """A place or table has no history; a record has."""
+
+
+class NotInTransaction(Refusal, status=400):
+    """The statement does not fit where it stands in a transaction."""
+
+
+class SignInRefused(Refusal, status=401):
+    """User and password do not match, or no credential was given."""
+
+
+class SessionEnded(Refusal, status=401):
+    """The token is unknown, ended or expired."""
+
+
+class NotAllowed(Refusal, status=403):
+    """The caller lacks a grant; detail.needs names it."""
+
+
+class Unknown(Refusal, status=404):
+    """No such thing, or none that the caller may see."""
+
+
+class NoKey(Refusal, status=404):
+    """The cache space has no such key."""
+
+
+class NotASpace(Refusal, status=404):
+    """The path names no cache space."""
+
+
+class NoSuchRoute(Refusal, status=404):
+    """No such path."""
+
+
+class WrongMethod(Refusal, status=405):
+    """The path exists, with other methods; see Allow."""
+
+
+class StatementTimeout(Refusal, status=408):
+    """The statement used up its TIMEOUT."""
+
+
+class Cancelled(Refusal, status=408):
+    """The caller cancelled the request or went away."""
+
+
+class RequestTimeout(Refusal, status=408):
+    """The request did not arrive in time."""
+
+
+class NotWritable(Refusal, status=409):
+    """The node lacks the writable role."""
+
+
+class NotHeldHere(Refusal, status=409):
+    """The node does not hold all of what was asked for."""
+
+
+class BackupExists(Refusal, status=409):
+    """A file exists at that backup name."""
+
+
+class NoBackupFolder(Refusal, status=409):
+    """The node was started without --backup-dir."""
+
+
+class RestoreTargetExists(Refusal, status=409):
+    """A database that the script creates exists."""
+
+
+class Conflict(Refusal, status=409, retry=True):
+    """Another commit won every retry of this transaction."""
+
+
+class AlreadyExists(Refusal, status=409):
+    """Something of that name or id exists."""
+
+
+class Duplicate(Refusal, status=409):
+    """A unique index holds these values already."""
+
+
+class LastOwner(Refusal, status=409):
+    """The store's last owner can't be removed or demoted."""
+
+
+class GrantOutsideSpace(Refusal, status=409):
+    """A grant would reach beyond the user's space."""
+
+
+class NotANumber(Refusal, status=409):
+    """A counter's value is not an integer."""
+
+
+class NumberTooLarge(Refusal, status=409):
+    """A number left its range: 64-bit integers, 34-digit decimals."""
+
+
+class DivisionByZero(Refusal, status=409):
+    """A division by zero."""
+
+
+class Thrown(Refusal, status=409):
+    """The script's own THROW; detail.value is what it threw."""
+
+
+class StillHeld(Refusal, status=409):
+    """Something is still in use."""
+
+
+class LogPruned(Refusal, status=410):
+    """The log begins later; the message says where."""
+
+
+class AnswerTooLarge(Refusal, status=413):
+    """The answer is larger than a wire frame; the message says its size."""
+
+
+class TooLarge(Refusal, status=413):
+    """A request, record, transaction or working set is over its limit."""
+
+
+class MisdirectedRequest(Refusal, status=421):
+    """The Host named is not this node."""
+
+
+class TypeRefused(Refusal, status=422):
+    """A value has the wrong type for what is done with it."""
+
+
+class AssertFailed(Refusal, status=422):
+    """A field's ASSERT does not hold."""
+
+
+class FieldRefused(Refusal, status=422):
+    """The table does not define that field."""
+
+
+class RestoreRefused(Refusal, status=422):
+    """A script to restore does something other than create."""
+
+
+class BackupCut(Refusal, status=422):
+    """A backup file ends early."""
+
+
+class BackupCorrupt(Refusal, status=422):
+    """A backup file is damaged; the message says where."""
+
+
+class WrongKey(Refusal, status=422):
+    """A sealed file opens under another key."""
+
+
+class Sealed(Refusal, status=423):
+    """The vault is sealed."""
+
+
+class TooManyTries(Refusal, status=429, retry=True, retry_after_s=60):
+    """Too many failed sign-ins."""
+
+
+class HeadTooLarge(Refusal, status=431):
+    """The head of a request is over its limit."""
+
+
+class Failed(Refusal, status=500):
+    """A bug in the node; the trace is on its standard error."""
+
+
+class UnknownOutcome(Refusal, status=500):
+    """The log failed while the commit was on its way: it may have happened."""
+
+
+class NotImplementedHere(Refusal, status=501):
+    """A transfer coding or method that the node does not speak."""
+
+
+class Busy(Refusal, status=503, retry=True, retry_after_s=1):
+    """The node is doing as much as it will."""
+
+
+class Full(Refusal, status=503, retry=True, retry_after_s=1):
+    """The surface holds as many connections as it will."""
+
+
+class Draining(Refusal, status=503, retry=True, retry_after_s=1):
+    """The node is stopping or has no serving role."""
+
+
+class NotEnoughReplicas(Refusal, status=503, retry=True, retry_after_s=1):
+    """Too few followers are in sync."""
+
+
+class AuditRefused(Refusal, status=503, retry=True, retry_after_s=1):
+    """The audit entry could not be written."""
+
+
+class DiskFull(Refusal, status=503, retry=True, retry_after_s=1):
+    """No room for the log; reads go on."""
+
+
+class VersionNotSupported(Refusal, status=505):
+    """A protocol version that the node does not speak."""

@@ -1,0 +1,186 @@
+"""Values as JSON: plain where JSON has the type, one-key tags where it has not.
+
+| value | JSON |
+|---|---|
+| datetime, decimal, record | `{"$dt": "…Z"}` `{"$dec": "12.30"}` `{"$rec": "person:1"}` |
+| duration, bytes, uuid | `{"$dur": "5m"}` `{"$bytes": "base64"}` `{"$uuid": "…"}` |
+| int beyond ±2^53 | `{"$int": "9007199254740993"}` |
+| none | `{"$none": true}` (an answer or an array element; a field that is none is absent) |
+| object with one key that begins with `$` | `{"$obj": {…}}` around it |
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final, NoReturn
+from uuid import UUID
+
+from protocol import limits
+from protocol.errors import BadRequest, NumberTooLarge, TooLarge
+from protocol.text import (
+    format_datetime,
+    format_decimal,
+    format_duration,
+    format_record,
+    parse_datetime,
+    parse_duration,
+    parse_record,
+)
+from protocol.values import NONE, NoneValue, RecordId, Value, check
+
+EXACT: Final = 2**53
+"""Integers up to this, either way, are exact in every JSON reader."""
+
+_AS_IS: Final = frozenset({str, bool, float, type(None)})
+
+
+def to_json(value: Any) -> Any:
+    """A value as what `json.dumps` takes."""
+    kind = type(value)
+    if kind in _AS_IS:
+        return value
+    if kind is int:
+        return value if -EXACT <= value <= EXACT else {"$int": str(value)}
+    if kind is dict:
+        plain = {name: to_json(item) for name, item in value.items() if item is not NONE}
+        if len(plain) == 1 and next(iter(plain)).startswith("$"):
+            return {"$obj": plain}
+        return plain
+    if kind is list:
+        return [to_json(item) for item in value]
+    return _TAGGED[kind](value)
+
+
+_TAGGED: Final[dict[type, Callable[[Any], dict[str, Any]]]] = {
+    datetime: lambda value: {"$dt": format_datetime(value)},
+    Decimal: lambda value: {"$dec": format_decimal(value)},
+    RecordId: lambda value: {"$rec": format_record(value)},
+    timedelta: lambda value: {"$dur": format_duration(value)},
+    bytes: lambda value: {"$bytes": base64.b64encode(value).decode()},
+    UUID: lambda value: {"$uuid": str(value)},
+    NoneValue: lambda value: {"$none": True},
+}
+
+
+def dump(value: Any) -> bytes:
+    """A value as JSON text."""
+    return json.dumps(to_json(value), ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def load(text: bytes | str) -> Value:
+    """The value that a JSON text stands for, checked.
+
+    :raises BadRequest: not JSON, a key that stands twice, an unknown tag, a tag's content that
+        does not fit it
+    :raises Refusal: what `values.check` raises
+    """
+    return from_json(parse(text))
+
+
+def parse(text: bytes | str) -> Any:
+    """JSON text as Python objects, tags not yet resolved. :raises BadRequest: not JSON"""
+    try:
+        return json.loads(
+            text, parse_int=_integer, parse_constant=_no_constant, object_pairs_hook=_unique
+        )
+    except RecursionError:
+        raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH) from None
+    except ValueError as error:
+        raise BadRequest(f"not JSON: {error}") from None
+
+
+def from_json(plain: Any) -> Value:
+    """The value of parsed JSON, tags resolved. Raises as `load` does."""
+    value = _resolve(plain, 0)
+    check(value)
+    return value  # type: ignore[no-any-return]
+
+
+def _integer(digits: str) -> int:
+    # Bounded before it is converted: Python's own conversion is quadratic in the digits.
+    if len(digits) > 20:
+        raise NumberTooLarge("an integer does not fit 64 bits")
+    return int(digits)
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise BadRequest(f"not JSON: {word}")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise BadRequest("a key stands twice in a JSON object")
+    return found
+
+
+def _resolve(plain: Any, depth: int) -> Any:
+    if depth > 2 * limits.DEPTH:  # a tag or an $obj is a level of its own
+        raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
+    if type(plain) is list:
+        return [_resolve(item, depth + 1) for item in plain]
+    if type(plain) is not dict:
+        return plain
+    if len(plain) == 1:
+        ((tag, content),) = plain.items()
+        if tag.startswith("$"):
+            return _untag(tag, content, depth)
+    return {name: _resolve(item, depth + 1) for name, item in plain.items()}
+
+
+def _untag(tag: str, content: Any, depth: int) -> Any:
+    if tag == "$obj" and type(content) is dict:
+        return {name: _resolve(item, depth + 1) for name, item in content.items()}
+    if tag == "$none" and content is True:
+        return NONE
+    read = _TAGS.get(tag)
+    if read is None:
+        raise BadRequest(f"{tag!r} is no tag; an object with that one key travels as $obj", tag=tag)
+    if type(content) is not str:
+        raise BadRequest(f"{tag} holds a string")
+    return read(content)
+
+
+def _read_int(text: str) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,20}", text):
+        raise BadRequest("$int holds the digits of a 64-bit integer")
+    return int(text)
+
+
+def _read_decimal(text: str) -> Decimal:
+    if len(text) > limits.DECIMAL_DIGITS + 12:
+        raise NumberTooLarge(f"a decimal has at most {limits.DECIMAL_DIGITS} digits")
+    if not re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", text):
+        raise BadRequest("$dec holds a decimal number")
+    return Decimal(text)
+
+
+def _read_bytes(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise BadRequest("$bytes holds base64") from None
+
+
+def _read_uuid(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise BadRequest("$uuid holds a uuid") from None
+
+
+_TAGS: Final[dict[str, Callable[[str], Value]]] = {
+    "$dt": parse_datetime,
+    "$dec": _read_decimal,
+    "$rec": parse_record,
+    "$dur": parse_duration,
+    "$bytes": _read_bytes,
+    "$uuid": _read_uuid,
+    "$int": _read_int,
+}

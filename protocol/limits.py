@@ -1,0 +1,131 @@
+"""Every limit of the node, with its reason. None of them is configurable.
+
+Sizes are bytes and times seconds unless the name says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+# --- values -------------------------------------------------------------------------------------
+DEPTH: Final = 64
+"""Nesting of arrays and objects, of expressions, and of blocks: well below what recursion bears."""
+INT_MIN: Final = -(2**63)
+INT_MAX: Final = 2**63 - 1
+"""Integers are signed 64 bit, as msgpack, every client language and the index encoding have them."""
+DECIMAL_DIGITS: Final = 34
+DECIMAL_EXPONENT: Final = 6143
+"""IEEE 754 decimal128. Without it `int(Decimal('1e1000000'))` holds the loop for half a minute."""
+RECORD_ID_BYTES: Final = 256
+"""A record id in its key encoding; keeps every key far below KEY_BYTES."""
+NAME_CHARACTERS: Final = 64
+"""Names of namespaces, databases, tables and the like."""
+ELEMENTS: Final = 4_000_000
+"""Elements in one decoded message: bounds what a small frame may blow up to."""
+CONTAINERS: Final = 262_144
+"""Arrays and objects in one decoded message. An empty one is 1 byte on the wire and 88 in memory:
+16 MiB of them would be 1.4 GB."""
+
+# --- storage ------------------------------------------------------------------------------------
+TRANSACTION_BYTES: Final = 64 * MIB
+"""Effects of one commit. A commit is one frame, held in memory on its way to disk."""
+RECORD_BYTES: Final = 8 * MIB
+"""One record; two of them fit a wire frame."""
+KEY_BYTES: Final = KIB
+"""A key of the state engine or a cache key."""
+MESSAGE_BYTES: Final = 8 * MIB
+"""One message of a topic, as a record."""
+LOG_FRAMES_KEPT: Final = 100_000
+"""Newest frames that a serving node keeps; older segments are pruned."""
+SEGMENT_BYTES: Final = 64 * MIB
+"""A segment is closed past this: small enough to prune in steps."""
+SEGMENT_FRAMES: Final = 16_384
+"""… or past this many frames, so that pruning follows small frames too."""
+LOG_RESERVE_BYTES: Final = MIB
+"""Kept free so that a full disk still takes the closing mark."""
+COMMIT_RETRIES: Final = 16
+"""How often a transaction that lost a race is run again before its caller hears `Conflict`."""
+STATEMENT_TEXT_BYTES: Final = 4 * KIB
+"""Of a statement's text kept in the statement log; longer ones are cut and say so."""
+REASON_CHARACTERS: Final = 500
+"""Of a REASON."""
+
+# --- statements ---------------------------------------------------------------------------------
+SCRIPT_BYTES: Final = 16 * MIB
+"""One script; what a wire frame carries."""
+STATEMENT_MEMORY_BYTES: Final = 256 * MIB
+"""Rows that one statement may hold to sort, group or answer."""
+RANGE_ITEMS: Final = 1_000_000
+"""Items of an integer range used as an array."""
+STRING_BYTES: Final = 16 * MIB
+"""What a string function may build."""
+PATTERN_CHARACTERS: Final = KIB
+"""A regular expression."""
+SLICE_US: Final = 4_000
+"""Microseconds that a statement may hold the loop before others get their turn."""
+COMMENT_CHARACTERS: Final = KIB
+"""Of a COMMENT."""
+LOOP_ITERATIONS: Final = 10_000_000
+"""Passes of one FOR, nested ones included: a script must end even without TIMEOUT."""
+
+# --- users --------------------------------------------------------------------------------------
+PASSWORD_CHARACTERS_MIN: Final = 8
+PASSWORD_CHARACTERS_MAX: Final = 1024
+"""Never cut: a longer one is refused."""
+TOKEN_BYTES: Final = 32
+SESSION_SECONDS: Final = 12 * 3600
+SESSION_IDLE_SECONDS: Final = 3600
+CREDENTIAL_MEMO_SECONDS: Final = 60
+"""How long a verified password is remembered, so that Basic on every request does not pay argon2
+each time."""
+HASH_QUEUE: Final = 64
+"""Passwords waiting to be hashed; the next one hears `Busy`."""
+SIGN_IN_FAILURES_AN_HOUR: Final = 100
+"""For one account from one address."""
+SESSIONS: Final = 100_000
+"""Open sessions; the one idle longest ends first."""
+
+# --- surfaces (each has its own count) ------------------------------------------------------------
+CONNECTIONS: Final = 16_384
+RUNNING: Final = 400
+"""Statements (wire) or requests (HTTP) running at once."""
+FRAME_BYTES: Final = 16 * MIB
+GREETING_SECONDS: Final = 10
+PART_BYTES: Final = MIB
+HEAD_BYTES: Final = 64 * KIB
+HEAD_FIELDS: Final = 100
+HEAD_SECONDS: Final = 10
+TLS_SECONDS: Final = 10
+BODY_SECONDS: Final = 30
+BODY_SECONDS_BYTES: Final = 64 * KIB
+"""A body gets BODY_SECONDS and one second more for each of these."""
+WRITE_SECONDS: Final = 30
+"""A peer that takes nothing for so long is cut off."""
+IDLE_SECONDS: Final = 75
+BODIES_BYTES: Final = 256 * MIB
+"""Bodies that the HTTP surface holds at once, half received ones included: 16384 connections with
+16 MiB each would not fit any machine."""
+SMALL_BODY_BYTES: Final = 64 * KIB
+"""A body of a route that needs none, or a small one (sign-in, password)."""
+PIPELINED: Final = 64
+"""Requests waiting behind one that runs on a connection before the surface stops reading it."""
+LINGER_SECONDS: Final = 2
+"""After a last answer the connection is still read so long, so that the answer is not lost to a
+reset."""
+CACHE_VALUE_BYTES: Final = MIB
+CONNECTION_BUFFER_BYTES: Final = 4 * MIB
+"""Answers waiting for a slow reader before the node stops reading from it."""
+
+# --- actors -------------------------------------------------------------------------------------
+MAILBOX: Final = 100_000
+"""Messages waiting for one actor; the next is refused with `Busy`."""
+MAILBOX_SLICE: Final = 64
+"""Messages that one actor handles before the next one's turn."""
+CHECKPOINT_SECONDS: Final = 30
+CHECKPOINT_BYTES: Final = 64 * MIB
+"""The state is flushed after so long, or so much log: bounds what a start replays."""
+DRAIN_SECONDS: Final = 30
+"""Work in flight gets this long to finish when the node is told to stop."""

@@ -1,0 +1,179 @@
+"""What surfaces ask of the node, and what it answers: frozen, typed, free of any surface's form.
+
+`Request[Reply]` ties a request to the type of its reply, so that `await ask(ref, request)` is
+checked by the type checker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Generic, Literal, TypeVar
+
+from protocol.errors import Refusal
+from protocol.values import Value
+
+Reply = TypeVar("Reply")
+
+Surface = Literal["wire", "http", "command"]
+
+
+class Request(Generic[Reply]):
+    """A message that an actor answers with a `Reply`."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A signed-in user on one session, as every statement sees it."""
+
+    user: str
+    role: str
+    space: str | None
+    """The namespace or `ns.db` that the user belongs to; None for a store-wide user."""
+    session: str | None
+    """Names the session in logs and lists; not the token. None for Basic on each request."""
+    surface: Surface
+    address: str
+    """Where the caller comes from, for the statement log: host and port, or `local`."""
+
+
+# --- sessions -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A token and what it stands for."""
+
+    token: str
+    expires: datetime
+    idle_seconds: int
+    caller: Caller
+
+
+@dataclass(frozen=True, slots=True)
+class SignIn(Request[Session]):
+    """Exchange a password for a token. Refused: SignInRefused, TooManyTries, Busy."""
+
+    user: str
+    password: str = field(repr=False)
+    surface: Surface
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class SignOut(Request[None]):
+    """End the session of a token. Refused: SessionEnded."""
+
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticateToken(Request[Caller]):
+    """Who a token stands for; counts as use of it. Refused: SessionEnded."""
+
+    token: str = field(repr=False)
+    surface: Surface
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuthenticatePassword(Request[Caller]):
+    """Who a user and password are, without a session. Refused as SignIn is."""
+
+    user: str
+    password: str = field(repr=False)
+    surface: Surface
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePassword(Request[None]):
+    """A user changes its own password; its other sessions end. Refused: SignInRefused (the old
+    one is wrong), BadRequest (the new one's length), NotWritable."""
+
+    caller: Caller
+    old: str = field(repr=False)
+    new: str = field(repr=False)
+    session: str | None
+    """The session that goes on."""
+
+
+# --- scripts ------------------------------------------------------------------------------------
+
+ResultKind = Literal["rows", "value", "none", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one statement answered."""
+
+    value: Value
+    kind: ResultKind
+    rows: int
+    took_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptAnswer:
+    """What a script answered; `refusal` is set when it stopped at one."""
+
+    results: tuple[Result, ...]
+    sequence: int
+    """The committed sequence after the script's last write; after no write, the one it read at."""
+    namespace: str | None
+    database: str | None
+    refusal: Refusal | None = None
+    """Its detail names `statement` (from 1) where one was being run."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunScript(Request[ScriptAnswer]):
+    """Run a script as a caller. A refusal comes in the answer, beside what ran before it."""
+
+    caller: Caller
+    script: str
+    request: str
+    """Names the request in answers and logs."""
+    parameters: Mapping[str, Value] = field(default_factory=dict)
+    namespace: str | None = None
+    database: str | None = None
+    timeout_us: int | None = None
+    """For the whole script; each statement may have a shorter TIMEOUT of its own."""
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelScript(Request[bool]):
+    """Stop a running script at its next slice; what it committed stays. Answers whether a script
+    of that request was running."""
+
+    request: str
+
+
+# --- the node -----------------------------------------------------------------------------------
+
+Health = Literal["well", "closing", "failed"]
+Unready = Literal["opening", "draining", "no_roles", "not_serving", "full", "failed", "stranded"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """What probes and metrics show. Read without asking an actor: probes must answer when
+    mailboxes are full."""
+
+    health: Health
+    reason: Unready | None
+    """Why the node should get no traffic; None when it is ready."""
+    roles: tuple[str, ...]
+    version: str
+    store_id: str
+    node_id: str
+    sequence: int
+    """Newest durable sequence."""
+    log_begins: int
+    uptime_seconds: float
+    endpoints: tuple[str, ...] = ()
+    """Addresses that clients use, as DEFINE NODE ENDPOINTS declared them."""

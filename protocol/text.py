@@ -1,0 +1,267 @@
+"""Values as the language writes them: names, durations, record addresses, literals.
+
+`parse_record` and `parse_duration` read two of these back, for surfaces that get them outside a
+script (JSON tags, query parameters). Scripts are parsed by the language room.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+from protocol import limits
+from protocol.errors import BadRequest, NameRefused, NumberTooLarge
+from protocol.values import MICROSECOND, NoneValue, RecordId, check_record_id
+
+NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
+_BARE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+_UNITS: Final = (
+    ("w", 604_800_000_000), ("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000),
+    ("s", 1_000_000), ("ms", 1_000), ("us", 1),
+)  # fmt: skip
+_UNIT_US: Final = dict(_UNITS)
+_DURATION: Final = re.compile(r"-?(?:[0-9]+(?:w|d|h|ms|m|us|s))+\Z")
+_DURATION_PART: Final = re.compile(r"([0-9]+)(w|d|h|ms|m|us|s)")
+
+_ESCAPES: Final = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\", "'": "\\'", "\0": "\\u{0}"}
+_ESCAPED: Final = re.compile(r"[\n\t\r\\'\0]")
+
+
+def check_name(name: str, what: str = "name") -> str:
+    """The name itself. :raises NameRefused: it does not match the pattern of names"""
+    if not NAME.match(name):
+        raise NameRefused(f"{name!r} is no {what}: wanted {NAME.pattern[:-2]}", name=name)
+    return name
+
+
+def quote_name(name: str, keywords: frozenset[str] = frozenset()) -> str:
+    """A name as a script writes it, in back-quotes where bare it would be read as something else.
+
+    :param keywords: upper-case words that would be ambiguous where the name stands
+    """
+    if _BARE.match(name) and name.upper() not in keywords:
+        return name
+    return "`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`"
+
+
+def quote_string(text: str) -> str:
+    """A string literal."""
+    return "'" + _ESCAPED.sub(lambda found: _ESCAPES[found[0]], text) + "'"
+
+
+def format_duration(value: timedelta) -> str:
+    """`1w2d3h4m5s6ms7us`, largest unit first, zero parts left out; zero is `0s`."""
+    rest = value // MICROSECOND
+    if rest == 0:
+        return "0s"
+    parts = ["-"] if rest < 0 else []
+    rest = abs(rest)
+    for unit, size in _UNITS:
+        count, rest = divmod(rest, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts)
+
+
+def parse_duration(text: str) -> timedelta:
+    """The duration that a text such as `5m` or `1h30m` names.
+
+    :raises BadRequest: not a duration
+    :raises NumberTooLarge: beyond 64 bits of microseconds
+    """
+    if len(text) > 200 or not _DURATION.match(text):
+        raise BadRequest(f"{text[:40]!r} is no duration: wanted 1w2d3h4m5s6ms7us", found=text[:40])
+    total = sum(int(count) * _UNIT_US[unit] for count, unit in _DURATION_PART.findall(text))
+    if text.startswith("-"):
+        total = -total
+    return duration(total)
+
+
+def duration(microseconds: int) -> timedelta:
+    """A duration of so many microseconds. :raises NumberTooLarge: it does not fit 64 bits"""
+    if not limits.INT_MIN <= microseconds <= limits.INT_MAX:
+        raise NumberTooLarge("a duration does not fit 64 bits of microseconds")
+    return timedelta(microseconds=microseconds)
+
+
+def format_datetime(value: datetime) -> str:
+    """`2026-01-02T03:04:05.123456Z`, the fraction left out when it is zero."""
+    return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+
+
+_DATETIME: Final = re.compile(
+    r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?:Z|[+-]\d\d:\d\d))?\Z"
+)
+
+
+def parse_datetime(text: str) -> datetime:
+    """An RFC 3339 datetime, or a date alone for its midnight; digits past the microsecond are cut.
+
+    :raises BadRequest: not a datetime
+    """
+    if not _DATETIME.match(text):
+        raise BadRequest(f"{text[:40]!r} is no datetime: wanted 2026-01-02T03:04:05Z")
+    try:
+        value = datetime.fromisoformat(text)
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise BadRequest(f"{text[:40]!r} is no datetime") from None
+
+
+def format_decimal(value: Decimal) -> str:
+    """The digits of a decimal, its scale kept, without the `dec`."""
+    return str(value)
+
+
+def format_record(value: RecordId) -> str:
+    """`person:1`, `` person:`any text` ``, `person:u'…'`, `person:['a', 1]`."""
+    table = quote_name(value.table)
+    if isinstance(value.id, str):
+        return f"{table}:{quote_name(value.id)}"
+    return f"{table}:{format_value(value.id)}"
+
+
+def format_value(value: Any) -> str:
+    """A value as a literal that a script reads back as the same value."""
+    kind = type(value)
+    if kind is str:
+        return quote_string(value)
+    if kind is bool:
+        return "true" if value else "false"
+    if kind is int:
+        return str(value)
+    if kind is float:
+        return repr(value)
+    if value is None:
+        return "NULL"
+    if kind is NoneValue:
+        return "NONE"
+    if kind is Decimal:
+        return f"{format_decimal(value)}dec"
+    if kind is bytes:
+        return f"b'{base64.b64encode(value).decode()}'"
+    if kind is datetime:
+        return f"d'{format_datetime(value)}'"
+    if kind is timedelta:
+        return format_duration(value)
+    if kind is UUID:
+        return f"u'{value}'"
+    if kind is RecordId:
+        return format_record(value)
+    if kind is list:
+        return "[" + ", ".join(map(format_value, value)) + "]"
+    if not value:
+        return "{}"
+    fields = (f"{_field(name)}: {format_value(item)}" for name, item in value.items())
+    return "{ " + ", ".join(fields) + " }"
+
+
+def _field(name: str) -> str:
+    return name if _BARE.match(name) else quote_string(name)
+
+
+# --- reading a record's address ------------------------------------------------------------------
+
+_RECORD_PART: Final = re.compile(
+    r"\s*(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?!')|`(?P<quoted>(?:[^`\\]|\\.)*)`|(?P<int>-?[0-9]+)"
+    r"|u'(?P<uuid>[0-9a-fA-F-]{36})'|'(?P<string>(?:[^'\\]|\\.)*)'|(?P<mark>[\[\],:]))"
+)
+_UNESCAPE: Final = re.compile(r"\\(?:u\{([0-9a-fA-F]{1,6})\}|(.))", re.S)
+_UNESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+def parse_record(text: str) -> RecordId:
+    """The record that a text such as `person:ana` addresses.
+
+    :raises BadRequest: not a record's address
+    :raises NameRefused: the table's name is none
+    :raises TypeRefused, TooLarge, NumberTooLarge: the id is no id
+    """
+    reader = _RecordReader(text)
+    table = reader.take("name", "quoted")
+    reader.mark(":")
+    identity = reader.identity(0, quoted="quoted", bare="name")
+    if reader.at != len(text):
+        raise reader.refused()
+    check_record_id(identity)
+    return RecordId(check_name(table, "table"), identity)
+
+
+class _RecordReader:
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+
+    def refused(self) -> BadRequest:
+        return BadRequest(f"{self.text[:80]!r} is no record's address: wanted table:id")
+
+    def next(self) -> tuple[str, str]:
+        found = _RECORD_PART.match(self.text, self.at)
+        if not found or not found.lastgroup:
+            raise self.refused()
+        self.at = found.end()
+        return found.lastgroup, found[found.lastgroup]
+
+    def take(self, *kinds: str) -> str:
+        kind, text = self.next()
+        if kind not in kinds:
+            raise self.refused()
+        return text if kind == "name" else unescape(text)
+
+    def mark(self, mark: str) -> None:
+        if self.next() != ("mark", mark):
+            raise self.refused()
+
+    def identity(self, depth: int, quoted: str = "", bare: str = "") -> Any:
+        kind, text = self.next()
+        if kind == "int" and len(text) <= 20:
+            return int(text)
+        if kind == "uuid":
+            try:
+                return UUID(text)
+            except ValueError:
+                raise self.refused() from None
+        if kind in (quoted, "string" if depth else ""):
+            return unescape(text)
+        if kind == bare:
+            return text
+        if (kind, text) == ("mark", "[") and depth < limits.DEPTH:
+            return self.items(depth)
+        raise self.refused()
+
+    def items(self, depth: int) -> list[Any]:
+        items: list[Any] = []
+        at = self.at
+        if self.next() == ("mark", "]"):
+            return items
+        self.at = at
+        while True:
+            items.append(self.identity(depth + 1))
+            end = self.next()
+            if end == ("mark", "]"):
+                return items
+            if end != ("mark", ","):
+                raise self.refused()
+
+
+def unescape(text: str) -> str:
+    r"""The text that a literal with `\n \t \r \\ \' \" \` \u{…}` stands for.
+
+    :raises BadRequest: an escape beyond Unicode
+    """
+    if "\\" not in text:
+        return text
+
+    def one(found: re.Match[str]) -> str:
+        if found[1]:
+            code = int(found[1], 16)
+            if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+                raise BadRequest(f"\\u{{{found[1]}}} is not a character")
+            return chr(code)
+        return _UNESCAPED.get(found[2], found[2])
+
+    return _UNESCAPE.sub(one, text)

@@ -1,0 +1,275 @@
+"""The values of the language as Python objects, and the one total order over them.
+
+| type | in Python |
+|---|---|
+| none | `NONE` (absent: a field that is NONE is not stored) |
+| null, bool, int, float, string, bytes | `None`, `bool`, `int`, `float`, `str`, `bytes` |
+| decimal | `decimal.Decimal` |
+| duration | `datetime.timedelta`, exact to the microsecond |
+| datetime | `datetime.datetime`, aware, UTC, microseconds |
+| uuid | `uuid.UUID` |
+| array, object | `list`, `dict` with string keys |
+| record | `RecordId` |
+
+Order: none < null < bool < number < string < bytes < duration < datetime < uuid < array < object <
+record. Numbers of the three kinds compare by what they are worth, exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import cmp_to_key
+from typing import Any, Final
+from uuid import UUID
+
+from protocol import limits
+from protocol.errors import NumberTooLarge, TooLarge, TypeRefused
+
+
+class NoneValue:
+    """The type of `NONE`. There is one instance."""
+
+    __slots__ = ()
+    _one: NoneValue | None = None
+
+    def __new__(cls) -> NoneValue:
+        if cls._one is None:
+            cls._one = super().__new__(cls)
+        return cls._one
+
+    def __repr__(self) -> str:
+        return "NONE"
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __reduce__(self) -> str:
+        return "NONE"
+
+
+NONE: Final = NoneValue()
+
+
+class RecordId:
+    """The address of a record: a table's name and an id (string, int, uuid, or array of these)."""
+
+    __slots__ = ("id", "table")
+
+    def __init__(self, table: str, id: Any) -> None:
+        self.table = table
+        self.id = id
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, RecordId)
+            and self.table == other.table
+            and type(self.id) is type(other.id)
+            and bool(self.id == other.id)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.table, repr(self.id) if isinstance(self.id, list) else self.id))
+
+    def __repr__(self) -> str:
+        return f"RecordId({self.table!r}, {self.id!r})"
+
+
+Value = (
+    NoneValue | None | bool | int | float | Decimal | str | bytes | timedelta | datetime | UUID
+    | list[Any] | dict[str, Any] | RecordId
+)  # fmt: skip
+
+_RANKS: Final[dict[type, int]] = {
+    NoneValue: 0, type(None): 1, bool: 2, int: 3, float: 3, Decimal: 3, str: 4, bytes: 5,
+    timedelta: 6, datetime: 7, UUID: 8, list: 9, dict: 10, RecordId: 11,
+}  # fmt: skip
+
+_NAMES: Final[dict[type, str]] = {
+    NoneValue: "none", type(None): "null", bool: "bool", int: "int", float: "float",
+    Decimal: "decimal", str: "string", bytes: "bytes", timedelta: "duration",
+    datetime: "datetime", UUID: "uuid", list: "array", dict: "object", RecordId: "record",
+}  # fmt: skip
+
+_PLAIN: Final = frozenset({bool, int, str, bytes, timedelta, datetime})
+"""Types whose own `<` is the language's, between two values of the same type."""
+
+
+def rank(value: Value) -> int:
+    """Where a value's type stands in the order of types."""
+    return _RANKS[type(value)]
+
+
+def type_name(value: Value) -> str:
+    """The language's word for a value's type."""
+    return _NAMES[type(value)]
+
+
+def compare(left: Any, right: Any) -> int:
+    """-1, 0 or 1 under the total order.
+
+    `1`, `1.0` and `1dec` compare as 0; use `identical` to tell them apart.
+    """
+    kind = type(left)
+    if kind is type(right):
+        if kind in _PLAIN or kind is float or kind is Decimal:
+            return int(left > right) - int(left < right)
+        if kind is list:
+            return _compare_arrays(left, right)
+        if kind is dict:
+            return _compare_objects(left, right)
+        if kind is RecordId:
+            return compare(left.table, right.table) or compare(left.id, right.id)
+        if kind is UUID:
+            return int(left.int > right.int) - int(left.int < right.int)
+        return 0
+    mine, other = _RANKS[kind], _RANKS[type(right)]
+    if mine == other:
+        return int(left > right) - int(left < right)
+    return (mine > other) - (mine < other)
+
+
+def _compare_arrays(left: list[Any], right: list[Any]) -> int:
+    for one, two in zip(left, right, strict=False):
+        found = compare(one, two)
+        if found:
+            return found
+    return (len(left) > len(right)) - (len(left) < len(right))
+
+
+def _compare_objects(left: dict[str, Any], right: dict[str, Any]) -> int:
+    """Objects compare as their (name, value) pairs in name order."""
+    for one, two in zip(sorted(left), sorted(right), strict=False):
+        if one != two:
+            return -1 if one < two else 1
+        found = compare(left[one], right[two])
+        if found:
+            return found
+    return (len(left) > len(right)) - (len(left) < len(right))
+
+
+sort_key: Final[Callable[[Any], Any]] = cmp_to_key(compare)
+"""A key for `sorted`, `heapq` and the like under the total order, for any mix of types."""
+
+
+def equal(left: Any, right: Any) -> bool:
+    """What `=` of the language answers: numbers by worth, everything else by type and value."""
+    if type(left) is type(right) and type(left) in _PLAIN:
+        return bool(left == right)
+    return compare(left, right) == 0
+
+
+def identical(left: Any, right: Any) -> bool:
+    """Same type and same value, all the way down: what compare-and-set asks. Decimals must agree
+    in scale too."""
+    kind = type(left)
+    if kind is not type(right):
+        return False
+    if kind is list:
+        return len(left) == len(right) and all(map(identical, left, right))
+    if kind is dict:
+        return left.keys() == right.keys() and all(identical(left[k], right[k]) for k in left)
+    if kind is Decimal:
+        return bool(left.as_tuple() == right.as_tuple())
+    if kind is RecordId:
+        return left.table == right.table and identical(left.id, right.id)
+    return bool(left == right)
+
+
+def check(value: Any, depth: int = 0) -> None:
+    """Refuse what may not be stored or sent, at any depth.
+
+    :raises TypeRefused: not a type of the language, NaN or an infinity, a naive datetime, a string
+        that is not Unicode, an object key that is not a string
+    :raises NumberTooLarge: an integer beyond 64 bits, a decimal beyond 34 digits or 10^±6143
+    :raises TooLarge: deeper than `limits.DEPTH`
+    """
+    kind = type(value)
+    if kind is str:
+        if not value.isascii():
+            check_unicode(value)
+    elif kind is int:
+        if not limits.INT_MIN <= value <= limits.INT_MAX:
+            raise NumberTooLarge("an integer does not fit 64 bits")
+    elif kind is dict:
+        if depth >= limits.DEPTH:
+            raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
+        for name, item in value.items():
+            if type(name) is not str:
+                raise TypeRefused(f"an object's keys are strings, not {type(name).__name__}")
+            if not name.isascii():
+                check_unicode(name)
+            check(item, depth + 1)
+    elif kind is list:
+        if depth >= limits.DEPTH:
+            raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
+        for item in value:
+            check(item, depth + 1)
+    elif kind is float:
+        if value - value != 0.0:
+            raise TypeRefused("NaN and infinities are not values", found=str(value))
+    elif kind is Decimal:
+        check_decimal(value)
+    elif kind is datetime:
+        if value.tzinfo is not UTC:
+            raise TypeRefused("a datetime is in UTC")
+    elif kind is timedelta:
+        if not limits.INT_MIN <= value // MICROSECOND <= limits.INT_MAX:
+            raise NumberTooLarge("a duration does not fit 64 bits of microseconds")
+    elif kind is RecordId:
+        check_record_id(value.id)
+    elif kind not in _RANKS:
+        raise TypeRefused(f"{kind.__name__} is not a type of the language")
+
+
+MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def check_unicode(text: str) -> None:
+    """:raises TypeRefused: the text holds half of a surrogate pair, which UTF-8 can't carry"""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise TypeRefused("a string holds a lone surrogate, which is not Unicode") from None
+
+
+def check_decimal(value: Decimal) -> None:
+    """:raises NumberTooLarge: beyond 34 digits or an exponent of 6143 either way
+    :raises TypeRefused: NaN or an infinity"""
+    _, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise TypeRefused("NaN and infinities are not values", found=str(value))
+    if len(digits) > limits.DECIMAL_DIGITS:
+        raise NumberTooLarge(
+            f"a decimal has at most {limits.DECIMAL_DIGITS} digits, this one has {len(digits)}"
+        )
+    if abs(exponent) > limits.DECIMAL_EXPONENT or abs(value.adjusted()) > limits.DECIMAL_EXPONENT:
+        raise NumberTooLarge(f"a decimal's exponent lies within ±{limits.DECIMAL_EXPONENT}")
+
+
+def check_record_id(value: Any, depth: int = 0) -> None:
+    """:raises TypeRefused: not a string, int, uuid, or array of these
+    :raises TooLarge: too deep, or a string over `limits.RECORD_ID_BYTES`"""
+    kind = type(value)
+    if kind is str:
+        if not value.isascii():
+            check_unicode(value)
+        if not value:
+            raise TypeRefused("a record's id is not empty")
+        if len(value.encode()) > limits.RECORD_ID_BYTES:
+            raise TooLarge(
+                f"a record's id has at most {limits.RECORD_ID_BYTES} bytes",
+                limit=limits.RECORD_ID_BYTES,
+            )
+    elif kind is int:
+        if not limits.INT_MIN <= value <= limits.INT_MAX:
+            raise NumberTooLarge("an integer does not fit 64 bits")
+    elif kind is list:
+        if depth >= limits.DEPTH:
+            raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
+        for item in value:
+            check_record_id(item, depth + 1)
+    elif kind is not UUID:
+        name = _NAMES.get(kind, kind.__name__)
+        raise TypeRefused(f"a record's id is a string, int, uuid or array of these, not {name}")
