@@ -1,0 +1,172 @@
+"""From words and environment to what the command is to do, checked before anything is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+from protocol import limits
+from protocol.errors import Refusal
+from protocol.text import check_name, parse_duration
+from surfaces.command import addresses, flags
+from surfaces.command.addresses import Address
+from surfaces.command.flags import UsageRefused
+
+UNSEAL_FOR: Final = timedelta(minutes=10)
+"""How long an unseal lasts when nothing else is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstOwner:
+    """The user that a store without users starts with."""
+
+    name: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """Serve the store in `directory`. One of `http` and `wire` may be None."""
+
+    directory: str
+    http: Address | None
+    wire: Address | None
+    cert: str | None
+    cert_key: str | None
+    backup_dir: str | None
+    unseal_for: timedelta
+    first_owner: FirstOwner | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckHealth:
+    """Open the store in `directory`, check it, say how it is."""
+
+    directory: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """Run the script in the file `script` on the store in `directory`."""
+
+    directory: str
+    script: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShowHelp:
+    """Print the help."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowVersion:
+    """Print the version."""
+
+
+Command = Serve | CheckHealth | RunFile | ShowHelp | ShowVersion
+
+
+def understand(words: Sequence[str], environment: Mapping[str, str]) -> Command:
+    """What the command line asks for.
+
+    :param words: without the program's name
+    :raises UsageRefused: it asks for nothing, for two things at once, or with a bad value
+    """
+    if "--help" in words or "-h" in words:
+        return ShowHelp()
+    given = flags.read(words)
+    if "--version" in given:
+        return ShowVersion()
+    form = _form(given)
+    if given.directory is None:
+        raise UsageRefused("no data directory: storenode <data_dir> ...; see --help")
+    if form == "--health":
+        return CheckHealth(given.directory)
+    if form == "-f":
+        return RunFile(given.directory, given.flags["-f"])
+    return _serve(given, given.directory, environment)
+
+
+def _form(given: flags.Given) -> str:
+    """Which of the forms it is, named by its flag; no flag of another may stand beside it."""
+    forms = [name for name in ("--health", "-f") if name in given]
+    surfaces = [name for name in ("--serve", "--http") if name in given]
+    if len(forms) > 1:
+        raise UsageRefused(f"{forms[0]} contradicts {forms[1]}: one command does one of them")
+    if forms and surfaces:
+        raise UsageRefused(f"{forms[0]} contradicts {surfaces[0]}: it serves nothing")
+    if not surfaces:
+        stray = [flag.name for flag in flags.FLAGS if flag.serving_only and flag.name in given]
+        if stray:
+            raise UsageRefused(
+                f"{stray[0]} is for a node that serves: it needs --serve or --http"
+                + (f", which {forms[0]} contradicts" if forms else "")
+            )
+        if not forms:
+            raise UsageRefused("nothing to do: give --http, --serve, --health or -f; see --help")
+    return forms[0] if forms else surfaces[0]
+
+
+def _serve(given: flags.Given, directory: str, environment: Mapping[str, str]) -> Serve:
+    http, wire = (_address(given, name) for name in ("--http", "--serve"))
+    if http is not None and http == wire and http.port != 0:
+        raise UsageRefused(f"--http contradicts --serve: both ask for {http}")
+    if ("--cert" in given) != ("--cert-key" in given):
+        there, lacking = ("--cert", "--cert-key") if "--cert" in given else ("--cert-key", "--cert")
+        raise UsageRefused(f"{there} needs {lacking}")
+    return Serve(
+        directory,
+        http,
+        wire,
+        given.get("--cert"),
+        given.get("--cert-key"),
+        given.get("--backup-dir") or environment.get("STORE_BACKUP_DIR") or None,
+        _unseal_for(given, environment),
+        _first_owner(environment),
+    )
+
+
+def _address(given: flags.Given, name: str) -> Address | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    try:
+        return addresses.parse(text)
+    except addresses.AddressRefused as error:
+        raise UsageRefused(f"{name}: {error}") from error
+
+
+def _unseal_for(given: flags.Given, environment: Mapping[str, str]) -> timedelta:
+    where, text = "--unseal-for", given.get("--unseal-for")
+    if text is None:
+        where, text = "STORE_UNSEAL_FOR", environment.get("STORE_UNSEAL_FOR") or None
+    if text is None:
+        return UNSEAL_FOR
+    try:
+        lasting = parse_duration(text)
+    except Refusal as error:
+        raise UsageRefused(f"{where}: {error.message}") from error
+    if lasting <= timedelta(0):
+        raise UsageRefused(f"{where}: {text} is refused: an unseal lasts longer than zero")
+    return lasting
+
+
+def _first_owner(environment: Mapping[str, str]) -> FirstOwner | None:
+    user, password = environment.get("STORE_USER"), environment.get("STORE_PASSWORD")
+    if not user and not password:
+        return None
+    if not user or not password:
+        there, lacking = (
+            ("STORE_USER", "STORE_PASSWORD") if user else ("STORE_PASSWORD", "STORE_USER")
+        )
+        raise UsageRefused(f"{there} is set without {lacking}: the first owner needs both")
+    try:
+        check_name(user, "user name")
+    except Refusal as error:
+        raise UsageRefused(f"STORE_USER: {error.message}") from error
+    least, most = limits.PASSWORD_CHARACTERS_MIN, limits.PASSWORD_CHARACTERS_MAX
+    if not least <= len(password) <= most:
+        raise UsageRefused(f"STORE_PASSWORD: a password has {least} to {most} characters")
+    return FirstOwner(user, password)

@@ -1,0 +1,121 @@
+"""The flags as a table, from which the reader of the command line and `--help` are made."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+
+class UsageRefused(Exception):
+    """The command line asks for nothing that can be done; the message is one line. Exit code 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag. `value` is what its value is called in the help; None when it takes none."""
+
+    name: str
+    value: str | None
+    help: str
+    serving_only: bool = False
+
+
+FLAGS: Final = (
+    Flag("--http", "<addr>", "serve HTTP on host:port, :port (loopback) or [::1]:port", True),
+    Flag("--serve", "<addr>", "serve the wire protocol on such an address", True),
+    Flag("--cert", "<file>", "certificate chain (PEM): TLS on both surfaces", True),
+    Flag("--cert-key", "<file>", "its private key (PEM)", True),
+    Flag("--backup-dir", "<folder>", "folder for backup files (or STORE_BACKUP_DIR)", True),
+    Flag("--unseal-for", "<duration>", "how long an unseal lasts (or STORE_UNSEAL_FOR)", True),
+    Flag("--health", None, "check a store that nobody serves; says well and the sequence"),
+    Flag("-f", "<script>", "run a script file, in a new directory or one that nobody serves"),
+    Flag("--help", None, "this text"),
+    Flag("--version", None, "the version"),
+)
+BY_NAME: Final = {flag.name: flag for flag in FLAGS} | {
+    "-h": next(flag for flag in FLAGS if flag.name == "--help")
+}
+
+USAGE: Final = """\
+storenode <data_dir> [--http <addr>] [--serve <addr>]   serve
+storenode <data_dir> --health                           check
+storenode <data_dir> -f <script>                        run a script file
+"""
+
+ENVIRONMENT: Final = """\
+STORE_USER, STORE_PASSWORD   the first owner of a store that has no users
+STORE_BACKUP_DIR             as --backup-dir, which wins
+STORE_UNSEAL_FOR             as --unseal-for, which wins
+NOTIFY_SOCKET                told READY=1 and STOPPING=1
+"""
+
+EXIT_CODES: Final = "exit codes: 0 well, 1 refused or not well, 2 usage\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What stood on a command line: values by flag name (empty for flags without one)."""
+
+    directory: str | None = None
+    flags: dict[str, str] = field(default_factory=dict)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.flags
+
+    def get(self, name: str) -> str | None:
+        """The value of a flag, None when it is not there."""
+        return self.flags.get(name)
+
+
+def read(words: Sequence[str]) -> Given:
+    """Take a command line apart.
+
+    :param words: without the program's name; a value follows its flag or stands after `=`;
+        after `--` nothing is a flag
+    :raises UsageRefused: an unknown, repeated or incomplete flag, or a second directory
+    """
+    directories: list[str] = []
+    flags: dict[str, str] = {}
+    rest = iter(words)
+    for word in rest:
+        if word == "--":
+            directories += rest
+            break
+        if not word.startswith("-"):
+            directories.append(word)
+            continue
+        name, equals, value = word.partition("=")
+        flag = BY_NAME.get(name)
+        if flag is None:
+            raise UsageRefused(f"unknown flag {name}{_nearest(name)}")
+        if flag.name in flags:
+            raise UsageRefused(f"{flag.name} stands twice")
+        if flag.value is None and equals:
+            raise UsageRefused(f"{flag.name} takes no value")
+        if flag.value is not None and not equals:
+            value = next(rest, "")
+        if flag.value is not None and (not value or (not equals and value.startswith("--"))):
+            raise UsageRefused(f"{flag.name} needs a value: {flag.name} {flag.value}")
+        flags[flag.name] = value
+    if len(directories) > 1:
+        raise UsageRefused(
+            f"one data directory, not {len(directories)}: {', '.join(map(repr, directories))}"
+        )
+    if directories == [""]:
+        raise UsageRefused("the data directory's name is empty")
+    return Given(directories[0] if directories else None, flags)
+
+
+def help_text() -> str:
+    """The answer to `--help`."""
+    rows = [(f"{flag.name} {flag.value or ''}".rstrip(), flag.help) for flag in FLAGS]
+    width = max(len(left) for left, _ in rows) + 3
+    table = "".join(f"{left:{width}}{right}\n" for left, right in rows)
+    return f"{USAGE}\n{table}\nenvironment:\n{ENVIRONMENT}\n{EXIT_CODES}"
+
+
+def _nearest(name: str) -> str:
+    near = difflib.get_close_matches(name, BY_NAME, n=1, cutoff=0.7)
+    return f" (did you mean {near[0]}?)" if near else ""

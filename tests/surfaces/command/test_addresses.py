@@ -1,0 +1,67 @@
+"""Addresses: written forms, and reserving one before the store is opened."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from surfaces.command.addresses import Address, AddressRefused, Reservation, parse
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "written"),
+    [
+        (":8000", "127.0.0.1", 8000, "127.0.0.1:8000"),
+        ("localhost:0", "localhost", 0, "localhost:0"),
+        ("0.0.0.0:65535", "0.0.0.0", 65535, "0.0.0.0:65535"),
+        ("[::1]:80", "::1", 80, "[::1]:80"),
+        ("[fe80::1%eth0]:80", "fe80::1%eth0", 80, "[fe80::1%eth0]:80"),
+        ("db-1.example.org:443", "db-1.example.org", 443, "db-1.example.org:443"),
+    ],
+)
+def test_written_forms(text: str, host: str, port: int, written: str) -> None:
+    assert parse(text) == Address(host, port)
+    assert str(parse(text)) == written
+
+
+@pytest.mark.parametrize(
+    ("text", "loopback"),
+    [(":1", True), ("localhost:1", True), ("[::1]:1", True), ("0.0.0.0:1", False), ("h:1", False)],
+)
+def test_who_can_reach_it(text: str, loopback: bool) -> None:
+    assert parse(text).is_loopback is loopback
+
+
+def test_reservation_finds_a_free_port_and_lets_the_surface_listen_on_it() -> None:
+    reservation = Reservation(parse(":0"))
+    assert reservation.address.port > 0
+    with socket.socket() as surface:
+        surface.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        surface.bind((reservation.address.host, reservation.address.port))
+        surface.listen()
+        reservation.release()
+        with socket.create_connection(surface.getsockname()):
+            pass
+
+
+def test_taken_port_is_refused_by_name() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = Address("127.0.0.1", other.getsockname()[1])
+        with pytest.raises(AddressRefused, match=f"^{taken}: the port is taken$"):
+            Reservation(taken)
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        (Address("192.0.2.1", 8000), "192.0.2.1:8000: the address is not this machine's"),
+        (Address("no-such-host.invalid", 1), "no-such-host.invalid:1: "),
+    ],
+)
+def test_address_of_another_is_refused(address: Address, message: str) -> None:
+    with pytest.raises(AddressRefused) as caught:
+        Reservation(address)
+    assert str(caught.value).startswith(message)

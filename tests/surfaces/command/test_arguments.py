@@ -1,0 +1,155 @@
+"""Every form of the command line, and every refusal of one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from surfaces.command import flags
+from surfaces.command.addresses import Address
+from surfaces.command.arguments import (
+    CheckHealth,
+    FirstOwner,
+    RunFile,
+    Serve,
+    ShowHelp,
+    ShowVersion,
+    understand,
+)
+from surfaces.command.flags import UsageRefused
+
+
+def serving(line: str, **environment: str) -> Serve:
+    command = understand(line.split(), environment)
+    assert isinstance(command, Serve)
+    return command
+
+
+def test_serve_both_surfaces() -> None:
+    assert serving("d --serve :8001 --http 0.0.0.0:8000") == Serve(
+        directory="d",
+        http=Address("0.0.0.0", 8000),
+        wire=Address("127.0.0.1", 8001),
+        cert=None,
+        cert_key=None,
+        backup_dir=None,
+        unseal_for=timedelta(minutes=10),
+        first_owner=None,
+    )
+
+
+@pytest.mark.parametrize("line", ["d --serve :1", "--serve :1 d", "--serve=:1 -- d"])
+def test_either_surface_alone_and_any_order(line: str) -> None:
+    command = serving(line)
+    assert (command.http, command.wire) == (None, Address("127.0.0.1", 1))
+
+
+def test_the_other_forms() -> None:
+    assert understand(["d", "--health"], {}) == CheckHealth("d")
+    assert understand(["d", "-f", "a script.storeql"], {}) == RunFile("d", "a script.storeql")
+    assert understand(["--version"], {}) == ShowVersion()
+    assert understand(["--help"], {}) == ShowHelp()
+    assert understand(["d", "--nonsense", "-h"], {}) == ShowHelp()
+
+
+def test_flags_win_over_the_environment() -> None:
+    environment = {"STORE_BACKUP_DIR": "/env", "STORE_UNSEAL_FOR": "5m"}
+    by_environment = serving("d --http :1", **environment)
+    assert (by_environment.backup_dir, by_environment.unseal_for) == ("/env", timedelta(minutes=5))
+    by_flag = serving("d --http :1 --backup-dir /flag --unseal-for 1h30m", **environment)
+    assert (by_flag.backup_dir, by_flag.unseal_for) == ("/flag", timedelta(minutes=90))
+
+
+def test_environment_of_a_container_does_not_disturb_the_other_forms() -> None:
+    environment = {"STORE_BACKUP_DIR": "/env", "STORE_UNSEAL_FOR": "5m", "STORE_USER": "ana"}
+    assert understand(["d", "--health"], environment) == CheckHealth("d")
+
+
+def test_first_owner_from_the_environment() -> None:
+    command = serving("d --http :1", STORE_USER="ana", STORE_PASSWORD="correct horse")
+    assert command.first_owner == FirstOwner("ana", "correct horse")
+    assert "correct horse" not in repr(command)
+
+
+REFUSED = [
+    ("", "nothing to do"),
+    ("d", "nothing to do: give --http, --serve, --health or -f"),
+    ("--http :1", "no data directory"),
+    ("--health", "no data directory"),
+    ("d e --http :1", "one data directory, not 2: 'd', 'e'"),
+    ("d --htpp :1", "unknown flag --htpp (did you mean --http?)"),
+    ("d -x", "unknown flag -x"),
+    ("d --http", "--http needs a value"),
+    ("d --http --serve :1", "--http needs a value"),
+    ("d --http= --serve :1", "--http needs a value"),
+    ("d --health=yes", "--health takes no value"),
+    ("d --http :1 --http :2", "--http stands twice"),
+    ("d --health -f s", "--health contradicts -f"),
+    ("d --health --serve :1", "--health contradicts --serve"),
+    ("d -f s --http :1", "-f contradicts --http"),
+    ("d --health --backup-dir b", "--backup-dir is for a node that serves"),
+    ("d -f s --unseal-for 1m", "--unseal-for is for a node that serves"),
+    ("d --unseal-for 1m", "--unseal-for is for a node that serves"),
+    ("d --backup-dir b", "--backup-dir is for a node that serves"),
+    ("d --health --cert c --cert-key k", "--cert is for a node that serves"),
+    ("d --http :1 --cert c", "--cert needs --cert-key"),
+    ("d --http :1 --cert-key k", "--cert-key needs --cert"),
+    ("d --http :1 --serve :1", "--http contradicts --serve: both ask for 127.0.0.1:1"),
+    ("d --http :1 --unseal-for 0s", "--unseal-for: 0s is refused"),
+    ("d --http :1 --unseal-for 0m0s", "is refused"),
+    ("d --http :1 --unseal-for -5m", "--unseal-for"),
+    ("d --http :1 --unseal-for soon", "--unseal-for"),
+    ("d --http 8000", "--http: '8000' is no address"),
+    ("d --http host", "--http: 'host' is no address"),
+    ("d --serve :65536", "--serve: ':65536' is no address: ports end at 65535"),
+    ("d --http ::1:80", "is no address"),
+    ("d --http [::1]", "is no address"),
+    ("d --http [zz]:1", "is no address"),
+    ("d --http [1.2.3.4]:1", "is no address"),
+    ("d --http http://h:1", "is no address"),
+    ("d --http :", "is no address"),
+    ("d --http :-1", "is no address"),
+    ("d --http -h:1", "is no address"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), REFUSED)
+def test_refused_naming_which(line: str, message: str) -> None:
+    with pytest.raises(UsageRefused) as caught:
+        understand(line.split(), {})
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"STORE_UNSEAL_FOR": "0s"}, "STORE_UNSEAL_FOR: 0s is refused"),
+        ({"STORE_UNSEAL_FOR": "x"}, "STORE_UNSEAL_FOR"),
+        ({"STORE_USER": "ana"}, "STORE_USER is set without STORE_PASSWORD"),
+        ({"STORE_PASSWORD": "12345678"}, "STORE_PASSWORD is set without STORE_USER"),
+        ({"STORE_USER": "a b", "STORE_PASSWORD": "12345678"}, "STORE_USER: 'a b' is no user name"),
+        ({"STORE_USER": "ana", "STORE_PASSWORD": "canary"}, "STORE_PASSWORD: a password has 8 to"),
+    ],
+)
+def test_bad_environment_is_refused(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageRefused) as caught:
+        understand(["d", "--http", ":1"], environment)
+    assert message in str(caught.value)
+    assert "canary" not in str(caught.value)
+
+
+def test_empty_environment_variables_are_unset_ones() -> None:
+    names = ("STORE_BACKUP_DIR", "STORE_UNSEAL_FOR", "STORE_USER", "STORE_PASSWORD")
+    command = serving("d --http :1", **dict.fromkeys(names, ""))
+    assert (command.backup_dir, command.first_owner) == (None, None)
+
+
+def test_help_names_every_flag_and_variable() -> None:
+    text = flags.help_text()
+    for flag in flags.FLAGS:
+        assert f"{flag.name} " in text
+    for variable in ("STORE_USER", "STORE_PASSWORD", "STORE_BACKUP_DIR", "STORE_UNSEAL_FOR"):
+        assert variable in text
+    assert max(map(len, text.splitlines())) <= 100
