@@ -1,0 +1,1 @@
+"""Rules about the shape of the code, read off its syntax trees."""

@@ -1,0 +1,120 @@
+"""Who may import whom.
+
+protocol <- language <- actors <- surfaces
+protocol <- storage  <- actors
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.architecture.sources import ROOMS, Source, files, imported
+
+MAY: dict[str, frozenset[str]] = {
+    "protocol": frozenset({"msgpack", "msgspec"}),  # codecs of bytes in memory
+    "language": frozenset({"protocol", "msgspec", "re2", "sortedcontainers", "msgpack"}),
+    "storage": frozenset({"protocol", "msgpack", "msgspec", "rocksdict", "sortedcontainers"}),
+    "actors": frozenset(
+        {"protocol", "language", "storage", "pykka", "greenlet", "argon2", "structlog", "msgpack"}
+    ),
+    "surfaces": frozenset(
+        {
+            "protocol",
+            "actors",
+            "tornado",
+            "httptools",
+            "structlog",
+            "rich",
+            "prometheus_client",
+            "msgpack",
+        }
+    ),
+    "clients": frozenset({"storeclient", "msgpack", "setuptools"}),
+}
+"""Beside the standard library and itself, what each room may import."""
+
+WORLD = frozenset({"socket", "socketserver", "selectors", "threading", "multiprocessing", "queue"})
+CLOCKS = frozenset({"time", "random", "secrets"})
+DISK = frozenset({"os", "pathlib", "io", "shutil", "tempfile", "fcntl", "glob"})
+LOOP = frozenset({"asyncio"})
+
+NEVER: dict[str, frozenset[str]] = {
+    "protocol": WORLD | CLOCKS | DISK | LOOP,
+    "language": WORLD | CLOCKS | DISK | LOOP,
+    "storage": WORLD | CLOCKS | DISK | LOOP,
+    "actors": frozenset({"socket", "selectors"}) | CLOCKS | DISK,
+    "surfaces": CLOCKS | DISK,
+}
+"""Of the standard library, what each room must not import: the world comes through the doors."""
+
+EXCEPT: dict[str, frozenset[str]] = {
+    "protocol/doors.py": frozenset({"asyncio"}),  # the types of the doors
+    "storage/disk.py": DISK | frozenset({"time"}),  # the production door to files
+    "actors/doors.py": WORLD | CLOCKS | DISK,  # the other production doors
+    "actors/runtime.py": frozenset({"threading", "queue"}),  # the only file that runs actors
+    "surfaces/logs.py": frozenset({"os"}),  # writes to the descriptor of standard error
+    "surfaces/command/": DISK,  # the process: its arguments, files, signals and limits
+}
+
+
+def violations(source: Source) -> list[str]:
+    """Imports of a file that its room may not have."""
+    room = source.room
+    excepted: frozenset[str] = frozenset().union(
+        *(names for path, names in EXCEPT.items() if source.path.startswith(path))
+    )
+    found = []
+    for line, module in imported(source):
+        top = module.partition(".")[0]
+        if top in (room, "__future__") or top in excepted:
+            continue
+        if top in sys.stdlib_module_names:
+            allowed = top not in NEVER.get(room, frozenset())
+        else:
+            allowed = top in MAY[room]
+        if not allowed:
+            found.append(f"{source.path}:{line} imports {module}")
+    return found
+
+
+@pytest.mark.parametrize("room", [*ROOMS, "clients"])
+def test_room_imports_only_what_it_may(room: str) -> None:
+    found = [line for source in files(room) for line in violations(source)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("protocol/planted.py", "import socket"),
+        ("protocol/planted.py", "from language import parser"),
+        ("language/planted.py", "def f():\n    from storage.log import Log"),
+        ("language/planted.py", "from ..storage import log"),
+        ("storage/planted.py", "import asyncio.events"),
+        ("storage/planted.py", "import pykka"),
+        ("storage/log.py", "import os"),
+        ("actors/planted.py", "import tornado.web"),
+        ("actors/planted.py", "from random import random"),
+        ("surfaces/http/planted.py", "import storage.log"),
+        ("surfaces/http/planted.py", "if TYPE_CHECKING:\n    from language.tree import Select"),
+        ("surfaces/http/planted.py", "import time"),
+        ("clients/python/storeclient/planted.py", "from protocol.errors import Refusal"),
+    ],
+)
+def test_planted_import_is_caught(path: str, text: str) -> None:
+    assert len(violations(Source(path, text))) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("storage/disk.py", "import os, fcntl"),
+        ("surfaces/command/main.py", "import os"),
+        ("actors/planted.py", "import asyncio\nfrom storage import log\nimport pykka"),
+        ("language/planted.py", "from . import lexer\nfrom protocol.values import NONE"),
+    ],
+)
+def test_honest_import_is_not(path: str, text: str) -> None:
+    assert violations(Source(path, text)) == []

@@ -1,0 +1,81 @@
+"""Names and headings: what a reader relies on to find their way."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+
+from tests.architecture.sources import ROOMS, ROOT, Source, files
+
+NO_NOUN = {"util", "utils", "common", "helper", "helpers", "misc", "base", "manager", "core"}
+FILE_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*|__init__|__main__")
+
+
+def violations(source: Source) -> list[str]:
+    """What is wrong with a file's name and heading."""
+    name = source.path.rpartition("/")[2].removesuffix(".py")
+    found = []
+    if name in NO_NOUN:
+        found.append(f"{source.path}: {name} says nothing about what is in it")
+    if not FILE_NAME.fullmatch(name):
+        found.append(f"{source.path}: file names are lower-case words")
+    if not ast.get_docstring(source.tree):
+        found.append(f"{source.path}: no docstring says what lives here")
+    return found
+
+
+def undocumented(source: Source) -> list[str]:
+    """Public classes and functions of a module that say nothing about themselves."""
+    return [
+        f"{source.path}:{node.lineno} {node.name} has no docstring"
+        for node in source.tree.body
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        and not node.name.startswith("_")
+        and not ast.get_docstring(node)
+        and not _is_bare_refusal(node)
+    ]
+
+
+def _is_bare_refusal(node: ast.stmt) -> bool:
+    """An error class whose meaning stands in the catalogue."""
+    return isinstance(node, ast.ClassDef) and any(
+        isinstance(base, ast.Name) and base.id == "Refusal" for base in node.bases
+    )
+
+
+def test_files_are_named_and_headed() -> None:
+    found = [line for source in files(*ROOMS) for line in violations(source)]
+    assert not found, "\n".join(found)
+
+
+SELF_EVIDENT = {
+    "language/tree.py",  # a node is named after the clause it holds, its fields after the parts
+}
+
+
+def test_public_names_are_documented() -> None:
+    found = [
+        line
+        for source in files(*ROOMS)
+        if source.path not in SELF_EVIDENT
+        for line in undocumented(source)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_top_level_holds_the_rooms() -> None:
+    known = {*ROOMS, "console", "clients", "tests", "docs", "bench"}
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert packages <= known
+
+
+@pytest.mark.parametrize("path", ["storage/utils.py", "actors/common.py", "storage/BigFile.py"])
+def test_planted_name_is_caught(path: str) -> None:
+    assert violations(Source(path, '"""Planted."""')) != []
+
+
+def test_planted_silence_is_caught() -> None:
+    assert violations(Source("storage/log.py", "x = 1")) != []
+    assert undocumented(Source("storage/log.py", "def append(): ...\nclass Log: ...")) != []
