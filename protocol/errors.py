@@ -7,7 +7,7 @@ the other. `docs/errors.md` is made from this file.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class Refusal(Exception):
@@ -42,18 +42,26 @@ class Refusal(Exception):
         return type(self).__name__
 
     def answer(self, request: str | None = None) -> dict[str, object]:
-        """The one shape of an error on every surface (what stands under `error`)."""
+        """The one shape of an error on every surface (what stands under `error`).
+
+        A refusal inside a script says beside it which `statement` (from 1), and at which `line`
+        and `column`.
+        """
+        where = {name: self.detail[name] for name in _WHERE if name in self.detail}
         return {
             "code": self.code,
             "message": self.message,
             "status": self.status,
             "retry": self.retry,
-            "detail": self.detail,
+            "detail": {name: self.detail[name] for name in self.detail if name not in where},
             "request": request,
+            **where,
         }
 
 
-CATALOGUE: dict[str, type[Refusal]] = {}
+_WHERE: Final = ("statement", "line", "column")
+
+CATALOGUE: Final[dict[str, type[Refusal]]] = {}
 """Every class below, by its code."""
 
 
