@@ -59,7 +59,7 @@ class Refusal(Exception):
         }
 
 
-_WHERE: Final = ("statement", "line", "column")
+_WHERE: Final[tuple[str, ...]] = ("statement", "line", "column")
 
 CATALOGUE: Final[dict[str, type[Refusal]]] = {}
 """Every class below, by its code."""
