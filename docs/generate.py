@@ -1,0 +1,132 @@
+"""Writes the pages of docs/ that are made from the code's own tables.
+
+`make docs` runs it; a test fails when a page and its table no longer agree.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from language.functions import TABLE
+from protocol import limits
+from protocol.errors import CATALOGUE
+
+HERE = Path(__file__).parent
+MADE = "<!-- Made by `make docs`. Change the table in {source}, not this page. -->\n\n"
+
+
+def errors_page() -> str:
+    """`errors.md`, from the error catalogue."""
+    lines = [
+        "# Errors",
+        "",
+        "Every refusal has the same shape on every surface:",
+        "",
+        "```json",
+        '{"error": {"code": "Unknown", "message": "…", "status": 404, "retry": false,',
+        '           "detail": {}, "request": "r-7f3a"}}',
+        "```",
+        "",
+        "`code` is stable: decide by it. `message` is for people and may change. `retry` says",
+        "whether the same request, sent again unchanged, may succeed. `detail` holds facts for",
+        "programs. `request` names the request in the node's logs. A refusal of a script also",
+        "says `statement`, `line` and `column` where one statement is meant.",
+        "",
+        "| status | code | meaning | retry |",
+        "|---|---|---|---|",
+    ]
+    for code, refusal in sorted(CATALOGUE.items(), key=lambda row: (row[1].status, row[0])):
+        retry = "yes" if refusal.retry else ""
+        if refusal.retry_after_s is not None:
+            retry = f"yes, after {refusal.retry_after_s} s"
+        meaning = _cell(inspect.cleandoc(refusal.__doc__ or ""))
+        lines.append(f"| {refusal.status} | {code} | {meaning} | {retry} |")
+    return _page("protocol/errors.py", lines)
+
+
+def limits_page() -> str:
+    """`limits.md`, from the constants of `protocol/limits.py` and the reasons beside them."""
+    lines = [
+        "# Limits",
+        "",
+        "None of these can be configured. Sizes are bytes and times seconds unless the name says",
+        "otherwise.",
+        "",
+        "| limit | value | why |",
+        "|---|---|---|",
+    ]
+    for name, reason in _limits():
+        value = getattr(limits, name)
+        lines.append(f"| {name} | {_figure(name, value)} | {_cell(reason)} |")
+    return _page("protocol/limits.py", lines)
+
+
+def functions_page() -> str:
+    """`functions.md`, from the functions table of the language."""
+    lines = [
+        "# Functions",
+        "",
+        "Arguments are checked by type and never converted; one in brackets may be left out. A",
+        "function that refuses names an error of [errors.md](errors.md).",
+    ]
+    group = None
+    for name in sorted(TABLE, key=lambda name: ("::" in name, name)):
+        function = TABLE[name]
+        if name.rpartition("::")[0] != group:
+            group = name.rpartition("::")[0]
+            lines += ["", f"## {group or 'Plain'}", "", "| function | answers |", "|---|---|"]
+        lines.append(f"| `{_cell(function.signature)}` | {_cell(function.doc)} |")
+    return _page("language/functions/", lines)
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "errors.md": errors_page,
+    "functions.md": functions_page,
+    "limits.md": limits_page,
+}
+"""Every generated page, by its name in docs/."""
+
+
+def main() -> None:
+    """Write every page."""
+    for name, make in PAGES.items():
+        (HERE / name).write_text(make(), encoding="utf-8")
+        print(f"docs/{name}")
+
+
+def _page(source: str, lines: list[str]) -> str:
+    return MADE.format(source=source) + "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """A text as the cell of a table: one line, no column of its own."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _limits() -> Iterator[tuple[str, str]]:
+    """Names of the limits in the order of their file, each with the text that follows it."""
+    assert limits.__file__ is not None
+    body = ast.parse(Path(limits.__file__).read_text(encoding="utf-8")).body
+    for node, following in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            if node.target.id in ("KIB", "MIB"):
+                continue
+            reason = ""
+            if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+                reason = str(following.value.value)
+            yield node.target.id, reason
+
+
+def _figure(name: str, value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool) and "BYTES" in name:
+        for unit, size in (("MiB", limits.MIB), ("KiB", limits.KIB)):
+            if value >= size and value % size == 0:
+                return f"{value // size} {unit}"
+    return f"{value}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""The pages say what the code says."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from protocol.version import VERSION
+from surfaces.command import flags
+from tests.architecture.sources import ROOMS, ROOT, files, imported
+
+DOCS = ROOT / "docs"
+GENERATE = importlib.import_module("docs.generate")
+PAGES: dict[str, Callable[[], str]] = GENERATE.PAGES
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+NAMED = re.compile(r"[A-Za-z0-9_-]+")
+MODULE_OF = {
+    "argon2-cffi": "argon2",
+    "google-re2": "re2",
+}
+
+
+def stale(folder: Path) -> list[str]:
+    """Generated pages in a folder that are not what the tables make now."""
+    return [
+        name
+        for name, make in PAGES.items()
+        if not (folder / name).is_file() or (folder / name).read_text() != make()
+    ]
+
+
+def dead_links(page: Path) -> list[str]:
+    """Relative links of a page that lead nowhere."""
+    return [
+        target
+        for target in LINK.findall(page.read_text())
+        if not target.startswith(("http://", "https://", "mailto:"))
+        and not (page.parent / target).exists()
+    ]
+
+
+def test_generated_pages_are_fresh() -> None:
+    assert not stale(DOCS), "run `make docs` and commit what it writes"
+
+
+def test_planted_stale_page_is_caught(tmp_path: Path) -> None:
+    for name, make in PAGES.items():
+        (tmp_path / name).write_text(make())
+    assert stale(tmp_path) == []
+    (tmp_path / "errors.md").write_text(PAGES["errors.md"]().replace("404", "405"))
+    assert stale(tmp_path) == ["errors.md"]
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))], ids=str
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert dead_links(page) == []
+
+
+def test_planted_dead_link_is_caught(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("[a](page.md) [b](gone.md#part) [c](https://example.org)")
+    assert dead_links(page) == ["gone.md"]
+
+
+def test_index_names_every_page() -> None:
+    index = (DOCS / "index.md").read_text()
+    pages = {path.name for path in DOCS.glob("*.md")} - {"index.md"}
+    assert pages <= set(LINK.findall(index))
+
+
+def test_every_dependency_has_its_line_and_its_use() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    node = {_name(entry) for entry in project["dependencies"]}
+    extra = {_name(entry) for group in project["optional-dependencies"].values() for entry in group}
+    rows = [
+        line.split("|")[1]
+        for line in (DOCS / "dependencies.md").read_text().splitlines()
+        if "|" in line
+    ]
+    listed = {name for row in rows for name in NAMED.findall(row)} - {"package"}
+    listed = {name for name in listed if name.strip("-")}
+    assert listed == node | extra
+
+    used = {module.partition(".")[0] for source in files(*ROOMS) for _, module in imported(source)}
+    used -= set(sys.stdlib_module_names) | set(ROOMS)
+    assert used == {MODULE_OF.get(name, name) for name in node}
+
+
+def test_constraints_pin_every_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = {_name(entry) for entry in project["dependencies"]}
+    wanted |= {_name(e) for group in project["optional-dependencies"].values() for e in group}
+    pinned = {
+        line.partition("==")[0].lower().replace("_", "-")
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if "==" in line
+    }
+    assert {name.lower().replace("_", "-") for name in wanted} <= pinned
+
+
+def test_operations_page_names_every_flag_and_variable() -> None:
+    page = (DOCS / "operations.md").read_text()
+    for flag in flags.FLAGS:
+        assert f"`{flag.name}" in page, flag.name
+    for variable in re.findall(r"^[A-Z_]+", flags.ENVIRONMENT, re.MULTILINE):
+        assert f"`{variable}`" in page, variable
+
+
+def test_changelog_begins_with_this_version() -> None:
+    headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings[0] == VERSION
+
+
+def _name(entry: str) -> str:
+    match = NAMED.match(entry)
+    assert match is not None
+    return match[0]

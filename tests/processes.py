@@ -1,0 +1,217 @@
+"""A real node in a process of its own, and single runs of the command."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from tests.architecture.sources import ROOT
+
+USER = "root"
+PASSWORD = "correct horse battery"
+START_SECONDS = 60
+"""A start that takes longer hangs; a limit on the wait, not a figure to reach."""
+
+
+class StartFailed(Exception):
+    """The process ended before it was ready; the message is its standard error."""
+
+
+def command_line(*words: str) -> list[str]:
+    """The command as a test runs it: this interpreter, this tree."""
+    return [sys.executable, "-m", "surfaces.command.main", *words]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a test's process, with the first owner every test knows."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("STORE_")}
+    return {
+        **kept,
+        "PYTHONPATH": str(ROOT),
+        "STORE_USER": USER,
+        "STORE_PASSWORD": PASSWORD,
+        **more,
+    }
+
+
+def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        command_line(*words),
+        env=environment(**more),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=START_SECONDS,
+        check=False,
+    )
+
+
+@dataclass
+class Reply:
+    """One HTTP answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+
+@dataclass
+class NodeProcess:
+    """A serving node. `start` answers once it is ready; `lines` are what it logged so far."""
+
+    directory: Path
+    words: Sequence[str] = ("--http", "127.0.0.1:0", "--serve", "127.0.0.1:0")
+    more: Mapping[str, str] = field(default_factory=dict)
+    lines: list[dict[str, Any]] = field(default_factory=list)
+
+    def start(self) -> NodeProcess:
+        """Start the process and wait until it says that it is ready.
+
+        :raises StartFailed: it ended instead
+        """
+        self.process = subprocess.Popen(
+            command_line(str(self.directory), *self.words),
+            env=environment(**self.more),
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            bufsize=0,  # a line left in a buffer would be invisible to the wait for the next
+        )
+        if self.wait_line("ready") is None:
+            self.process.wait()
+            self._stderr.close()
+            raise StartFailed("\n".join(str(line) for line in self.lines))
+        return self
+
+    @property
+    def _stderr(self) -> IO[bytes]:
+        assert self.process.stderr is not None
+        return self.process.stderr
+
+    def wait_line(self, event: str) -> dict[str, Any] | None:
+        """Read the log until this event; None when the log ends first."""
+        with selectors.DefaultSelector() as ready:
+            ready.register(self._stderr, selectors.EVENT_READ)
+            while True:
+                assert ready.select(START_SECONDS), f"no {event!r} in the log: {self.lines}"
+                raw = self._stderr.readline()
+                if not raw:
+                    return None
+                line = _log_line(raw)
+                self.lines.append(line)
+                if line["event"] == event:
+                    return line
+
+    def address(self, surface: str) -> tuple[str, int]:
+        """Host and port of `http` or `wire`."""
+        ready = next(line for line in self.lines if line["event"] == "ready")
+        host, _, port = ready[surface].rpartition(":")
+        return host, int(port)
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+        user: tuple[str, str] | None = (USER, PASSWORD),
+    ) -> Reply:
+        """One HTTP request on a connection of its own. A `body` that is no string goes as JSON."""
+        sent = dict(headers or {})
+        if user is not None:
+            pair = base64.b64encode(":".join(user).encode()).decode()
+            sent["Authorization"] = f"Basic {pair}"
+        if body is not None and not isinstance(body, str):
+            body = json.dumps(body)
+            sent.setdefault("Content-Type", "application/json")
+        elif body is not None:
+            sent.setdefault("Content-Type", "text/plain; charset=utf-8")
+        connection = http.client.HTTPConnection(*self.address("http"), timeout=START_SECONDS)
+        try:
+            connection.request(method, path, body and str(body).encode(), sent)
+            answer = connection.getresponse()
+            return Reply(answer.status, dict(answer.getheaders()), answer.read())
+        finally:
+            connection.close()
+
+    def script(self, text: str, **fields: object) -> Any:
+        """Run a script over HTTP; answers the whole JSON answer."""
+        return self.request("POST", "/script", {"script": text, **fields}).json
+
+    def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Send a signal."""
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        """Read the log to its end; answers the exit code."""
+        for raw in self._stderr:
+            self.lines.append(_log_line(raw))
+        self._stderr.close()
+        return self.process.wait(START_SECONDS)
+
+    def stop(self) -> int:
+        """SIGTERM, then wait for the end."""
+        self.signal()
+        return self.wait()
+
+    def kill(self) -> None:
+        """SIGKILL, then wait for the end."""
+        self.process.kill()
+        self.process.wait()
+        self._stderr.close()
+
+    def events(self) -> list[str]:
+        """What it logged so far, by name."""
+        return [line["event"] for line in self.lines]
+
+
+@contextmanager
+def serving(directory: Path, *words: str, **more: str) -> Iterator[NodeProcess]:
+    """A node that serves inside the block, and is stopped (or was) after it."""
+    node = NodeProcess(directory, words or NodeProcess.words, more).start()
+    try:
+        yield node
+    finally:
+        if not node._stderr.closed:
+            if node.process.poll() is None:
+                node.process.kill()
+            node.process.wait()
+            node._stderr.close()
+
+
+def tree(directory: Path) -> dict[str, bytes | None]:
+    """Every path below a directory with its content (None for directories): what "unchanged"
+    compares."""
+    if not directory.exists():
+        return {}
+    return {
+        str(path.relative_to(directory)): None if path.is_dir() else path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+    }
+
+
+def _log_line(raw: bytes) -> dict[str, Any]:
+    try:
+        line = json.loads(raw)
+    except ValueError:
+        return {"event": raw.decode("utf-8", "replace").rstrip("\n"), "plain": True}
+    return line if isinstance(line, dict) else {"event": raw.decode()}
