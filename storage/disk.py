@@ -1,0 +1,168 @@
+"""The real disk: the production side of the `Fs` door.
+
+Every call is one or two system calls and blocks; whoever must not block calls from a thread. Files
+are made with mode 0600 and directories with 0700.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from typing import Final
+
+FILE_MODE: Final = 0o600
+DIRECTORY_MODE: Final = 0o700
+
+
+class DiskFile:
+    """An open file (`protocol.doors.File`)."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def append(self, data: bytes) -> None:
+        """Write all of `data` at the end, finishing short writes."""
+        written = os.write(self._descriptor, data)
+        if written == len(data):
+            return
+        rest = memoryview(data)[written:]
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Up to `count` bytes from `offset`; fewer only at the end of the file."""
+        data = os.pread(self._descriptor, count, offset)
+        if len(data) == count or not data:
+            return data
+        parts = [data]
+        have = len(data)
+        while have < count:
+            data = os.pread(self._descriptor, count - have, offset + have)
+            if not data:
+                break
+            parts.append(data)
+            have += len(data)
+        return b"".join(parts)
+
+    def sync(self) -> None:
+        """fdatasync: data and size are on the disk on return."""
+        os.fdatasync(self._descriptor)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes; durable after the next `sync`."""
+        os.ftruncate(self._descriptor, size)
+
+    def size(self) -> int:
+        """Current size in bytes."""
+        return os.fstat(self._descriptor).st_size
+
+    def forget_cache(self) -> None:
+        """Drop cached pages that are not waiting to be written.
+
+        After a failed sync those pages hold what the disk does not; dropped, the next read tells
+        the truth.
+        """
+        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        """Close without syncing. Closing twice does nothing."""
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+
+class DiskLock:
+    """A held flock; the kernel gives it up when the process ends, however it ends."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Give the lock up; the file stays, for whoever comes next locks the same one."""
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+
+class Disk:
+    """Files and directories of this machine (`protocol.doors.Fs`)."""
+
+    __slots__ = ()
+
+    def open(self, path: str, *, create: bool = False, exclusive: bool = False) -> DiskFile:
+        """Open for reading and appending. `exclusive`: create, and fail when it exists."""
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+        if create or exclusive:
+            flags |= os.O_CREAT
+        if exclusive:
+            flags |= os.O_EXCL
+        return DiskFile(os.open(path, flags, FILE_MODE))
+
+    def open_read(self, path: str) -> DiskFile:
+        """Open for reading only."""
+        return DiskFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def exists(self, path: str) -> bool:
+        """Whether anything is at `path`, a dangling link included."""
+        return os.path.lexists(path)
+
+    def is_directory(self, path: str) -> bool:
+        """Whether a directory is at `path`."""
+        return os.path.isdir(path)
+
+    def names(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+        return sorted(os.listdir(path))
+
+    def make_directory(self, path: str) -> None:
+        """Create one directory, for its owner only."""
+        os.mkdir(path, DIRECTORY_MODE)
+
+    def rename(self, source: str, target: str) -> None:
+        """Give `source` the name `target`, replacing what had it, in one step."""
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+        os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory with all it holds; links are removed, not followed."""
+        shutil.rmtree(path)
+
+    def sync_directory(self, path: str) -> None:
+        """Make the entries of a directory durable."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: str, owner: str) -> DiskLock | None:
+        """Take the flock on `path`; None when another open file holds it.
+
+        The file is left as it was unless the lock is won: then it holds this process's id and
+        `owner`, a line each.
+        """
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n{owner}\n".encode(), 0)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return DiskLock(descriptor)
+
+    def free_bytes(self, path: str) -> int:
+        """Bytes that this process may still write below `path`; quotas are not seen."""
+        figures = os.statvfs(path)
+        return figures.f_bavail * figures.f_frsize

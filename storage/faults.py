@@ -1,0 +1,55 @@
+"""Why a store does not open, or stops: what is wrong with the directory, its files or the disk.
+
+None of these is an answer to a caller (those are in `protocol/errors.py`): they end a start, a
+command or the node, and their text is for whoever runs it.
+"""
+
+from __future__ import annotations
+
+
+class StoreFault(Exception):
+    """Something about a store that only its operator can put right."""
+
+
+class StoreMissing(StoreFault):
+    """No store at that path."""
+
+
+class StoreForeign(StoreFault):
+    """The directory holds what no store made, or data without the file that names its store."""
+
+
+class StoreLocked(StoreFault):
+    """Another process has the store open."""
+
+
+class StoreTooNew(StoreFault):
+    """A newer version wrote the store. It was not touched."""
+
+
+class StoreDamaged(StoreFault):
+    """A file of the store is not what was written to it."""
+
+
+class LogDamaged(StoreDamaged):
+    """The log lacks, or holds wrongly, something that was or may have been acknowledged.
+
+    :param file: path of the segment, or of the log's directory when a whole segment is missing
+    :param offset: byte offset in that file
+    :param sequence: the sequence that should be there
+    """
+
+    def __init__(self, file: str, offset: int, sequence: int, what: str) -> None:
+        super().__init__(f"{file} is damaged at byte {offset}, sequence {sequence}: {what}")
+        self.file = file
+        self.offset = offset
+        self.sequence = sequence
+        self.what = what
+
+
+class LogFailed(StoreFault):
+    """The disk refused to take the log for good.
+
+    Whether the frames under way reached it is unknown. The log takes nothing more; the next open
+    reads what the disk really holds.
+    """

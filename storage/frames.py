@@ -1,0 +1,296 @@
+"""The bytes of the log: segment headers and frames. Pure functions; the files are log.py's.
+
+All integers are big-endian and unsigned.
+
+    segment header, 72 bytes                       frame header, 52 bytes, then the body
+    ┌────────┬────┬──────────────────────────┐     ┌────────┬────┬─────────────────────────────┐
+    │ offset │ n  │                          │     │ offset │ n  │                             │
+    ├────────┼────┼──────────────────────────┤     ├────────┼────┼─────────────────────────────┤
+    │      0 │  8 │ magic "STORELOG"         │     │      0 │  4 │ length of the body          │
+    │      8 │  2 │ format                   │     │      4 │  4 │ head check                  │
+    │     10 │  2 │ range                    │     │      8 │  8 │ checksum                    │
+    │     12 │  4 │ flags                    │     │     16 │  8 │ sequence                    │
+    │     16 │ 16 │ store id                 │     │     24 │  8 │ epoch                       │
+    │     32 │  8 │ salt                     │     │     32 │  8 │ durable up to               │
+    │     40 │  8 │ first sequence           │     │     40 │  8 │ log time, µs since 1970     │
+    │     48 │  8 │ epoch                    │     │     48 │  4 │ flags                       │
+    │     56 │  8 │ log time when begun      │     │     52 │  … │ body                        │
+    │     64 │  8 │ checksum of the 64 above │     └────────┴────┴─────────────────────────────┘
+    └────────┴────┴──────────────────────────┘
+
+The salt is random and new for each segment, and both checks of a frame depend on it: what a user
+stores can't pass for a frame, nor can a frame of another segment, nor one left in a disk block
+that this segment was given later.
+
+- checksum: blake2b, 8 bytes, keyed with the salt, over bytes 16 to the end of the body. It settles
+  the length too: with another length other bytes would have been summed.
+- head check: CRC-32 of bytes 16–52 and the length, started from the salt. It proves nothing; it
+  lets a search for frames in damaged bytes drop an impostor without summing a body of megabytes.
+
+`durable up to` is the highest sequence that was known to be on the disk when the frame was
+encoded. Found behind a damaged frame s with a value ≥ s, it proves that s had been acknowledged.
+
+A mark is a frame without a body and without a sequence of its own: it carries the last sequence
+before it, and says that all up to there is durable. One is written when the log falls idle, and
+one, flagged CLEAN, at a clean close.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from struct import Struct
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from protocol.doors import File
+from protocol.limits import MIB, TRANSACTION_BYTES
+
+MAGIC: Final = b"STORELOG"
+FORMAT: Final = 1
+SALT_BYTES: Final = 8
+STORE_RANGE: Final = 1
+"""The one range of today, named `store`."""
+
+COPIED: Final = 1
+"""Segment flag: begins with frames copied from the end of the segment before it, by a recovery."""
+
+MARK: Final = 1
+"""Frame flag: a mark."""
+CLEAN: Final = 2
+"""Frame flag of a mark: the log was closed here."""
+LOG_FLAGS: Final = 0xFF
+"""Flags that belong to the log. The others are the writer's, and come back as they were given."""
+
+BODY_BYTES_MAX: Final = TRANSACTION_BYTES + 16 * MIB
+"""A transaction's effects and what their encoding adds. A longer length field is damage."""
+
+_SEGMENT: Final = Struct(">8sHHI16s8sQQQ")
+_PREFIX: Final = Struct(">II8s")
+_COVERED: Final = Struct(">QQQQI")
+_WORD: Final = Struct(">I")
+
+CHECKSUM_BYTES: Final = 8
+SEGMENT_HEADER_BYTES: Final = 72
+FRAME_HEADER_BYTES: Final = 52
+_PREFIX_BYTES: Final = 16
+_SEQUENCE_AT: Final = 16
+_DURABLE_AT: Final = 32
+
+assert _SEGMENT.size + CHECKSUM_BYTES == SEGMENT_HEADER_BYTES
+assert _PREFIX.size == _PREFIX_BYTES == _SEQUENCE_AT
+assert _PREFIX.size + _COVERED.size == FRAME_HEADER_BYTES
+
+_WINDOW_BYTES: Final = MIB
+"""Read from a segment at a time."""
+
+
+class Frame(NamedTuple):
+    """One durable entry of the log."""
+
+    sequence: int
+    epoch: int
+    time: int
+    """Log time, microseconds since 1970."""
+    flags: int
+    body: bytes
+
+
+class BadHeader(ValueError):
+    """Not the header of a segment; the text says why."""
+
+
+class NewerFormat(ValueError):
+    """The header of a segment in a format that a later version wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHeader:
+    """What stands at the beginning of a segment."""
+
+    store_id: bytes
+    """16 bytes."""
+    salt: bytes
+    first: int
+    """Sequence of the first frame, written or still to come."""
+    epoch: int
+    """Epoch of the frame before the first, or of the first when there is none before."""
+    time: int
+    """Log time when the segment was begun: no frame before it is later."""
+    range: int = STORE_RANGE
+    flags: int = 0
+
+    def encode(self) -> bytes:
+        """The 72 bytes."""
+        head = _SEGMENT.pack(
+            MAGIC,
+            FORMAT,
+            self.range,
+            self.flags,
+            self.store_id,
+            self.salt,
+            self.first,
+            self.epoch,
+            self.time,
+        )
+        return head + blake2b(head, digest_size=CHECKSUM_BYTES).digest()
+
+    @classmethod
+    def decode(cls, data: bytes) -> SegmentHeader:
+        """Read a header back.
+
+        :raises BadHeader: cut, damaged, or not a segment at all
+        :raises NewerFormat: a segment, in a format this version does not know
+        """
+        if len(data) < SEGMENT_HEADER_BYTES:
+            raise BadHeader(f"a segment header has {SEGMENT_HEADER_BYTES} bytes, not {len(data)}")
+        head = data[: _SEGMENT.size]
+        magic, form, reach, flags, store_id, salt, first, epoch, time = _SEGMENT.unpack(head)
+        if magic != MAGIC:
+            raise BadHeader("it does not begin as a segment does")
+        # Every format keeps this checksum where it is, so damage is not taken for the future.
+        if blake2b(head, digest_size=CHECKSUM_BYTES).digest() != data[64:72]:
+            raise BadHeader("the checksum of the segment header does not match")
+        if form > FORMAT:
+            raise NewerFormat(f"log format {form}; this version knows up to {FORMAT}")
+        return cls(store_id, salt, first, epoch, time, reach, flags)
+
+
+class FrameCodec:
+    """Encodes and checks the frames of one segment."""
+
+    __slots__ = ("_crc_start", "_seeded")
+
+    def __init__(self, salt: bytes) -> None:
+        # Copying a keyed hash is cheaper than keying a new one, and this runs for each frame.
+        self._seeded = blake2b(digest_size=CHECKSUM_BYTES, key=salt)
+        self._crc_start = crc32(salt)
+
+    def encode(self, frame: Frame, durable_upto: int) -> bytes:
+        """The bytes of a frame."""
+        sequence, epoch, time, flags, body = frame
+        covered = _COVERED.pack(sequence, epoch, durable_upto, time, flags)
+        length = len(body)
+        digest = self._seeded.copy()
+        digest.update(covered)
+        digest.update(body)
+        check = crc32(_WORD.pack(length), crc32(covered, self._crc_start))
+        return _PREFIX.pack(length, check, digest.digest()) + covered + body
+
+    def head_holds(self, data: bytes, at: int) -> bool:
+        """Whether the 52 bytes of `data` from `at` pass the head check."""
+        check = crc32(data[at + _PREFIX_BYTES : at + FRAME_HEADER_BYTES], self._crc_start)
+        return data[at + 4 : at + 8] == _WORD.pack(crc32(data[at : at + 4], check))
+
+    def body_holds(self, covered: bytes, body: bytes, checksum: bytes) -> bool:
+        """Whether the checksum is that of these bytes."""
+        digest = self._seeded.copy()
+        digest.update(covered)
+        digest.update(body)
+        return digest.digest() == checksum
+
+
+class Placed(NamedTuple):
+    """A frame as it was found in a segment."""
+
+    frame: Frame
+    durable_upto: int
+    offset: int
+    """Byte offset of its header."""
+
+
+class Walk:
+    """Reads the frames of a segment in order, checking every byte of each.
+
+    Iteration ends at `end`, or at the first bad frame; then `bad` says what is wrong with it.
+    `offset` is where the next frame begins, or the bad one.
+
+    :param end: byte offset where the frames end
+    """
+
+    def __init__(self, file: File, codec: FrameCodec, offset: int, end: int) -> None:
+        self._file = file
+        self._codec = codec
+        self._end = end
+        self.offset = offset
+        self.bad: str | None = None
+
+    def __iter__(self) -> Iterator[Placed]:
+        window, start = b"", self.offset
+        end, codec, file = self._end, self._codec, self._file
+        seeded = codec._seeded
+        while self.offset < end:
+            offset = self.offset
+            at = offset - start
+            if len(window) - at < FRAME_HEADER_BYTES:
+                window, start, at = file.read(offset, min(_WINDOW_BYTES, end - offset)), offset, 0
+                if len(window) < FRAME_HEADER_BYTES:
+                    self.bad = "the file ends inside the header of a frame"
+                    return
+            length, _, checksum = _PREFIX.unpack_from(window, at)
+            size = FRAME_HEADER_BYTES + length
+            if length > BODY_BYTES_MAX:
+                self.bad = "the length of the frame is impossible"
+                return
+            if offset + size > end:
+                self.bad = "the file ends inside the frame"
+                return
+            if len(window) - at < size:
+                wanted = max(size, min(_WINDOW_BYTES, end - offset))
+                window, start, at = file.read(offset, wanted), offset, 0
+                if len(window) < size:
+                    self.bad = "the file ends inside the frame"
+                    return
+            covered_at, body_at = at + _PREFIX_BYTES, at + FRAME_HEADER_BYTES
+            body = window[body_at : at + size]
+            digest = seeded.copy()
+            digest.update(window[covered_at:body_at])
+            digest.update(body)
+            if digest.digest() != checksum or not codec.head_holds(window, at):
+                self.bad = "the checksum of the frame does not match"
+                return
+            sequence, epoch, durable, time, flags = _COVERED.unpack_from(window, covered_at)
+            self.offset = offset + size
+            yield Placed(Frame(sequence, epoch, time, flags, body), durable, offset)
+
+
+def find_proof(file: File, codec: FrameCodec, offset: int, end: int, sequence: int) -> int | None:
+    """Look for a valid frame, at any byte from `offset` on, that says `sequence` was durable.
+
+    :returns: the offset of the first one, or None when nothing here shows that `sequence` had been
+        acknowledged
+    """
+    most = sequence + (end - offset) // FRAME_HEADER_BYTES + 1
+    # Both numbers of a frame that matters lie in sequence..most, so their leading bytes are known.
+    low, high = sequence.to_bytes(8, "big"), most.to_bytes(8, "big")
+    shared = next((i for i in range(8) if low[i] != high[i]), 8)
+    lead = re.escape(low[:shared]) + b".{%d}" % (8 - shared)
+    likely = re.compile(b"(?!\0{8})" + lead + b".{8}" + lead, re.DOTALL)
+    start = offset
+    while start + FRAME_HEADER_BYTES <= end:
+        window = file.read(start, min(_WINDOW_BYTES, end - start))
+        if len(window) < FRAME_HEADER_BYTES:
+            return None
+        search_from = _SEQUENCE_AT
+        while (match := likely.search(window, search_from)) is not None:
+            search_from = match.start() + 1
+            at = match.start() - _SEQUENCE_AT
+            if at + FRAME_HEADER_BYTES > len(window):
+                break
+            length, _, checksum = _PREFIX.unpack_from(window, at)
+            covered = window[at + _PREFIX_BYTES : at + FRAME_HEADER_BYTES]
+            found, _, durable, _, _ = _COVERED.unpack(covered)
+            if not (
+                sequence <= durable <= found <= most
+                and start + at + FRAME_HEADER_BYTES + length <= end
+                and codec.head_holds(window, at)
+            ):
+                continue
+            body = file.read(start + at + FRAME_HEADER_BYTES, length)
+            if codec.body_holds(covered, body, checksum):
+                return start + at
+        # Overlap: a header that straddles two windows is whole in the next one.
+        start += max(1, len(window) - FRAME_HEADER_BYTES + 1)
+    return None

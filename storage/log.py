@@ -1,0 +1,756 @@
+"""The log: the append-only truth of a store, in segments of at most so many bytes and frames.
+
+    log/00000000000000000001.storelog   a segment, named by the first sequence it may hold
+    log/BEGINS      the first sequence the log still holds; absent: 1
+    log/CLOSED      where the log ended at a clean close; gone before anything is written after it
+    log/RESERVE     room given up when the disk is full, so that what must be written still can be
+    log/….cut       torn bytes that a recovery set aside, for people
+
+What holds, and what the code below relies on:
+
+ 1. Sequences have no gaps. A frame is followed, in its segment or at the head of the next, by the
+    one whose sequence is one more.
+ 2. `append` returns only after the frames are synced; `last` is always durable. Frames of one call
+    are one write and one sync.
+ 3. A segment gets its final name only when its header, and whatever it begins with, is synced; and
+    a segment is begun only when everything before it is durable. So a segment with a torn header is
+    damage, and `first - 1` of a segment was durable when it was begun.
+ 4. A frame says what was durable when it was encoded (`durable up to`), never more than the
+    sequence before its own; a mark, the sequence before it.
+ 5. The first failed sync is final (LogFailed): the descriptor is neither synced nor written again.
+    A failed write is final too, unless the disk is full; then the file is cut back and *synced*
+    before DiskFull is raised, so that refused frames can't come back, and the segment is not
+    written again: the next frames go to a new one, whose salt no left-over bytes know.
+ 6. Bytes that are valid but stand in the wrong place are damage wherever they stand: no crash makes
+    them.
+ 7. Only the last segment can be torn, and only when there is no CLOSED. Torn means: from the first
+    bad frame s on, nothing valid says that s was durable. Anything else is damage, and is refused:
+    never skipped, never cut.
+ 8. After an unclean stop nothing is appended to an old segment. What was not provably durable, D+1
+    to the last good frame, is read past the page cache and put into a new segment named D+1,
+    synced and renamed in one step. Then the old segment is cut at D.
+
+Crashes in between, and why each is harmless:
+
+- Recovery between naming the new segment D+1 and cutting the old one at D: both hold D+1 and on.
+  The new one's header is flagged COPIED; readers go over to it at its first sequence and ignore
+  what the segment before holds from there on.
+- Recovery when D+1 is the first sequence of the torn segment itself: the new segment takes over its
+  name, in one rename. That covers recovery after recovery after recovery too.
+- Recovery before the rename: the new file is below `tmp/`, which the next open empties.
+- A roll: the same, with nothing in the new segment. A new segment without frames is a usual state.
+- A prune: BEGINS is durable before the first unlink. At open, segments below BEGINS are removed; a
+  log that begins later than BEGINS lost a segment.
+- STORE there but no segment: the first segment was durable before STORE was written, so it is lost.
+- A close between its mark and CLOSED: like any unclean stop, with all frames known durable.
+
+One thread uses a `Log`. `read` may be called from others: it opens files of its own, and sees the
+log as it was when it was called.
+"""
+
+from __future__ import annotations
+
+import errno
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from protocol.doors import File
+from protocol.errors import DiskFull, LogPruned
+from protocol.limits import LOG_RESERVE_BYTES, SEGMENT_BYTES, SEGMENT_FRAMES
+from storage.directory import SEGMENT_SUFFIX, StoreDirectory, segment_name
+from storage.facts import read_facts, replace_file, write_facts
+from storage.faults import LogDamaged, LogFailed, StoreDamaged, StoreTooNew
+from storage.frames import (
+    BODY_BYTES_MAX,
+    CLEAN,
+    COPIED,
+    LOG_FLAGS,
+    MARK,
+    SALT_BYTES,
+    SEGMENT_HEADER_BYTES,
+    BadHeader,
+    Frame,
+    FrameCodec,
+    NewerFormat,
+    Placed,
+    SegmentHeader,
+    Walk,
+    find_proof,
+)
+
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_INDEX_BYTES: Final = 64 * 1024
+"""Distance between two remembered places of a segment: what a read of one frame may walk."""
+_CUTS_KEPT: Final = 8
+
+
+@dataclass(slots=True)
+class _Segment:
+    """A segment under its final name."""
+
+    path: str
+    header: SegmentHeader
+    codec: FrameCodec
+    size: int
+    """Bytes of it that count. Of all but the last segment: all."""
+    places: list[tuple[int, int]] = field(default_factory=list)
+    """(sequence, offset) of some frames, ascending; grows while the segment is walked."""
+
+    @property
+    def first(self) -> int:
+        return self.header.first
+
+    def note(self, sequence: int, offset: int) -> None:
+        """Remember a place, if the one before it is far enough away."""
+        if not self.places or offset - self.places[-1][1] >= _INDEX_BYTES:
+            self.places.append((sequence, offset))
+
+    def place_before(self, sequence: int) -> tuple[int, int]:
+        """The nearest remembered place at or before a sequence."""
+        at = bisect_right(self.places, (sequence, 1 << 63)) - 1
+        return self.places[at] if at >= 0 else (self.first, SEGMENT_HEADER_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What an open found and did; for the node's own messages."""
+
+    clean: bool
+    """The log had been closed."""
+    last: int
+    copied: int = 0
+    """Frames that were not provably durable and now are."""
+    cut_bytes: int = 0
+    """Torn bytes taken off the end: parts of frames that nobody was told of."""
+    cut_file: str | None = None
+    """Where the torn bytes went; None with cut bytes: the disk had no room for them."""
+
+
+class Log:
+    """One open log. See the head of this file."""
+
+    def __init__(
+        self,
+        directory: StoreDirectory,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        segment_frames: int = SEGMENT_FRAMES,
+        reserve_bytes: int = LOG_RESERVE_BYTES,
+    ) -> None:
+        """Use `open`."""
+        self._fs = directory.fs
+        self._rng = directory.rng
+        self._path = directory.log_path
+        self._tmp = directory.tmp_path
+        self._store_id = directory.store_id.bytes
+        self._segment_bytes = segment_bytes
+        self._segment_frames = segment_frames
+        self._reserve_bytes = reserve_bytes
+        self._segments: list[_Segment] = []
+        self._file: File | None = None
+        self._failed: LogFailed | None = None
+        self._marked = False  # nothing to mark since the last mark
+        self._closed_file = False  # log/CLOSED stands
+        self._worn = False  # the last segment was cut back: see invariant 5
+        self._reserved = False
+        self.first = 1
+        """The first sequence that can be read, or, of an empty log, that will be given."""
+        self.last = 0
+        """The last sequence, durable."""
+        self.epoch = 0
+        """Epoch of the last frame; of an empty log, the first that may be written."""
+        self.last_time = 0
+        """Log time of the last frame, microseconds. Of an empty log: when it was begun."""
+        self.recovery = Recovery(True, 0)
+
+    # --- opening ---------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        directory: StoreDirectory,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        segment_frames: int = SEGMENT_FRAMES,
+        reserve_bytes: int = LOG_RESERVE_BYTES,
+    ) -> Log:
+        """Open the log of a store, recovering its tail when it was not closed.
+
+        Checks every byte of the last segment and the header of each; the frames of the others are
+        checked when they are read.
+
+        :param segment_bytes: a segment is closed past this size
+        :param segment_frames: … or past this many frames
+        :param reserve_bytes: held back for when the disk is full
+        :raises LogDamaged: something that was, or may have been, acknowledged is not there
+        :raises StoreTooNew: a later version wrote it
+        :raises DiskFull: no room to recover into
+        :raises OSError: as the disk says
+        """
+        log = cls(
+            directory,
+            segment_bytes=segment_bytes,
+            segment_frames=segment_frames,
+            reserve_bytes=reserve_bytes,
+        )
+        try:
+            log._open()
+        except BaseException:
+            log._close_file()
+            raise
+        return log
+
+    def _open(self) -> None:
+        if not self._fs.exists(self._path):
+            raise LogDamaged(self._path, 0, 1, "the directory is missing")
+        # A process that was killed may have left names that are visible but not durable.
+        self._fs.sync_directory(self._path)
+        self._find_segments()
+        closed = self._read_facts("CLOSED")
+        self._closed_file = closed is not None
+        segment = self._segments[-1]
+        self.last = segment.first - 1
+        self.epoch, self.last_time = segment.header.epoch, segment.header.time
+        self._reserved = self._fs.exists(f"{self._path}/RESERVE")
+        file = self._fs.open(segment.path)
+        try:
+            if closed is None:
+                file.forget_cache()
+            self._recover(file, segment, closed)
+        except BaseException:
+            file.close()
+            raise
+        self._drop_old_cuts()
+        self._fill_reserve()
+
+    def _find_segments(self) -> None:
+        begins = self._read_facts("BEGINS")
+        self.first = int(str(begins["first"])) if begins else 1
+        left_over = False
+        for name in self._fs.names(self._path):
+            stem = name.removesuffix(SEGMENT_SUFFIX)
+            if stem == name or not stem.isdigit():
+                continue
+            path = f"{self._path}/{name}"
+            if int(stem) < self.first:
+                self._fs.unlink(path)
+                left_over = True
+                continue
+            self._segments.append(self._read_header(path, int(stem)))
+        if left_over:
+            self._fs.sync_directory(self._path)
+        if not self._segments or self._segments[0].first != self.first:
+            path = f"{self._path}/{segment_name(self.first)}"
+            raise LogDamaged(path, 0, self.first, "the segment is missing")
+
+    def _read_header(self, path: str, first: int) -> _Segment:
+        file = self._fs.open_read(path)
+        try:
+            data, size = file.read(0, SEGMENT_HEADER_BYTES), file.size()
+        finally:
+            file.close()
+        try:
+            header = SegmentHeader.decode(data)
+        except BadHeader as error:
+            raise LogDamaged(path, 0, first, str(error)) from None
+        except NewerFormat as error:
+            raise StoreTooNew(f"{path} has {error}") from None
+        if header.store_id != self._store_id:
+            raise LogDamaged(path, 0, first, "the segment belongs to another store")
+        if header.first != first:
+            raise LogDamaged(path, 0, first, f"the segment is that of sequence {header.first}")
+        return _Segment(path, header, FrameCodec(header.salt), size)
+
+    def _read_facts(self, name: str) -> dict[str, object] | None:
+        path = f"{self._path}/{name}"
+        if not self._fs.exists(path):
+            return None
+        try:
+            facts = read_facts(self._fs, path)
+            if facts["store"] != self._store_id.hex():
+                raise LogDamaged(path, 0, self.first, "the file belongs to another store")
+            int(str(facts["first"]))
+        except StoreTooNew:
+            raise
+        except (StoreDamaged, KeyError, ValueError) as error:
+            raise LogDamaged(path, 0, self.first, str(error)) from None
+        return facts
+
+    def _recover(self, file: File, segment: _Segment, closed: dict[str, object] | None) -> None:
+        """Walk the last segment, decide what its end is, and make it fit to append to."""
+        durable = segment.first - 1
+        unproven: list[Placed] = []  # frames after `durable`
+        clean = False
+        walk = Walk(file, segment.codec, SEGMENT_HEADER_BYTES, segment.size)
+        for placed in walk:
+            frame, upto, offset = placed
+            self._refuse_misplaced(segment, placed, durable)
+            if upto > durable:
+                durable = upto
+                unproven = [p for p in unproven if p.frame.sequence > durable]
+            clean = bool(frame.flags & CLEAN)
+            self._marked = bool(frame.flags & MARK)
+            if not self._marked:
+                unproven.append(placed)
+                self.last = frame.sequence
+                segment.note(frame.sequence, offset)
+            self.epoch, self.last_time = frame.epoch, max(self.last_time, frame.time)
+        if closed is not None:
+            self._refuse_changed(segment, walk, closed, clean)
+            self._file = file
+            self.recovery = Recovery(True, self.last)
+            return
+        if walk.bad is not None:
+            proof = find_proof(file, segment.codec, walk.offset, segment.size, self.last + 1)
+            if proof is not None:
+                what = f"{walk.bad}, and byte {proof} shows that it had been acknowledged"
+                raise LogDamaged(segment.path, walk.offset, self.last + 1, what)
+        self._move_tail(file, segment, walk.offset, durable, unproven)
+
+    def _refuse_misplaced(self, segment: _Segment, placed: Placed, durable: int) -> None:
+        """A frame that is whole but not the one that belongs here."""
+        frame, upto, offset = placed
+        expected = self.last if frame.flags & MARK else self.last + 1
+        if frame.sequence != expected:
+            what = f"a frame of sequence {frame.sequence} stands in its place"
+        elif not durable <= upto <= self.last:
+            what = f"it says that {upto} was durable, after {durable} and {self.last}"
+        elif frame.epoch < self.epoch:
+            what = f"its epoch {frame.epoch} is older than {self.epoch} before it"
+        else:
+            return
+        raise LogDamaged(segment.path, offset, self.last + 1, what)
+
+    def _refuse_changed(
+        self, segment: _Segment, walk: Walk, closed: dict[str, object], clean: bool
+    ) -> None:
+        """After a clean close the log ends exactly where CLOSED says; anything else is damage."""
+        at = f"sequence {closed.get('last')}, byte {closed.get('size')}, when it was closed"
+        if walk.bad is not None:
+            what = f"{walk.bad}; the log ended at {at}"
+        elif (
+            closed.get("last") != self.last
+            or closed.get("size") != segment.size
+            or closed["first"] != segment.first
+            or not clean
+        ):
+            what = f"the log ends at sequence {self.last} here; it ended at {at}"
+        else:
+            return
+        raise LogDamaged(segment.path, walk.offset, self.last + 1, what)
+
+    def _move_tail(
+        self, file: File, old: _Segment, good: int, durable: int, unproven: Sequence[Placed]
+    ) -> None:
+        """Invariant 8: make a new segment of what was not provably durable.
+
+        :param good: byte offset where the good frames of `old` end
+        """
+        cut_bytes = old.size - good
+        cut_file = self._set_aside(file, old, good) if cut_bytes else None
+        copied = [(p.frame, p.durable_upto) for p in unproven]
+        try:
+            fresh = self._begin_segment(durable + 1, copied, COPIED)
+        except DiskFull:
+            if not self._release_reserve():
+                raise
+            fresh = self._begin_segment(durable + 1, copied, COPIED)
+        if fresh.path != old.path:
+            # Housekeeping: readers stop at the new segment's first sequence by themselves.
+            size = unproven[0].offset if unproven else good
+            file.truncate(size)
+            file.sync()
+            old.size = size
+        file.close()
+        self._marked = False
+        self.recovery = Recovery(False, self.last, len(unproven), cut_bytes, cut_file)
+
+    def _set_aside(self, file: File, segment: _Segment, offset: int) -> str | None:
+        """Keep the torn bytes for people. Nothing needs them, so a full disk may lose them."""
+        target = f"{self._path}/{segment.first:020d}.{offset}.cut"
+        try:
+            data = file.read(offset, segment.size - offset)
+            replace_file(self._fs, self._tmp, target, data)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            self._drop_temporary(target)
+            return None
+        return target
+
+    def _drop_old_cuts(self) -> None:
+        cuts = [name for name in self._fs.names(self._path) if name.endswith(".cut")]
+        for name in cuts[:-_CUTS_KEPT]:
+            self._fs.unlink(f"{self._path}/{name}")
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def append(self, frames: Sequence[Frame], *, reserved: bool = False) -> None:
+        """Make frames durable: one write, one sync. They are, when this returns.
+
+        :param frames: following `last` and each other without a gap; epoch and time never fall
+        :param reserved: may use the room held back for what has to be written on a full disk
+        :raises DiskFull: none of them is in the log; a later call may succeed
+        :raises LogFailed: final; whether they are in the log only the next open can tell
+        """
+        if not frames:
+            return
+        self._refuse_failed()
+        self._require_room(reserved)
+        self._prepare_to_write(reserved)
+        segment = self._segments[-1]
+        encode, durable = segment.codec.encode, self.last
+        offset, sequence, epoch, time = segment.size, durable, self.epoch, self.last_time
+        parts: list[bytes] = []
+        for frame in frames:
+            sequence += 1
+            assert frame.sequence == sequence, "a gap in the sequences"
+            assert frame.epoch >= epoch and frame.time >= time, "epoch or log time fell"
+            assert not frame.flags & LOG_FLAGS, "a flag of the log's own"
+            assert len(frame.body) <= BODY_BYTES_MAX, "a frame over its limit"
+            epoch, time = frame.epoch, frame.time
+            data = encode(frame, durable)
+            parts.append(data)
+        self._write(parts[0] if len(parts) == 1 else b"".join(parts), reserved)
+        for frame, data in zip(frames, parts, strict=True):
+            segment.note(frame.sequence, offset)
+            offset += len(data)
+        segment.size = offset
+        self.last, self.epoch, self.last_time = sequence, epoch, time
+        self._marked = False
+
+    def mark(self, clean: bool = False) -> None:
+        """Write down that everything is durable, unless the log's end says so already.
+
+        For when the log falls idle: frames that nothing follows can't be proved acknowledged.
+
+        :param clean: the log is being closed
+        :raises DiskFull: as `append`
+        :raises LogFailed: as `append`
+        """
+        if self._marked and not clean:
+            return
+        self._refuse_failed()
+        self._prepare_to_write(reserved=True)
+        segment = self._segments[-1]
+        flags = MARK | CLEAN if clean else MARK
+        frame = Frame(self.last, self.epoch, self.last_time, flags, b"")
+        data = segment.codec.encode(frame, self.last)
+        self._write(data, reserved=True)
+        segment.size += len(data)
+        self._marked = True
+
+    def close(self, clean: bool = True) -> None:
+        """Close the log; the next open has nothing to recover. Closing twice does nothing.
+
+        :param clean: False leaves it as a crash would
+        :raises LogFailed: the disk failed at the last moment. The log is closed nevertheless
+        :raises OSError: likewise, at writing CLOSED
+        """
+        if self._file is None:
+            return
+        try:
+            if clean and self._failed is None and not self._closed_file:
+                self.mark(clean=True)
+                segment = self._segments[-1]
+                facts = {"first": segment.first, "last": self.last, "size": segment.size}
+                self._write_facts("CLOSED", facts)
+        except DiskFull:
+            pass  # no room to say so: the next open takes it for an unclean stop, and loses nothing
+        finally:
+            self._close_file()
+
+    def prune(self, below: int) -> None:
+        """Remove whole segments that hold only frames below a sequence. The last one stays.
+
+        :raises DiskFull: nothing was removed
+        :raises OSError: as the disk says; the log is whole, and the next open finishes
+        """
+        self._refuse_failed()
+        keep = bisect_right([segment.first for segment in self._segments], below) - 1
+        if keep <= 0:
+            return
+        gone, kept = self._segments[:keep], self._segments[keep:]
+        self._write_facts("BEGINS", {"first": kept[0].first})
+        self.first = kept[0].first
+        self._segments = kept
+        for segment in gone:
+            self._fs.unlink(segment.path)
+        self._fs.sync_directory(self._path)
+
+    def _prepare_to_write(self, reserved: bool) -> None:
+        """Everything that has to be durable before the next byte of the log is."""
+        if self._closed_file:
+            try:
+                self._fs.unlink(f"{self._path}/CLOSED")
+                self._fs.sync_directory(self._path)
+            except OSError as error:
+                self._fail(error)
+            self._closed_file = False
+        segment = self._segments[-1]
+        if (
+            self._worn
+            or segment.size >= self._segment_bytes
+            or self.last - segment.first + 1 >= self._segment_frames
+        ):
+            self._roll(reserved)
+
+    def _roll(self, reserved: bool) -> None:
+        try:
+            self._begin_segment(self.last + 1, [], 0)
+        except DiskFull:
+            if not (reserved and self._release_reserve()):
+                raise
+            self._begin_segment(self.last + 1, [], 0)
+        except OSError as error:
+            # Which of the two segments will be found is unknown if the directory's sync failed.
+            self._fail(error)
+
+    def _begin_segment(
+        self, first: int, frames: Sequence[tuple[Frame, int]], flags: int
+    ) -> _Segment:
+        """Make a segment, whole and durable before it has a name, and append to it from now on."""
+        salt = self._rng.bytes(SALT_BYTES)
+        epoch = frames[0][0].epoch if frames else self.epoch
+        time = frames[0][0].time if frames else self.last_time
+        header = SegmentHeader(self._store_id, salt, first, epoch, time, flags=flags)
+        codec = FrameCodec(salt)
+        parts = [header.encode()]
+        parts.extend(codec.encode(frame, upto) for frame, upto in frames)
+        data = b"".join(parts)
+        path = f"{self._path}/{segment_name(first)}"
+        try:
+            replace_file(self._fs, self._tmp, path, data)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            self._drop_temporary(path)
+            raise _disk_full() from error
+        segment = _Segment(path, header, codec, len(data))
+        offset = SEGMENT_HEADER_BYTES
+        for (frame, _), part in zip(frames, parts[1:], strict=True):
+            segment.note(frame.sequence, offset)
+            offset += len(part)
+        self._close_file()
+        # A segment that held nothing, or was torn from its first frame on, gives up its name.
+        # A new list, for readers of the old one.
+        self._segments = [s for s in self._segments if s.first < first] + [segment]
+        self._file = self._fs.open(path)
+        self._worn = False
+        return segment
+
+    def _write(self, data: bytes, reserved: bool) -> None:
+        """Append bytes to the last segment and sync it."""
+        file = self._file
+        assert file is not None, "the log is closed"
+        try:
+            file.append(data)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                self._fail(error)
+            self._cut_back(file)
+            if not (reserved and self._release_reserve()):
+                raise _disk_full() from error
+            try:
+                file.append(data)
+            except OSError as again:
+                if again.errno not in _NO_ROOM:
+                    self._fail(again)
+                self._cut_back(file)
+                raise _disk_full() from again
+        try:
+            file.sync()
+        except OSError as error:
+            self._fail(error)
+
+    def _cut_back(self, file: File) -> None:
+        """Take off what a failed write left, durably, before anybody hears of the failure."""
+        try:
+            file.truncate(self._segments[-1].size)
+            file.sync()
+        except OSError as error:
+            self._fail(error)
+        self._worn = True
+
+    def _fail(self, error: OSError) -> None:
+        """Invariant 5: from here on the log takes nothing, and its file is left alone."""
+        self._failed = LogFailed(f"the log in {self._path} failed: {error}")
+        raise self._failed from error
+
+    def _refuse_failed(self) -> None:
+        if self._failed is not None:
+            raise LogFailed(str(self._failed))
+        assert self._file is not None, "the log is closed"
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _write_facts(self, name: str, facts: Mapping[str, object]) -> None:
+        """Replace BEGINS or CLOSED, from the reserve if there is no other room."""
+        path, stored = f"{self._path}/{name}", {**facts, "store": self._store_id.hex()}
+        try:
+            try:
+                write_facts(self._fs, self._tmp, path, stored)
+            except OSError as error:
+                if error.errno not in _NO_ROOM or not self._release_reserve():
+                    raise
+                write_facts(self._fs, self._tmp, path, stored)
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            self._drop_temporary(path)
+            raise _disk_full() from error
+
+    # --- room ------------------------------------------------------------------------------------
+
+    def _require_room(self, reserved: bool) -> None:
+        """Once the reserve was given up, ordinary frames wait until it could be filled again."""
+        if not (self._reserved or reserved or self._fill_reserve()):
+            raise _disk_full()
+
+    def _fill_reserve(self) -> bool:
+        path = f"{self._path}/RESERVE"
+        try:
+            if self._reserve_bytes and self._fs.free_bytes(self._path) < self._reserve_bytes:
+                self._reserved = self._fs.exists(path) and self._size(path) >= self._reserve_bytes
+                return self._reserved
+            file = self._fs.open(path, create=True)
+            try:
+                missing = self._reserve_bytes - file.size()
+                if missing > 0:
+                    file.append(bytes(missing))
+                    file.sync()
+            finally:
+                file.close()
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            self._release_reserve()
+            return False
+        self._reserved = True
+        return True
+
+    def _release_reserve(self) -> bool:
+        """Give the room up. Returns whether there was any."""
+        held, self._reserved = self._reserved, False
+        with suppress(FileNotFoundError):
+            self._fs.unlink(f"{self._path}/RESERVE")
+        self._fs.sync_directory(self._path)
+        return held
+
+    def _size(self, path: str) -> int:
+        file = self._fs.open_read(path)
+        try:
+            return file.size()
+        finally:
+            file.close()
+
+    def _drop_temporary(self, target: str) -> None:
+        with suppress(FileNotFoundError):
+            self._fs.unlink(f"{self._tmp}/{target.rpartition('/')[2]}.new")
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def read(self, from_sequence: int, upto: int | None = None) -> Iterator[Frame]:
+        """The frames from a sequence on, in order, as far as the log goes now.
+
+        Costs the walk of at most 64 KiB to find the first one in a segment walked before.
+
+        :param upto: the last sequence wanted
+        :raises LogPruned: the log begins later; at the call, or later if it is pruned meanwhile
+        :raises LogDamaged: at the frame that is not what was written
+        """
+        if from_sequence < self.first:
+            raise _pruned(from_sequence, self.first)
+        last = self.last if upto is None else min(upto, self.last)
+        segments = self._segments
+        ends = [*(segment.first for segment in segments[1:]), self.last + 1]
+        # Taken now: the generator may run on another thread, while the last segment grows.
+        sizes = [segment.size for segment in segments]
+        return self._read(from_sequence, last, segments, ends, sizes)
+
+    def _read(
+        self,
+        sequence: int,
+        last: int,
+        segments: list[_Segment],
+        ends: list[int],
+        sizes: list[int],
+    ) -> Iterator[Frame]:
+        at = bisect_right([segment.first for segment in segments], sequence) - 1
+        while sequence <= last:
+            segment, newest = segments[at], at + 1 == len(segments)
+            superseded = not newest and bool(segments[at + 1].header.flags & COPIED)
+            stop = min(ends[at], last + 1)
+            whole = stop == ends[at] and not superseded
+            try:
+                file = self._fs.open_read(segment.path)
+            except FileNotFoundError:
+                if self.first > sequence:
+                    raise _pruned(sequence, self.first) from None
+                raise LogDamaged(segment.path, 0, sequence, "the segment is missing") from None
+            # The newest segment's places are noted by whoever writes it.
+            places = [] if newest else list(segment.places)
+            try:
+                yield from _read_segment(file, segment, sequence, stop, whole, sizes[at], places)
+            finally:
+                file.close()
+                if len(places) > len(segment.places):
+                    segment.places = places
+            sequence = stop
+            at += 1
+
+
+def _read_segment(
+    file: File,
+    segment: _Segment,
+    sequence: int,
+    stop: int,
+    whole: bool,
+    size: int,
+    places: list[tuple[int, int]],
+) -> Iterator[Frame]:
+    """Frames sequence … stop-1 of one segment.
+
+    :param whole: nothing but marks may follow them in the segment
+    :param places: learns what this walk sees beyond its last one
+    """
+    expected, offset = segment.place_before(sequence)
+    known = places[-1][1] if places else SEGMENT_HEADER_BYTES
+    walk = Walk(file, segment.codec, offset, size)
+    for frame, _, at in walk:
+        if frame.flags & MARK:
+            if frame.sequence != expected - 1:
+                what = f"a mark of sequence {frame.sequence} stands in its place"
+                raise LogDamaged(segment.path, at, expected, what)
+            continue
+        if frame.sequence != expected or expected >= stop:
+            what = f"a frame of sequence {frame.sequence} stands in its place"
+            raise LogDamaged(segment.path, at, expected, what)
+        if at - known >= _INDEX_BYTES:
+            places.append((expected, at))
+            known = at
+        if expected >= sequence:
+            yield frame
+        expected += 1
+        if expected == stop and not whole:
+            return
+    if walk.bad is not None:
+        raise LogDamaged(segment.path, walk.offset, expected, walk.bad)
+    if expected < stop:
+        raise LogDamaged(segment.path, walk.offset, expected, "the segment ends before it")
+
+
+def _disk_full() -> DiskFull:
+    return DiskFull("no room left on the disk for the log")
+
+
+def _pruned(wanted: int, first: int) -> LogPruned:
+    return LogPruned(
+        f"sequence {wanted} is no longer in the log: it begins at {first}", first=first
+    )

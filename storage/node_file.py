@@ -1,0 +1,57 @@
+"""The file NODE: what a node is told about itself.
+
+It is no part of the store: no backup carries it and no follower inherits it. It is replaced whole,
+so a crash leaves the old facts or the new ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from storage.directory import StoreDirectory, new_uuid
+from storage.facts import read_facts, write_facts
+from storage.faults import StoreDamaged
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """One node."""
+
+    node_id: UUID
+    roles: tuple[str, ...] | None = None
+    """None: never declared. Empty: declared to have none, the drain."""
+    endpoints: tuple[str, ...] = ()
+
+
+def load_node(directory: StoreDirectory) -> NodeFacts:
+    """The facts of this node; at its first start they are made, with a new id, and saved.
+
+    :raises StoreDamaged: the file is not what was written
+    :raises StoreTooNew: a later version wrote it
+    """
+    path = f"{directory.path}/NODE"
+    if not directory.fs.exists(path):
+        facts = NodeFacts(new_uuid(directory.rng))
+        save_node(directory, facts)
+        return facts
+    stored = read_facts(directory.fs, path)
+    roles, endpoints = stored.get("roles"), stored.get("endpoints")
+    try:
+        node_id = UUID(str(stored["node"]))
+    except (KeyError, ValueError):
+        raise StoreDamaged(f"{path} names no node") from None
+    if not isinstance(endpoints, list) or not isinstance(roles, list | None):
+        raise StoreDamaged(f"{path} holds no roles or endpoints")
+    words = None if roles is None else tuple(str(role) for role in roles)
+    return NodeFacts(node_id, words, tuple(str(endpoint) for endpoint in endpoints))
+
+
+def save_node(directory: StoreDirectory, facts: NodeFacts) -> None:
+    """Replace the facts; durable on return. Raises OSError."""
+    stored = {
+        "node": str(facts.node_id),
+        "roles": None if facts.roles is None else list(facts.roles),
+        "endpoints": list(facts.endpoints),
+    }
+    write_facts(directory.fs, directory.tmp_path, f"{directory.path}/NODE", stored)
