@@ -1,0 +1,138 @@
+"""Who may say what on a wire connection, seen from the node, without input or output.
+
+| state | HELLO | AUTH | RUN, PING | CANCEL | BYE | the node says |
+|---|---|---|---|---|---|---|
+| AWAITING_HELLO | → SIGNING_IN | broken | broken | broken | → CLOSED | REFUSED → CLOSED |
+| SIGNING_IN | kept | kept | kept | kept | kept | WELCOME, ERROR → OPEN; REFUSED → CLOSED |
+| OPEN | broken | → SIGNING_IN | opens its id | – | → LEAVING | ANSWER, ERROR, PONG, BYE |
+| LEAVING | ignored | ignored | ignored | ignored | ignored | ANSWER, ERROR; the last → CLOSED |
+| CLOSED | – | – | – | – | – | – |
+
+"kept": the message stays unread until the sign-in has been answered, so that everything behind an
+AUTH is run by whom it names. "broken": the peer does not speak the protocol; it is told so (REFUSED
+before WELCOME, ERROR with id 0 after it) and the connection closes.
+
+Ids: a request's id is open from RUN, PING or AUTH until it is answered. Opening it twice is broken,
+for the second answer could not be told from the first. CANCEL carries the id of a RUN; when that is
+not open any more it is ignored, as the answer may have crossed it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Any, Final
+
+from protocol import limits
+from protocol.errors import BadRequest
+from protocol.frames import FROM_CLIENT, FrameReader, Kind, Message, encode
+
+HELLO_BYTES: Final = 16 * limits.KIB
+"""A frame of a peer that has not been welcomed: room for the longest password, no room to fill
+the memory of the node from thousands of connections without a credential."""
+
+
+class State(Enum):
+    """See the table at the head of this file."""
+
+    AWAITING_HELLO = auto()
+    SIGNING_IN = auto()
+    OPEN = auto()
+    LEAVING = auto()
+    CLOSED = auto()
+
+
+_OPENS: Final = frozenset({Kind.RUN, Kind.PING})
+_CLOSES: Final = frozenset({Kind.ANSWER, Kind.ERROR, Kind.PONG})
+
+
+class Conversation:
+    """One connection. `receive` bytes, take messages with `next`, build answers with `send`."""
+
+    __slots__ = ("_reader", "_signing", "open", "state", "welcomed")
+
+    def __init__(self) -> None:
+        self._reader = FrameReader(HELLO_BYTES)
+        self._signing = 0
+        self.state = State.AWAITING_HELLO
+        self.open: set[int] = set()
+        """Ids of the requests not answered yet."""
+        self.welcomed = False
+        """Whether the peer has been told WELCOME: which form a last word to it takes."""
+
+    @property
+    def unread(self) -> int:
+        """Bytes received and not yet made into messages."""
+        return self._reader.unread
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes from the peer."""
+        if self.state is not State.LEAVING and self.state is not State.CLOSED:
+            self._reader.feed(data)
+
+    def next(self) -> Message | None:
+        """The next message to act on; None when more bytes, or a sign-in's answer, must come first.
+
+        :raises TooLarge, BadRequest: the peer does not speak the protocol; close after `last_word`
+        """
+        if self.state is State.OPEN:
+            message = self._reader.next()
+            if message is not None:
+                self._take(message)
+            return message
+        if self.state is not State.AWAITING_HELLO:
+            return None
+        message = self._reader.next()
+        if message is None:
+            return None
+        if message.kind is Kind.BYE:
+            self.state = State.CLOSED
+        elif message.kind is Kind.HELLO:
+            self.state = State.SIGNING_IN
+            self._signing = message.id
+        else:
+            raise BadRequest(f"the first message is HELLO, not {message.kind.name}")
+        return message
+
+    def _take(self, message: Message) -> None:
+        kind, id = message.kind, message.id
+        if kind in _OPENS or kind is Kind.AUTH:
+            if id == 0:
+                raise BadRequest(f"{kind.name} needs an id of its own, not 0")
+            if id in self.open:
+                raise BadRequest(f"id {id} is still open")
+            self.open.add(id)
+            if kind is Kind.AUTH:
+                self.state = State.SIGNING_IN
+                self._signing = id
+        elif kind is Kind.BYE:
+            self.state = State.LEAVING if self.open else State.CLOSED
+        elif kind not in FROM_CLIENT:
+            raise BadRequest(f"{kind.name} is for the node to say")
+        elif kind is Kind.HELLO:
+            raise BadRequest("HELLO is said once")
+
+    def send(self, kind: Kind, id: int, body: dict[str, Any] | None = None) -> bytes:
+        """The bytes of a message of the node; moves the state as the table says.
+
+        :raises AnswerTooLarge: the message does not fit a frame; nothing has moved, and a smaller
+            one may be sent in its place
+        """
+        data = encode(kind, id, body)
+        self.sent(kind, id)
+        return data
+
+    def sent(self, kind: Kind, id: int) -> None:
+        """Move the state for a message that has been encoded elsewhere."""
+        if self.state is State.SIGNING_IN and id == self._signing:
+            assert kind in (Kind.WELCOME, Kind.REFUSED, Kind.ERROR), kind
+            self.open.discard(id)
+            self.state = State.CLOSED if kind is Kind.REFUSED else State.OPEN
+            self.welcomed = self.welcomed or kind is Kind.WELCOME
+            self._reader.bytes_max = limits.FRAME_BYTES
+        elif kind in _CLOSES and id:
+            assert id in self.open, f"id {id} is answered twice, or was never asked"
+            self.open.remove(id)
+            if self.state is State.LEAVING and not self.open:
+                self.state = State.CLOSED
+        elif kind is Kind.REFUSED:
+            self.state = State.CLOSED

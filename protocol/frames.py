@@ -1,0 +1,155 @@
+"""Wire frames: bytes to messages and back, without input or output.
+
+Byte map of a frame:
+
+| offset | length | content |
+|---|---|---|
+| 0 | 4 | n, big-endian: the bytes that follow, 1 to `limits.FRAME_BYTES` |
+| 4 | n | one msgpack array of three: kind, id, body |
+
+kind is an integer of `Kind`. id is an integer, 0 to 2^53-1: the request that the message belongs
+to, or 0 for what concerns the connection. body is a map with string keys, or nil. Values inside a
+body are encoded as `protocol/binary.py` says. `docs/wire.md` is the reference for other languages;
+who may send what, and when, is `protocol/conversation.py`.
+
+A reader keeps at most one unfinished frame. It never decodes a frame that is not whole, nor one
+that is over its length, so what a peer can make it hold is bounded before any value is built.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from protocol import binary, limits
+from protocol.errors import AnswerTooLarge, BadRequest, TooLarge
+
+PREFIX_BYTES: Final = 4
+ID_MAX: Final = 2**53 - 1
+"""What every client language counts exactly, JavaScript's numbers included."""
+
+
+class Kind(IntEnum):
+    """What a message is. Numbers are never used again for something else.
+
+    Below 32: sent by the client. 32 and above: sent by the node. BYE: by both.
+    """
+
+    HELLO = 1
+    AUTH = 2
+    RUN = 3
+    CANCEL = 4
+    PING = 5
+    BYE = 6
+    WELCOME = 32
+    REFUSED = 33
+    ANSWER = 34
+    ERROR = 35
+    PONG = 36
+
+
+FROM_CLIENT: Final = frozenset({Kind.HELLO, Kind.AUTH, Kind.RUN, Kind.CANCEL, Kind.PING, Kind.BYE})
+FROM_NODE: Final = frozenset(
+    {Kind.WELCOME, Kind.REFUSED, Kind.ANSWER, Kind.ERROR, Kind.PONG, Kind.BYE}
+)
+_KINDS: Final[dict[int, Kind]] = {int(kind): kind for kind in Kind}
+
+
+class Message(NamedTuple):
+    """One message, decoded."""
+
+    kind: Kind
+    id: int
+    body: dict[str, Any] | None
+
+
+class FrameReader:
+    """Turns bytes, cut anywhere, into messages.
+
+    :param bytes_max: longest frame taken; raise it by setting the attribute once more is allowed
+    """
+
+    __slots__ = ("_at", "_kept", "bytes_max")
+
+    def __init__(self, bytes_max: int = limits.FRAME_BYTES) -> None:
+        self.bytes_max = bytes_max
+        self._kept: bytes | bytearray = b""
+        self._at = 0
+
+    @property
+    def unread(self) -> int:
+        """Bytes received that no message has been made of yet."""
+        return len(self._kept) - self._at
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes from the peer. Never fails; `next` does."""
+        if self._at == len(self._kept):
+            self._kept = data
+            self._at = 0
+            return
+        if not isinstance(self._kept, bytearray):
+            self._kept = bytearray(memoryview(self._kept)[self._at :])
+        else:
+            del self._kept[: self._at]
+        self._at = 0
+        self._kept += data
+
+    def next(self) -> Message | None:
+        """The next message, or None until more bytes come.
+
+        :raises TooLarge: a frame is longer than `bytes_max`, nests too deep or holds too much
+        :raises BadRequest: a frame is not what the byte map says
+
+        After either the stream can't be followed any more: say so to the peer and close.
+        """
+        kept, start = self._kept, self._at + PREFIX_BYTES
+        if len(kept) < start:
+            return None
+        length = int.from_bytes(kept[self._at : start], "big")
+        if length > self.bytes_max:
+            raise TooLarge(
+                f"a frame of {length} bytes is over the limit of {self.bytes_max}",
+                bytes=length,
+                limit=self.bytes_max,
+            )
+        end = start + length
+        if len(kept) < end:
+            return None
+        self._at = end
+        with memoryview(kept) as view, view[start:end] as frame:
+            return decode(frame)
+
+
+def decode(frame: bytes | memoryview) -> Message:
+    """The message of one frame, its length prefix taken off.
+
+    :raises TooLarge: nested deeper than `limits.DEPTH`, or more elements than `limits.ELEMENTS`
+    :raises BadRequest: anything but one array of kind, id and body
+    """
+    parts = binary.unpack_foreign(frame)
+    if type(parts) is not list or len(parts) != 3:
+        raise BadRequest("a frame holds an array of three: kind, id, body")
+    number, request, body = parts
+    if type(number) is not int or number not in _KINDS:
+        raise BadRequest(f"{number!r:.40} is no kind of message", kind=repr(number)[:40])
+    if type(request) is not int or not 0 <= request <= ID_MAX:
+        raise BadRequest(f"an id is an integer from 0 to {ID_MAX}")
+    if body is not None and type(body) is not dict:
+        raise BadRequest("a body is a map or nil")
+    return Message(_KINDS[number], request, body)
+
+
+def encode(kind: Kind, id: int, body: dict[str, Any] | None = None) -> bytes:
+    """The frame of a message.
+
+    :raises AnswerTooLarge: over `limits.FRAME_BYTES`; names the size
+    """
+    packed = binary.pack([int(kind), id, body])
+    length = len(packed)
+    if length > limits.FRAME_BYTES:
+        raise AnswerTooLarge(
+            f"the answer has {length} bytes, a frame carries at most {limits.FRAME_BYTES}",
+            bytes=length,
+            limit=limits.FRAME_BYTES,
+        )
+    return length.to_bytes(PREFIX_BYTES, "big") + packed

@@ -1,0 +1,168 @@
+"""Bodies of wire messages: from maps to requests, from answers to maps. Field by field, strictly:
+a field that is not known is refused, so that a misspelt `timeout` is not silently none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+from protocol import limits
+from protocol.errors import BadRequest, Refusal, VersionNotSupported
+from protocol.requests import Caller, NodeStatus, Result, RunScript, ScriptAnswer
+from protocol.values import MICROSECOND
+
+MAGIC: Final = "STORE"
+MAJOR: Final = 1
+MINOR: Final = 0
+"""The newest minor that this node speaks; `docs/wire.md` says what each one brought."""
+CLIENT_CHARACTERS: Final = 128
+
+_HELLO: Final = frozenset({"magic", "major", "minor", "client", "user", "password", "token"})
+_AUTH: Final = frozenset({"user", "password", "token"})
+_RUN: Final = frozenset({"script", "params", "ns", "db", "timeout", "stream", "reason"})
+
+Wanted = TypeVar("Wanted")
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """How a peer signs in: a user and password, or a token."""
+
+    user: str | None
+    password: str | None
+    token: str | None
+
+
+def _known(what: str, body: dict[str, Any] | None, fields: frozenset[str]) -> dict[str, Any]:
+    if body is None:
+        return {}
+    if not body.keys() <= fields:
+        unknown = sorted(body.keys() - fields)[0][:64]
+        raise BadRequest(f"{what} has no field {unknown!r}", field=unknown)
+    return body
+
+
+def _field(what: str, body: dict[str, Any], name: str, kind: type[Wanted]) -> Wanted | None:
+    value = body.get(name)
+    if value is not None and type(value) is not kind:
+        raise BadRequest(
+            f"{what} {name} is a {kind.__name__}, not a {type(value).__name__}", field=name
+        )
+    return value
+
+
+def read_hello(body: dict[str, Any] | None) -> tuple[int, Credential | None]:
+    """The minor to speak, and how the peer signs in.
+
+    :raises BadRequest: not a greeting of this protocol
+    :raises VersionNotSupported: no version is common to both
+    """
+    body = _known("HELLO", body, _HELLO)
+    if body.get("magic") != MAGIC:
+        raise BadRequest(f"HELLO magic is {MAGIC!r}")
+    spoken = {"major": MAJOR, "minor": [0, MINOR]}
+    major = _field("HELLO", body, "major", int)
+    if major != MAJOR:
+        raise VersionNotSupported(f"this node speaks major {MAJOR}, not {major}", **spoken)
+    minor = _field("HELLO", body, "minor", list)
+    if minor is None or len(minor) != 2 or not all(type(n) is int and n >= 0 for n in minor):
+        raise BadRequest("HELLO minor is an array of the lowest and the highest", field="minor")
+    lowest, highest = minor
+    if lowest > MINOR or highest < lowest:
+        raise VersionNotSupported(f"this node speaks minor 0 to {MINOR}, not {minor}", **spoken)
+    client = _field("HELLO", body, "client", str)
+    if client is not None and len(client) > CLIENT_CHARACTERS:
+        raise BadRequest(f"HELLO client has at most {CLIENT_CHARACTERS} characters", field="client")
+    return min(highest, MINOR), _credential("HELLO", body)
+
+
+def read_auth(body: dict[str, Any] | None) -> Credential | None:
+    """How the peer signs in; None: it signs out. :raises BadRequest: neither of these"""
+    return _credential("AUTH", _known("AUTH", body, _AUTH))
+
+
+def _credential(what: str, body: dict[str, Any]) -> Credential | None:
+    user = _field(what, body, "user", str)
+    password = _field(what, body, "password", str)
+    token = _field(what, body, "token", str)
+    if user is None and password is None and token is None:
+        return None
+    if (user is None) != (password is None) or (user is None) == (token is None):
+        raise BadRequest(f"{what} takes user and password, or a token, or none of them")
+    return Credential(user, password, token)
+
+
+def read_run(body: dict[str, Any] | None, caller: Caller, name: str) -> RunScript:
+    """The request of a RUN.
+
+    :param name: names the request in answers and logs
+    :raises BadRequest: a field is missing, unknown, or of the wrong type
+    """
+    body = _known("RUN", body, _RUN)
+    script = _field("RUN", body, "script", str)
+    if script is None:
+        raise BadRequest("RUN needs a script", field="script")
+    timeout = _field("RUN", body, "timeout", timedelta)
+    if timeout is not None and timeout <= timedelta(0):
+        raise BadRequest("RUN timeout is longer than nothing", field="timeout")
+    if _field("RUN", body, "stream", bool):
+        raise BadRequest("RUN stream needs minor 5", field="stream")
+    reason = _field("RUN", body, "reason", str)
+    if reason is not None and len(reason) > limits.REASON_CHARACTERS:
+        raise BadRequest(
+            f"RUN reason has at most {limits.REASON_CHARACTERS} characters", field="reason"
+        )
+    return RunScript(
+        caller=caller,
+        script=script,
+        request=name,
+        parameters=_field("RUN", body, "params", dict) or {},
+        namespace=_field("RUN", body, "ns", str),
+        database=_field("RUN", body, "db", str),
+        timeout_us=None if timeout is None else timeout // MICROSECOND,
+        reason=reason,
+    )
+
+
+def welcome(minor: int, status: NodeStatus, caller: Caller | None) -> dict[str, Any]:
+    """The body of WELCOME."""
+    return {
+        "major": MAJOR,
+        "minor": minor,
+        "version": status.version,
+        "node": status.node_id,
+        "limits": {
+            "frame": limits.FRAME_BYTES,
+            "depth": limits.DEPTH,
+            "elements": limits.ELEMENTS,
+            "containers": limits.CONTAINERS,
+            "running": limits.RUNNING,
+        },
+        "user": None
+        if caller is None
+        else {"name": caller.user, "role": caller.role, "space": caller.space},
+    }
+
+
+def results(found: tuple[Result, ...]) -> list[dict[str, Any]]:
+    """The `results` of ANSWER and ERROR, one map for each statement that ran."""
+    return [
+        {
+            "value": result.value,
+            "kind": result.kind,
+            "rows": result.rows,
+            "took": timedelta(microseconds=result.took_us),
+        }
+        for result in found
+    ]
+
+
+def answer(found: ScriptAnswer) -> dict[str, Any]:
+    """The body of ANSWER."""
+    return {"results": results(found.results), "seq": found.sequence}
+
+
+def error(refusal: Refusal, request: str | None, ran: tuple[Result, ...] = ()) -> dict[str, Any]:
+    """The body of ERROR."""
+    return {"error": refusal.answer(request), "results": results(ran)}

@@ -1,0 +1,486 @@
+"""One wire connection: bytes to requests, answers to bytes.
+
+All frames of a read are decoded at once and started at once; all answers of one turn of the loop
+leave in one write. Invariants:
+
+- Every RUN is counted in `Wire.running` from its frame to its answer, and answered exactly once.
+- A script whose client has gone is cancelled: nothing runs for nobody.
+- While the peer takes no answers nothing more is read from it, so what it can make the node hold
+  is what was already running for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, cast
+
+import structlog
+
+from protocol import limits
+from protocol.conversation import Conversation, State
+from protocol.errors import (
+    AnswerTooLarge,
+    BadRequest,
+    Busy,
+    Cancelled,
+    Draining,
+    Failed,
+    Refusal,
+    SignInRefused,
+)
+from protocol.frames import Kind, Message
+from protocol.requests import Caller
+from surfaces.wire import bodies
+from surfaces.wire.gate import Gate
+
+LINGER_SECONDS: Final = 2
+"""How long a connection that has been told its last word stays open for it to be read. Closing at
+once would answer what the peer is still sending with a reset, which can overtake that word."""
+
+Done = TypeVar("Done")
+_log = structlog.get_logger()
+
+
+class Wire:
+    """What the connections of one surface share: the gate, the ceilings' counts, the stage."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        self.coming: set[WireConnection] = set()
+        """Accepted, not connected yet: a TLS handshake is under way."""
+        self.connections: set[WireConnection] = set()
+        self.running = 0
+        """Scripts running, on all connections together."""
+        self.draining = False
+        self.made = 0
+        """Connections since the start; numbers them in the names of requests."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._still = asyncio.Event()
+        self._still.set()
+
+    @property
+    def held(self) -> int:
+        """Connections that count against the ceiling."""
+        return len(self.connections) + len(self.coming)
+
+    def leaving(self) -> Draining:
+        """Why nothing new is begun while draining."""
+        return Draining("the node is stopping and begins nothing new")
+
+    def spawn(self, work: Coroutine[Any, Any, Done]) -> asyncio.Task[Done]:
+        """Run `work` until it ends, or the surface does."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        self._still.clear()
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        self.look()
+
+    def look(self) -> None:
+        """Note whether anything is left; called whenever something has ended."""
+        if not self._tasks and not self.held:
+            self._still.set()
+
+    def arrived(self, connection: WireConnection) -> None:
+        """A connection stands."""
+        self.coming.discard(connection)
+        self.connections.add(connection)
+        self._still.clear()
+
+    def left(self, connection: WireConnection) -> None:
+        """A connection is over, or never came to stand."""
+        self.coming.discard(connection)
+        self.connections.discard(connection)
+        self.look()
+
+    async def still(self) -> None:
+        """Wait until no connection is left and no request runs."""
+        await self._still.wait()
+
+    def end(self) -> None:
+        """Cut every connection and drop every request, now."""
+        for task in self._tasks:
+            task.cancel()
+        for connection in list(self.connections):
+            connection.abort()
+
+
+@dataclass(slots=True)
+class _Script:
+    """A RUN under way."""
+
+    name: str
+    asked: bool = False
+    """Whether the node has been asked yet; before that, cancelling is not asking."""
+    cancelled: bool = False
+
+
+class WireConnection(asyncio.Protocol):
+    """One peer, from its first byte to its last."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._loop = asyncio.get_running_loop()
+        self._talk = Conversation()
+        self._scripts: dict[int, _Script] = {}
+        self._out: list[bytes] = []
+        self._written = 0
+        self._choked = False
+        self._finishing = False
+        self._gone = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._minor = 0
+        self._token: str | None = None
+        self._own_session = False
+        self._caller: asyncio.Task[Caller] | None = None
+        self._address = "unknown"
+        wire.made += 1
+        wire.coming.add(self)
+        self._number = wire.made
+
+    # --- what the loop calls ---------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The peer is there; it has `limits.GREETING_SECONDS` to say HELLO."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=limits.CONNECTION_BUFFER_BYTES)
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self._address = f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
+        self._wire.arrived(self)
+        if self._wire.draining:
+            self._break_off(self._wire.leaving())
+        else:
+            self._timer = self._loop.call_later(limits.GREETING_SECONDS, self._not_greeted)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the peer."""
+        if not self._finishing:
+            self._talk.receive(data)
+            self._advance()
+
+    def eof_received(self) -> bool:
+        """The peer ended its side without BYE: it is gone, and what runs for it ends."""
+        if not self._finishing:
+            self._abandon()
+            self._finish()
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection is over, whoever ended it."""
+        self._gone = True
+        self._stop_timer()
+        self._abandon()
+        if self._own_session and self._token is not None:
+            self._sign_out(self._token)
+        self._wire.left(self)
+
+    def pause_writing(self) -> None:
+        """Answers pile up: read no more, and look whether the peer takes any."""
+        self._choked = True
+        self._steer()
+        if not self._finishing:
+            self._stop_timer()
+            self._watch_taking(self._taken())
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        self._choked = False
+        if not self._finishing:
+            self._stop_timer()
+            self._advance()
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Act on every whole message that may be acted on now."""
+        self._caller = None  # who the peer is, is asked anew for each read: a session can end
+        try:
+            while not self._choked and (message := self._talk.next()) is not None:
+                self._act(message)
+        except Refusal as refusal:
+            self._break_off(refusal)
+        self._steer()
+
+    def _act(self, message: Message) -> None:
+        kind = message.kind
+        if kind is Kind.RUN:
+            self._begin(message)
+        elif kind is Kind.PING:
+            self._send(Kind.PONG, message.id)
+        elif kind is Kind.CANCEL:
+            self._cancel(message.id)
+        elif kind is Kind.AUTH:
+            self._wire.spawn(self._sign_in_again(message))
+        elif kind is Kind.HELLO:
+            self._stop_timer()
+            self._wire.spawn(self._greet(message))
+        elif kind is Kind.BYE:
+            self._end_if_done()
+
+    def _steer(self) -> None:
+        """Read from the peer or don't. While it signs in, what follows waits in its own buffers."""
+        wanted = self._finishing or not (self._choked or self._talk.state is State.SIGNING_IN)
+        if self._gone or self._transport.is_closing():
+            return
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    # --- signing in ------------------------------------------------------------------------------
+
+    async def _greet(self, message: Message) -> None:
+        try:
+            if self._wire.draining:
+                raise self._wire.leaving()
+            self._minor, credential = bodies.read_hello(message.body)
+            caller = await self._sign_in(credential)
+        except Refusal as refusal:
+            self._refuse(refusal, message.id)
+        except Exception:
+            self._refuse(_failed(f"w{self._number}"), message.id)
+        else:
+            self._welcome(message.id, caller)
+
+    async def _sign_in_again(self, message: Message) -> None:
+        try:
+            caller = await self._sign_in(bodies.read_auth(message.body))
+        except Refusal as refusal:
+            self._send(Kind.ERROR, message.id, bodies.error(refusal, self._name(message.id)))
+        except Exception:
+            failed = _failed(self._name(message.id))
+            self._send(Kind.ERROR, message.id, bodies.error(failed, self._name(message.id)))
+        else:
+            self._welcome(message.id, caller)
+            return
+        self._advance()
+
+    async def _sign_in(self, credential: bodies.Credential | None) -> Caller | None:
+        """Take a credential in place of the one before it, which is kept when this is refused."""
+        gate = self._wire.gate
+        token, own, caller = None, False, None
+        if credential is not None and credential.token is not None:
+            token = credential.token
+            caller = await gate.caller(token, self._address)
+        elif credential is not None and credential.user is not None:
+            session = await gate.sign_in(credential.user, credential.password or "", self._address)
+            token, own, caller = session.token, True, session.caller
+        if self._gone:
+            if own and token is not None:
+                self._sign_out(token)
+            return None
+        if self._own_session and self._token is not None:
+            self._sign_out(self._token)
+        self._token, self._own_session = token, own
+        return caller
+
+    def _sign_out(self, token: str) -> None:
+        self._wire.spawn(self._wire.gate.sign_out(token))
+
+    def _welcome(self, id: int, caller: Caller | None) -> None:
+        status = self._wire.gate.status()
+        self._send(Kind.WELCOME, id, bodies.welcome(self._minor, status, caller))
+        if self._wire.draining:
+            self._send(Kind.BYE, 0)
+            self._end_if_done()
+        self._advance()
+
+    def _not_greeted(self) -> None:
+        seconds = limits.GREETING_SECONDS
+        self._timer = None
+        self._break_off(BadRequest(f"no HELLO within {seconds} seconds", seconds=seconds))
+
+    # --- running scripts -------------------------------------------------------------------------
+
+    def _begin(self, message: Message) -> None:
+        wire, id = self._wire, message.id
+        name = self._name(id)
+        refusal: Refusal
+        if wire.draining:
+            self._send(Kind.ERROR, id, bodies.error(wire.leaving(), name))
+        elif self._token is None:
+            refusal = SignInRefused("a script needs a signed-in user")
+            self._send(Kind.ERROR, id, bodies.error(refusal, name))
+        elif wire.running >= limits.RUNNING:
+            refusal = Busy("the node is running as many statements as it will")
+            self._send(Kind.ERROR, id, bodies.error(refusal, name))
+        else:
+            wire.running += 1
+            self._scripts[id] = script = _Script(name)
+            if self._caller is None:
+                # One question for all the scripts of one read.
+                asked = wire.spawn(wire.gate.caller(self._token, self._address))
+                asked.add_done_callback(_seen)
+                self._caller = asked
+            self._wire.spawn(self._run(message, script, self._caller))
+
+    async def _run(self, message: Message, script: _Script, asked: asyncio.Task[Caller]) -> None:
+        id, name = message.id, script.name
+        try:
+            caller = await asked
+            request = bodies.read_run(message.body, caller, name)
+            if script.cancelled:
+                raise Cancelled("the request was cancelled before it began")
+            script.asked = True
+            found = await self._wire.gate.run(request)
+            if found.refusal is None:
+                kind, body = Kind.ANSWER, bodies.answer(found)
+            else:
+                kind, body = Kind.ERROR, bodies.error(found.refusal, name, found.results)
+        except Refusal as refusal:
+            kind, body = Kind.ERROR, bodies.error(refusal, name)
+        except Exception:
+            kind, body = Kind.ERROR, bodies.error(_failed(name), name)
+        finally:
+            self._wire.running -= 1
+            del self._scripts[id]
+        self._send(kind, id, body)
+        self._end_if_done()
+
+    def _cancel(self, id: int) -> None:
+        script = self._scripts.get(id)
+        if script is None or script.cancelled:
+            return  # its answer may have crossed the CANCEL
+        script.cancelled = True
+        if script.asked:
+            self._wire.gate.cancel(script.name)
+
+    def _abandon(self) -> None:
+        """Nobody will read the answers: end what runs."""
+        for id in list(self._scripts):
+            self._cancel(id)
+
+    def _name(self, id: int) -> str:
+        return f"w{self._number}-{id}"
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def _send(self, kind: Kind, id: int, body: dict[str, Any] | None = None) -> None:
+        """Say something; it leaves at the end of this turn of the loop, with all said in it."""
+        if self._gone or self._talk.state is State.CLOSED:
+            return
+        try:
+            data = self._talk.send(kind, id, body)
+        except AnswerTooLarge as refusal:
+            data = self._talk.send(Kind.ERROR, id, bodies.error(refusal, self._name(id)))
+        except (TypeError, ValueError, OverflowError):
+            failed = _failed(self._name(id))
+            data = self._talk.send(Kind.ERROR, id, bodies.error(failed, self._name(id)))
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(data)
+
+    def _flush(self) -> None:
+        if not self._out or self._gone:
+            return
+        data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+        self._out.clear()
+        self._written += len(data)
+        self._transport.write(data)
+
+    def _taken(self) -> int:
+        """Bytes that the peer's side has taken so far."""
+        return self._written - self._transport.get_write_buffer_size()
+
+    def _watch_taking(self, taken_before: int) -> None:
+        self._timer = self._loop.call_later(limits.WRITE_SECONDS, self._judge_taking, taken_before)
+
+    def _judge_taking(self, taken_before: int) -> None:
+        taken = self._taken()
+        if taken == taken_before:
+            self._transport.abort()
+        else:
+            self._watch_taking(taken)
+
+    # --- ending ----------------------------------------------------------------------------------
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way for the peer."""
+        return not self._talk.open and self._talk.state is not State.SIGNING_IN
+
+    def say_goodbye(self) -> None:
+        """The node begins nothing new: the peer is told, and the connection ends once what is
+        under way has been answered."""
+        if self._talk.welcomed:
+            self._send(Kind.BYE, 0)
+        self._end_if_done()
+
+    def abort(self) -> None:
+        """End now."""
+        self._transport.abort()
+
+    def _end_if_done(self) -> None:
+        """Close when one side has said BYE and nothing is open any more."""
+        if self._finishing or self._gone:
+            return
+        if self._talk.state is State.CLOSED:
+            self._finish()
+        elif self._wire.draining and self.idle:
+            if not self._talk.welcomed:
+                self._break_off(self._wire.leaving())
+            else:
+                self._finish()
+
+    def _refuse(self, refusal: Refusal, id: int = 0) -> None:
+        self._send(Kind.REFUSED, id, {"error": refusal.answer()})
+        self._finish()
+
+    def _break_off(self, refusal: Refusal) -> None:
+        """Say why, to a peer that does not speak the protocol, and close."""
+        if self._talk.welcomed:
+            self._send(Kind.ERROR, 0, bodies.error(refusal, None))
+        else:
+            self._send(Kind.REFUSED, 0, {"error": refusal.answer()})
+        self._abandon()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Let the last word be read, then close."""
+        self._talk.state = State.CLOSED
+        self._finishing = True
+        self._stop_timer()
+        if self._gone or self._transport.is_closing():
+            return
+        self._flush()
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+            self._steer()
+        else:
+            self._transport.close()
+        self._linger()
+
+    def _linger(self) -> None:
+        waiting = self._transport.get_write_buffer_size() > 0
+        seconds = limits.WRITE_SECONDS if waiting else LINGER_SECONDS
+        self._timer = self._loop.call_later(seconds, self._judge_linger, self._taken(), waiting)
+
+    def _judge_linger(self, taken_before: int, waited: bool) -> None:
+        if waited and self._taken() > taken_before:
+            self._linger()
+        else:
+            self._transport.abort()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _failed(name: str) -> Failed:
+    """The answer to a bug, whose trace goes to the log. Called while it is being handled."""
+    _log.error("a request failed", request=name, exc_info=True)
+    return Failed("the node failed at this request; its log has the trace", request=name)
+
+
+def _seen(asked: asyncio.Task[Caller]) -> None:
+    """A refusal is each waiting script's to answer; here it counts as seen, for the case that
+    every one of them has ended before."""
+    if not asked.cancelled():
+        asked.exception()

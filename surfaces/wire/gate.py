@@ -1,0 +1,82 @@
+"""What the wire surface asks of the node: one page, so that tests can stand in for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from actors.runtime import ask, tell
+from protocol.errors import Busy, Draining, SessionEnded
+from protocol.requests import (
+    AuthenticateToken,
+    Caller,
+    CancelScript,
+    NodeStatus,
+    RunScript,
+    ScriptAnswer,
+    Session,
+    SignIn,
+    SignOut,
+)
+
+if TYPE_CHECKING:
+    from actors.node import Node
+
+_log = structlog.get_logger()
+
+
+class Gate(Protocol):
+    """The node, as far as this surface needs it. Refusals are raised."""
+
+    async def sign_in(self, user: str, password: str, address: str) -> Session:
+        """Open a session."""
+
+    async def caller(self, token: str, address: str) -> Caller:
+        """Who a token stands for now; refused once its session has ended."""
+
+    async def sign_out(self, token: str) -> None:
+        """End a session that this surface opened; one that has ended by itself is well."""
+
+    async def run(self, request: RunScript) -> ScriptAnswer:
+        """Run a script."""
+
+    def cancel(self, request: str) -> None:
+        """Stop a running script; nobody waits for it."""
+
+    def status(self) -> NodeStatus:
+        """What the node says of itself."""
+
+
+class NodeGate:
+    """The gate to a real node."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def sign_in(self, user: str, password: str, address: str) -> Session:
+        return await ask(self._node.sessions, SignIn(user, password, "wire", address))
+
+    async def caller(self, token: str, address: str) -> Caller:
+        return await ask(self._node.sessions, AuthenticateToken(token, "wire", address))
+
+    async def sign_out(self, token: str) -> None:
+        # Asked, not told: a refusal must come back here, where it means nothing.
+        try:
+            await ask(self._node.sessions, SignOut(token))
+        except (SessionEnded, Draining):
+            return
+        except Busy:
+            _log.warning("a session was left to end by itself")
+
+    async def run(self, request: RunScript) -> ScriptAnswer:
+        return await ask(self._node.scripts, request)
+
+    def cancel(self, request: str) -> None:
+        try:
+            tell(self._node.scripts, CancelScript(request))
+        except Busy:
+            _log.warning("a script was left to run to its end", request=request)
+
+    def status(self) -> NodeStatus:
+        return self._node.status()

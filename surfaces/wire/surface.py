@@ -1,0 +1,95 @@
+"""The wire surface: start, and the stages of its end."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+
+import structlog
+
+from protocol import limits
+from protocol.errors import Full
+from protocol.frames import Kind, encode
+from surfaces.wire.connection import Wire, WireConnection
+from surfaces.wire.gate import Gate
+from surfaces.wire.listener import Listener
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class WireSettings:
+    """Where the surface listens. Port 0 asks the system for a free one."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+
+
+class WireSurface:
+    """The wire protocol on one address.
+
+    Ends in stages: `stop_accepting`, `drain`, `close`; each may be called without the one before.
+    """
+
+    def __init__(self, gate: Gate, settings: WireSettings) -> None:
+        self._settings = settings
+        self._wire = Wire(gate)
+        self._listener: Listener[WireConnection] | None = None
+
+    async def start(self) -> None:
+        """Listen. :raises OSError: the address is taken, not ours, or not allowed"""
+        refusal = Full(f"the node holds {limits.CONNECTIONS} wire connections, which is all")
+        self._listener = Listener(
+            held=lambda: self._wire.held,
+            make=lambda: WireConnection(self._wire),
+            drop=self._wire.left,
+            refusal=encode(Kind.REFUSED, 0, {"error": refusal.answer()}),
+            tls=self._settings.tls,
+        )
+        self._listener.open(self._settings.host, self._settings.port)
+        host, port = self.address
+        _log.info("wire surface listens", host=host, port=port, tls=self._settings.tls is not None)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port listened on."""
+        assert self._listener is not None, "not started"
+        return self._listener.address
+
+    @property
+    def held(self) -> int:
+        """Connections open."""
+        return self._wire.held
+
+    @property
+    def running(self) -> int:
+        """Scripts running."""
+        return self._wire.running
+
+    @property
+    def full(self) -> bool:
+        """Whether another connection would be refused."""
+        return self.held >= limits.CONNECTIONS
+
+    def stop_accepting(self) -> None:
+        """Take no new connections; those there are go on."""
+        if self._listener is not None:
+            self._listener.close()
+
+    async def drain(self) -> None:
+        """Begin nothing new, say so to every peer, and wait until what runs has been answered
+        and taken. The caller decides how long that may last."""
+        self.stop_accepting()
+        self._wire.draining = True
+        for connection in list(self._wire.connections):
+            connection.say_goodbye()
+        await self._wire.still()
+
+    async def close(self) -> None:
+        """End every connection now."""
+        self._wire.draining = True
+        if self._listener is not None:
+            await self._listener.end()
+        self._wire.end()
+        await self._wire.still()
