@@ -28,6 +28,7 @@ MAY: dict[str, frozenset[str]] = {
             "structlog",
             "rich",
             "prometheus_client",
+            "cryptography",
             "msgpack",
         }
     ),

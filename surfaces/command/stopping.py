@@ -1,0 +1,88 @@
+"""The end of a serving node: who asks for it, and its four stages in their order."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Final, Protocol
+
+import structlog
+
+from protocol import limits
+
+STAGES: Final = ("not ready", "not accepting", "finishing", "closing the store")
+"""What a log line says at the beginning of each stage."""
+
+
+class Surface(Protocol):
+    """What ends in stages."""
+
+    def stop_accepting(self) -> None:
+        """Take no new connections."""
+
+    async def drain(self) -> None:
+        """Begin nothing new, and wait for what runs."""
+
+    async def close(self) -> None:
+        """End every connection now."""
+
+
+class StopSignals:
+    """SIGTERM and SIGINT, as long as the block lasts. The first one sets `asked`; those after it
+    are logged and change nothing, so that the close is never skipped."""
+
+    NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self._log = structlog.get_logger()
+
+    def __enter__(self) -> StopSignals:
+        loop = asyncio.get_running_loop()
+        for number in self.NUMBERS:
+            loop.add_signal_handler(number, self._came, number)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        for number in self.NUMBERS:
+            loop.remove_signal_handler(number)
+
+    def _came(self, number: signal.Signals) -> None:
+        if self.asked.is_set():
+            self._log.info("already stopping", signal=number.name)
+            return
+        self._log.info("asked to stop", signal=number.name)
+        self.asked.set()
+
+
+async def drain(not_ready: Callable[[], None], surfaces: Sequence[Surface]) -> bool:
+    """The first three stages. Answers whether all work in flight finished in its time.
+
+    :param not_ready: makes the node say that it should get no traffic
+    """
+    log = structlog.get_logger()
+    log.info("stopping", stage=1, does=STAGES[0])
+    not_ready()
+    log.info("stopping", stage=2, does=STAGES[1])
+    for surface in surfaces:
+        surface.stop_accepting()
+    log.info("stopping", stage=3, does=STAGES[2])
+    try:
+        async with asyncio.timeout(limits.DRAIN_SECONDS):
+            await asyncio.gather(*(surface.drain() for surface in surfaces))
+    except TimeoutError:
+        log.warning("work in flight is cut off", after_seconds=limits.DRAIN_SECONDS)
+        finished = False
+    else:
+        finished = True
+    await asyncio.gather(*(surface.close() for surface in surfaces))
+    log.info("stopping", stage=4, does=STAGES[3])
+    return finished
