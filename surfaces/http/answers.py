@@ -1,0 +1,82 @@
+"""Answers as bytes: status lines, fields every answer carries, the one shape of an error."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import Any, Final
+
+from protocol.errors import Refusal
+from protocol.jsonvalues import to_json
+from protocol.version import VERSION
+
+JSON: Final = b"application/json; charset=utf-8"
+MSGPACK: Final = b"application/msgpack"
+TEXT: Final = b"text/plain; charset=utf-8"
+HTML: Final = b"text/html; charset=utf-8"
+
+NO_STORE: Final = b"no-store"
+
+COMMON: Final = b"Store-Version: %s\r\nX-Content-Type-Options: nosniff\r\n" % VERSION.encode()
+"""On every answer."""
+
+_REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
+
+
+def status_line(status: int) -> bytes:
+    """The first line of an answer, with its line end."""
+    return _LINES.get(status) or _line(status)
+
+
+def _line(status: int) -> bytes:
+    return f"HTTP/1.1 {status} {_REASONS.get(status, 'Unknown')}\r\n".encode("ascii")
+
+
+_LINES: Final = {status: _line(status) for status in _REASONS}
+
+
+def field(name: str, value: str) -> bytes:
+    """One field line. A line break or another control character in `value` would let it end the
+    head early, so it is replaced."""
+    clean = "".join(letter if letter.isprintable() else "?" for letter in value)
+    return f"{name}: {clean}\r\n".encode("latin-1", "replace")
+
+
+def json_bytes(plain: Any) -> bytes:
+    """JSON text of what holds no values of the language beyond JSON's own."""
+    return json.dumps(plain, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def error(refusal: Refusal, request: str) -> dict[str, Any]:
+    """What stands under `error` in an answer."""
+    shape = refusal.answer(request)
+    detail = shape["detail"]
+    assert isinstance(detail, dict)
+    shape["detail"] = {name: _value(item) for name, item in detail.items()}
+    return shape
+
+
+def error_json(refusal: Refusal, request: str) -> bytes:
+    """The one shape of an error, as JSON."""
+    return json_bytes({"error": to_json(error(refusal, request))})
+
+
+def error_fields(refusal: Refusal) -> bytes:
+    """The fields that an error's status asks for."""
+    fields = b""
+    if refusal.status == 401:
+        fields += b"WWW-Authenticate: Bearer\r\n"
+    wait = refusal.detail.get("retry_after_s", refusal.retry_after_s)
+    if wait is not None:
+        fields += b"Retry-After: %d\r\n" % max(1, round(float(str(wait))))
+    allow = refusal.detail.get("allow")
+    if refusal.status == 405 and isinstance(allow, list):
+        fields += b"Allow: %s\r\n" % ", ".join(allow).encode("ascii")
+    return fields
+
+
+def _value(item: Any) -> Any:
+    """`detail` is filled by many hands: sets and tuples become lists here."""
+    if isinstance(item, tuple | set | frozenset):
+        return [_value(part) for part in item]
+    return item

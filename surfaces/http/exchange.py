@@ -1,0 +1,187 @@
+"""One request and the answer to it, along Tornado's `HTTPConnection`.
+
+A lean delegate answers with `reply` or `refuse`, in one piece. Tornado's handlers answer through
+`write_headers`, `write` and `finish`. Either way `finished` is the end: the connection then turns
+to the next request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tornado.httputil import (
+    HTTPConnection,
+    HTTPHeaders,
+    HTTPMessageDelegate,
+    RequestStartLine,
+    ResponseStartLine,
+)
+
+from protocol import binary
+from protocol.errors import Failed, Refusal
+from surfaces.http import answers
+
+if TYPE_CHECKING:
+    from surfaces.http.connection import Connection
+    from surfaces.http.head import Head
+    from surfaces.http.routes import Route
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What Tornado's `HTTPServerRequest` reads of a connection."""
+
+    remote_ip: str
+    protocol: str
+
+
+class Exchange(HTTPConnection):
+    """One request and its answer.
+
+    :ivar body: the whole body, once it has arrived
+    :ivar discard: the body is read and thrown away, because the answer does not need it
+    :ivar refusal: set when the answer was decided by the head alone
+    :ivar since: when the request began to run, on the loop's clock
+    """
+
+    def __init__(self, connection: Connection, head: Head | None, request: str) -> None:
+        self.connection = connection
+        self.head = head
+        self.request = request
+        self.route: Route | None = None
+        self.refusal: Refusal | None = None
+        self.delegate: HTTPMessageDelegate | None = None
+        self.chunks: list[bytes] = []
+        self.bytes_in = 0
+        self.body_limit = 0
+        self.body = b""
+        self.discard = False
+        self.wants_continue = False
+        self.since = 0.0
+        self.complete = False
+        self.counted = False
+        self.close_after = head is None or not head.keep_alive
+        self.msgpack = False
+        self.headers_sent = False
+        self.done = False
+        self.status = 0
+        self._close_callback: Callable[[], None] | None = None
+
+    # --- Tornado's side -------------------------------------------------------------------------
+
+    @property
+    def context(self) -> Context:
+        """Who is on the other side."""
+        return self.connection.context
+
+    def set_close_callback(self, callback: Callable[[], None] | None) -> None:
+        """Called when the client goes away before the answer is finished."""
+        self._close_callback = callback
+
+    def write_headers(
+        self,
+        start_line: RequestStartLine | ResponseStartLine,
+        headers: HTTPHeaders,
+        chunk: bytes | None = None,
+    ) -> asyncio.Future[None]:
+        """Send the head of the answer, and `chunk` with it."""
+        assert isinstance(start_line, ResponseStartLine)
+        assert "Content-Length" in headers or start_line.code in (204, 304)
+        lines = b"".join(answers.field(name, value) for name, value in headers.get_all())
+        if "Cache-Control" not in headers:
+            lines += b"Cache-Control: no-store\r\n"
+        self._send(self._head(start_line.code, lines) + (chunk or b""))
+        return self.connection.written()
+
+    def write(self, chunk: bytes) -> asyncio.Future[None]:
+        """Send more of the body."""
+        self._send(chunk)
+        return self.connection.written()
+
+    def finish(self) -> None:
+        """The answer is complete."""
+        self.finished()
+
+    # --- the lean side --------------------------------------------------------------------------
+
+    def reply(
+        self,
+        status: int,
+        body: bytes = b"",
+        kind: bytes = answers.JSON,
+        fields: bytes = b"",
+        cache: bytes = answers.NO_STORE,
+    ) -> None:
+        """Answer in one piece. :param fields: more field lines, each with its line end"""
+        lines = b"%sCache-Control: %s\r\n" % (fields, cache)
+        if status not in (204, 304):
+            lines += b"Content-Type: %s\r\nContent-Length: %d\r\n" % (kind, len(body))
+        head = self._head(status, lines)
+        without_body = self.head is not None and self.head.method == "HEAD"
+        self._send(head if without_body else head + body)
+        self.finished()
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Answer with an error, in the one shape that errors have."""
+        fields = answers.error_fields(refusal)
+        if self.msgpack:
+            shape = {"error": answers.error(refusal, self.request)}
+            self.reply(refusal.status, binary.pack(shape), answers.MSGPACK, fields)
+        else:
+            body = answers.error_json(refusal, self.request)
+            self.reply(refusal.status, body, fields=fields)
+
+    def fail(self, error: BaseException) -> None:
+        """Answer for a bug: the trace goes to the log, the request's name to the client. When
+        part of the answer is out already, only cutting the connection says that it failed."""
+        self.connection.surface.report(self, error)
+        if self.headers_sent:
+            self.connection.abort()
+        elif not self.done:
+            self.refuse(Failed(f"the node failed on this request; its log has {self.request}"))
+
+    # --- both -----------------------------------------------------------------------------------
+
+    def gone(self) -> None:
+        """The client went away. The delegate stops what it does and finishes all the same."""
+        if self._close_callback is not None:
+            callback, self._close_callback = self._close_callback, None
+            callback()
+        if self.delegate is not None:
+            self.delegate.on_connection_close()
+
+    def finished(self) -> None:
+        """Nothing more belongs to this answer."""
+        if not self.done:
+            self.done = True
+            self._close_callback = None
+            self.connection.finished(self)
+
+    @property
+    def _probe(self) -> bool:
+        return self.route is not None and self.route.probe
+
+    def _head(self, status: int, lines: bytes) -> bytes:
+        self.status = status
+        self.headers_sent = True
+        connection = self.connection
+        surface = connection.surface
+        ending = surface.stopping and not connection.queue and not self._probe
+        if self.close_after or ending:
+            self.close_after = True
+            lines += b"Connection: close\r\n"
+        elif self.head is not None and self.head.version == "HTTP/1.0":
+            lines += b"Connection: keep-alive\r\n"
+        return b"%sStore-Request: %s\r\n%s%s%s\r\n" % (
+            answers.status_line(status),
+            self.request.encode("ascii"),
+            surface.date_field,
+            answers.COMMON,
+            lines,
+        )
+
+    def _send(self, data: bytes) -> None:
+        self.connection.send(data)

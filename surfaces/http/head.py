@@ -1,0 +1,153 @@
+"""The head of a request, judged once: what is ambiguous is refused here, before anything runs.
+
+llhttp, in the strict mode that is its default, already refuses bare line feeds, folded lines,
+control characters, two lengths and a length beside a transfer coding. What it lets through and
+two programs might read differently is refused below.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from tornado.httputil import HTTPHeaders, RequestStartLine
+
+from protocol.errors import BadRequest, NotImplementedHere, VersionNotSupported
+
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+"""Methods the surface knows; for others it answers 501."""
+
+SINGLE: Final = frozenset(
+    {
+        b"authorization",
+        b"content-encoding",
+        b"content-length",
+        b"content-type",
+        b"expect",
+        b"host",
+        b"store-database",
+        b"store-namespace",
+        b"transfer-encoding",
+    }
+)
+"""Fields that stand once. The others, when repeated, are one list."""
+
+_AUTHORITY: Final = re.compile(
+    rb"(?P<host>[A-Za-z0-9](?:[A-Za-z0-9._-]{0,253})|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{0,5})?\Z"
+)
+
+
+@dataclass(slots=True)
+class Head:
+    """The head of one request."""
+
+    method: str
+    path: str
+    """As sent: percent-encoded."""
+    query: str
+    version: str
+    fields: dict[bytes, bytes]
+    """By lower-case name."""
+    host: str
+    """Lower case, without port; an IPv6 address without brackets. Empty: HTTP/1.0 without one."""
+    keep_alive: bool
+    length: int
+    """Of the body in bytes; -1 when it comes in chunks of unknown number."""
+
+    @property
+    def has_body(self) -> bool:
+        """Whether a body follows the head."""
+        return self.length != 0
+
+    def text(self, name: bytes) -> str | None:
+        """A field as text, None when absent."""
+        value = self.fields.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    def tornado(self) -> tuple[RequestStartLine, HTTPHeaders]:
+        """The same head as Tornado's handlers take it."""
+        headers = HTTPHeaders()
+        for name, value in self.fields.items():
+            headers.add(name.decode("latin-1"), value.decode("latin-1"))
+        target = f"{self.path}?{self.query}" if self.query else self.path
+        return RequestStartLine(self.method, target, self.version), headers
+
+
+def judge(
+    method: str, target: bytes, version: str, fields: dict[bytes, bytes], keep_alive: bool
+) -> Head:
+    """The head of what llhttp parsed.
+
+    :raises BadRequest: it can be read in two ways, or has no place to go
+    :raises NotImplementedHere: a method or a transfer coding that the surface does not speak
+    :raises VersionNotSupported: neither HTTP/1.1 nor HTTP/1.0
+    """
+    if version not in ("1.1", "1.0"):
+        raise VersionNotSupported(f"HTTP/{version} is not spoken here: 1.1 and 1.0 are")
+    if method not in METHODS:
+        raise NotImplementedHere(f"the method {method} is not spoken here")
+    length = _length(fields, version)
+    authority = fields.get(b"host")
+    if authority is None and version == "1.1":
+        raise BadRequest("a request of HTTP/1.1 names its Host")
+    host = host_of(authority) if authority else ""
+    path, query = _split(method, target, authority)
+    return Head(method, path, query, "HTTP/" + version, fields, host, keep_alive, length)
+
+
+def host_of(authority: bytes) -> str:
+    """The host of `host[:port]`. :raises BadRequest: it is not of that form"""
+    found = _AUTHORITY.match(authority)
+    if found is None:
+        raise BadRequest(f"{_shown(authority)} is no Host")
+    return found["host"].decode("ascii").lower().strip("[]")
+
+
+def _length(fields: dict[bytes, bytes], version: str) -> int:
+    coding = fields.get(b"transfer-encoding")
+    if coding is not None:
+        if version == "1.0":
+            raise BadRequest("HTTP/1.0 has no Transfer-Encoding")
+        if coding.lower() != b"chunked":
+            raise NotImplementedHere(f"the transfer coding {_shown(coding)} is not spoken here")
+        if b"content-length" in fields:
+            raise BadRequest("Content-Length and Transfer-Encoding exclude each other")
+        return -1
+    declared = fields.get(b"content-length")
+    if declared is None:
+        return 0
+    if not declared.isdigit() or len(declared) > 18:
+        raise BadRequest(f"{_shown(declared)} is no Content-Length")
+    return int(declared)
+
+
+def _split(method: str, target: bytes, authority: bytes | None) -> tuple[str, str]:
+    if b"#" in target:
+        raise BadRequest("a request's target has no fragment")
+    if target == b"*":
+        if method != "OPTIONS":
+            raise BadRequest("the target * goes with OPTIONS")
+        return "*", ""
+    if not target.startswith(b"/"):
+        target = _without_authority(target, authority)
+    path, _, query = target.decode("latin-1").partition("?")
+    return path, query
+
+
+def _without_authority(target: bytes, authority: bytes | None) -> bytes:
+    """The path of an absolute target; its authority must be the Host's, or the two disagree
+    about who is asked."""
+    scheme, separator, rest = target.partition(b"://")
+    if not separator or scheme.lower() not in (b"http", b"https"):
+        raise BadRequest(f"{_shown(target)} is no target")
+    named, _, path = rest.partition(b"/")
+    named, mark, query = named.partition(b"?")
+    if authority is None or named.lower() != authority.lower():
+        raise BadRequest("the target names another host than Host does")
+    return b"/" + path + mark + query
+
+
+def _shown(value: bytes) -> str:
+    text = value[:80].decode("latin-1")
+    return repr(text if len(value) <= 80 else text + "…")

@@ -1,0 +1,189 @@
+"""Accepts connections, also when descriptors run out.
+
+A process at its descriptor limit can neither accept nor refuse: the connection stays in the
+backlog, the socket stays readable, and a loop that only retries spins. One descriptor is therefore
+kept in reserve: it is given up, the connection accepted, answered and closed, and the reserve taken
+back. When even that fails the socket is left alone for a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+BACKLOG: Final = 1024
+ACCEPTS_A_TURN: Final = 64
+"""Connections accepted before others on the loop get their turn."""
+HANDSHAKES: Final = 1024
+"""Connections on their way to a protocol, with TLS a costly way; more wait in the backlog."""
+REST_SECONDS: Final = 0.1
+SHUTDOWN_SECONDS: Final = 2.0
+"""For the goodbye of TLS, after which the connection is cut."""
+
+_NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+log = structlog.get_logger("surfaces.http")
+
+
+class Listener:
+    """A listening socket.
+
+    :param refusal: the whole answer for a connection that there is no descriptor for
+    :param on_refused: called for each of those
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        make_protocol: Callable[[], asyncio.Protocol],
+        *,
+        tls: ssl.SSLContext | None,
+        tls_seconds: float,
+        refusal: bytes,
+        on_refused: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._make_protocol = make_protocol
+        self._tls = tls
+        self._tls_seconds = tls_seconds
+        self._refusal = refusal
+        self._on_refused = on_refused
+        self._sockets: list[socket.socket] = []
+        self._reserve: socket.socket | None = None
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._resting: dict[socket.socket, asyncio.TimerHandle] = {}
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """What it listens on; the port is the real one when 0 was asked for."""
+        name = self._sockets[0].getsockname()
+        return name[0], name[1]
+
+    @property
+    def handshakes(self) -> int:
+        """Connections accepted whose protocol does not stand yet."""
+        return len(self._handshakes)
+
+    async def open(self, host: str, port: int) -> None:
+        """Listen. Raises OSError when an address is taken or not ours."""
+        found = await self._loop.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        try:
+            for family, kind, protocol, _, address in dict.fromkeys(found):
+                listening = socket.socket(family, kind, protocol)
+                self._sockets.append(listening)
+                listening.setblocking(False)
+                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                listening.bind((address[0], port, *address[2:]))
+                port = listening.getsockname()[1]  # 0 asks for one port, not one for each address
+                listening.listen(BACKLOG)
+        except OSError:
+            self.close()
+            raise
+        self._take_reserve()
+        for listening in self._sockets:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def close(self) -> None:
+        """Stop accepting; connections already made go on."""
+        for listening in self._sockets:
+            self._loop.remove_reader(listening)
+            listening.close()
+        self._sockets.clear()
+        for timer in self._resting.values():
+            timer.cancel()
+        self._resting.clear()
+        if self._reserve is not None:
+            self._reserve.close()
+            self._reserve = None
+
+    async def abandon_handshakes(self) -> None:
+        """Cut what has not come as far as a connection."""
+        for task in list(self._handshakes):
+            task.cancel()
+        await asyncio.gather(*self._handshakes, return_exceptions=True)
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_A_TURN):
+            if len(self._handshakes) >= HANDSHAKES:
+                self._rest(listening)
+                return
+            try:
+                accepted, _ = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # No descriptor or memory for it: refuse it with the reserve.
+                if error.errno not in _NO_ROOM:
+                    raise
+                if not self._refuse_one(listening):
+                    log.warning("no descriptor left to accept or refuse with")
+                    self._rest(listening)
+                    return
+                continue
+            accepted.setblocking(False)
+            task = self._loop.create_task(self._connect(accepted))
+            self._handshakes.add(task)
+            task.add_done_callback(self._handshakes.discard)
+
+    async def _connect(self, accepted: socket.socket) -> None:
+        with_tls = self._tls is not None
+        try:
+            await self._loop.connect_accepted_socket(
+                self._make_protocol,
+                accepted,
+                ssl=self._tls,
+                ssl_handshake_timeout=self._tls_seconds if with_tls else None,
+                ssl_shutdown_timeout=SHUTDOWN_SECONDS if with_tls else None,
+            )
+        except (OSError, asyncio.CancelledError):
+            # A failed or late handshake (ssl.SSLError and TimeoutError are OSErrors) is the
+            # client's affair; there is nobody to answer.
+            accepted.close()
+
+    def _refuse_one(self, listening: socket.socket) -> bool:
+        """Answer one connection that there is no room for. False: not even the reserve helps."""
+        self._on_refused()
+        if self._reserve is None:
+            return self._take_reserve()
+        self._reserve.close()
+        self._reserve = None
+        try:
+            accepted, _ = listening.accept()
+        except OSError:
+            self._take_reserve()
+            return False
+        with contextlib.closing(accepted), contextlib.suppress(OSError):
+            accepted.setblocking(False)
+            if self._tls is None:
+                accepted.send(self._refusal)
+                accepted.shutdown(socket.SHUT_WR)
+                accepted.recv(65_536)  # unread bytes would turn the close into a reset
+        return self._take_reserve()
+
+    def _take_reserve(self) -> bool:
+        try:
+            self._reserve = socket.socket(socket.AF_UNIX)
+        except OSError:
+            self._reserve = None
+        return self._reserve is not None
+
+    def _rest(self, listening: socket.socket) -> None:
+        """Leave the socket alone for a moment."""
+        self._loop.remove_reader(listening)
+
+        def resume() -> None:
+            self._resting.pop(listening, None)
+            self._loop.add_reader(listening, self._accept, listening)
+
+        self._resting[listening] = self._loop.call_later(REST_SECONDS, resume)

@@ -1,0 +1,155 @@
+"""GET /metrics: what the surface counted and what the node shows, as Prometheus text.
+
+Counting happens on every request, so it is plain integers in a dict; the families are made when
+somebody scrapes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from protocol.requests import Caller
+from surfaces.http.credentials import caller
+from surfaces.http.exchange import Exchange
+from surfaces.http.handler import Handler
+
+if TYPE_CHECKING:
+    from surfaces.http.surface import HttpSurface
+
+BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Counters:
+    """What one surface counted since it started."""
+
+    def __init__(self) -> None:
+        self.requests: dict[tuple[str, str, int], int] = {}
+        self.seconds: dict[str, list[int]] = {}
+        self.seconds_sum: dict[str, float] = {}
+        self.connections = 0
+        self.refused_connections = 0
+
+    def request(self, exchange: Exchange) -> None:
+        """One more answer."""
+        head, route = exchange.head, exchange.route
+        method = head.method if head is not None else "unreadable"
+        path = route.path if route is not None else "none"
+        key = (method, path, exchange.status)
+        self.requests[key] = self.requests.get(key, 0) + 1
+
+    def ran(self, path: str, seconds: float) -> None:
+        """How long one running request took."""
+        buckets = self.seconds.get(path)
+        if buckets is None:
+            buckets = self.seconds[path] = [0] * (len(BUCKETS_S) + 1)
+            self.seconds_sum[path] = 0.0
+        buckets[bisect_left(BUCKETS_S, seconds)] += 1
+        self.seconds_sum[path] += seconds
+
+
+class SurfaceCollector(Collector):
+    """Families of one surface and its node, as one scrape sees them.
+
+    :param who: whose scrape it is; None: nobody's, so it names no topic, peer or certificate
+    """
+
+    def __init__(self, surface: HttpSurface, who: Caller | None) -> None:
+        self._surface = surface
+        self._who = who
+
+    def collect(self) -> Iterator[Metric]:
+        """The families."""
+        yield from self._node()
+        yield from self._http()
+        expires = self._surface.settings.certificate_expires
+        if expires is not None and self._who is not None and _may_read_node(self._who):
+            yield _certificate(expires, self._surface.clock.wall_us())
+
+    def _node(self) -> Iterator[Metric]:
+        status = self._surface.node.status()
+        info = GaugeMetricFamily("store_node", "The node; always 1", labels=["version"])
+        info.add_metric([status.version], 1)
+        yield info
+        ready = status.reason is None and self._surface.unready() is None
+        for name, text, value in (
+            ("store_sequence", "Newest durable sequence of the log", status.sequence),
+            ("store_log_begins", "Oldest sequence that the log still holds", status.log_begins),
+            ("store_uptime_seconds", "Since the node started", status.uptime_seconds),
+            ("store_ready", "Whether the node should be sent traffic", float(ready)),
+        ):
+            yield GaugeMetricFamily(name, text, value)
+
+    def _http(self) -> Iterator[Metric]:
+        surface = self._surface
+        counters = surface.counters
+        requests = CounterMetricFamily(
+            "store_http_requests", "Answers given", labels=["method", "route", "status"]
+        )
+        for (method, path, status), count in sorted(counters.requests.items()):
+            requests.add_metric([method, path, str(status)], count)
+        yield requests
+        seconds = HistogramMetricFamily(
+            "store_http_request_seconds", "From the whole request to the answer", labels=["route"]
+        )
+        for path, buckets in sorted(counters.seconds.items()):
+            seconds.add_metric([path], _cumulative(buckets), counters.seconds_sum[path])
+        yield seconds
+        yield CounterMetricFamily(
+            "store_http_connections_accepted", "Connections accepted", counters.connections
+        )
+        yield CounterMetricFamily(
+            "store_http_connections_refused",
+            "Connections refused for want of room",
+            counters.refused_connections,
+        )
+        yield GaugeMetricFamily(
+            "store_http_connections", "Connections held", len(surface.connections)
+        )
+        yield GaugeMetricFamily("store_http_running", "Requests running", surface.running)
+
+
+class MetricsHandler(Handler):
+    """GET /metrics. A credential is optional; one that is refused is refused here too."""
+
+    async def get(self) -> None:
+        """Answer."""
+        who = None
+        if b"authorization" in self.asked.fields:
+            who = await caller(self.exchange)
+        registry = CollectorRegistry()
+        registry.register(SurfaceCollector(self.surface, who))
+        ProcessCollector(registry=registry)
+        self.set_header("Content-Type", CONTENT_TYPE_LATEST)
+        self.finish(generate_latest(registry))
+
+
+def _may_read_node(who: Caller) -> bool:
+    return who.role == "owner" and who.space is None
+
+
+def _certificate(expires: datetime, now_us: int) -> Metric:
+    family = GaugeMetricFamily(
+        "store_tls_certificate_expires_seconds",
+        "Until the certificate that the surface presents expires",
+        labels=["surface"],
+    )
+    family.add_metric(["http"], expires.timestamp() - now_us / 1_000_000)
+    return family
+
+
+def _cumulative(buckets: list[int]) -> list[tuple[str, float]]:
+    total = 0
+    found = []
+    for bound, count in zip((*BUCKETS_S, float("inf")), buckets, strict=True):
+        total += count
+        found.append(("+Inf" if bound == float("inf") else str(bound), float(total)))
+    return found

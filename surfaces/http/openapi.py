@@ -1,0 +1,254 @@
+"""GET /openapi.json: every route of the table as OpenAPI 3.1. `tests/surfaces/http/test_openapi.py`
+holds it against the table and against what the routes really answer."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from protocol.errors import CATALOGUE
+from protocol.version import VERSION
+from surfaces.http import answers
+from surfaces.http.handler import Handler
+
+Json = dict[str, Any]
+
+STRING: Final[Json] = {"type": "string"}
+INTEGER: Final[Json] = {"type": "integer"}
+NULL_OR_STRING: Final[Json] = {"type": ["string", "null"]}
+
+EVERYWHERE: Final = (400, 404, 405, 408, 413, 421, 431, 500, 501, 503, 505)
+"""Statuses that any route may answer with: the request is refused before the route sees it, or the
+node has no room or fails."""
+
+
+def _object(required: Json, optional: Json | None = None) -> Json:
+    return {
+        "type": "object",
+        "properties": {**required, **(optional or {})},
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _ref(name: str) -> Json:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _json(schema: Json) -> Json:
+    return {"application/json": {"schema": schema}}
+
+
+def _both(schema: Json) -> Json:
+    return {**_json(schema), "application/msgpack": {"schema": schema}}
+
+
+SCHEMAS: Final[Json] = {
+    "Error": _object(
+        {
+            "code": {"type": "string", "enum": sorted(CATALOGUE)},
+            "message": STRING,
+            "status": INTEGER,
+            "retry": {"type": "boolean", "description": "the same request may succeed later"},
+            "detail": {"type": "object"},
+            "request": NULL_OR_STRING,
+        },
+        {"statement": INTEGER, "line": INTEGER, "column": INTEGER},
+    ),
+    "Refused": _object({"error": _ref("Error")}),
+    "Health": _object(
+        {
+            "status": {"enum": ["well", "closing", "failed"]},
+            "version": STRING,
+            "sequence": INTEGER,
+            "uptime": {"type": "number", "description": "seconds"},
+        }
+    ),
+    "Ready": _object(
+        {
+            "ready": {"type": "boolean"},
+            "reason": {
+                "enum": [
+                    None, "opening", "draining", "no_roles", "not_serving", "full", "failed",
+                    "stranded",
+                ]
+            },
+            "roles": {"type": "array", "items": STRING},
+        }
+    ),
+    "SignIn": _object({"user": STRING, "password": STRING}),
+    "Session": _object(
+        {
+            "token": STRING,
+            "expires": {"type": "string", "format": "date-time"},
+            "idle": {"type": "string", "description": "a duration: unused so long, it ends"},
+            "user": _object({"name": STRING, "role": STRING, "space": NULL_OR_STRING}),
+        }
+    ),
+    "NewPassword": _object({"old": STRING, "new": STRING}),
+    "Script": _object(
+        {"script": STRING},
+        {
+            "params": {"type": ["object", "null"], "description": "bound as $name"},
+            "ns": NULL_OR_STRING,
+            "db": NULL_OR_STRING,
+            "timeout": {"type": ["string", "null"], "description": "a duration, such as 5s"},
+            "reason": NULL_OR_STRING,
+        },
+    ),
+    "Result": _object(
+        {
+            "value": {"description": "a value of the language; see docs for its form in JSON"},
+            "kind": {"enum": ["rows", "value", "none", "info"]},
+            "rows": INTEGER,
+            "took": STRING,
+        }
+    ),
+    "Results": _object(
+        {
+            "results": {"type": "array", "items": _ref("Result")},
+            "seq": {"type": "integer", "description": "committed sequence after the last write"},
+            "ns": NULL_OR_STRING,
+            "db": NULL_OR_STRING,
+        }
+    ),
+    "ScriptRefused": _object(
+        {"error": _ref("Error")},
+        {"results": {"type": "array", "items": _ref("Result"), "description": "what ran before"}},
+    ),
+}  # fmt: skip
+
+_NAME_HEADERS: Final = [
+    {"name": name, "in": "header", "schema": STRING, "description": text}
+    for name, text in (
+        ("Store-Namespace", "where the script starts, when the body does not say"),
+        ("Store-Database", "where the script starts, when the body does not say"),
+    )
+]
+
+# (method, path) -> summary, security, body, answers, statuses of refusals beyond EVERYWHERE
+OPERATIONS: Final[dict[tuple[str, str], Json]] = {
+    ("GET", "/"): {
+        "summary": "A page for people",
+        "responses": {
+            "200": {"description": "the page", "content": {"text/html": {"schema": STRING}}},
+            "304": {"description": "the copy that If-None-Match names is good"},
+        },
+    },
+    ("GET", "/openapi.json"): {
+        "summary": "This description",
+        "responses": {"200": {"description": "OpenAPI 3.1", "content": _json({"type": "object"})}},
+    },
+    ("GET", "/health"): {
+        "summary": "Whether the node is alive and its store open",
+        "responses": {
+            "200": {"description": "it is", "content": _json(_ref("Health"))},
+            "503": {"description": "it is not", "content": _json(_ref("Health"))},
+        },
+    },
+    ("GET", "/ready"): {
+        "summary": "Whether traffic should be sent",
+        "responses": {
+            "200": {"description": "it should", "content": _json(_ref("Ready"))},
+            "503": {"description": "it should not", "content": _json(_ref("Ready"))},
+        },
+    },
+    ("GET", "/metrics"): {
+        "summary": "Figures as Prometheus text",
+        "responses": {
+            "200": {"description": "figures", "content": {"text/plain": {"schema": STRING}}}
+        },
+        "refusals": (401, 429),
+    },
+    ("POST", "/session"): {
+        "summary": "Exchange a password for a token",
+        "requestBody": {"required": False, "content": _json(_ref("SignIn"))},
+        "responses": {"200": {"description": "signed in", "content": _json(_ref("Session"))}},
+        "refusals": (401, 422, 429),
+    },
+    ("DELETE", "/session"): {
+        "summary": "Sign out",
+        "responses": {"204": {"description": "the session is over"}},
+        "refusals": (401,),
+    },
+    ("POST", "/password"): {
+        "summary": "Change the caller's own password",
+        "requestBody": {"required": True, "content": _json(_ref("NewPassword"))},
+        "responses": {"204": {"description": "changed; the user's other sessions are over"}},
+        "refusals": (401, 409, 422, 429),
+    },
+    ("POST", "/script"): {
+        "summary": "Run statements",
+        "parameters": _NAME_HEADERS,
+        "requestBody": {
+            "required": True,
+            "content": {"text/plain": {"schema": STRING}, **_both(_ref("Script"))},
+        },
+        "responses": {"200": {"description": "every result", "content": _both(_ref("Results"))}},
+        "refusals": (401, 403, 409, 410, 422, 423, 429),
+        "refused": "ScriptRefused",
+    },
+}
+
+_SECURITY: Final[dict[str, list[Json]]] = {
+    "none": [],
+    "optional": [{}, {"token": []}, {"password": []}],
+    "required": [{"token": []}, {"password": []}],
+}
+
+
+def document(credentials: dict[tuple[str, str], str]) -> Json:
+    """The description. :param credentials: of each method and path: none, optional or required"""
+    paths: Json = {}
+    for (method, path), operation in OPERATIONS.items():
+        paths.setdefault(path, {})[method.lower()] = _operation(
+            method, path, operation, credentials[method, path]
+        )
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "storenode", "version": VERSION},
+        "paths": paths,
+        "components": {
+            "schemas": SCHEMAS,
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "password": {"type": "http", "scheme": "basic"},
+            },
+        },
+    }
+
+
+def _operation(method: str, path: str, given: Json, credential: str) -> Json:
+    responses = dict(given["responses"])
+    refused = _ref(given.get("refused", "Refused"))
+    content = _both(refused) if "refused" in given else _json(refused)
+    for status in sorted({*EVERYWHERE, *given.get("refusals", ())}):
+        shown = {"description": _meaning(status), "content": content}
+        before = responses.get(str(status))
+        if before is not None:  # the route's own answer of that status, or a refusal
+            own = before["content"]["application/json"]["schema"]
+            shown = {**before, "content": _json({"oneOf": [own, refused]})}
+        responses[str(status)] = shown
+    name = path.strip("/").replace(".", "_") or "home"
+    kept: Json = {
+        key: given[key] for key in ("summary", "parameters", "requestBody") if key in given
+    }
+    return {
+        "operationId": f"{method.lower()}_{name}",
+        **kept,
+        "security": _SECURITY[credential],
+        "responses": dict(sorted(responses.items())),
+    }
+
+
+def _meaning(status: int) -> str:
+    codes = [code for code, refusal in CATALOGUE.items() if refusal.status == status]
+    return ", ".join(codes)
+
+
+class OpenApiHandler(Handler):
+    """GET /openapi.json."""
+
+    def get(self) -> None:
+        """Answer the description, made once."""
+        self.set_header("Content-Type", answers.JSON.decode())
+        self.finish(self.surface.description)

@@ -1,0 +1,48 @@
+"""GET /health and GET /ready: answered from what the node shows, without asking an actor, so that
+they answer when mailboxes are full and while the node drains."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tornado.httputil import HTTPMessageDelegate
+
+from surfaces.http.answers import json_bytes
+from surfaces.http.exchange import Exchange
+
+if TYPE_CHECKING:
+    from surfaces.http.surface import HttpSurface
+
+
+class Health(HTTPMessageDelegate):
+    """Whether the node is alive and its store open. A node that is stopping is alive."""
+
+    def __init__(self, surface: HttpSurface, exchange: Exchange) -> None:
+        self._surface = surface
+        self._exchange = exchange
+
+    def finish(self) -> None:
+        """Answer."""
+        status = self._surface.node.status()
+        body = {
+            "status": status.health,
+            "version": status.version,
+            "sequence": status.sequence,
+            "uptime": round(status.uptime_seconds, 3),
+        }
+        self._exchange.reply(503 if status.health == "failed" else 200, json_bytes(body))
+
+
+class Ready(HTTPMessageDelegate):
+    """Whether the node should be sent traffic, and if not, why."""
+
+    def __init__(self, surface: HttpSurface, exchange: Exchange) -> None:
+        self._surface = surface
+        self._exchange = exchange
+
+    def finish(self) -> None:
+        """Answer."""
+        status = self._surface.node.status()
+        reason = status.reason or self._surface.unready()
+        body = {"ready": reason is None, "reason": reason, "roles": list(status.roles)}
+        self._exchange.reply(200 if reason is None else 503, json_bytes(body))

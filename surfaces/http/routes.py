@@ -1,0 +1,153 @@
+"""The one table of routes. `/openapi.json` describes it and a test holds the two together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from tornado.httputil import HTTPMessageDelegate
+from tornado.web import Application, RequestHandler
+
+from protocol import limits
+from protocol.errors import BadRequest, NoSuchRoute, WrongMethod
+from surfaces.http import home, metrics, openapi, probes, scripts, sessions
+from surfaces.http.exchange import Exchange
+
+if TYPE_CHECKING:
+    from surfaces.http.head import Head
+    from surfaces.http.surface import HttpSurface
+
+Credential = Literal["none", "optional", "required"]
+Lean = Callable[["HttpSurface", Exchange], HTTPMessageDelegate]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method of one path.
+
+    :ivar handler: answers through Tornado's `Application`; without one, `lean` makes the delegate
+    :ivar probe: does not count among the running requests and is answered while draining
+    :ivar accepts: media types of the body; empty: a body is read and ignored
+    :ivar body_max: bytes
+    """
+
+    method: str
+    path: str
+    handler: type[RequestHandler] | None = None
+    lean: Lean | None = None
+    credential: Credential = "none"
+    probe: bool = False
+    accepts: tuple[str, ...] = ()
+    body_max: int = limits.SMALL_BODY_BYTES
+
+
+ROUTES: Final = (
+    Route("GET", "/", handler=home.HomeHandler),
+    Route("GET", "/openapi.json", handler=openapi.OpenApiHandler),
+    Route("GET", "/health", lean=probes.Health, probe=True),
+    Route("GET", "/ready", lean=probes.Ready, probe=True),
+    Route("GET", "/metrics", handler=metrics.MetricsHandler, credential="optional", probe=True),
+    Route(
+        "POST", "/session", handler=sessions.SessionHandler, credential="optional",
+        accepts=("application/json",),
+    ),
+    Route("DELETE", "/session", handler=sessions.SessionHandler, credential="required"),
+    Route(
+        "POST", "/password", handler=sessions.PasswordHandler, credential="required",
+        accepts=("application/json",),
+    ),
+    Route(
+        "POST", "/script", lean=scripts.ScriptDelegate, credential="required",
+        accepts=("text/plain", "application/json", "application/msgpack"),
+        body_max=limits.SCRIPT_BYTES,
+    ),
+)  # fmt: skip
+
+
+class Table:
+    """Finds the route of a request, and answers OPTIONS and wrong methods from the same rows."""
+
+    def __init__(self, routes: tuple[Route, ...] = ROUTES) -> None:
+        self._paths: dict[str, dict[str, Route]] = {}
+        self.allowed: dict[str, list[str]] = {"*": ["GET", "HEAD", "POST", "DELETE", "OPTIONS"]}
+        for route in routes:
+            methods = self._paths.setdefault(route.path, {})
+            methods[route.method] = route
+            if route.method == "GET":
+                methods["HEAD"] = route
+        for path, methods in self._paths.items():
+            methods["OPTIONS"] = Route("OPTIONS", path, lean=Options)
+            self.allowed[path] = list(methods)
+        self._paths["*"] = {"OPTIONS": Route("OPTIONS", "*", lean=Options)}
+
+    def find(self, head: Head) -> Route:
+        """The route of a request.
+
+        :raises NoSuchRoute: no such path
+        :raises WrongMethod: the path has other methods
+        :raises BadRequest: the body is of a type that the route does not take
+        """
+        methods = self._paths.get(head.path)
+        if methods is None:
+            raise NoSuchRoute(f"there is no {head.path}")
+        route = methods.get(head.method)
+        if route is None:
+            allow = self.allowed[head.path]
+            raise WrongMethod(f"{head.path} takes {', '.join(allow)}", allow=allow)
+        if head.has_body and route.accepts:
+            _check_type(route, head)
+        return route
+
+
+def application(surface: HttpSurface, routes: tuple[Route, ...] = ROUTES) -> Application:
+    """Tornado's application over the rows that have a handler."""
+    paths = {route.path: route.handler for route in routes if route.handler is not None}
+    rules: list[Any] = [(re.escape(path), handler) for path, handler in paths.items()]
+    return Application(rules, surface=surface, log_function=_log_nothing)
+
+
+class Options(HTTPMessageDelegate):
+    """OPTIONS: which methods the path has. No CORS: the surface is for its own page and for
+    programs, which need none."""
+
+    def __init__(self, surface: HttpSurface, exchange: Exchange) -> None:
+        self._surface = surface
+        self._exchange = exchange
+
+    def finish(self) -> None:
+        """Answer."""
+        head = self._exchange.head
+        assert head is not None
+        allow = ", ".join(self._surface.table.allowed[head.path])
+        self._exchange.reply(204, fields=b"Allow: %s\r\n" % allow.encode("ascii"))
+
+
+def media_type(head: Head) -> str:
+    """The body's type without parameters, lower case; empty when the client named none.
+
+    :raises BadRequest: a charset other than UTF-8
+    """
+    declared = head.fields.get(b"content-type")
+    if declared is None:
+        return ""
+    kind, _, parameters = declared.decode("latin-1").lower().partition(";")
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.strip().partition("=")
+        if name == "charset" and value.strip('"') not in ("utf-8", "utf8", "us-ascii"):
+            raise BadRequest(f"the charset {value} is not read here: UTF-8 is")
+    return kind.strip()
+
+
+def _check_type(route: Route, head: Head) -> None:
+    if head.fields.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise BadRequest("bodies are read as they are: no Content-Encoding")
+    kind = media_type(head)
+    if kind and kind not in route.accepts:
+        wanted = ", ".join(route.accepts)
+        raise BadRequest(f"{route.path} reads {wanted}, not {kind}", accepts=list(route.accepts))
+
+
+def _log_nothing(_handler: RequestHandler) -> None:
+    """Requests are counted, not logged; what fails is logged where it is known."""

@@ -1,0 +1,209 @@
+"""POST /script: a script in, its results out. The hot route, so a lean delegate."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from tornado.httputil import HTTPMessageDelegate
+
+from actors.runtime import ask, tell
+from protocol import binary, jsonvalues
+from protocol.errors import BadRequest, Refusal
+from protocol.requests import CancelScript, Result, RunScript, ScriptAnswer
+from protocol.text import check_name, parse_duration
+from protocol.values import MICROSECOND, Value
+from surfaces.http import answers
+from surfaces.http.credentials import caller
+from surfaces.http.exchange import Exchange
+
+if TYPE_CHECKING:
+    from surfaces.http.head import Head
+    from surfaces.http.surface import HttpSurface
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the body and the head of a request ask to be run."""
+
+    script: str
+    parameters: dict[str, Value] = field(default_factory=dict)
+    namespace: str | None = None
+    database: str | None = None
+    timeout_us: int | None = None
+    reason: str | None = None
+
+
+class ScriptDelegate(HTTPMessageDelegate):
+    """Runs one script for one request."""
+
+    def __init__(self, surface: HttpSurface, exchange: Exchange) -> None:
+        self._surface = surface
+        self._exchange = exchange
+        self._running = False
+
+    def finish(self) -> None:
+        """The body is there: run it."""
+        self._surface.spawn(self._run())
+
+    def on_connection_close(self) -> None:
+        """The client is gone: nobody reads the answer, so the script stops at its next slice."""
+        if self._running:
+            tell(self._surface.node.scripts, CancelScript(self._exchange.request))
+
+    async def _run(self) -> None:
+        exchange = self._exchange
+        head = exchange.head
+        assert head is not None
+        exchange.msgpack = b"application/msgpack" in head.fields.get(b"accept", b"").lower()
+        try:
+            who = await caller(exchange)
+            asked = read(head, exchange.body)
+            exchange.body = b""
+            if exchange.connection.closed:
+                return  # gone before it began
+            run = RunScript(
+                who, asked.script, exchange.request, asked.parameters, asked.namespace,
+                asked.database, asked.timeout_us, asked.reason,
+            )  # fmt: skip
+            self._running = True
+            answer = await ask(self._surface.node.scripts, run)
+            if not exchange.connection.closed:
+                self._answer(answer)
+        except Refusal as refusal:
+            exchange.refuse(refusal)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            exchange.fail(error)
+        finally:
+            self._running = False
+            exchange.finished()
+
+    def _answer(self, answer: ScriptAnswer) -> None:
+        exchange = self._exchange
+        refusal = answer.refusal
+        encode: Callable[[Any], bytes]
+        if exchange.msgpack:
+            results = [_result(result, _same) for result in answer.results]
+            encode, kind = binary.pack, answers.MSGPACK
+        else:
+            results = [_result(result, jsonvalues.to_json) for result in answer.results]
+            encode, kind = answers.json_bytes, answers.JSON
+        if refusal is None:
+            body = {
+                "results": results,
+                "seq": answer.sequence,
+                "ns": answer.namespace,
+                "db": answer.database,
+            }
+            exchange.reply(200, encode(body), kind)
+            return
+        error: Any = answers.error(refusal, exchange.request)
+        if not exchange.msgpack:
+            error = jsonvalues.to_json(error)
+        body = {"error": error, "results": results}
+        exchange.reply(refusal.status, encode(body), kind, answers.error_fields(refusal))
+
+
+def read(head: Head, body: bytes) -> Asked:
+    """What a request asks to be run. A text takes its place from the head; so does an object that
+    names none.
+
+    :raises BadRequest: the body has another form
+    :raises NameRefused: the place is not named by a name
+    """
+    kind = head.fields.get(b"content-type", b"text/plain").lower()
+    if kind.startswith(b"application/json"):
+        asked = _from_object(jsonvalues.parse(body), jsonvalues.from_json)
+    elif kind.startswith(b"application/msgpack"):
+        asked = _from_object(binary.unpack_foreign(body), _same)
+    else:
+        asked = Asked(_utf8(body))
+    namespace = asked.namespace or head.text(b"store-namespace")
+    database = asked.database or head.text(b"store-database")
+    if namespace is not None:
+        check_name(namespace, "namespace")
+    if database is not None:
+        check_name(database, "database")
+        if namespace is None:
+            raise BadRequest("a database is named together with its namespace")
+    return Asked(
+        asked.script, asked.parameters, namespace, database, asked.timeout_us, asked.reason
+    )
+
+
+_FIELDS: Final = frozenset({"script", "params", "ns", "db", "timeout", "reason"})
+
+
+def _from_object(found: Any, value_of: Callable[[Any], Any]) -> Asked:
+    if not isinstance(found, dict):
+        raise BadRequest("the body is an object with a script")
+    unknown = sorted(str(name) for name in found if name not in _FIELDS)
+    if unknown:
+        raise BadRequest(f"the body has no field {unknown[0]!r}", fields=sorted(_FIELDS))
+    script = _string(found, "script")
+    if script is None:
+        raise BadRequest("the body names no script")
+    parameters = found.get("params")
+    if parameters is None:
+        parameters = {}
+    if not isinstance(parameters, dict):
+        raise BadRequest("params is an object")
+    return Asked(
+        script,
+        {str(name): value_of(value) for name, value in parameters.items()},
+        _string(found, "ns"),
+        _string(found, "db"),
+        _timeout_us(found.get("timeout")),
+        _string(found, "reason"),
+    )
+
+
+def _timeout_us(timeout: object) -> int | None:
+    if timeout is None:
+        return None
+    if isinstance(timeout, str):
+        timeout = parse_duration(timeout)
+    if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
+        raise BadRequest("timeout is a positive duration such as '5s'")
+    return timeout // MICROSECOND
+
+
+def _string(found: dict[str, Any], name: str) -> str | None:
+    value = found.get(name)
+    if value is not None and not isinstance(value, str):
+        raise BadRequest(f"{name} is a string")
+    return value
+
+
+def _utf8(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"the script is not UTF-8 at byte {error.start}") from None
+
+
+def _result(result: Result, shown: Callable[[Any], Any]) -> dict[str, Any]:
+    return {
+        "value": shown(result.value),
+        "kind": result.kind,
+        "rows": result.rows,
+        "took": took(result.took_us),
+    }
+
+
+def took(microseconds: int) -> str:
+    """A measured time for people: `85us`, `1.4ms`, `2.31s`."""
+    if microseconds < 1_000:
+        return f"{microseconds}us"
+    if microseconds < 1_000_000:
+        return f"{microseconds / 1_000:.1f}ms"
+    return f"{microseconds / 1_000_000:.2f}s"
+
+
+def _same(value: Any) -> Any:
+    return value

@@ -1,0 +1,303 @@
+"""The HTTP surface: its start, its counts and ceilings, its stages of stopping."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from datetime import datetime
+from email.utils import formatdate
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import structlog
+
+from protocol import limits
+from protocol.doors import Clock, Rng
+from protocol.errors import Busy, Draining, Full, MisdirectedRequest, SignInRefused
+from surfaces.http import answers
+from surfaces.http.connection import Connection
+from surfaces.http.exchange import Exchange
+from surfaces.http.head import Head
+from surfaces.http.hosts import Hosts
+from surfaces.http.listener import Listener
+from surfaces.http.metrics import Counters
+from surfaces.http.openapi import document
+from surfaces.http.routes import ROUTES, Route, Table, application
+
+if TYPE_CHECKING:
+    from actors.node import Node
+
+log = structlog.get_logger("surfaces.http")
+
+CHECKS_A_SECOND: Final = 2
+REFUSALS_HELD: Final = 256
+"""Connections over the ceiling that are kept for the moment their refusal takes; further ones are
+cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds that a client has for each part. Tests shorten them; nothing else does."""
+
+    tls_s: float = limits.TLS_SECONDS
+    head_s: float = limits.HEAD_SECONDS
+    body_s: float = limits.BODY_SECONDS
+    write_s: float = limits.WRITE_SECONDS
+    idle_s: float = limits.IDLE_SECONDS
+    linger_s: float = limits.LINGER_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """Where and how the surface listens.
+
+    :ivar tls: HTTPS exactly when given
+    :ivar certificate_expires: of the certificate in `tls`, for /metrics
+    :ivar connections, running: the ceilings; tests lower them
+    """
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    certificate_expires: datetime | None = None
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    connections: int = limits.CONNECTIONS
+    running: int = limits.RUNNING
+
+
+class HttpSurface:
+    """One listener and everything behind it.
+
+    Stopping has stages: `stop_accepting`, then `drain`, then `close`; each may be called without
+    the ones before it.
+    """
+
+    def __init__(self, node: Node, settings: HttpSettings, *, clock: Clock, rng: Rng) -> None:
+        self.node = node
+        self.settings = settings
+        self.clock = clock
+        self.deadlines = settings.deadlines
+        self.table = Table()
+        self.application = application(self)
+        self.description = answers.json_bytes(
+            document({(route.method, route.path): route.credential for route in ROUTES})
+        )
+        self.counters = Counters()
+        self.connections: set[Connection] = set()
+        self.running = 0
+        self.bodies_bytes = 0
+        self.stopping = False
+        self.date_field = b""
+        self._hosts = Hosts(settings.host)
+        self._prefix = rng.bytes(3).hex()
+        self._requests = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._quiet: asyncio.Event = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+
+    # --- stages ---------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen. Raises OSError when the address is taken or not ours."""
+        self.loop = asyncio.get_running_loop()
+        self._listener = Listener(
+            self.loop,
+            lambda: Connection(self),
+            tls=self.settings.tls,
+            tls_seconds=self.deadlines.tls_s,
+            refusal=_no_room(),
+            on_refused=self._refused,
+        )
+        self._tick()
+        try:
+            await self._listener.open(self.settings.host, self.settings.port)
+        except OSError:
+            await self.close()
+            raise
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port that it listens on."""
+        return self._listener.address
+
+    def stop_accepting(self) -> None:
+        """No new connections from here on; requests that come on the open ones, probes apart, hear
+        `Draining`. What runs, runs on."""
+        self.stopping = True
+        self._listener.close()
+
+    async def drain(self, seconds: float = limits.DRAIN_SECONDS) -> int:
+        """Wait until every request in flight is answered and its answer sent, at most so long.
+        Answers how many connections are still busy."""
+        self.stopping = True
+        until = self.loop.time() + seconds
+        while (busy := self._busy()) and (left := until - self.loop.time()) > 0:
+            self._quiet.clear()
+            try:
+                # Answers being sent end without a word here, so look again soon.
+                await asyncio.wait_for(self._quiet.wait(), min(left, 0.05))
+            except TimeoutError:
+                continue
+        return busy
+
+    async def close(self) -> None:
+        """Cut what is left and be gone."""
+        self.stopping = True
+        self._listener.close()
+        await self._listener.abandon_handshakes()
+        for connection in list(self.connections):
+            connection.end()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        while self.connections:
+            await asyncio.sleep(0)  # a transport says that it is gone on the loop's next turn
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def unready(self) -> Literal["draining", "full"] | None:
+        """Why the surface itself should get no traffic."""
+        if self.stopping:
+            return "draining"
+        if self.running >= self.settings.running or self._held() >= self.settings.connections:
+            return "full"
+        return None
+
+    # --- connections ----------------------------------------------------------------------------
+
+    def opened(self, connection: Connection) -> bool:
+        """Take a connection in. False: there is no room, it is to be refused."""
+        self.counters.connections += 1
+        held = self._held()
+        self.connections.add(connection)
+        if held < self.settings.connections:
+            return True
+        self._refused()
+        if held >= self.settings.connections + REFUSALS_HELD:
+            connection.abort()
+        return False
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self.connections.discard(connection)
+        self._quiet.set()
+
+    def _held(self) -> int:
+        return len(self.connections)
+
+    def _refused(self) -> None:
+        self.counters.refused_connections += 1
+
+    # --- requests -------------------------------------------------------------------------------
+
+    def next_request(self) -> str:
+        """A name for a request, unique in this process and unlikely to be met in another."""
+        self._requests += 1
+        return f"r-{self._prefix}{self._requests:x}"
+
+    def admit(self, exchange: Exchange, head: Head) -> Route:
+        """The route of a request, decided by its head.
+
+        :raises MisdirectedRequest: its Host is not this node
+        :raises Refusal: as `Table.find`; SignInRefused when the route needs a credential
+        """
+        if head.host and not self._hosts.known(head.host, self.node.status):
+            raise MisdirectedRequest(f"{head.host} is not this node")
+        route = self.table.find(head)
+        exchange.route = route
+        if route.credential == "required" and b"authorization" not in head.fields:
+            raise SignInRefused("this needs a credential: Authorization: Bearer or Basic")
+        if self.stopping and not route.probe:
+            raise Draining("the node is stopping")
+        return route
+
+    def begin(self, exchange: Exchange) -> None:
+        """Run a request whose turn has come."""
+        if exchange.refusal is not None:
+            exchange.refuse(exchange.refusal)
+            return
+        route, head = exchange.route, exchange.head
+        assert route is not None
+        assert head is not None
+        if not route.probe:
+            if self.running >= self.settings.running:
+                exchange.refuse(Busy(f"the node runs {self.running} requests, and that is all"))
+                return
+            self.running += 1
+            exchange.counted = True
+            exchange.since = self.loop.time()
+        try:
+            if route.lean is not None:
+                exchange.delegate = delegate = route.lean(self, exchange)
+            else:
+                exchange.delegate = delegate = self.application.start_request(
+                    exchange.connection, exchange
+                )
+                delegate.headers_received(*head.tornado())
+                if exchange.body:
+                    delegate.data_received(exchange.body)
+            delegate.finish()
+        except Exception as error:
+            exchange.fail(error)
+
+    def finished(self, exchange: Exchange) -> None:
+        """A request is answered, or nobody waits for its answer any more."""
+        self.release(exchange)
+        self.counters.request(exchange)
+        if exchange.counted:
+            exchange.counted = False
+            self.running -= 1
+            assert exchange.route is not None
+            self.counters.ran(exchange.route.path, self.loop.time() - exchange.since)
+            if self.stopping:
+                self._quiet.set()
+
+    def release(self, exchange: Exchange) -> None:
+        """Its body is no longer held."""
+        if not exchange.discard:
+            self.bodies_bytes -= exchange.bytes_in
+            exchange.bytes_in = 0
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run the work of a request; it answers its own errors."""
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def report(self, exchange: Exchange, error: BaseException) -> None:
+        """A bug: its trace goes to the log under the request's name."""
+        route = exchange.route
+        log.error(
+            "request failed",
+            request=exchange.request,
+            route=route.path if route is not None else None,
+            exc_info=error,
+        )
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        """A few times a second: the Date of answers, and every connection's deadlines."""
+        seconds = self.clock.wall_us() // 1_000_000
+        self.date_field = b"Date: %s\r\n" % formatdate(seconds, usegmt=True).encode("ascii")
+        now = self.loop.time()
+        for connection in list(self.connections):
+            connection.check(now)
+        self._timer = self.loop.call_later(1 / CHECKS_A_SECOND, self._tick)
+
+    def _busy(self) -> int:
+        return sum(connection.busy for connection in self.connections)
+
+
+def _no_room() -> bytes:
+    refusal = Full("the node has no descriptor left for this connection")
+    body = answers.error_json(refusal, "r-0")
+    return b"%sStore-Request: r-0\r\n%s%sCache-Control: no-store\r\nContent-Type: %s\r\n" % (
+        answers.status_line(503),
+        answers.COMMON,
+        answers.error_fields(refusal),
+        answers.JSON,
+    ) + b"Content-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body), body)
