@@ -48,6 +48,13 @@ LOG_RESERVE_BYTES: Final = MIB
 """Kept free so that a full disk still takes the closing mark."""
 COMMIT_RETRIES: Final = 16
 """How often a transaction that lost a race is run again before its caller hears `Conflict`."""
+READ_KEYS: Final = 65_536
+READ_RANGES: Final = 1_024
+"""Keys and ranges that a transaction remembers having read one by one. Past this it remembers the
+range around them: more conflicts, bounded memory."""
+REMEMBERED_KEYS: Final = 1_000_000
+"""Changed keys remembered for transactions that paused; one that is older than all that is
+remembered and wants to write has lost its race."""
 STATEMENT_TEXT_BYTES: Final = 4 * KIB
 """Of a statement's text kept in the statement log; longer ones are cut and say so."""
 REASON_CHARACTERS: Final = 500

@@ -1,0 +1,318 @@
+"""The rules of places and tables: declared, looked up, dropped.
+
+Look-ups are remembered in `Transaction.catalog` for as long as no declaration changes, so finding a
+table costs a dictionary, not a read. What is declared keeps its id when it is overwritten; what is
+dropped takes its id with it, so nothing written under the old one can ever be seen under a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from protocol import binary, limits
+from protocol.errors import AlreadyExists, TooLarge, Unknown
+from protocol.text import check_name
+from storage import keys, users
+from storage.transactions import Transaction
+
+
+class Taken(Enum):
+    """What declaring does when the name is taken."""
+
+    REFUSE = "refuse"
+    SKIP = "skip"
+    """What is there stays as it is."""
+    OVERWRITE = "overwrite"
+    """What is there is declared anew and keeps its content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A declared namespace."""
+
+    id: int
+    name: str
+    comment: str | None = None
+
+    @property
+    def path(self) -> str:
+        """How people write it."""
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A declared database."""
+
+    id: int
+    namespace: Namespace
+    name: str
+    comment: str | None = None
+
+    @property
+    def path(self) -> str:
+        """How people write it: `ns.db`."""
+        return f"{self.namespace.name}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A declared table."""
+
+    id: int
+    database: Database
+    name: str
+    schemafull: bool = False
+    comment: str | None = None
+    prefix: bytes = field(default=b"", repr=False, compare=False)
+    """What the keys of its records begin with."""
+    count_key: bytes = field(default=b"", repr=False, compare=False)
+    """The counter of its records."""
+
+    @property
+    def path(self) -> str:
+        """How people write it: `ns.db.table`."""
+        return f"{self.database.path}.{self.name}"
+
+
+# --- looking up ---------------------------------------------------------------------------------
+
+
+def namespace(tx: Transaction, name: str) -> Namespace:
+    """The namespace of that name. :raises Unknown:"""
+    found = find_namespace(tx, name)
+    if found is None:
+        raise Unknown(f"there is no namespace {name}", kind="namespace", name=name)
+    return found
+
+
+def find_namespace(tx: Transaction, name: str) -> Namespace | None:
+    """The namespace of that name, if there is one."""
+    entries = tx.catalog.entries
+    found: Namespace | None = entries.get(name)
+    if found is None:
+        value = tx.get(keys.namespace(name))
+        if value is not None:
+            found = entries[name] = _namespace(name, value)
+    return found
+
+
+def database(tx: Transaction, namespace: Namespace, name: str) -> Database:
+    """The database of that name in a namespace. :raises Unknown:"""
+    found = find_database(tx, namespace, name)
+    if found is None:
+        path = f"{namespace.name}.{name}"
+        raise Unknown(f"there is no database {path}", kind="database", name=path)
+    return found
+
+
+def find_database(tx: Transaction, namespace: Namespace, name: str) -> Database | None:
+    """The database of that name in a namespace, if there is one."""
+    entries = tx.catalog.entries
+    at = (0, namespace.id, name)
+    found: Database | None = entries.get(at)
+    if found is None:
+        value = tx.get(keys.database(namespace.id, name))
+        if value is not None:
+            found = entries[at] = _database(namespace, name, value)
+    return found
+
+
+def table(tx: Transaction, database: Database, name: str) -> Table:
+    """The table of that name in a database. :raises Unknown:"""
+    found = find_table(tx, database, name)
+    if found is None:
+        path = f"{database.path}.{name}"
+        raise Unknown(f"there is no table {path}", kind="table", name=path)
+    return found
+
+
+def find_table(tx: Transaction, database: Database, name: str) -> Table | None:
+    """The table of that name in a database, if there is one."""
+    entries = tx.catalog.entries
+    at = (database.id, name)
+    found: Table | None = entries.get(at)
+    if found is None:
+        value = tx.get(keys.table(database.namespace.id, database.id, name))
+        if value is not None:
+            found = entries[at] = _table(database, name, value)
+    return found
+
+
+def namespaces(tx: Transaction) -> list[Namespace]:
+    """All namespaces, by name."""
+    start, end = keys.namespaces()
+    return [_namespace(name, value) for name, value in _named(tx, start, end)]
+
+
+def databases(tx: Transaction, namespace: Namespace) -> list[Database]:
+    """The databases of a namespace, by name."""
+    start, end = keys.databases(namespace.id)
+    return [_database(namespace, name, value) for name, value in _named(tx, start, end)]
+
+
+def tables(tx: Transaction, database: Database) -> list[Table]:
+    """The tables of a database, by name."""
+    start, end = keys.tables(database.namespace.id, database.id)
+    return [_table(database, name, value) for name, value in _named(tx, start, end)]
+
+
+# --- declaring ----------------------------------------------------------------------------------
+
+
+def define_namespace(
+    tx: Transaction, name: str, comment: str | None = None, taken: Taken = Taken.REFUSE
+) -> Namespace:
+    """Declare a namespace, or with `taken` another than REFUSE keep or change the one there is.
+
+    :raises AlreadyExists: the name is taken
+    :raises NameRefused, TooLarge: of the name, of the comment
+    """
+    check_name(name, "namespace")
+    _check_comment(comment)
+    present = find_namespace(tx, name)
+    if present is not None:
+        if taken is Taken.REFUSE:
+            raise AlreadyExists(f"namespace {name} exists", kind="namespace", name=name)
+        if taken is Taken.SKIP:
+            return present
+    id = present.id if present is not None else _next_id(tx, keys.NAMESPACE_IDS)
+    made = Namespace(id, name, comment)
+    tx.put(keys.namespace(name), _packed(id, comment))
+    return made
+
+
+def define_database(
+    tx: Transaction,
+    namespace: Namespace,
+    name: str,
+    comment: str | None = None,
+    taken: Taken = Taken.REFUSE,
+) -> Database:
+    """Declare a database, as `define_namespace` does."""
+    check_name(name, "database")
+    _check_comment(comment)
+    present = find_database(tx, namespace, name)
+    if present is not None:
+        if taken is Taken.REFUSE:
+            raise AlreadyExists(
+                f"database {present.path} exists", kind="database", name=present.path
+            )
+        if taken is Taken.SKIP:
+            return present
+    id = present.id if present is not None else _next_id(tx, keys.DATABASE_IDS)
+    tx.put(keys.database(namespace.id, name), _packed(id, comment))
+    return Database(id, namespace, name, comment)
+
+
+def define_table(
+    tx: Transaction,
+    database: Database,
+    name: str,
+    *,
+    schemafull: bool = False,
+    comment: str | None = None,
+    taken: Taken = Taken.REFUSE,
+) -> Table:
+    """Declare a table, as `define_namespace` does. One that is overwritten keeps its records."""
+    check_name(name, "table")
+    _check_comment(comment)
+    present = find_table(tx, database, name)
+    if present is not None:
+        if taken is Taken.REFUSE:
+            raise AlreadyExists(f"table {present.path} exists", kind="table", name=present.path)
+        if taken is Taken.SKIP:
+            return present
+        made = replace(present, schemafull=schemafull, comment=comment)
+    else:
+        made = _placed(_next_id(tx, keys.TABLE_IDS), database, name, schemafull, comment)
+    value = _packed(made.id, comment, schemafull=schemafull)
+    tx.put(keys.table(database.namespace.id, database.id, name), value)
+    return made
+
+
+# --- dropping -----------------------------------------------------------------------------------
+
+
+def drop_namespace(tx: Transaction, namespace: Namespace) -> None:
+    """Drop a namespace with all that is in it, the users whose space it is among them."""
+    for one in databases(tx, namespace):
+        users.drop_of_space(tx, one.path)
+    users.drop_of_space(tx, namespace.path)
+    for start, end in keys.in_namespace(namespace.id):
+        tx.delete_range(start, end)
+    tx.delete(keys.namespace(namespace.name))
+
+
+def drop_database(tx: Transaction, database: Database) -> None:
+    """Drop a database with all that is in it, the users whose space it is among them."""
+    users.drop_of_space(tx, database.path)
+    for start, end in keys.in_database(database.namespace.id, database.id):
+        tx.delete_range(start, end)
+    tx.delete(keys.database(database.namespace.id, database.name))
+
+
+def drop_table(tx: Transaction, table: Table) -> None:
+    """Drop a table with its records."""
+    tx.delete_range(*keys.within(table.prefix))
+    tx.delete(table.count_key)
+    database = table.database
+    tx.delete(keys.table(database.namespace.id, database.id, table.name))
+
+
+# --- values -------------------------------------------------------------------------------------
+
+
+def _named(tx: Transaction, start: bytes, end: bytes) -> Iterator[tuple[str, bytes]]:
+    for pairs in tx.scan(start, end):
+        for key, value in pairs:
+            yield key[len(start) :].decode(), value
+
+
+def _next_id(tx: Transaction, counter: bytes) -> int:
+    id = keys.unpack_counter(tx.get(counter)) + 1
+    tx.put(counter, keys.pack_counter(id))
+    return id
+
+
+def _packed(id: int, comment: str | None, **more: Any) -> bytes:
+    return binary.pack({"id": id, "comment": comment, **more})
+
+
+def _unpacked(value: bytes) -> dict[str, Any]:
+    fields = binary.unpack(value)
+    assert isinstance(fields, dict)
+    return fields
+
+
+def _namespace(name: str, value: bytes) -> Namespace:
+    fields = _unpacked(value)
+    return Namespace(fields["id"], name, fields["comment"])
+
+
+def _database(namespace: Namespace, name: str, value: bytes) -> Database:
+    fields = _unpacked(value)
+    return Database(fields["id"], namespace, name, fields["comment"])
+
+
+def _table(database: Database, name: str, value: bytes) -> Table:
+    fields = _unpacked(value)
+    return _placed(fields["id"], database, name, fields["schemafull"], fields["comment"])
+
+
+def _placed(id: int, database: Database, name: str, schemafull: bool, comment: str | None) -> Table:
+    numbers = (database.namespace.id, database.id, id)
+    prefix, count_key = keys.record_prefix(*numbers), keys.count(*numbers)
+    return Table(id, database, name, schemafull, comment, prefix, count_key)
+
+
+def _check_comment(comment: str | None) -> None:
+    if comment is not None and len(comment) > limits.COMMENT_CHARACTERS:
+        raise TooLarge(
+            f"a comment has at most {limits.COMMENT_CHARACTERS} characters",
+            limit=limits.COMMENT_CHARACTERS,
+            size=len(comment),
+        )

@@ -1,0 +1,120 @@
+"""What a commit did, as the bytes of a frame's body.
+
+A body is one msgpack array: by · how · statement · reason · effects. An effect is an array as well:
+
+| op | then | means |
+|---|---|---|
+| 1 | key, value | put |
+| 2 | key | delete |
+| 3 | start, end | delete every key with start <= key < end |
+| 4 | key, fields, previous | put a record: the state holds this frame's sequence · fields |
+| 5 | key, previous | delete a record |
+
+`previous` is the sequence of the commit that changed the record before this one, 0 when it did not
+exist: following it backwards is the record's history. Effects are absolute. Replaying them decides
+nothing, and replaying a frame twice gives what replaying it once does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from storage import keys
+from storage.engine import Batch
+
+PUT: Final = 1
+DELETE: Final = 2
+DELETE_RANGE: Final = 3
+PUT_RECORD: Final = 4
+DELETE_RECORD: Final = 5
+
+_SHAPES: Final[dict[int, tuple[type, ...]]] = {
+    PUT: (bytes, bytes),
+    DELETE: (bytes,),
+    DELETE_RANGE: (bytes, bytes),
+    PUT_RECORD: (bytes, bytes, int),
+    DELETE_RECORD: (bytes, int),
+}
+
+Effect = tuple[Any, ...]
+"""The op and what follows it in the table above."""
+
+SEQUENCE_BYTES: Final = 8
+
+
+class EffectsDamaged(Exception):
+    """A frame whose checksum holds has a body that no commit of ours would write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """Who changed the store and how: the part of the statement log that travels in the commit."""
+
+    by: str
+    """The user's name."""
+    how: str
+    """The surface, and the address the caller came from."""
+    statement: str | None = None
+    """The statement's text with secrets taken out; None for what the node does by itself."""
+    reason: str | None = None
+    """What the caller gave as REASON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A decoded body."""
+
+    attribution: Attribution
+    effects: list[Effect]
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(
+    tuple[str, str, str | None, str | None, list[tuple[Any, ...]]]
+)
+
+
+def encode(attribution: Attribution, effects: list[Effect]) -> bytes:
+    """The body of a frame."""
+    who = attribution
+    return _encoder.encode((who.by, who.how, who.statement, who.reason, effects))
+
+
+def decode(body: bytes) -> Commit:
+    """What a body says, checked in form. :raises EffectsDamaged:"""
+    try:
+        by, how, statement, reason, effects = _decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise EffectsDamaged(f"the body of a frame is no commit: {error}") from None
+    for effect in effects:
+        _check(effect)
+    return Commit(Attribution(by, how, statement, reason), effects)
+
+
+def _check(effect: Effect) -> None:
+    shape = _SHAPES.get(effect[0]) if effect and type(effect[0]) is int else None
+    if shape is None or tuple(map(type, effect[1:])) != shape:
+        raise EffectsDamaged("a commit has an effect of unknown form")
+
+
+def apply(effects: list[Effect], sequence: int, batch: Batch) -> bool:
+    """Add the effects of commit `sequence` to a batch; whether any touched the catalog."""
+    stamp = sequence.to_bytes(SEQUENCE_BYTES, "big")
+    catalog = False
+    for effect in effects:
+        op, key = effect[0], effect[1]
+        if op == PUT_RECORD:
+            batch.put(key, stamp + effect[2])
+        elif op == PUT:
+            batch.put(key, effect[2])
+            catalog = catalog or keys.is_catalog(key)
+        elif op == DELETE_RANGE:
+            batch.delete_range(key, effect[2])
+            catalog = catalog or keys.touches_catalog(key, effect[2])
+        else:
+            batch.delete(key)
+            catalog = catalog or keys.is_catalog(key)
+    return catalog

@@ -1,0 +1,100 @@
+"""The ordered key-value engine that holds the state, as one small interface.
+
+Two engines implement it, `rocks.RocksEngine` and `memory.MemoryEngine`, and pass one suite. Keys
+and values are bytes; keys sort bytewise; a range is `start <= key < end`.
+
+An engine promises three things that everything above it rests on:
+
+- a batch is applied whole or not at all, with the sequence it brings the state to;
+- a scan or a view, once begun, is not disturbed by later writes;
+- after a crash it comes back as it was after some batch, not before the last one that a finished
+  `flush` covered, and `applied` says after which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+Pair = tuple[bytes, bytes]
+"""A key and its value."""
+
+BATCH_PAIRS: Final = 512
+"""Pairs in one step of a scan: enough that the cost of a step vanishes, few enough to hold."""
+
+APPLIED_KEY: Final = b"\0\0applied"
+"""The engine's own note of the sequence it stands at: below every key of `storage/keys.py`."""
+
+
+class EngineFailed(Exception):
+    """The engine can't read or write what it holds: damaged files, an I/O error."""
+
+
+class Batch(Protocol):
+    """Changes to be applied together, later ones over earlier ones. Made by `Engine.batch`."""
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set a key."""
+
+    def delete(self, key: bytes) -> None:
+        """Remove a key; absent is fine."""
+
+    def delete_range(self, start: bytes, end: bytes) -> None:
+        """Remove every key with start <= key < end."""
+
+
+class Reader(Protocol):
+    """What can be read from."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key. :raises EngineFailed: it can't be read"""
+
+    def scan(self, start: bytes, end: bytes, reverse: bool = False) -> Iterator[list[Pair]]:
+        """The pairs of a range in key order, or from the highest down, in lists that are never
+        empty. The view is taken by this call, not by the first step.
+
+        :raises EngineFailed: from any step; a scan that ends without it was complete
+        """
+
+
+class View(Reader, Protocol):
+    """The state as it was when the view was taken."""
+
+    def close(self) -> None:
+        """Let go of it. Closing twice is fine."""
+
+
+class Engine(Reader, Protocol):
+    """The state. One thread reads and writes; `flush` may be called from another."""
+
+    @property
+    def applied(self) -> int:
+        """The sequence of the last batch written; 0 for an empty engine."""
+
+    def batch(self) -> Batch:
+        """An empty batch."""
+
+    def write(self, batch: Batch, applied: int) -> None:
+        """Apply a batch and note that the state now stands at sequence `applied`.
+
+        :raises EngineFailed: nothing was applied
+        """
+
+    def snapshot(self) -> View:
+        """A view of the present state."""
+
+    def flush(self) -> None:
+        """Make durable what was written before this call. Blocks; may be called from a thread of
+        its own while others read and write. :raises EngineFailed:"""
+
+    def flushed_sequence(self) -> int:
+        """The sequence that the state would stand at, at least, after a crash now."""
+
+    def checkpoint(self, path: str) -> None:
+        """A copy of the present state as a directory of its own, which must not exist yet."""
+
+    def memory_bytes(self) -> int:
+        """An estimate of the memory held for the state, caches included."""
+
+    def close(self) -> None:
+        """Flush and let go. Every view and scan must have ended before."""

@@ -1,0 +1,195 @@
+"""Every key of the state, on one page.
+
+A key is: range (2 bytes, today always 1) · tag (1 byte) · what the tag says. Numbers are
+big-endian and fixed in size, so keys sort by them. Ids of namespaces, databases and tables are
+given out by the catalog, once for the whole store, and never reused. A name at the end of a key is
+its UTF-8: the pattern of names leaves nothing to escape.
+
+| tag | after the tag | value | what |
+|---|---|---|---|
+| 01 | kind (1) | signed 64 bit | last id given to a namespace (1), database (2), table (3) |
+| 10 | name | msgpack | a namespace |
+| 11 | ns (4) name | msgpack | a database |
+| 12 | ns (4) db (4) name | msgpack | a table |
+| 18 | name | msgpack | a user |
+| 20 | ns (4) db (4) table (4) | signed 64 bit | how many records the table holds |
+| 30 | ns (4) db (4) table (4) id | 8-byte sequence · msgpack | a record, see `records.py` |
+
+Tags 10 to 1F are the catalog: what statements look up by name and remember, see
+`ledger.Catalog`. All that belongs to a place begins, after the tag, with the numbers of that place:
+dropping one is a range delete for each tag of `PLACED`. The engine's own note,
+`engine.APPLIED_KEY`, has range 0.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+from protocol import limits, order
+from protocol.errors import TooLarge
+
+Range = tuple[bytes, bytes]
+"""start <= key < end"""
+
+STORE_RANGE: Final = b"\x00\x01"
+TAG_AT: Final = len(STORE_RANGE)
+"""Where the tag stands in a key."""
+
+ALLOCATOR: Final = 0x01
+NAMESPACE: Final = 0x10
+DATABASE: Final = 0x11
+TABLE: Final = 0x12
+USER: Final = 0x18
+COUNT: Final = 0x20
+RECORD: Final = 0x30
+
+PLACED: Final = (TABLE, COUNT, RECORD)
+"""Tags whose keys go on with namespace, database (and more)."""
+
+_CATALOG: Final = 0x10
+_CATALOG_END: Final = 0x20
+
+NAMESPACE_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 1))
+DATABASE_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 2))
+TABLE_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 3))
+
+EVERYTHING: Final[Range] = (STORE_RANGE, b"\xff\xff")
+"""All keys of all ranges, and not the engine's own."""
+
+_ONE: Final = struct.Struct(">I")
+_TWO: Final = struct.Struct(">II")
+_THREE: Final = struct.Struct(">III")
+_COUNTER: Final = struct.Struct(">q")
+RECORD_PREFIX_BYTES: Final = TAG_AT + 1 + _THREE.size
+assert RECORD_PREFIX_BYTES == 15
+
+
+def _tag(tag: int) -> bytes:
+    return STORE_RANGE + bytes((tag,))
+
+
+_NAMESPACE: Final = _tag(NAMESPACE)
+_DATABASE: Final = _tag(DATABASE)
+_TABLE: Final = _tag(TABLE)
+_USER: Final = _tag(USER)
+_COUNT: Final = _tag(COUNT)
+_RECORD: Final = _tag(RECORD)
+
+
+def namespace(name: str) -> bytes:
+    """Where a namespace is declared."""
+    return _NAMESPACE + name.encode()
+
+
+def namespaces() -> Range:
+    """All declarations of namespaces, by name."""
+    return within(_NAMESPACE)
+
+
+def database(namespace: int, name: str) -> bytes:
+    """Where a database is declared."""
+    return _DATABASE + _ONE.pack(namespace) + name.encode()
+
+
+def databases(namespace: int) -> Range:
+    """The declarations of a namespace's databases, by name."""
+    return within(_DATABASE + _ONE.pack(namespace))
+
+
+def table(namespace: int, database: int, name: str) -> bytes:
+    """Where a table is declared."""
+    return _TABLE + _TWO.pack(namespace, database) + name.encode()
+
+
+def tables(namespace: int, database: int) -> Range:
+    """The declarations of a database's tables, by name."""
+    return within(_TABLE + _TWO.pack(namespace, database))
+
+
+def user(name: str) -> bytes:
+    """Where a user is declared."""
+    return _USER + name.encode()
+
+
+def users() -> Range:
+    """All declarations of users, by name."""
+    return within(_USER)
+
+
+def count(namespace: int, database: int, table: int) -> bytes:
+    """The counter of a table's records."""
+    return _COUNT + _THREE.pack(namespace, database, table)
+
+
+def record_prefix(namespace: int, database: int, table: int) -> bytes:
+    """What the keys of a table's records begin with; `record_id` reads what follows."""
+    return _RECORD + _THREE.pack(namespace, database, table)
+
+
+def record(prefix: bytes, id: Any) -> bytes:
+    """The key of a record from its table's prefix and its checked id.
+
+    :raises TooLarge: the id takes more than `limits.RECORD_ID_BYTES`
+    """
+    encoded = order.encode(id)
+    if len(encoded) > limits.RECORD_ID_BYTES:
+        raise TooLarge(
+            f"a record id takes at most {limits.RECORD_ID_BYTES} bytes in a key,"
+            f" this one {len(encoded)}",
+            limit=limits.RECORD_ID_BYTES,
+            size=len(encoded),
+        )
+    return prefix + encoded
+
+
+def record_id(key: bytes) -> Any:
+    """The id in a record's key."""
+    return order.decode_id(key, RECORD_PREFIX_BYTES)
+
+
+def in_namespace(namespace: int) -> list[Range]:
+    """Everything that goes when a namespace is dropped, its own declaration apart."""
+    number = _ONE.pack(namespace)
+    return [within(_tag(tag) + number) for tag in (DATABASE, *PLACED)]
+
+
+def in_database(namespace: int, database: int) -> list[Range]:
+    """Everything that goes when a database is dropped, its own declaration apart."""
+    numbers = _TWO.pack(namespace, database)
+    return [within(_tag(tag) + numbers) for tag in PLACED]
+
+
+def within(prefix: bytes) -> Range:
+    """The range of all keys that begin with `prefix`, which must not be all FF."""
+    head = prefix.rstrip(b"\xff")
+    return prefix, head[:-1] + bytes((head[-1] + 1,))
+
+
+def is_record(key: bytes) -> bool:
+    """Whether a key is that of a record."""
+    return key[TAG_AT] == RECORD
+
+
+def is_catalog(key: bytes) -> bool:
+    """Whether a key belongs to what statements look up by name and remember."""
+    return _CATALOG <= key[TAG_AT] < _CATALOG_END
+
+
+def touches_catalog(start: bytes, end: bytes) -> bool:
+    """Whether a range holds any key of the catalog."""
+    return start < _tag(_CATALOG_END) and end > _tag(_CATALOG)
+
+
+def pack_counter(number: int) -> bytes:
+    """The value of a counter: signed 64 bit, big-endian."""
+    return _COUNTER.pack(number)
+
+
+def unpack_counter(value: bytes | None) -> int:
+    """What a counter says; an absent one says 0."""
+    if value is None:
+        return 0
+    (number,) = _COUNTER.unpack(value)
+    assert isinstance(number, int)
+    return number

@@ -1,0 +1,138 @@
+"""The rules of records: read, created, changed, deleted, counted.
+
+A record's value is the sequence of the commit that last changed it (8 bytes), then its fields as
+one msgpack object. Its id is in its key alone. What callers get and give here is the object's
+bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from protocol import binary, limits, order, text
+from protocol.errors import AlreadyExists, TooLarge
+from protocol.values import RecordId
+from storage import keys
+from storage.catalog import Table
+from storage.effects import SEQUENCE_BYTES
+from storage.engine import Pair
+from storage.transactions import Transaction
+
+
+class Stored(NamedTuple):
+    """A record as it stands."""
+
+    sequence: int
+    """The commit that last changed it; 0 when only the transaction that asks has created it."""
+    raw: bytes
+    """Its fields, packed."""
+
+
+def read(tx: Transaction, table: Table, id: Any) -> bytes | None:
+    """The packed fields of a record, None when there is none."""
+    value = tx.get(keys.record(table.prefix, id))
+    return None if value is None else value[SEQUENCE_BYTES:]
+
+
+def stored(tx: Transaction, table: Table, id: Any) -> Stored | None:
+    """A record with the sequence of its last change, None when there is none."""
+    value = tx.get(keys.record(table.prefix, id))
+    if value is None:
+        return None
+    return Stored(int.from_bytes(value[:SEQUENCE_BYTES], "big"), value[SEQUENCE_BYTES:])
+
+
+def create(tx: Transaction, table: Table, id: Any, fields: dict[str, Any]) -> None:
+    """Make a record that must not exist yet.
+
+    :param fields: checked values, without the id
+    :raises AlreadyExists: it exists
+    :raises TooLarge: the record, its id or the transaction is over its limit
+    """
+    key = keys.record(table.prefix, id)
+    if tx.get(key) is not None:
+        name = text.format_record(RecordId(table.name, id))
+        raise AlreadyExists(f"record {name} exists", kind="record", name=name)
+    tx.put_record(key, _packed(fields), 0)
+    tx.add(table.count_key, 1)
+
+
+def put(
+    tx: Transaction, table: Table, id: Any, fields: dict[str, Any], before: Stored | None
+) -> None:
+    """Replace or make a record. `before` is what `stored` said of it. :raises TooLarge:"""
+    key = keys.record(table.prefix, id)
+    tx.put_record(key, _packed(fields), 0 if before is None else before.sequence)
+    if before is None:
+        tx.add(table.count_key, 1)
+
+
+def delete(tx: Transaction, table: Table, id: Any, before: Stored) -> None:
+    """Remove a record that exists. `before` is what `stored` said of it. :raises TooLarge:"""
+    tx.delete_record(keys.record(table.prefix, id), before.sequence)
+    tx.add(table.count_key, -1)
+
+
+def count(tx: Transaction, table: Table) -> int:
+    """How many records a table holds."""
+    return keys.unpack_counter(tx.get(table.count_key))
+
+
+def scan(
+    tx: Transaction,
+    table: Table,
+    low: Any = None,
+    high: Any = None,
+    *,
+    low_open: bool = False,
+    high_open: bool = True,
+    reverse: bool = False,
+) -> Iterator[list[Pair]]:
+    """Keys and packed fields of a table's records by id, in lists that are never empty.
+
+    :param low: the lowest id; None: from the first record on
+    :param high: the highest id; None: to the last record
+    :param low_open: without `low` itself
+    :param high_open: without `high` itself
+    """
+    start, end = bounds(table, low, high, low_open=low_open, high_open=high_open)
+    return map(_without_sequence, tx.scan(start, end, reverse))
+
+
+def bounds(
+    table: Table, low: Any = None, high: Any = None, *, low_open: bool, high_open: bool
+) -> keys.Range:
+    """The range of keys of the records that `scan` answers."""
+    start, end = keys.within(table.prefix)
+    # No encoding of an id begins with that of another: a byte more is past it and before the next.
+    if low is not None:
+        start = keys.record(table.prefix, low) + (b"\0" if low_open else b"")
+    if high is not None:
+        end = keys.record(table.prefix, high) + (b"" if high_open else b"\0")
+    return start, end
+
+
+def record_id(table: Table) -> Callable[[bytes], RecordId]:
+    """What makes a record's address of its key."""
+    name, at, decode = table.name, keys.RECORD_PREFIX_BYTES, order.decode_id
+
+    def address(key: bytes) -> RecordId:
+        return RecordId(name, decode(key, at))
+
+    return address
+
+
+def _without_sequence(pairs: list[Pair]) -> list[Pair]:
+    return [(key, value[SEQUENCE_BYTES:]) for key, value in pairs]
+
+
+def _packed(fields: dict[str, Any]) -> bytes:
+    packed = binary.pack(fields)
+    if len(packed) > limits.RECORD_BYTES:
+        raise TooLarge(
+            f"a record takes at most {limits.RECORD_BYTES} bytes, this one {len(packed)}",
+            limit=limits.RECORD_BYTES,
+            size=len(packed),
+        )
+    return packed

@@ -1,0 +1,304 @@
+"""The engine on disk: RocksDB through `rocksdict` in raw mode.
+
+RocksDB's own write-ahead log is off, since the store's log is the write-ahead log. What is in
+memory when the process dies is therefore lost, and replayed from the log; memtables reach the disk
+in the order they were filled, and there is one column family, so what comes back is a prefix.
+
+What `rocksdict` (0.3.29) does otherwise than its names say, each held by a test of the suite:
+
+- `Snapshot.items` and `Snapshot.iter` show the present state, not that of the snapshot; only
+  `Snapshot[key]` looks at the past. An iterator, however, is a fixed view and can be sought again
+  and again: views scan through one.
+- `ReadOptions.set_iterate_lower_bound` sets the upper bound. Descending scans find their end here.
+- The `items` iterator ends without an error when a block can't be read. A second iterator taken at
+  the same moment tells the end of a range from a failure.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final, cast
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    Checkpoint,
+    DBCompressionType,
+    Options,
+    Rdict,
+    RdictIter,
+    ReadOptions,
+    Snapshot,
+    WriteBatch,
+    WriteOptions,
+)
+
+from storage.engine import APPLIED_KEY, BATCH_PAIRS, Batch, EngineFailed, Pair
+
+_MIB: Final = 1 << 20
+CACHE_BYTES: Final = 24 * _MIB
+"""Blocks, indexes and filters together: one bound, whatever the size of the store."""
+MEMTABLE_BYTES: Final = 8 * _MIB
+MEMTABLES: Final = 3
+"""One being filled, and two that may be on their way to disk before writes have to wait."""
+OPEN_FILES: Final = 256
+TABLE_BYTES: Final = 32 * _MIB
+BLOCK_BYTES: Final = 8 * 1024
+BLOOM_BITS: Final = 10
+"""Bits per key of the filters: one point read in a hundred for an absent key touches a block."""
+_FIRST_STEP: Final = 32
+"""A descending scan begins with small steps: what it reads below its range is thrown away."""
+
+
+class RocksEngine:
+    """An `Engine` in the directory `path`, created when missing.
+
+    :raises EngineFailed: another process has it open, or its files are damaged
+    """
+
+    def __init__(self, path: str) -> None:
+        self._cache = Cache(CACHE_BYTES)
+        try:
+            self._db = Rdict(path, _options(self._cache))
+            noted: bytes | None = self._db.get(APPLIED_KEY)
+        except Exception as error:
+            raise EngineFailed(f"the state in {path} does not open: {error}") from error
+        self._get = self._db.get
+        self._write_options = WriteOptions()
+        # The stub of rocksdict calls this a method; it is a property.
+        self._write_options.disable_wal = True  # type: ignore[assignment, method-assign]
+        self._unbounded = ReadOptions()
+        self._applied = int.from_bytes(noted, "big") if noted else 0
+        self._flushed = self._applied
+
+    @property
+    def applied(self) -> int:
+        return self._applied
+
+    def get(self, key: bytes) -> bytes | None:
+        try:
+            return self._get(key)
+        except Exception as error:
+            raise EngineFailed(f"the state can't be read: {error}") from error
+
+    def scan(self, start: bytes, end: bytes, reverse: bool = False) -> Iterator[list[Pair]]:
+        if start >= end:
+            return iter(())
+        options = ReadOptions()
+        options.set_iterate_upper_bound(end)
+        # The proof must see what the rows see, so both are taken here, with no write between.
+        proof = self._db.iter(options)
+        if reverse:
+            return _descending(_pairs(self._db.items(True, read_opt=options)), proof, start)
+        rows = _pairs(self._db.items(from_key=start, read_opt=options))
+        return _ascending(rows, proof, start)
+
+    def batch(self) -> Batch:
+        return WriteBatch(raw_mode=True)
+
+    def write(self, batch: Batch, applied: int) -> None:
+        assert isinstance(batch, WriteBatch)
+        batch.put(APPLIED_KEY, applied.to_bytes(8, "big"))
+        try:
+            self._db.write(batch, self._write_options)
+        except Exception as error:
+            raise EngineFailed(f"the state can't be written: {error}") from error
+        self._applied = applied
+
+    def snapshot(self) -> _RocksView:
+        return _RocksView(self._db.snapshot(), self._db.iter(self._unbounded))
+
+    def flush(self) -> None:
+        covered = self._applied
+        try:
+            self._db.flush()
+        except Exception as error:
+            raise EngineFailed(f"the state can't be flushed: {error}") from error
+        self._flushed = max(self._flushed, covered)
+
+    def flushed_sequence(self) -> int:
+        return self._flushed
+
+    def checkpoint(self, path: str) -> None:
+        try:
+            Checkpoint(self._db).create_checkpoint(path)
+        except Exception as error:
+            raise EngineFailed(f"no checkpoint of the state at {path}: {error}") from error
+
+    def memory_bytes(self) -> int:
+        tables = self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
+        readers = self._db.property_int_value("rocksdb.estimate-table-readers-mem") or 0
+        return tables + readers + self._cache.get_usage()
+
+    def close(self) -> None:
+        self.flush()
+        del self._get
+        self._db.close()
+
+
+class _RocksView:
+    """Point reads through a snapshot, which uses the filters; scans through one iterator."""
+
+    def __init__(self, snapshot: Snapshot, cursor: RdictIter) -> None:
+        self._snapshot: Snapshot | None = snapshot
+        self._cursor: RdictIter | None = cursor
+
+    def get(self, key: bytes) -> bytes | None:
+        assert self._snapshot is not None, "read from a closed view"
+        try:
+            value: bytes = self._snapshot[key]
+        except Exception as error:
+            # Absence is told by an exception without a class or code of its own.
+            if error.args == ("key not found",):
+                return None
+            raise EngineFailed(f"the state can't be read: {error}") from error
+        return value
+
+    def scan(self, start: bytes, end: bytes, reverse: bool = False) -> Iterator[list[Pair]]:
+        if reverse:
+            return self._down(start, end)
+        return self._up(start, end)
+
+    def _up(self, start: bytes, end: bytes) -> Iterator[list[Pair]]:
+        while start < end:
+            # Other scans move the cursor between two steps: every step seeks its place again.
+            cursor = self._sought()
+            cursor.seek(start)
+            pairs = _collect(cursor, cursor.next)
+            if not pairs or pairs[-1][0] >= end:
+                del pairs[bisect_left(pairs, end, key=_key) :]
+                if pairs:
+                    yield pairs
+                return
+            start = pairs[-1][0] + b"\0"
+            yield pairs
+
+    def _down(self, start: bytes, end: bytes) -> Iterator[list[Pair]]:
+        while start < end:
+            cursor = self._sought()
+            cursor.seek_for_prev(end)
+            if cursor.key() == end:
+                cursor.prev()
+            pairs = _collect(cursor, cursor.prev)
+            if not pairs or pairs[-1][0] < start:
+                _cut_below(pairs, start)
+                if pairs:
+                    yield pairs
+                return
+            end = pairs[-1][0]
+            yield pairs
+
+    def _sought(self) -> RdictIter:
+        assert self._cursor is not None, "scan of a closed view"
+        return self._cursor
+
+    def close(self) -> None:
+        self._snapshot = None
+        self._cursor = None
+
+
+def _options(cache: Cache) -> Options:
+    table = BlockBasedOptions()
+    table.set_block_cache(cache)
+    table.set_block_size(BLOCK_BYTES)
+    table.set_bloom_filter(BLOOM_BITS, False)
+    table.set_format_version(5)
+    # Indexes and filters live in the cache and are charged to it, so memory doesn't grow with data.
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_block_based_table_factory(table)
+    options.set_write_buffer_size(MEMTABLE_BYTES)
+    options.set_max_write_buffer_number(MEMTABLES)
+    options.set_max_open_files(OPEN_FILES)
+    options.set_target_file_size_base(TABLE_BYTES)
+    options.set_level_compaction_dynamic_level_bytes(True)
+    options.set_compression_type(DBCompressionType.lz4())
+    options.set_max_background_jobs(2)
+    # A table that is mostly deletions is compacted soon: scans have to step over each of them.
+    options.add_compact_on_deletion_collector_factory(1024, 512, 0.5)
+    options.set_keep_log_file_num(2)
+    options.set_max_log_file_size(_MIB)
+    options.set_max_manifest_file_size(4 * _MIB)
+    options.set_stats_dump_period_sec(0)
+    options.set_stats_persist_period_sec(0)
+    return options
+
+
+def _pairs(rows: object) -> Iterator[Pair]:
+    """What the stub of rocksdict can't know: in raw mode keys and values are bytes."""
+    return cast(Iterator[Pair], rows)
+
+
+def _key(pair: Pair) -> bytes:
+    return pair[0]
+
+
+def _collect(cursor: RdictIter, step: object) -> list[Pair]:
+    """Up to a step's worth of pairs from where the cursor stands."""
+    assert callable(step)
+    pairs: list[Pair] = []
+    key, value = cursor.key, cursor.value
+    for _ in range(BATCH_PAIRS):
+        found = key()
+        if found is None:
+            _check(cursor)
+            break
+        pairs.append((found, value()))
+        step()
+    return pairs
+
+
+def _ascending(rows: Iterator[Pair], proof: RdictIter, start: bytes) -> Iterator[list[Pair]]:
+    last = None
+    while pairs := list(islice(rows, BATCH_PAIRS)):
+        last = pairs[-1][0]
+        yield pairs
+    proof.seek(start if last is None else last)
+    if last is not None and proof.valid():
+        proof.next()
+    _prove(proof)
+
+
+def _descending(rows: Iterator[Pair], proof: RdictIter, start: bytes) -> Iterator[list[Pair]]:
+    step = _FIRST_STEP
+    last = None
+    while pairs := list(islice(rows, step)):
+        last = pairs[-1][0]
+        if last < start:
+            _cut_below(pairs, start)
+            if pairs:
+                yield pairs
+            return
+        yield pairs
+        step = min(step * 4, BATCH_PAIRS)
+    if last is None:
+        proof.seek_to_last()
+    else:
+        proof.seek_for_prev(last)
+        if proof.valid():
+            proof.prev()
+    _prove(proof)
+
+
+def _cut_below(pairs: list[Pair], start: bytes) -> None:
+    """Drop from a descending list what is below `start`."""
+    while pairs and pairs[-1][0] < start:
+        pairs.pop()
+
+
+def _prove(proof: RdictIter) -> None:
+    """The rows have ended: so must an iterator that stands where they ended."""
+    if proof.valid():
+        raise EngineFailed("a scan of the state ended before its range did")
+    _check(proof)
+
+
+def _check(cursor: RdictIter) -> None:
+    try:
+        cursor.status()
+    except Exception as error:
+        raise EngineFailed(f"the state can't be read: {error}") from error

@@ -1,0 +1,269 @@
+"""One transaction: what it reads, what it has read, and what it will change.
+
+A transaction reads the state as of the commit `sequence`, through its own changes, the commits in
+flight and the engine, in this order. It buffers its changes; `ledger.Ledger.commit` makes a commit
+of them. Nothing here waits, and nothing looks at a clock: time and randomness come with it.
+
+The invariant that makes reads true: as long as a transaction has not called `pause`, no commit may
+happen beside it, so what is live is what it began with. One that is going to give control away
+calls `pause` first. From then on it reads a frozen view, and at commit all it has ever read is
+compared with what others committed since. Commits that only read are never refused: they have seen
+one state of the store, as it was at one moment since they began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+from protocol import limits
+from protocol.errors import TooLarge
+from storage import keys
+from storage.effects import SEQUENCE_BYTES
+from storage.engine import Pair, View
+from storage.layers import Layer, Overlay, lookup
+from storage.reads import Reads
+
+if TYPE_CHECKING:
+    from storage.ledger import Catalog, Ledger
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_OVERHEAD_BYTES: Final = 16
+"""What an effect takes in a frame beside its key and value, at most."""
+
+
+class Transaction:
+    """Made by `Ledger.begin`; ended by `Ledger.commit` or `release`, or by leaving a `with`."""
+
+    __slots__ = (
+        "_catalog", "_engine", "_flight", "_frozen", "_gone", "_ledger", "_reads", "_view",
+        "adds", "ended", "now_us", "own", "rng", "saw", "sequence", "size", "used_catalog",
+    )  # fmt: skip
+
+    def __init__(self, ledger: Ledger, sequence: int, now_us: int) -> None:
+        self._ledger = ledger
+        self._engine = ledger.engine
+        self._flight = ledger.flight
+        self._reads = Reads()
+        self._view: View | None = None
+        self._frozen: list[Layer] = []
+        self._catalog: Catalog | None = None
+        self._gone: dict[bytes, int] = {}
+        self.sequence = sequence
+        """The commit whose state is read."""
+        self.now_us = now_us
+        """Log time at the beginning, microseconds since 1970: what `time::now()` says."""
+        self.rng = ledger.rng
+        self.saw = 0
+        """The highest sequence in flight that a read depended on; an answer waits until it is
+        durable. 0: none. A paused transaction may name a later one than it strictly needs."""
+        self.own = Layer()
+        self.adds: dict[bytes, int] = {}
+        self.size = 0
+        """Bytes that the changes will take in the log, about."""
+        self.ended = False
+        self.used_catalog = False
+        """Whether anything rests on a look-up in `catalog`, which remembers no single reads."""
+
+    @property
+    def now(self) -> datetime:
+        """`now_us` as a datetime."""
+        return _EPOCH + timedelta(microseconds=self.now_us)
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key.
+
+        The value of a record begins with the sequence of its last committed change, also after
+        this transaction itself has changed it.
+        """
+        own = self.own
+        if key in own.writes:
+            return own.writes[key]
+        for start, end in own.ranges:
+            if start <= key < end:
+                return self._added(key, None)
+        return self._added(key, self._get_below(key))
+
+    def _added(self, key: bytes, value: bytes | None) -> bytes | None:
+        if self.adds and key in self.adds:
+            return keys.pack_counter(keys.unpack_counter(value) + self.adds[key])
+        return value
+
+    def _get_below(self, key: bytes) -> bytes | None:
+        """The value of a key under this transaction's own changes."""
+        self._reads.add_key(key)
+        if self._view is not None:
+            found = lookup(self._frozen, key) if self._frozen else None
+            if found is None:
+                return self._view.get(key)
+        else:
+            found = self._flight.get(key) if self._flight.layers else None
+            if found is None:
+                return self._engine.get(key)
+        sequence, value = found
+        if sequence > self.saw:
+            self.saw = sequence
+        return value
+
+    def scan(self, start: bytes, end: bytes, reverse: bool = False) -> Iterator[list[Pair]]:
+        """The pairs with start <= key < end in key order, or from the highest down, in lists that
+        are never empty. What is seen is decided by this call: later changes, this transaction's
+        own among them, don't disturb a scan that has been started."""
+        if start >= end:
+            return iter(())
+        self._reads.add_range(start, end)
+        if self._view is not None:
+            over = Overlay()
+            for layer in reversed(self._frozen):
+                over.lay(layer, start, end)
+            rows = self._view.scan(start, end, reverse)
+        else:
+            over = self._flight.overlay(start, end) if self._flight.layers else Overlay()
+            rows = self._engine.scan(start, end, reverse)
+        if over.newest > self.saw:
+            self.saw = over.newest
+        over.lay(self.own, start, end)
+        for key in self.adds:
+            if start <= key < end:
+                over.writes[key] = self.get(key)
+        return over.over(rows, reverse)
+
+    # --- changing -------------------------------------------------------------------------------
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set a key. :raises TooLarge: the transaction is over `limits.TRANSACTION_BYTES`"""
+        assert not keys.is_record(key), "records are put with put_record"
+        self._write(key, value)
+        if self.adds:
+            self.adds.pop(key, None)
+
+    def delete(self, key: bytes) -> None:
+        """Remove a key; absent is fine. :raises TooLarge:"""
+        assert not keys.is_record(key), "records are deleted with delete_record"
+        self._write(key, None)
+        if self.adds:
+            self.adds.pop(key, None)
+
+    def delete_range(self, start: bytes, end: bytes) -> None:
+        """Remove every key with start <= key < end. :raises TooLarge:"""
+        if start >= end:
+            return
+        for key in self.own.delete_range(start, end):
+            self._gone.pop(key, None)
+        for key in [key for key in self.adds if start <= key < end]:
+            del self.adds[key]
+        if keys.touches_catalog(start, end):
+            self._catalog = None
+        self._grow(len(start) + len(end) + _OVERHEAD_BYTES)
+
+    def add(self, key: bytes, delta: int) -> None:
+        """Add to a counter without reading it: transactions that only add to it don't conflict.
+        An absent counter counts as 0. :raises TooLarge:"""
+        own = self.own
+        if key in own.writes:
+            self._write(key, keys.pack_counter(keys.unpack_counter(own.writes[key]) + delta))
+            return
+        if key not in self.adds:
+            self._grow(len(key) + 8 + _OVERHEAD_BYTES)
+        self.adds[key] = self.adds.get(key, 0) + delta
+
+    def put_record(self, key: bytes, fields: bytes, previous: int) -> None:
+        """Set a record.
+
+        :param fields: its packed object
+        :param previous: the sequence its value began with when it was read, 0 when there was none
+        :raises TooLarge:
+        """
+        previous = self._gone.pop(key, previous)
+        self._write(key, previous.to_bytes(SEQUENCE_BYTES, "big") + fields)
+
+    def delete_record(self, key: bytes, previous: int) -> None:
+        """Remove a record that was read before, `previous` as in `put_record`. :raises TooLarge:"""
+        created = self.own.writes.get(key) if previous == 0 else None
+        if created is not None:
+            # By this very transaction: nothing remains to be said.
+            self.own.forget(key)
+            self.size -= len(key) + len(created) + _OVERHEAD_BYTES
+            return
+        self._gone[key] = previous
+        self._write(key, None)
+
+    def _write(self, key: bytes, value: bytes | None) -> None:
+        assert not self.ended, "a transaction that has ended was written to"
+        writes = self.own.writes
+        grown = len(value) if value is not None else 0
+        if key in writes:
+            old = writes[key]
+            grown -= len(old) if old is not None else 0
+        else:
+            grown += len(key) + _OVERHEAD_BYTES
+        self.own.write(key, value)
+        if keys.is_catalog(key):
+            self._catalog = None
+        self._grow(grown)
+
+    def _grow(self, count: int) -> None:
+        self.size += count
+        if self.size > limits.TRANSACTION_BYTES:
+            raise TooLarge(
+                f"a transaction changes at most {limits.TRANSACTION_BYTES} bytes",
+                limit=limits.TRANSACTION_BYTES,
+            )
+
+    # --- the catalog ----------------------------------------------------------------------------
+
+    @property
+    def catalog(self) -> Catalog:
+        """Where look-ups of declarations are remembered. Shared by all transactions that see the
+        same catalog; a transaction's own once it has changed the catalog itself."""
+        if self._catalog is None:
+            self.used_catalog = True
+            self._catalog = self._ledger.catalog_for(self)
+        return self._catalog
+
+    # --- giving control away --------------------------------------------------------------------
+
+    @property
+    def paused(self) -> bool:
+        """Whether this transaction reads a frozen view."""
+        return self._view is not None
+
+    def pause(self) -> None:
+        """Call before control is given away. Cheap from the second time on."""
+        if self._view is None and not self.ended:
+            self._view, self._frozen = self._ledger.freeze(self)
+
+    def reads_changed(self, keys_changed: frozenset[bytes], ordered: list[bytes]) -> bool:
+        """Whether anything read is among keys that changed, also given in order."""
+        return self._reads.touch(keys_changed, ordered)
+
+    def reads_range_changed(self, start: bytes, end: bytes) -> bool:
+        """Whether anything read lies in a range that was deleted."""
+        return self._reads.touch_range(start, end)
+
+    def previous(self, key: bytes) -> int:
+        """The sequence before a record's deletion by this transaction."""
+        return self._gone[key]
+
+    def release(self) -> None:
+        """End without a commit. Ending twice is fine."""
+        if not self.ended:
+            self.ended = True
+            if self._view is not None:
+                self._ledger.thaw(self)
+                self._view.close()
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
