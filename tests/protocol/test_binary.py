@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import msgpack
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.binary import pack, shape_decoder, unpack, unpack_foreign
+from protocol.errors import BadRequest, Refusal
+from protocol.values import NONE, identical
+from tests.protocol.values import strings, values
+
+
+@given(values)
+def test_every_value_comes_back_as_it_was(value: object) -> None:
+    packed = pack(value)
+    assert identical(unpack(packed), value)
+    assert identical(unpack_foreign(packed), value)
+
+
+def fits_a_struct(name: str) -> bool:
+    """msgspec has no field names with these; `language.rows` decodes such records whole."""
+    return not any(character < " " or character in '\\"' for character in name)
+
+
+@given(st.dictionaries(strings.filter(fits_a_struct), values, max_size=6))
+def test_a_shape_reads_the_same_as_a_whole_decode(fields: dict[str, object]) -> None:
+    names = [*fields, "absent"][-3:]
+    attributes = [f"f{place}" for place in range(len(names))]
+    shape = msgspec.defstruct(
+        "Shape",
+        [(attribute, object, NONE) for attribute in attributes],
+        rename=dict(zip(attributes, names, strict=True)),
+    )
+    row = shape_decoder(shape)(pack(fields))
+    for attribute, name in zip(attributes, names, strict=True):
+        assert identical(getattr(row, attribute), fields.get(name, NONE))
+
+
+@given(st.binary(max_size=40))
+def test_foreign_bytes_are_a_value_or_a_refusal(data: bytes) -> None:
+    try:
+        value = unpack_foreign(data)
+    except Refusal:
+        return
+    assert identical(unpack(pack(value)), value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        pack(1) + b"\0",
+        msgpack.packb(msgpack.ExtType(99, b"")),
+        msgpack.packb(msgpack.ExtType(3, b"short")),
+        msgpack.packb(msgpack.ExtType(2, b"short")),
+        msgpack.packb(msgpack.ExtType(1, b"twelve")),
+        msgpack.packb(msgpack.ExtType(4, msgpack.packb([1, 2]))),
+        msgpack.packb({1: 2}),
+        b"\xdd\xff\xff\xff\xff",
+    ],
+)
+def test_what_is_no_value_is_refused_by_name(data: bytes) -> None:
+    with pytest.raises(BadRequest):
+        unpack_foreign(data)
+
+
+@pytest.mark.parametrize("bomb", [b"\x91" * 5000 + b"\x01", b"\x81\xa1a" * 5000 + b"\x01"])
+def test_depth_is_refused(bomb: bytes) -> None:
+    with pytest.raises(Refusal):
+        unpack_foreign(bomb)

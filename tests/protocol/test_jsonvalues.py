@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+
+from protocol.errors import NumberTooLarge, Refusal
+from protocol.jsonvalues import dump, load
+from protocol.values import NONE, RecordId, identical
+from tests.protocol.values import values
+
+
+def without_none(value: object) -> object:
+    """JSON carries no field that is NONE, as no record does."""
+    if isinstance(value, dict):
+        return {name: without_none(item) for name, item in value.items() if item is not NONE}
+    if isinstance(value, list):
+        return [without_none(item) for item in value]
+    return value
+
+
+@given(values)
+def test_every_value_comes_back_as_it_was(value: object) -> None:
+    assert identical(load(dump(value)), without_none(value))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (2**53, "9007199254740992"),
+        (2**53 + 1, '{"$int":"9007199254740993"}'),
+        (Decimal("12.30"), '{"$dec":"12.30"}'),
+        (RecordId("person", 1), '{"$rec":"person:1"}'),
+        (RecordId("person", "any text"), '{"$rec":"person:`any text`"}'),
+        ({"$dt": 1}, '{"$obj":{"$dt":1}}'),
+        ({"$a": 1, "b": 2}, '{"$a":1,"b":2}'),
+        (NONE, '{"$none":true}'),
+    ],
+)
+def test_the_form_on_the_wire(value: object, text: str) -> None:
+    assert dump(value).decode() == text
+    assert identical(load(text), value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "{", "nope", "NaN", "Infinity", '{"a":1,"a":2}', '{"$what":"x"}', '{"$dt":"soon"}',
+        '{"$dt":5}', '{"$dec":"1_000"}', '{"$dec":"NaN"}', '{"$rec":"person"}', '{"$rec":"1:1"}',
+        '{"$rec":"a:b:c"}', '{"$dur":"5 parsecs"}', '{"$bytes":"***"}', '{"$uuid":"x"}',
+        '{"$int":"1.5"}', '{"$obj":1}', '"\\ud800"', "9" * 30, "1" * 5000, "[" * 5000,
+        json.dumps({"$dec": "1" * 100}), '{"$rec":"a:' + "[" * 200 + '"}',
+    ],
+)  # fmt: skip
+def test_what_is_no_value_is_refused_by_name(text: str) -> None:
+    with pytest.raises(Refusal):
+        load(text)
+
+
+def test_a_huge_float_is_refused_and_not_an_infinity() -> None:
+    with pytest.raises(Refusal):
+        load("1e999")
+
+
+def test_an_integer_of_a_million_digits_is_refused_before_it_is_read() -> None:
+    with pytest.raises(NumberTooLarge):
+        load("7" * 1_000_000)

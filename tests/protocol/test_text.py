@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+
+from protocol.errors import NameRefused, Refusal
+from protocol.text import (
+    check_name,
+    format_datetime,
+    format_duration,
+    format_record,
+    parse_datetime,
+    parse_duration,
+    parse_record,
+    quote_name,
+)
+from protocol.values import RecordId
+from tests.protocol.values import datetimes, durations, records
+
+
+@given(durations)
+def test_durations_come_back(value: timedelta) -> None:
+    assert parse_duration(format_duration(value)) == value
+
+
+@given(datetimes)
+def test_datetimes_come_back(value: object) -> None:
+    assert parse_datetime(format_datetime(value)) == value  # type: ignore[arg-type]
+
+
+@given(records)
+def test_records_come_back(value: RecordId) -> None:
+    assert parse_record(format_record(value)) == value
+
+
+def test_durations_are_written_largest_unit_first() -> None:
+    value = timedelta(
+        weeks=1, days=2, hours=3, minutes=4, seconds=5, milliseconds=6, microseconds=7
+    )
+    assert format_duration(value) == "1w2d3h4m5s6ms7us"
+    assert format_duration(-timedelta(seconds=1)) == "-1s"
+    assert format_duration(timedelta(0)) == "0s"
+
+
+@pytest.mark.parametrize("text", ["", "5", "m", "5 m", "5y", "1.5s", "--5s", "9" * 300 + "s"])
+def test_other_texts_are_no_durations(text: str) -> None:
+    with pytest.raises(Refusal):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize("name", ["", "1a", "a b", "a" * 65, "é", "a.b", "-a", "a\n"])
+def test_other_texts_are_no_names(name: str) -> None:
+    with pytest.raises(NameRefused):
+        check_name(name)
+
+
+def test_names_are_quoted_only_where_they_must_be() -> None:
+    assert quote_name("order") == "order"
+    assert quote_name("order", frozenset({"ORDER"})) == "`order`"
+    assert quote_name("a-b") == "`a-b`"
+    assert quote_name("tick`ed\\") == "`tick\\`ed\\\\`"
