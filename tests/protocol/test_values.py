@@ -31,7 +31,7 @@ IN_ORDER = [
 
 
 def test_types_and_values_have_one_total_order() -> None:
-    assert sorted(reversed(IN_ORDER), key=sort_key) == IN_ORDER
+    assert sorted(IN_ORDER[::-1], key=sort_key) == IN_ORDER
     for place, left in enumerate(IN_ORDER):
         for other, right in enumerate(IN_ORDER):
             assert compare(left, right) == (place > other) - (place < other), (left, right)
@@ -82,7 +82,7 @@ def nested(depth: int) -> object:
         ("\ud800", TypeRefused),
         ({"\udfff": 1}, TypeRefused),
         ({1: 1}, TypeRefused),
-        (datetime(2026, 1, 1), TypeRefused),  # noqa: DTZ001
+        (datetime(2026, 1, 1), TypeRefused),
         (object(), TypeRefused),
         (RecordId("t", 1.5), TypeRefused),
         (RecordId("t", ""), TypeRefused),
