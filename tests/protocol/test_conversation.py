@@ -14,6 +14,11 @@ def fresh() -> Conversation:
     return Conversation()
 
 
+def state(talk: Conversation) -> State:
+    """The state now: asked through a call, which the type checker does not take for a constant."""
+    return talk.state
+
+
 def opened() -> Conversation:
     talk = fresh()
     talk.receive(encode(Kind.HELLO, 0, {}))
@@ -24,12 +29,12 @@ def opened() -> Conversation:
 
 def test_a_greeting_opens_the_conversation() -> None:
     talk = fresh()
-    assert talk.state is State.AWAITING_HELLO
+    assert state(talk) is State.AWAITING_HELLO
     talk.receive(encode(Kind.HELLO, 0, {"magic": "STORE"}))
     assert talk.next() is not None
-    assert talk.state is State.SIGNING_IN
+    assert state(talk) is State.SIGNING_IN
     talk.send(Kind.WELCOME, 0, {})
-    assert talk.state is State.OPEN
+    assert state(talk) is State.OPEN
     assert talk.welcomed
 
 
@@ -45,7 +50,7 @@ def test_bye_instead_of_hello_ends_it() -> None:
     talk = fresh()
     talk.receive(encode(Kind.BYE, 0))
     assert talk.next() is not None
-    assert talk.state is State.CLOSED
+    assert state(talk) is State.CLOSED
 
 
 def test_a_stranger_has_little_room() -> None:
@@ -76,7 +81,7 @@ def test_a_refused_greeting_closes() -> None:
     talk.receive(encode(Kind.HELLO, 7, {}) + encode(Kind.PING, 1))
     assert talk.next() is not None
     talk.send(Kind.REFUSED, 7, {"error": {}})
-    assert talk.state is State.CLOSED
+    assert state(talk) is State.CLOSED
     assert not talk.welcomed
     assert talk.next() is None
 
@@ -87,12 +92,12 @@ def test_auth_holds_back_what_follows_it(answer: Kind) -> None:
     talk.receive(encode(Kind.RUN, 1, {}) + encode(Kind.AUTH, 2, {}) + encode(Kind.RUN, 3, {}))
     assert talk.next() is not None
     assert talk.next() is not None
-    assert talk.state is State.SIGNING_IN
+    assert state(talk) is State.SIGNING_IN
     assert talk.next() is None
     talk.send(Kind.ANSWER, 1, {})  # what came before it may be answered meanwhile
     assert talk.next() is None
     talk.send(answer, 2, {})
-    assert talk.state is State.OPEN
+    assert state(talk) is State.OPEN
     held = talk.next()
     assert held is not None
     assert held.id == 3
@@ -153,19 +158,19 @@ def test_bye_lets_what_is_open_be_answered() -> None:
     talk.receive(encode(Kind.RUN, 1, {}) + encode(Kind.BYE, 0) + encode(Kind.RUN, 2, {}))
     assert talk.next() is not None
     assert talk.next() is not None
-    assert talk.state is State.LEAVING
+    assert state(talk) is State.LEAVING
     assert talk.next() is None
     talk.receive(encode(Kind.RUN, 3, {}))
     assert talk.next() is None
     talk.send(Kind.ERROR, 1, {})
-    assert talk.state is State.CLOSED
+    assert state(talk) is State.CLOSED
 
 
 def test_bye_with_nothing_open_closes() -> None:
     talk = opened()
     talk.receive(encode(Kind.BYE, 0))
     assert talk.next() is not None
-    assert talk.state is State.CLOSED
+    assert state(talk) is State.CLOSED
 
 
 def test_the_nodes_own_bye_changes_nothing() -> None:
@@ -173,7 +178,7 @@ def test_the_nodes_own_bye_changes_nothing() -> None:
     talk.receive(encode(Kind.RUN, 1, {}))
     assert talk.next() is not None
     talk.send(Kind.BYE, 0)
-    assert talk.state is State.OPEN
+    assert state(talk) is State.OPEN
     talk.send(Kind.ANSWER, 1, {})
 
 

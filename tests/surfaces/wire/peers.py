@@ -1,0 +1,184 @@
+"""Both ends of a wire connection, for tests: a node that does what the test says, a raw peer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+from protocol.errors import Cancelled, Refusal, SessionEnded, SignInRefused
+from protocol.frames import FrameReader, Kind, Message, encode
+from protocol.requests import (
+    Caller,
+    NodeStatus,
+    Result,
+    RunScript,
+    ScriptAnswer,
+    Session,
+)
+from surfaces.wire import WireSettings, WireSurface
+
+USER, PASSWORD = "ana", "a long password"
+
+
+class FakeNode:
+    """Answers scripts by their first word: `RETURN` its parameter `v`, `HOLD` until released or
+    cancelled, `REFUSE` with an error after one result, `BREAK` with a bug, `BIG` with n bytes."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, Caller] = {}
+        self.ended: list[str] = []
+        self.held: dict[str, asyncio.Future[None]] = {}
+        self.cancelled: list[str] = []
+        self.requests: list[RunScript] = []
+        self.questions = 0
+
+    async def sign_in(self, user: str, password: str, address: str) -> Session:
+        await asyncio.sleep(0)
+        if (user, password) != (USER, PASSWORD):
+            raise SignInRefused("user and password do not match")
+        token = f"token-{len(self.sessions)}"
+        caller = Caller(user, "owner", None, token[-1], "wire", address)
+        self.sessions[token] = caller
+        return Session(token, datetime.now(UTC), 3600, caller)
+
+    async def caller(self, token: str, address: str) -> Caller:
+        self.questions += 1
+        await asyncio.sleep(0)
+        if token not in self.sessions:
+            raise SessionEnded("the session has ended")
+        return self.sessions[token]
+
+    async def sign_out(self, token: str) -> None:
+        self.ended.append(token)
+        self.sessions.pop(token, None)
+
+    async def run(self, request: RunScript) -> ScriptAnswer:
+        self.requests.append(request)
+        word = request.script.split()[0]
+        value: Any = request.parameters.get("v")
+        if word == "HOLD":
+            self.held[request.request] = asyncio.get_running_loop().create_future()
+            await self.held[request.request]
+            if request.request in self.cancelled:
+                return ScriptAnswer((), 7, None, None, Cancelled("cancelled"))
+        if word == "REFUSE":
+            refusal: Refusal = SignInRefused("no", statement=2)
+            return ScriptAnswer((Result(1, "value", 0, 5),), 7, None, None, refusal)
+        if word == "BREAK":
+            raise RuntimeError("a bug of the node")
+        if word == "BIG":
+            value = bytes(value)
+        return ScriptAnswer(
+            (Result(value, "value", 0, 1500),), 8123, request.namespace, request.database
+        )
+
+    def cancel(self, request: str) -> None:
+        self.cancelled.append(request)
+        self.release(request)
+
+    def release(self, request: str) -> None:
+        held = self.held.get(request)
+        if held is not None and not held.done():
+            held.set_result(None)
+
+    def release_all(self) -> None:
+        for request in list(self.held):
+            self.release(request)
+
+    def status(self) -> NodeStatus:
+        return NodeStatus(
+            health="well",
+            reason=None,
+            roles=("serving", "writable"),
+            version="0.1.0-test",
+            store_id="store",
+            node_id="node-1",
+            sequence=1,
+            log_begins=1,
+            uptime_seconds=1.0,
+        )
+
+
+class Peer:
+    """A client made of nothing but the codec and a socket."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self._frames = FrameReader()
+
+    def say(self, kind: Kind, id: int = 0, body: dict[str, Any] | None = None) -> None:
+        self.writer.write(encode(kind, id, body))
+
+    async def hear(self) -> Message | None:
+        """The next message; None once the node has closed."""
+        while True:
+            message = self._frames.next()
+            if message is not None:
+                return message
+            async with asyncio.timeout(20):
+                data = await self.reader.read(1 << 20)
+            if not data:
+                return None
+            self._frames.feed(data)
+
+    async def must_hear(self, kind: Kind, id: int = 0) -> dict[str, Any]:
+        message = await self.hear()
+        assert message is not None, f"closed instead of {kind.name}"
+        assert (message.kind, message.id) == (kind, id), message
+        return message.body or {}
+
+    async def greet(self, **more: Any) -> dict[str, Any]:
+        body = {"magic": "STORE", "major": 1, "minor": [0, 5], "client": "raw/1", **more}
+        self.say(Kind.HELLO, 0, body)
+        return await self.must_hear(Kind.WELCOME)
+
+    async def sign_in(self) -> dict[str, Any]:
+        return await self.greet(user=USER, password=PASSWORD)
+
+    async def run(self, id: int, script: str, **more: Any) -> Message:
+        self.say(Kind.RUN, id, {"script": script, **more})
+        message = await self.hear()
+        assert message is not None, "closed instead of an answer"
+        return message
+
+    async def closed(self) -> bool:
+        return await self.hear() is None
+
+    async def close(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(OSError):
+            await self.writer.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def connected(surface: WireSurface, tls: ssl.SSLContext | None = None) -> AsyncIterator[Peer]:
+    """A peer connected to a surface."""
+    host, port = surface.address
+    name = None if tls is None else "localhost"
+    peer = Peer(*await asyncio.open_connection(host, port, ssl=tls, server_hostname=name))
+    try:
+        yield peer
+    finally:
+        await peer.close()
+
+
+@contextlib.asynccontextmanager
+async def serving(node: FakeNode, tls: ssl.SSLContext | None = None) -> AsyncIterator[WireSurface]:
+    """A surface before a fake node."""
+    surface = WireSurface(node, WireSettings("127.0.0.1", 0, tls))
+    await surface.start()
+    try:
+        yield surface
+    finally:
+        await surface.close()
+
+
+async def until(condition: Any, seconds: float = 20) -> None:
+    """Wait for a condition of the real world."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.001)
