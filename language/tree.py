@@ -443,6 +443,8 @@ class DefineUser:
     passhash: str | None = field(default=None, repr=False)
     exists: Exists = Exists.REFUSE
     comment: str | None = None
+    space: tuple[str, ...] = ()
+    """What the user belongs to: (), (namespace,) or (namespace, database)."""
     at: int = field(default=0, compare=False)
 
 

@@ -1,0 +1,41 @@
+"""What an expression may ask of its surroundings while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from protocol.doors import Rng
+from protocol.values import RecordId, Value
+
+if TYPE_CHECKING:
+    from language import tree
+
+
+class Env(Protocol):
+    """Everything outside the row that compiled code reads: nothing else is reachable from it."""
+
+    @property
+    def variables(self) -> Mapping[str, Any]:
+        """Parameters of the request and LETs, by name without the `$`; `parent` inside a
+        subquery, `value` where a statement sets one."""
+
+    @property
+    def now(self) -> datetime:
+        """The transaction's time: the same for all of it."""
+
+    @property
+    def rng(self) -> Rng:
+        """The transaction's randomness."""
+
+    def select(self, select: tree.Select, parent: Value) -> Value:
+        """What a subquery answers. `parent` is the row around it, `NONE` where there is none or
+        where the subquery does not look at it."""
+
+    def record(self, record: RecordId) -> dict[str, Any] | None:
+        """The fields of a record, `id` among them; None when there is none."""
+
+    def tick(self) -> None:
+        """Called once for each batch and now and then in any long loop: may give control away,
+        and raises when the statement ran out of time or was cancelled."""

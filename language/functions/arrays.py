@@ -1,0 +1,74 @@
+"""`array::…`. None of these changes its argument."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+from language.env import Env
+from language.functions.table import SLICE, check_array, function, slices
+from language.operators import hashable, order_key
+from protocol.values import NONE
+
+
+@function("array::len", "array", result="int")
+def length(items: list[Any]) -> int:
+    """Number of items."""
+    return len(items)
+
+
+@function("array::first", "array", result="any")
+def first(items: list[Any]) -> Any:
+    """The first item; none of an empty array."""
+    return items[0] if items else NONE
+
+
+@function("array::last", "array", result="any")
+def last(items: list[Any]) -> Any:
+    """The last item; none of an empty array."""
+    return items[-1] if items else NONE
+
+
+@function("array::sort", "array", "bool", result="array", env=True)
+def sort(env: Env, items: list[Any], descending: bool = False) -> list[Any]:
+    """The items in the order of values, equal ones as they stood."""
+    if len(items) <= SLICE:
+        return sorted(items, key=order_key, reverse=descending)
+    # One call to `sorted` for a million items would hold the loop for a second: sorted runs are
+    # merged with a tick between slices instead. `merge` is stable, so the answer is the same.
+    runs = [sorted(run, key=order_key, reverse=descending) for run in slices(items, env)]
+    merged: list[Any] = []
+    for item in heapq.merge(*runs, key=order_key, reverse=descending):
+        merged.append(item)
+        if len(merged) % SLICE == 0:
+            env.tick()
+    return merged
+
+
+@function("array::distinct", "array", result="array", env=True)
+def distinct(env: Env, items: list[Any]) -> list[Any]:
+    """The items without repetitions, each where it stood first."""
+    found: dict[Any, Any] = {}
+    for part in slices(items, env):
+        for item in part:
+            found.setdefault(hashable(item), item)
+    return list(found.values())
+
+
+@function("array::flatten", "array", result="array")
+def flatten(items: list[Any]) -> list[Any]:
+    """Arrays among the items replaced by what they hold, one level deep."""
+    check_array(sum(len(item) if type(item) is list else 1 for item in items))
+    flat: list[Any] = []
+    for item in items:
+        if type(item) is list:
+            flat.extend(item)
+        else:
+            flat.append(item)
+    return flat
+
+
+@function("array::push", "array", "any", result="array")
+def push(items: list[Any], item: Any) -> list[Any]:
+    """The items and one more at the end."""
+    return [*items, item]

@@ -1,0 +1,98 @@
+"""`math::…`."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Decimal, InvalidOperation, Overflow
+from typing import Any
+
+from language.functions.table import function
+from language.numbers import DECIMAL, bounded, finite, integer, negate
+from protocol import limits
+from protocol.errors import BadRequest, NumberTooLarge, TypeRefused
+
+_INT_DIGITS = 20
+"""More than 64 bits have; a decimal of a higher exponent is never expanded into an int."""
+
+
+def _whole(value: Any, rounding: str) -> int:
+    if type(value) is int:
+        return value
+    exact = Decimal(value)
+    if exact.adjusted() > _INT_DIGITS:
+        raise NumberTooLarge("an integer does not fit 64 bits")
+    return integer(int(exact.to_integral_value(rounding=rounding)))
+
+
+@function("math::abs", "number", result="number")
+def absolute(value: Any) -> Any:
+    """The distance from zero, of the same type."""
+    return negate(value) if value < 0 else value
+
+
+@function("math::floor", "number", result="int")
+def floor(value: Any) -> int:
+    """The largest int not above a number."""
+    return _whole(value, ROUND_FLOOR)
+
+
+@function("math::ceil", "number", result="int")
+def ceil(value: Any) -> int:
+    """The smallest int not below a number."""
+    return _whole(value, ROUND_CEILING)
+
+
+@function("math::round", "number", "int", result="number")
+def round_(value: Any, digits: int | None = None) -> Any:
+    """The nearest int, or number of so many digits after the point; halves away from zero."""
+    if digits is None:
+        return _whole(value, ROUND_HALF_UP)
+    if not 0 <= digits <= limits.DECIMAL_DIGITS:
+        raise BadRequest(f"math::round takes 0 to {limits.DECIMAL_DIGITS} digits, not {digits}")
+    if type(value) is int:
+        return value
+    if type(value) is float:
+        # A double has no digits left to round where its unit is larger than the last one.
+        if abs(value) >= 1e15:
+            return value
+        return float(Decimal(repr(value)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
+    if -value.as_tuple().exponent <= digits:
+        return value
+    return value.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP, context=DECIMAL)
+
+
+@function("math::sqrt", "number", result="number")
+def square_root(value: Any) -> Any:
+    """The square root: a decimal of a decimal, a float of the others."""
+    if value < 0:
+        raise TypeRefused("math::sqrt takes no number below zero")
+    return DECIMAL.sqrt(value) if type(value) is Decimal else math.sqrt(value)
+
+
+@function("math::pow", "number", "number", result="number")
+def power(base: Any, exponent: Any) -> Any:
+    """A number to the power of another; ints give an int unless the exponent is below zero."""
+    kinds = {type(base), type(exponent)}
+    if kinds == {Decimal, float}:
+        raise TypeRefused("math::pow takes no decimal and float together: cast one")
+    if base == 0 and exponent < 0:
+        raise NumberTooLarge("zero to a power below zero is not finite")
+    if kinds == {int} and exponent >= 0:
+        # The size of the result is known before it is computed: 2 ** (2 ** 60) never starts.
+        if abs(base) > 1 and exponent > 64:
+            raise NumberTooLarge("an integer does not fit 64 bits")
+        if abs(base) <= 1:
+            exponent = exponent % 2 if exponent else 0
+            return base**exponent if exponent or base == -1 else (1 if exponent == 0 else base)
+        return integer(base**exponent)
+    if base < 0 and exponent != exponent // 1:
+        raise TypeRefused("math::pow of a number below zero takes a whole exponent")
+    if Decimal in kinds:
+        try:
+            return bounded(DECIMAL.power(Decimal(base), Decimal(exponent)))
+        except (InvalidOperation, Overflow):
+            raise NumberTooLarge("a decimal left its range") from None
+    try:
+        return finite(float(base) ** float(exponent))
+    except OverflowError:
+        raise NumberTooLarge("a float left its range") from None

@@ -1,0 +1,162 @@
+"""The table of functions: what a function is called, what it takes and answers, and what it does.
+
+The modules beside this one fill it with `@function(…)`; `docs/functions.md` is made from it. An
+argument is checked by type before the implementation sees it, and nothing is converted.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from language.env import Env
+from protocol import limits
+from protocol.errors import TooLarge, TypeRefused
+from protocol.values import RecordId, type_name
+
+KINDS: Final[dict[str, frozenset[type] | None]] = {
+    "any": None,
+    "bool": frozenset({bool}),
+    "int": frozenset({int}),
+    "number": frozenset({int, float, Decimal}),
+    "string": frozenset({str}),
+    "bytes": frozenset({bytes}),
+    "text": frozenset({str, bytes}),
+    "datetime": frozenset({datetime}),
+    "duration": frozenset({timedelta}),
+    "uuid": frozenset({UUID}),
+    "array": frozenset({list}),
+    "object": frozenset({dict}),
+    "record": frozenset({RecordId}),
+}
+"""Words for argument types in the table; `text` is a string or bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument of a function."""
+
+    name: str
+    kind: str
+    optional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One row of the table."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    result: str
+    doc: str
+    run: Callable[..., Any]
+    """Called with the `Env` and the arguments; checks their types."""
+    fixed: bool
+    """Whether the same arguments always give the same answer."""
+
+    @property
+    def least(self) -> int:
+        """How many arguments it takes at least."""
+        return sum(not parameter.optional for parameter in self.parameters)
+
+    @property
+    def signature(self) -> str:
+        """As the docs show it: `string::slice(text: string, start: int, [end: int]) -> string`."""
+        shown = (
+            f"[{p.name}: {p.kind}]" if p.optional else f"{p.name}: {p.kind}"
+            for p in self.parameters
+        )
+        return f"{self.name}({', '.join(shown)}) -> {self.result}"
+
+
+TABLE: Final[dict[str, Function]] = {}
+
+Work = TypeVar("Work", bound=Callable[..., Any])
+
+
+def function(
+    name: str, *kinds: str, result: str, env: bool = False, fixed: bool = True
+) -> Callable[[Work], Work]:
+    """Put a function into the table; its docstring's first line is its documentation.
+
+    :param kinds: a word of `KINDS` for each argument, in order; one with a default is optional
+    :param env: the implementation takes the `Env` before its arguments
+    """
+
+    def enter(work: Work) -> Work:
+        names = list(inspect.signature(work).parameters.values())[int(env) :]
+        assert len(names) == len(kinds), f"{name}: a kind for every argument"
+        parameters = tuple(
+            Parameter(one.name, kind, one.default is not one.empty)
+            for one, kind in zip(names, kinds, strict=True)
+        )
+        doc = (work.__doc__ or "").strip().split("\n")[0]
+        assert doc and name not in TABLE, f"{name}: one line of doc, and one row"
+        TABLE[name] = Function(
+            name, parameters, result, doc, _checked(name, parameters, work, env), fixed
+        )
+        return work
+
+    return enter
+
+
+def _checked(
+    name: str, parameters: tuple[Parameter, ...], work: Callable[..., Any], env: bool
+) -> Callable[..., Any]:
+    kinds = tuple(KINDS[parameter.kind] for parameter in parameters)
+
+    def run(surroundings: Env, *arguments: Any) -> Any:
+        for argument, allowed in zip(arguments, kinds, strict=False):
+            if allowed is not None and type(argument) not in allowed:
+                raise _refused(name, parameters, arguments)
+        return work(surroundings, *arguments) if env else work(*arguments)
+
+    return run
+
+
+def _refused(
+    name: str, parameters: tuple[Parameter, ...], arguments: tuple[Any, ...]
+) -> TypeRefused:
+    for number, (parameter, argument) in enumerate(zip(parameters, arguments, strict=False), 1):
+        allowed = KINDS[parameter.kind]
+        if allowed is not None and type(argument) not in allowed:
+            return TypeRefused(
+                f"argument {number} of {name} is {parameter.kind}, not {type_name(argument)}",
+                function=name,
+                argument=number,
+                found=type_name(argument),
+            )
+    raise AssertionError("called only with an argument that does not fit")
+
+
+def check_string(size: int) -> None:
+    """:raises TooLarge: a function would build a string of so many characters"""
+    if size > limits.STRING_BYTES:
+        raise TooLarge(
+            f"a string has at most {limits.STRING_BYTES} bytes", limit=limits.STRING_BYTES
+        )
+
+
+def check_array(size: int) -> None:
+    """:raises TooLarge: a function would build an array of so many items"""
+    if size > limits.RANGE_ITEMS:
+        raise TooLarge(
+            f"an array built here has at most {limits.RANGE_ITEMS} items", limit=limits.RANGE_ITEMS
+        )
+
+
+SLICE: Final = 4096
+"""Items of an array that a function handles before it asks whether its time is up."""
+
+
+def slices(values: list[Any], env: Env) -> Iterator[list[Any]]:
+    """An array in slices, with a tick between two."""
+    for start in range(0, len(values), SLICE):
+        if start:
+            env.tick()
+        yield values[start : start + SLICE]

@@ -1,0 +1,159 @@
+"""`type::…`: the casts, which are the only conversions of the language, and all exact or refused."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, NoReturn
+from uuid import UUID
+
+from language.functions.table import check_string, function
+from language.numbers import finite, integer
+from protocol import limits
+from protocol.errors import BadRequest, NumberTooLarge, TypeRefused
+from protocol.text import (
+    check_name,
+    format_datetime,
+    format_decimal,
+    format_duration,
+    format_record,
+    format_value,
+    parse_datetime,
+    parse_duration,
+    parse_record,
+)
+from protocol.values import RecordId, check_decimal, check_record_id, type_name
+
+_TEXT_CHARACTERS: Final = 64
+_INT: Final = re.compile(r"[-+]?[0-9]{1,40}\Z")
+_NUMBER: Final = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,6})?\Z")
+
+
+def _refuse(value: Any, wanted: str) -> NoReturn:
+    shown = format_value(value) if type(value) is str and len(value) <= 40 else type_name(value)
+    raise TypeRefused(f"{shown} is no {wanted}", found=type_name(value), wanted=wanted)
+
+
+@function("type::of", "any", result="string")
+def of(value: Any) -> str:
+    """The name of a value's type."""
+    return type_name(value)
+
+
+@function("type::int", "any", result="int")
+def int_(value: Any) -> int:
+    """An int from a text, or from a number that is whole."""
+    kind = type(value)
+    if kind is int:
+        return value  # type: ignore[no-any-return]
+    if kind is str and _INT.match(value):
+        return integer(int(value))
+    if kind is float and value == value // 1:
+        return integer(int(value))
+    if kind is Decimal:
+        if value.adjusted() > 20:
+            raise NumberTooLarge("an integer does not fit 64 bits")
+        if value == value.to_integral_value():
+            return integer(int(value))
+    _refuse(value, "int")
+
+
+@function("type::float", "any", result="float")
+def float_(value: Any) -> float:
+    """The float nearest to a number, or to the number that a text writes."""
+    kind = type(value)
+    if kind is int or kind is float or kind is Decimal:
+        return finite(float(value))
+    if kind is str and len(value) <= _TEXT_CHARACTERS and _NUMBER.match(value):
+        return finite(float(value))
+    _refuse(value, "float")
+
+
+@function("type::decimal", "any", result="decimal")
+def decimal(value: Any) -> Decimal:
+    """A decimal from a number or a text; from a float, the digits that it is shown with."""
+    kind = type(value)
+    if kind is Decimal:
+        return value  # type: ignore[no-any-return]
+    if kind is int:
+        return Decimal(value)
+    if kind is float:
+        return Decimal(repr(value))
+    if kind is str and len(value) <= _TEXT_CHARACTERS and _NUMBER.match(value):
+        try:
+            found = Decimal(value)
+        except InvalidOperation:
+            raise NumberTooLarge(
+                f"a decimal's exponent lies within ±{limits.DECIMAL_EXPONENT}"
+            ) from None
+        check_decimal(found)
+        return found
+    _refuse(value, "decimal")
+
+
+@function("type::string", "any", result="string")
+def string(value: Any) -> str:
+    """A value as text: a string as it is, others without the marks of their literals."""
+    kind = type(value)
+    if kind is str:
+        return value  # type: ignore[no-any-return]
+    if kind is datetime:
+        return format_datetime(value)
+    if kind is timedelta:
+        return format_duration(value)
+    if kind is Decimal:
+        return format_decimal(value)
+    if kind is UUID:
+        return str(value)
+    if kind is RecordId:
+        return format_record(value)
+    if kind is bytes:
+        _refuse(value, "text: bytes have no one reading as characters")
+    text = format_value(value)
+    check_string(len(text))
+    return text
+
+
+@function("type::datetime", "any", result="datetime")
+def datetime_(value: Any) -> datetime:
+    """A datetime from a text of RFC 3339."""
+    if type(value) is datetime:
+        return value
+    if type(value) is str:
+        try:
+            return parse_datetime(value)
+        except BadRequest:
+            pass
+    _refuse(value, "datetime")
+
+
+@function("type::duration", "any", result="duration")
+def duration(value: Any) -> timedelta:
+    """A duration from a text such as 1h30m."""
+    if type(value) is timedelta:
+        return value
+    if type(value) is str:
+        try:
+            return parse_duration(value)
+        except BadRequest:
+            pass
+    _refuse(value, "duration")
+
+
+@function("type::record", "any", "any", result="record")
+def record(value: Any, id: Any = None) -> RecordId:  # noqa: A002
+    """A record from a text such as person:ana, or from a table's name and an id."""
+    if id is not None:
+        if type(value) is not str:
+            _refuse(value, "table")
+        check_record_id(id)
+        return RecordId(check_name(value, "table"), id)
+    if type(value) is RecordId:
+        return value
+    if type(value) is str and len(value) <= 4 * limits.RECORD_ID_BYTES:
+        try:
+            return parse_record(value)
+        except BadRequest:
+            pass
+    _refuse(value, "record")

@@ -1,0 +1,228 @@
+"""Text to tree: `parse`, and `parse_cached` for texts that come again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final
+
+from language import tree
+from language.lexer import END, NAME, PARAM
+from language.parsing.places import Places
+from language.words import STATEMENTS
+from protocol import limits
+from protocol.errors import TooLarge, TypeRefused
+
+_CACHED_CHARACTERS: Final = 8192
+"""Longer texts carry data, which differs each time."""
+_CACHED: Final = 2048
+_STATEMENT: Final = "a statement"
+
+
+def parse(text: str, tick: Callable[[], None] | None = None) -> tree.Script:
+    """The tree of a script.
+
+    :param tick: called every few milliseconds of work on a long text
+    :raises UnexpectedToken: the text is not of the language
+    :raises Unknown, BadRequest: no such function, or not with so many arguments
+    :raises NameRefused, NumberTooLarge, TypeRefused: a name or literal is out of bounds
+    :raises TooLarge: longer than `limits.SCRIPT_BYTES` or nested deeper than `limits.DEPTH`
+
+    Every refusal has `line`, `column` and `near` in its detail.
+    """
+    _check(text)
+    return tree.Script(_Parser(text, tick).script(), text)
+
+
+def parse_cached(text: str, tick: Callable[[], None] | None = None) -> tree.Script:
+    """As `parse`; short texts are parsed once."""
+    return _parse_short(text) if len(text) <= _CACHED_CHARACTERS else parse(text, tick)
+
+
+def parse_expression(text: str) -> tree.Expression:
+    """The tree of one expression, as a filter of a feed or the body of a cache route gives it."""
+    _check(text)
+    parser = _Parser(text)
+    found = parser.expression()
+    if parser.kinds[parser.i] != END:
+        parser.unexpected("an operator or the end of the expression")
+    return found
+
+
+@lru_cache(maxsize=_CACHED)
+def _parse_short(text: str) -> tree.Script:
+    return parse(text)
+
+
+def _check(text: str) -> None:
+    if not text.isascii():
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError as error:
+            line = text.count("\n", 0, error.start) + 1
+            column = error.start - text.rfind("\n", 0, error.start)
+            raise TypeRefused(
+                f"the script holds a lone surrogate, which is not Unicode (line {line},"
+                f" column {column})",
+                line=line,
+                column=column,
+            ) from None
+    else:
+        size = len(text)
+    if size > limits.SCRIPT_BYTES:
+        raise TooLarge(
+            f"a script has at most {limits.SCRIPT_BYTES} bytes, this one has {size}",
+            limit=limits.SCRIPT_BYTES,
+            line=1,
+            column=1,
+        )
+
+
+class _Parser(Places):
+    """Adds the flow of a script: statements, blocks, IF, FOR and the like."""
+
+    def script(self) -> tuple[tree.Statement, ...]:
+        found: list[tree.Statement] = []
+        while True:
+            while self.take_mark(";"):
+                pass
+            if self.kinds[self.i] == END:
+                return tuple(found)
+            found.append(self._statement())
+            self._ended(END)
+
+    def _ended(self, closing: int) -> None:
+        """A statement ends with `;`, with what holds it, or with the block that it ends in."""
+        self.separated()
+        if self.take_mark(";") or self.kinds[self.i] == closing or self.is_mark("}"):
+            return
+        if self.texts[self.i - 1] == "}" and self._block_ended:
+            return
+        self.unexpected("`;` or the end of the statement")
+
+    _block_ended = False
+
+    def _statement(self) -> tree.Statement:
+        self._block_ended = False
+        word = self.word()
+        handler = _HANDLERS.get(word)
+        if handler is not None and not self._is_call():
+            return handler(self)  # type: ignore[no-any-return]
+        at = self.at
+        if self._bare_name():
+            self.unexpected(_STATEMENT)
+        return tree.Evaluate(self.expression(), at)
+
+    def _is_call(self) -> bool:
+        """A word right before a colon is a table's or a function's, whatever else it means."""
+        return self.is_mark(":", 1) and self.adjoins(1)
+
+    def _bare_name(self) -> bool:
+        """Whether a name that can't be an expression is at hand: outside a row it names nothing,
+        so it is a misspelt statement."""
+        if self.kinds[self.i] != NAME or self.is_mark("(", 1) or self._is_call():
+            return False
+        return self.word() not in ("NONE", "NULL", "TRUE", "FALSE", "NOT")
+
+    # --- blocks -----------------------------------------------------------------------------------
+
+    def _block(self) -> tree.Block:
+        self.expect_mark("{")
+        self.enter()
+        found: list[tree.Statement] = []
+        while not self.take_mark("}"):
+            if self.take_mark(";"):
+                continue
+            if self.kinds[self.i] == END:
+                self.unexpected(f"{_STATEMENT} or `}}`")
+            found.append(self._statement())
+            self._ended(-1)
+        self.leave()
+        self._block_ended = True
+        return tree.Block(tuple(found))
+
+    def _if(self) -> tree.If:
+        at = self._begin("IF")
+        branches = [(self.expression(), self._block())]
+        otherwise: tree.Block | None = None
+        while self.take_word("ELSE"):
+            if not self.take_word("IF"):
+                otherwise = self._block()
+                break
+            branches.append((self.expression(), self._block()))
+        return tree.If(tuple(branches), otherwise, at)
+
+    def _for(self) -> tree.For:
+        at = self._begin("FOR")
+        variable = self._variable()
+        self.expect_word("IN")
+        return tree.For(variable, self.expression(), self._block(), at)
+
+    def _variable(self) -> str:
+        if self.kinds[self.i] != PARAM:
+            self.unexpected("a variable: $name")
+        name = self.texts[self.i][1:]
+        if len(name) > limits.NAME_CHARACTERS:
+            self.refuse(TooLarge, f"a name has at most {limits.NAME_CHARACTERS} characters")
+        self.i += 1
+        return name
+
+    def _let(self) -> tree.Let:
+        at = self._begin("LET")
+        name = self._variable()
+        self.expect_mark("=")
+        return tree.Let(name, self._value(), at)
+
+    def _value(self) -> tree.Expression | tree.If:
+        if self.word() == "IF" and not self._is_call():
+            return self._if()
+        found = self.expression()
+        self._block_ended = False
+        return found
+
+    def _return(self) -> tree.ReturnStatement:
+        at = self._begin("RETURN")
+        return tree.ReturnStatement(self._value(), at)
+
+    def _throw(self) -> tree.Throw:
+        at = self._begin("THROW")
+        return tree.Throw(self.expression(), at)
+
+    def _begin_transaction(self) -> tree.Begin:
+        return tree.Begin(self._transaction("BEGIN"))
+
+    def _commit(self) -> tree.Commit:
+        return tree.Commit(self._transaction("COMMIT"))
+
+    def _cancel(self) -> tree.Cancel:
+        return tree.Cancel(self._transaction("CANCEL"))
+
+    def _transaction(self, word: str) -> int:
+        at = self._begin(word)
+        self.take_word("TRANSACTION")
+        return at
+
+
+_HANDLERS: Final[dict[str, Any]] = {
+    "ALTER": _Parser.alter,
+    "BEGIN": _Parser._begin_transaction,
+    "CANCEL": _Parser._cancel,
+    "COMMIT": _Parser._commit,
+    "CREATE": _Parser.create,
+    "DEFINE": _Parser.define,
+    "DELETE": _Parser.delete,
+    "DROP": _Parser.drop,
+    "FOR": _Parser._for,
+    "IF": _Parser._if,
+    "INFO": _Parser.info,
+    "INSERT": _Parser.insert,
+    "KILL": _Parser.kill,
+    "LET": _Parser._let,
+    "RETURN": _Parser._return,
+    "SELECT": _Parser.select,
+    "THROW": _Parser._throw,
+    "UPDATE": _Parser.update,
+    "UPSERT": _Parser.upsert,
+    "USE": _Parser.use,
+}
+assert set(_HANDLERS) == STATEMENTS

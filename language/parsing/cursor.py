@@ -1,0 +1,233 @@
+"""Where the parser stands in the tokens, what it may demand there, and how it refuses.
+
+Every refusal of a text carries line and column and shows the line with a caret. A text that has to
+do with passwords shows none of its strings, because a refusal is logged.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from language.lexer import BAD, END, NAME, PREFIXED, PUNCTUATION, QUOTED, STRING, Tokens
+from protocol import limits
+from protocol.errors import NameRefused, Refusal, TooLarge, UnexpectedToken
+from protocol.text import check_name, unescape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SHOWN: Final = 60
+"""Characters of the line shown on each side of the caret."""
+_SECRETIVE: Final = re.compile(r"(?i)pass|user|token|seal|vault|secret|key")
+_ODD: Final = re.compile(r"[^ -~\u00a1-\U0010ffff]")
+_TICK_EVERY: Final = 1024
+
+
+class Cursor:
+    """A position in the tokens of one text.
+
+    :param tick: called now and then while a long text is read; may give control away or raise
+    """
+
+    def __init__(self, text: str, tick: Callable[[], None] | None = None) -> None:
+        self.tokens = Tokens(text, tick)
+        self.kinds = self.tokens.kinds
+        self.texts = self.tokens.texts
+        self.starts = self.tokens.starts
+        self.i = 0
+        self.depth = 0
+        self._tick = tick
+        self._until_tick = _TICK_EVERY
+
+    # --- looking ----------------------------------------------------------------------------------
+
+    @property
+    def at(self) -> int:
+        """The offset of the token at hand."""
+        return self.starts[self.i]
+
+    def word(self, ahead: int = 0) -> str:
+        """The bare word at hand in upper case; empty when it is no bare word."""
+        i = self.i + ahead
+        if i < len(self.kinds) and self.kinds[i] == NAME:
+            return self.texts[i].upper()
+        return ""
+
+    def is_mark(self, mark: str, ahead: int = 0) -> bool:
+        """Whether a punctuation mark is at hand."""
+        i = self.i + ahead
+        return i < len(self.kinds) and self.kinds[i] == PUNCTUATION and self.texts[i] == mark
+
+    def adjoins(self, ahead: int = 0) -> bool:
+        """Whether no white space stands before the token."""
+        i = self.i + ahead
+        if not 0 < i < len(self.kinds):
+            return False
+        return self.starts[i] == self.starts[i - 1] + len(self.texts[i - 1])
+
+    # --- taking -----------------------------------------------------------------------------------
+
+    def take_word(self, *words: str) -> bool:
+        """Take these words if they are all at hand, in this order."""
+        for ahead, wanted in enumerate(words):
+            if self.word(ahead) != wanted:
+                return False
+        self.i += len(words)
+        return True
+
+    def take_mark(self, mark: str) -> bool:
+        """Take a punctuation mark if it is at hand."""
+        if self.kinds[self.i] == PUNCTUATION and self.texts[self.i] == mark:
+            self.i += 1
+            return True
+        return False
+
+    def expect_word(self, *words: str) -> None:
+        """Take these words. :raises UnexpectedToken: one is not there"""
+        for wanted in words:
+            if self.word() != wanted:
+                self.unexpected(wanted)
+            self.i += 1
+
+    def expect_mark(self, mark: str, expected: str = "") -> None:
+        """Take a mark. :raises UnexpectedToken: it is not there"""
+        if not self.take_mark(mark):
+            self.unexpected(expected or f"`{mark}`")
+
+    def name(self, what: str) -> str:
+        """Take the name of something the catalog holds.
+
+        :raises UnexpectedToken: no name is at hand
+        :raises NameRefused: it does not match the pattern of names
+        """
+        with self.placed(self.i):
+            return check_name(self.label(what), what)
+
+    def label(self, what: str) -> str:
+        """Take a field's name: bare, or any text in back-quotes."""
+        kind, text = self.kinds[self.i], self.texts[self.i]
+        if kind == NAME:
+            self.i += 1
+            return text
+        if kind != QUOTED:
+            self.unexpected(f"a {what}" if what[:1] not in "aeiou" else f"an {what}")
+        with self.placed(self.i):
+            name = unescape(text[1:-1])
+            if not name:
+                raise NameRefused(f"a {what} is not empty")
+        self.i += 1
+        return name
+
+    def string(self, what: str, longest: int | None = None) -> str:
+        """Take a string literal. :raises TooLarge: longer than `longest` characters"""
+        if self.kinds[self.i] != STRING:
+            self.unexpected(f"a string: {what}")
+        with self.placed(self.i):
+            text = unescape(self.texts[self.i][1:-1])
+            if longest is not None and len(text) > longest:
+                raise TooLarge(f"{what} has at most {longest} characters", limit=longest)
+        self.i += 1
+        return text
+
+    def separated(self) -> bool:
+        """Take a comma if one is at hand: whether a list goes on."""
+        self._until_tick -= 1
+        if not self._until_tick:
+            self._until_tick = _TICK_EVERY
+            if self._tick is not None:
+                self._tick()
+        return self.take_mark(",")
+
+    # --- depth ------------------------------------------------------------------------------------
+
+    def enter(self) -> None:
+        """One level deeper. :raises TooLarge: deeper than `limits.DEPTH`"""
+        self.depth += 1
+        if self.depth > limits.DEPTH:
+            self.refuse(TooLarge, f"a script nests at most {limits.DEPTH} deep")
+
+    def leave(self) -> None:
+        """One level up again."""
+        self.depth -= 1
+
+    # --- refusing ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def placed(self, token: int) -> Iterator[None]:
+        """Give a refusal raised inside the place of a token."""
+        try:
+            yield
+        except Refusal as refusal:
+            if "line" not in refusal.detail:
+                self._place(refusal, token)
+            raise
+
+    def refuse(self, error: type[Refusal], message: str, token: int | None = None) -> NoReturn:
+        """Refuse the text at a token, the one at hand if none is named."""
+        refusal = error(message)
+        self._place(refusal, self.i if token is None else token)
+        raise refusal
+
+    def unexpected(self, expected: str, token: int | None = None) -> NoReturn:
+        """Refuse the token at hand (or another). `expected` names what would have been right."""
+        where = self.i if token is None else token
+        found = self._found(where)
+        refusal = UnexpectedToken(f"found {found}, expected {expected}")
+        refusal.detail.update(found=found, expected=expected)
+        self._place(refusal, where)
+        raise refusal
+
+    def _place(self, refusal: Refusal, token: int) -> None:
+        line, column = self.tokens.place(self.starts[token])
+        near = self._near(line, column)
+        refusal.detail.update(line=line, column=column, near=near)
+        refusal.message += f" (line {line}, column {column})\n{near}"
+        refusal.args = (refusal.message,)
+
+    def _secretive(self) -> bool:
+        return _SECRETIVE.search(self.tokens.text) is not None
+
+    def _found(self, token: int) -> str:
+        kind, text = self.kinds[token], self.texts[token]
+        if kind == END:
+            return "the end of the script"
+        if kind == BAD:
+            if text == "/*":
+                return "a comment that does not end"
+            if text[-1] in "'\"`":
+                return "a string that does not end" if text[-1] != "`" else "a name that does not end"
+        if text[-1] in "'\"" and self._secretive():
+            return "a string"
+        return "`" + _ODD.sub("?", text if len(text) <= 40 else text[:37] + "...") + "`"
+
+    def _near(self, line: int, column: int) -> str:
+        """The line, cut to what is around the column, over a caret."""
+        text = self.tokens.text
+        start = self.tokens.line_start(line)
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        at = start + column - 1
+        if self._secretive():
+            before, after = self._hidden(start, at), self._hidden(at, end)
+        else:
+            before, after = text[max(start, at - 2 * _SHOWN) : at], text[at : min(end, at + _SHOWN)]
+        before, after = _ODD.sub(" ", before).lstrip(), _ODD.sub(" ", after).rstrip()
+        if len(before) > _SHOWN:
+            before = "..." + before[3 - _SHOWN :]
+        if len(after) >= _SHOWN:
+            after = after[: _SHOWN - 3] + "..."
+        return f"{before}{after}\n{' ' * len(before)}^"
+
+    def _hidden(self, start: int, end: int) -> str:
+        """What the tokens that begin in a stretch of the text say, strings and comments left out."""
+        pieces: list[str] = []
+        for i in range(bisect_left(self.starts, start), bisect_left(self.starts, end)):
+            secret = self.kinds[i] in (STRING, PREFIXED, BAD)
+            pieces.append("'...'" if secret else self.texts[i])
+            if i + 1 < len(self.starts) and not self.adjoins(i + 1 - self.i):
+                pieces.append(" ")
+        return "".join(pieces)

@@ -1,0 +1,502 @@
+"""Expressions, by precedence.
+
+From loosest to tightest: OR; AND; NOT; comparisons, IN, CONTAINS, ~ (these do not chain); ranges;
+??; + and -; * / %; unary minus; paths.
+
+The height of every tree is bounded as it is built, so that whoever walks it may recurse: nesting by
+the cursor's depth, chains of operators and steps by `height`. Chains of AND and OR, which programs
+write long, are built balanced and may have any length.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final, NoReturn
+from uuid import UUID
+
+from language import tree
+from language.functions import TABLE
+from language.lexer import (
+    DURATION,
+    END,
+    FLOAT,
+    INT,
+    NAME,
+    PARAM,
+    PREFIXED,
+    PUNCTUATION,
+    QUOTED,
+    STRING,
+)
+from language.parsing.cursor import Cursor
+from language.words import RESERVED
+from protocol import limits
+from protocol.errors import BadRequest, NumberTooLarge, TooLarge, Unknown
+from protocol.text import check_name, parse_datetime, parse_duration, unescape
+from protocol.values import NONE, check_decimal, check_record_id
+
+OR, AND, COMPARISON, RANGE, COALESCE, SUM, PRODUCT = 1, 2, 4, 5, 6, 7, 8
+
+LEVELS: Final[dict[str, int]] = {
+    "OR": OR, "AND": AND, "=": COMPARISON, "!=": COMPARISON, "<": COMPARISON, "<=": COMPARISON,
+    ">": COMPARISON, ">=": COMPARISON, "IN": COMPARISON, "NOT IN": COMPARISON,
+    "CONTAINS": COMPARISON, "~": COMPARISON, "??": COALESCE, "+": SUM, "-": SUM, "*": PRODUCT,
+    "/": PRODUCT, "%": PRODUCT,
+}  # fmt: skip
+"""How tightly each operator binds."""
+
+HEIGHT: Final = 2 * limits.DEPTH
+"""Nodes from the root of an expression to its deepest leaf."""
+
+_MARKS: Final = {mark: level for mark, level in LEVELS.items() if not mark[0].isalpha()} | {
+    "..": RANGE, "..=": RANGE,
+}  # fmt: skip
+_WORDS: Final = {"OR": OR, "AND": AND, "IN": COMPARISON, "CONTAINS": COMPARISON, "NOT": COMPARISON}
+_CONSTANTS: Final = {
+    "NONE": tree.Constant(NONE),
+    "NULL": tree.Constant(None),
+    "TRUE": tree.Constant(True),
+    "FALSE": tree.Constant(False),
+}
+_FLOAT_CHARACTERS: Final = 1100
+"""What the longest exact double takes in decimal digits, and some."""
+_NUMBER_CHARACTERS: Final = 64
+"""A literal longer than this, its leading zeros aside, is no number of the language."""
+
+
+def chain(operator: Any, operands: list[tree.Expression]) -> tree.Expression:
+    """`a OR b OR c …` as a balanced tree: what the parser makes of such a chain."""
+    if len(operands) == 1:
+        return operands[0]
+    middle = (len(operands) + 1) // 2
+    return tree.Binary(
+        operator, chain(operator, operands[:middle]), chain(operator, operands[middle:])
+    )
+
+
+def operands_of(node: tree.Expression, operator: str) -> list[tree.Expression]:
+    """The operands of a chain of AND or OR, from left to right."""
+    if isinstance(node, tree.Binary) and node.operator == operator:
+        return operands_of(node.left, operator) + operands_of(node.right, operator)
+    return [node]
+
+
+class Expressions(Cursor):
+    """Adds expressions and paths to a cursor."""
+
+    height = 0
+    """Of the expression parsed last."""
+
+    def select(self) -> tree.Select:
+        """A SELECT, its first word not yet taken; given by the module for records."""
+        raise NotImplementedError
+
+    def expression(self) -> tree.Expression:
+        """The longest expression at hand."""
+        return self._binary(OR)
+
+    def _taller(self, height: int) -> None:
+        if height > HEIGHT:
+            self.refuse(TooLarge, f"an expression has at most {HEIGHT} steps one inside another")
+        self.height = height
+
+    # --- operators --------------------------------------------------------------------------------
+
+    def _operator(self) -> int:
+        """The level of the operator at hand; 0 when none is."""
+        kind = self.kinds[self.i]
+        if kind == PUNCTUATION:
+            return _MARKS.get(self.texts[self.i], 0)
+        if kind == NAME:
+            word = self.texts[self.i].upper()
+            level = _WORDS.get(word, 0)
+            return 0 if word == "NOT" and self.word(1) != "IN" else level
+        return 0
+
+    def _binary(self, least: int) -> tree.Expression:
+        left = self._unary()
+        level = self._operator()
+        while level >= least:
+            if level <= AND:
+                left = self._chain(left, level)
+            elif level == RANGE:
+                left = self._range(left)
+            else:
+                left = self._pair(left, level)
+                if level == COMPARISON:
+                    following = self._operator()
+                    if following == COMPARISON:
+                        self.unexpected("AND, OR or parentheses: comparisons do not chain")
+                    level = following
+                    continue
+            level = self._operator()
+        return left
+
+    def _pair(self, left: tree.Expression, level: int) -> tree.Expression:
+        height, at = self.height, self.at
+        operator = self.texts[self.i].upper()
+        self.i += 1
+        if operator == "NOT":
+            self.i += 1
+            operator = "NOT IN"
+        right = self._binary(level + 1)
+        self._taller(max(height, self.height) + 1)
+        return tree.Binary(operator, left, right, at)  # type: ignore[arg-type]
+
+    def _chain(self, left: tree.Expression, level: int) -> tree.Expression:
+        operator = "OR" if level == OR else "AND"
+        operands = operands_of(left, operator)
+        highest = self.height
+        while self.take_word(operator):
+            self.separated()
+            operands += operands_of(self._binary(level + 1), operator)
+            highest = max(highest, self.height)
+        self._taller(highest + len(operands).bit_length())
+        return chain(operator, operands)
+
+    def _range(self, low: tree.Expression) -> tree.Expression:
+        height, at = self.height, self.at
+        inclusive = self.texts[self.i] == "..="
+        self.i += 1
+        high = self._binary(RANGE + 1)
+        self._taller(max(height, self.height) + 1)
+        if self._operator() == RANGE:
+            self.unexpected("an operator or the end of the expression: ranges do not chain")
+        return tree.Range(low, high, inclusive, at)
+
+    def _unary(self) -> tree.Expression:
+        kind, at = self.kinds[self.i], self.i
+        if kind == PUNCTUATION and self.texts[at] in "+-":
+            sign = self.texts[at]
+            self.i += 1
+            following = self.kinds[self.i]
+            if sign == "-" and following in (INT, FLOAT, DURATION):
+                return self._steps(self._number(negative=True))
+            return self._prefixed("-" if sign == "-" else "+", self.starts[at])
+        if kind == NAME and self.texts[at].upper() == "NOT" and not self._is_record():
+            self.i += 1
+            return self._prefixed("NOT", self.starts[at])
+        return self._steps(self._primary())
+
+    def _prefixed(self, operator: tree.UnaryOperator, at: int) -> tree.Expression:
+        self.enter()
+        operand = self._binary(COMPARISON) if operator == "NOT" else self._unary()
+        self.leave()
+        self._taller(self.height + 1)
+        return tree.Unary(operator, operand, at)
+
+    # --- paths ------------------------------------------------------------------------------------
+
+    def operand(self) -> tree.Expression:
+        """A primary with its steps: what stands after FROM or UPDATE."""
+        return self._steps(self._primary())
+
+    def _steps(self, node: tree.Expression) -> tree.Expression:
+        while self.kinds[self.i] == PUNCTUATION:
+            mark = self.texts[self.i]
+            if mark == ".":
+                self.i += 1
+                if self.take_mark("*"):
+                    node = tree.Each(node)
+                else:
+                    node = tree.Attribute(node, self.label("field name"))
+                self._taller(self.height + 1)
+            elif mark == "[":
+                height = self.height
+                self.i += 1
+                if self.is_mark("*") and self.is_mark("]", 1):
+                    self.i += 2
+                    node = tree.Each(node)
+                    self._taller(height + 1)
+                    continue
+                self.enter()
+                node = tree.Index(node, self.expression())
+                self.leave()
+                self.expect_mark("]")
+                self._taller(max(height, self.height) + 1)
+            else:
+                break
+        return node
+
+    def path(self) -> tree.Path:
+        """The path of a field, `a.b[0].c`, as SET, OMIT and their like take it."""
+        steps: list[str | int] = [self.label("field name")]
+        while True:
+            if self.take_mark("."):
+                steps.append("*" if self.take_mark("*") else self.label("field name"))
+            elif self.take_mark("["):
+                steps.append(self._position())
+                self.expect_mark("]")
+            else:
+                return tuple(steps)
+            if len(steps) > limits.DEPTH:
+                self.refuse(TooLarge, f"a path has at most {limits.DEPTH} steps")
+
+    def _position(self) -> str | int:
+        if self.take_mark("*"):
+            return "*"
+        if self.kinds[self.i] == STRING:
+            return self.string("a field name")
+        negative = self.take_mark("-")
+        if self.kinds[self.i] != INT:
+            self.unexpected("a position, a field name as a string, or `*`")
+        value = self._number(negative).value
+        assert isinstance(value, int)
+        return value
+
+    def paths(self) -> tuple[tree.Path, ...]:
+        """Paths, separated by commas."""
+        found = [self.path()]
+        while self.separated():
+            found.append(self.path())
+        return tuple(found)
+
+    # --- primaries --------------------------------------------------------------------------------
+
+    def _primary(self) -> tree.Expression:
+        kind, text = self.kinds[self.i], self.texts[self.i]
+        if kind == STRING:
+            self.height = 1
+            if "\\" in text:
+                with self.placed(self.i):
+                    text = "." + unescape(text[1:-1]) + "."
+            self.i += 1
+            return tree.Constant(text[1:-1])
+        if kind in (INT, FLOAT, DURATION):
+            return self._number(negative=False)
+        if kind == NAME or kind == QUOTED:
+            return self._named()
+        if kind == PARAM:
+            self.height = 1
+            self.i += 1
+            return tree.Parameter(text[1:], self.starts[self.i - 1])
+        if kind == PREFIXED:
+            self.height = 1
+            return self._prefixed_string(text)
+        if text == "(":
+            return self._parenthesis()
+        if text == "[":
+            return self._array()
+        if text == "{":
+            return self._object()
+        self.unexpected("an expression")
+
+    def _number(self, negative: bool) -> tree.Constant:
+        kind, text = self.kinds[self.i], self.texts[self.i]
+        self.height = 1
+        with self.placed(self.i):
+            if kind == INT:
+                value: Any = _integer(text, negative)
+            elif kind == DURATION:
+                value = parse_duration("-" + text if negative else text)
+            elif text.endswith("dec"):
+                value = _decimal(text[:-3], negative)
+            else:
+                value = _float(text, negative)
+        self.i += 1
+        return tree.Constant(value)
+
+    def _prefixed_string(self, text: str) -> tree.Constant:
+        inner = text[2:-1]
+        value: Any
+        try:
+            if text[0] == "b":
+                value = base64.b64decode(inner, validate=True)
+            elif text[0] == "d":
+                value = parse_datetime(inner)
+            elif len(inner) == 36:
+                value = UUID(inner)
+            else:
+                raise ValueError(inner)
+        except (ValueError, binascii.Error, BadRequest):
+            wanted = {"b": "bytes as base64: b'…'", "d": "a datetime: d'2026-01-02T03:04:05Z'"}
+            self.unexpected(wanted.get(text[0], "a uuid of 36 characters: u'…'"))
+        self.i += 1
+        return tree.Constant(value)
+
+    def _is_record(self) -> bool:
+        """Whether a name at hand is the table of a record's address: a colon adjoins it."""
+        return self.is_mark(":", 1) and self.adjoins(1) and not self.is_mark(":", 2)
+
+    def _named(self) -> tree.Expression:
+        self.height = 1
+        at = self.i
+        if self.is_mark(":", 1) and self.adjoins(1):
+            return self._call() if self.is_mark(":", 2) else self.record()
+        if self.kinds[at] == NAME:
+            word = self.texts[at].upper()
+            if word in _CONSTANTS:
+                self.i += 1
+                return _CONSTANTS[word]
+            if self.is_mark("(", 1):
+                return self._call()
+            if word in RESERVED:
+                self.unexpected("an expression")
+        return tree.Name(self.label("field name"), self.starts[at])
+
+    def _call(self) -> tree.Expression:
+        at = self.i
+        if self.kinds[at] != NAME:
+            self.unexpected("a function")
+        name = self.texts[at]
+        self.i += 1
+        while self.is_mark(":") and self.is_mark(":", 1):
+            self.i += 2
+            if self.kinds[self.i] != NAME:
+                self.unexpected("the rest of a function's name")
+            name += "::" + self.texts[self.i]
+            self.i += 1
+        self.expect_mark("(")
+        arguments, height = self._items(")")
+        self._check_call(name, len(arguments), at)
+        self._taller(height + 1)
+        return tree.Call(name, arguments, self.starts[at])
+
+    def _check_call(self, name: str, count: int, at: int) -> None:
+        known = TABLE.get(name)
+        if known is None:
+            self.refuse(Unknown, f"there is no function {name}", at)
+        if not known.least <= count <= len(known.parameters):
+            self.refuse(BadRequest, f"{name} takes other arguments: {known.signature}", at)
+
+    def record(self) -> tree.RecordLiteral:
+        """`table:id`."""
+        at = self.at
+        table = self.name("table")
+        self.i += 1
+        return tree.RecordLiteral(table, self.identity(), at)
+
+    def identity(self) -> tree.Expression:
+        """The id of a record, which adjoins what stands before it."""
+        kind, text, at = self.kinds[self.i], self.texts[self.i], self.i
+        self.height = 1
+        if not self.adjoins() or kind == END:
+            self._no_identity()
+        node: tree.Expression
+        if kind == NAME:
+            self.i += 1
+            node = tree.Constant(text)
+        elif kind == QUOTED:
+            with self.placed(at):
+                node = tree.Constant(unescape(text[1:-1]))
+            self.i += 1
+        elif kind == INT:
+            node = self._number(negative=False)
+        elif text == "-" and self.kinds[at + 1] == INT:
+            self.i += 1
+            node = self._number(negative=True)
+        elif kind == PARAM:
+            self.i += 1
+            return tree.Parameter(text[1:], self.starts[at])
+        elif kind == PREFIXED and text[0] == "u":
+            node = self._prefixed_string(text)
+        elif text == "[":
+            return self._array()
+        else:
+            self._no_identity()
+        with self.placed(at):
+            check_record_id(node.value)
+        return node
+
+    def _no_identity(self) -> NoReturn:
+        self.unexpected("a record's id right after the colon: a word, int, uuid, array or `text`")
+
+    def _parenthesis(self) -> tree.Expression:
+        self.enter()
+        self.i += 1
+        node: tree.Expression
+        if self.word() == "SELECT" and not self.is_mark(":", 1):
+            node = tree.Subquery(self.select())
+            self._taller(self.height + 1)
+        else:
+            node = self._binary(OR)
+        self.expect_mark(")", "an operator or `)`")
+        self.leave()
+        return node
+
+    def _array(self) -> tree.Expression:
+        self.i += 1
+        items, height = self._items("]")
+        self._taller(height + 1)
+        return tree.Array(items)
+
+    def _items(self, closing: str) -> tuple[tuple[tree.Expression, ...], int]:
+        """Expressions up to a closing mark, with the height of the highest."""
+        self.enter()
+        items: list[tree.Expression] = []
+        highest = 0
+        while not self.take_mark(closing):
+            items.append(self.expression())
+            if self.height > highest:
+                highest = self.height
+            if not self.separated():
+                self.expect_mark(closing, f"an operator, `,` or `{closing}`")
+                break
+        self.leave()
+        return tuple(items), highest
+
+    def _object(self) -> tree.Expression:
+        self.enter()
+        self.i += 1
+        fields: list[tuple[str, tree.Expression]] = []
+        highest = 0
+        while not self.take_mark("}"):
+            name = self._key()
+            self.expect_mark(":")
+            fields.append((name, self.expression()))
+            if self.height > highest:
+                highest = self.height
+            if not self.separated():
+                self.expect_mark("}", "an operator, `,` or `}`")
+                break
+        self.leave()
+        self._taller(highest + 1)
+        return tree.Object(tuple(fields))
+
+    def _key(self) -> str:
+        kind = self.kinds[self.i]
+        if kind == NAME:
+            self.i += 1
+            return self.texts[self.i - 1]
+        if kind == STRING:
+            return self.string("a field name")
+        if kind == QUOTED:
+            return self.label("field name")
+        self.unexpected("a field name or `}`")
+
+    def table(self) -> str:
+        """The name of a table."""
+        with self.placed(self.i):
+            return check_name(self.label("table"), "table")
+
+
+def _integer(text: str, negative: bool) -> int:
+    if len(text) > _NUMBER_CHARACTERS:
+        text = text.lstrip("0") or "0"
+    if len(text) <= _NUMBER_CHARACTERS:
+        value = -int(text) if negative else int(text)
+        if limits.INT_MIN <= value <= limits.INT_MAX:
+            return value
+    raise NumberTooLarge("an integer does not fit 64 bits")
+
+
+def _float(text: str, negative: bool) -> float:
+    if len(text) > _FLOAT_CHARACTERS:
+        raise NumberTooLarge(f"a float is written with at most {_FLOAT_CHARACTERS} characters")
+    value = float(text)
+    if value - value != 0.0:
+        raise NumberTooLarge("a float left its range")
+    return -value if negative else value
+
+
+def _decimal(text: str, negative: bool) -> Decimal:
+    if len(text) > 2 * _NUMBER_CHARACTERS:
+        raise NumberTooLarge(f"a decimal has at most {limits.DECIMAL_DIGITS} digits")
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        raise NumberTooLarge(f"a decimal's exponent lies within ±{limits.DECIMAL_EXPONENT}") from None
+    check_decimal(value)
+    return value.copy_negate() if negative else value

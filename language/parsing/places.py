@@ -1,0 +1,213 @@
+"""Places, tables, users and the node: DEFINE, ALTER, DROP, USE, INFO FOR and KILL."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from language import tree
+from language.lexer import NAME, QUOTED
+from language.parsing.records import Records
+from protocol import limits
+
+
+class Places(Records):
+    """Adds the statements on what holds records, and on who may use it."""
+
+    # --- DEFINE -----------------------------------------------------------------------------------
+
+    def define(self) -> tree.Statement:
+        at = self._begin("DEFINE")
+        return self._one_of(_DEFINES, at)
+
+    def _one_of(self, family: dict[str, Any], at: int) -> tree.Statement:
+        word = self.word()
+        if word not in family:
+            self.unexpected(_either(*family))
+        self.i += 1
+        return family[word](self, at)  # type: ignore[no-any-return]
+
+    def _exists(self) -> tree.Exists:
+        if self.take_word("OVERWRITE"):
+            return tree.Exists.OVERWRITE
+        if self.take_word("IF"):
+            self.expect_word("NOT", "EXISTS")
+            return tree.Exists.SKIP
+        return tree.Exists.REFUSE
+
+    def _comment(self) -> str | None:
+        if not self.take_word("COMMENT"):
+            return None
+        return self.string("COMMENT", limits.COMMENT_CHARACTERS)
+
+    def _reason(self) -> str | None:
+        if not self.take_word("REASON"):
+            return None
+        return self.string("REASON", limits.REASON_CHARACTERS)
+
+    def _database(self) -> tuple[str | None, str]:
+        """`[ns.]db`."""
+        first = self.name("database")
+        if self.take_mark("."):
+            return first, self.name("database")
+        return None, first
+
+    def define_namespace(self, at: int) -> tree.Statement:
+        exists = self._exists()
+        return tree.DefineNamespace(self.name("namespace"), exists, self._comment(), at)
+
+    def define_database(self, at: int) -> tree.Statement:
+        exists = self._exists()
+        namespace, name = self._database()
+        return tree.DefineDatabase(namespace, name, exists, self._comment(), at)
+
+    def define_table(self, at: int) -> tree.Statement:
+        exists = self._exists()
+        name = self.name("table")
+        schemafull = self.take_word("SCHEMAFULL")
+        if not schemafull:
+            self.take_word("SCHEMALESS")
+        return tree.DefineTable(name, exists, schemafull, self._comment(), at)
+
+    def define_user(self, at: int) -> tree.Statement:
+        exists = self._exists()
+        name = self.name("user")
+        self.expect_word("ROLE")
+        role = self.role()
+        space: tuple[str, ...] = ()
+        if self.take_word("ON"):
+            space = self._space()
+        password = passhash = None
+        if self.take_word("PASSWORD"):
+            password = self.string("PASSWORD")
+        elif self.take_word("PASSHASH"):
+            passhash = self.string("PASSHASH")
+        else:
+            self.unexpected("PASSWORD or PASSHASH" if space else "ON, PASSWORD or PASSHASH")
+        return tree.DefineUser(name, role, password, passhash, exists, self._comment(), space, at)
+
+    def _space(self) -> tuple[str, ...]:
+        if self.take_word("NAMESPACE"):
+            return (self.name("namespace"),)
+        if self.word() != "DATABASE":
+            self.unexpected("NAMESPACE or DATABASE")
+        self.i += 1
+        namespace = self.name("namespace")
+        self.expect_mark(".")
+        return (namespace, self.name("database"))
+
+    def role(self) -> str:
+        """The word of a role. The node checks it: which there are is not a matter of grammar."""
+        if self.kinds[self.i] != NAME:
+            self.unexpected("a role")
+        self.i += 1
+        return self.texts[self.i - 1].lower()
+
+    def define_node(self, at: int) -> tree.Statement:
+        roles: tuple[str, ...] | None = None
+        endpoints: tuple[str, ...] | None = None
+        if self.take_word("ROLES"):
+            if self.take_word("NONE"):
+                roles = ()
+            else:
+                named = [self.role()]
+                while self.separated():
+                    named.append(self.role())
+                roles = tuple(named)
+        if self.take_word("ENDPOINTS"):
+            addresses = [self.string("an endpoint's address")]
+            while self.separated():
+                addresses.append(self.string("an endpoint's address"))
+            endpoints = tuple(addresses)
+        if roles is None and endpoints is None:
+            self.unexpected("ROLES or ENDPOINTS")
+        return tree.DefineNode(roles, endpoints, at)
+
+    # --- ALTER and DROP ---------------------------------------------------------------------------
+
+    def alter(self) -> tree.Statement:
+        at = self._begin("ALTER")
+        return self._one_of({"USER": Places.alter_user}, at)
+
+    def alter_user(self, at: int) -> tree.Statement:
+        name = self.name("user")
+        self.expect_word("SET")
+        if self.take_word("PASSWORD"):
+            return tree.AlterUser(name, password=self.string("PASSWORD"), at=at)
+        if self.take_word("ROLE"):
+            return tree.AlterUser(name, role=self.role(), at=at)
+        self.unexpected("PASSWORD or ROLE")
+
+    def drop(self) -> tree.Statement:
+        at = self._begin("DROP")
+        return self._one_of(_DROPS, at)
+
+    def drop_namespace(self, at: int) -> tree.Statement:
+        return tree.DropNamespace(self.name("namespace"), self._reason(), at)
+
+    def drop_database(self, at: int) -> tree.Statement:
+        namespace, name = self._database()
+        return tree.DropDatabase(namespace, name, self._reason(), at)
+
+    def drop_table(self, at: int) -> tree.Statement:
+        return tree.DropTable(self.name("table"), self._reason(), at)
+
+    def drop_user(self, at: int) -> tree.Statement:
+        return tree.DropUser(self.name("user"), self._reason(), at)
+
+    # --- USE, INFO, KILL --------------------------------------------------------------------------
+
+    def use(self) -> tree.Use:
+        at = self._begin("USE")
+        if self.take_word("NAMESPACE"):
+            namespace = self.name("namespace")
+            return tree.Use(namespace, self._used_database(), at)
+        if self.word() == "DATABASE":
+            return tree.Use(None, self._used_database(), at)
+        if self.kinds[self.i] not in (NAME, QUOTED):
+            self.unexpected("NAMESPACE, DATABASE or ns.db")
+        namespace = self.name("namespace")
+        self.expect_mark(".", "`.` and a database: USE ns.db")
+        return tree.Use(namespace, self.name("database"), at)
+
+    def _used_database(self) -> str | None:
+        return self.name("database") if self.take_word("DATABASE") else None
+
+    def info(self) -> tree.Info:
+        at = self._begin("INFO")
+        self.expect_word("FOR")
+        word = self.word()
+        if word not in _SUBJECTS:
+            self.unexpected(_either(*_SUBJECTS))
+        self.i += 1
+        names: tuple[str, ...] = ()
+        if word in ("TABLE", "USER"):
+            names = (self.name(word.lower()),)
+        elif word in ("NAMESPACE", "DATABASE") and self.kinds[self.i] in (NAME, QUOTED):
+            names = (self.name(word.lower()),)
+            if word == "DATABASE" and self.take_mark("."):
+                names += (self.name("database"),)
+        return tree.Info(word, names, at)  # type: ignore[arg-type]
+
+    def kill(self) -> tree.Kill:
+        at = self._begin("KILL")
+        return tree.Kill(self.string("the id that INFO FOR RUNNING shows"), at)
+
+
+def _either(*words: str) -> str:
+    return " or ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else words[0]
+
+
+_DEFINES: Final[dict[str, Any]] = {
+    "NAMESPACE": Places.define_namespace,
+    "DATABASE": Places.define_database,
+    "TABLE": Places.define_table,
+    "USER": Places.define_user,
+    "NODE": Places.define_node,
+}
+_DROPS: Final[dict[str, Any]] = {
+    "NAMESPACE": Places.drop_namespace,
+    "DATABASE": Places.drop_database,
+    "TABLE": Places.drop_table,
+    "USER": Places.drop_user,
+}
+_SUBJECTS: Final = ("STORE", "NAMESPACE", "DATABASE", "TABLE", "USERS", "USER", "NODE", "RUNNING")

@@ -1,0 +1,256 @@
+"""SELECT, CREATE, INSERT, UPSERT, UPDATE and DELETE."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from language import tree
+from language.lexer import DURATION, NAME, PUNCTUATION, QUOTED
+from language.parsing.expressions import Expressions
+from protocol.text import parse_duration
+from protocol.values import MICROSECOND
+
+_AFTER_NAME = frozenset({",", "=", "<", ">", "<=", ">=", "!=", "~", "??", "+", "*", "/", "%", "."})
+"""Marks that make VALUE after SELECT the name of a column."""
+
+
+class Records(Expressions):
+    """Adds the statements on records."""
+
+    # --- targets ----------------------------------------------------------------------------------
+
+    def target(self) -> tree.Target:
+        """What a statement reads or writes: a table, a range of its records, or an expression."""
+        kind = self.kinds[self.i]
+        if kind == NAME or kind == QUOTED:
+            if self.is_mark(":", 1) and self.adjoins(1) and not self.is_mark(":", 2):
+                return self._addressed()
+            called = kind == NAME and (self.is_mark("(", 1) or self.is_mark(":", 1))
+            if not called:
+                at = self.at
+                return tree.TableTarget(self.table(), at)
+        return tree.ExpressionTarget(self.operand())
+
+    def _addressed(self) -> tree.Target:
+        """`t:id`, or `t:a..b` with either bound left out."""
+        at, start = self.at, self.i
+        if self._range_mark(2):
+            table, low = self.table(), None
+            self.i += 1
+        else:
+            literal = self.record()
+            if not self._range_mark(0):
+                self.i = start
+                return tree.ExpressionTarget(self.operand())
+            table, low = literal.table, literal.id
+        inclusive = self.texts[self.i] == "..="
+        self.i += 1
+        high = self.identity() if self._bound() else None
+        if inclusive and high is None:
+            self.unexpected("the id that the range ends with")
+        return tree.RecordRange(table, low, high, inclusive, at)
+
+    def _range_mark(self, ahead: int) -> bool:
+        return (self.is_mark("..", ahead) or self.is_mark("..=", ahead)) and self.adjoins(ahead)
+
+    def _bound(self) -> bool:
+        """Whether a record's id adjoins the dots just taken: with a space between, it is the next
+        clause."""
+        if not self.adjoins():
+            return False
+        return self.kinds[self.i] != PUNCTUATION or self.texts[self.i] in ("[", "-")
+
+    def single(self) -> tree.TableTarget | tree.ExpressionTarget:
+        """A target that is no range."""
+        start = self.i
+        found = self.target()
+        if isinstance(found, tree.RecordRange):
+            self.unexpected("a table or one record, not a range", start)
+        return found
+
+    # --- SELECT -----------------------------------------------------------------------------------
+
+    def select(self) -> tree.Select:
+        """SELECT with its clauses, in their order; LIMIT and START in either."""
+        at = self.at
+        self.expect_word("SELECT")
+        value = self._says_value()
+        everything, columns = self._columns(value)
+        omit = self.paths() if self.take_word("OMIT") else ()
+        self.expect_word("FROM")
+        sources = [self.target()]
+        while self.separated():
+            sources.append(self.target())
+        where = self.expression() if self.take_word("WHERE") else None
+        split = self.path() if self.take_word("SPLIT") else None
+        group = self._group()
+        having = self.expression() if self.take_word("HAVING") else None
+        order = self._order() if self.take_word("ORDER") else ()
+        limit = start = None
+        while True:
+            if limit is None and self.take_word("LIMIT"):
+                limit = self.expression()
+            elif start is None and self.take_word("START"):
+                start = self.expression()
+            else:
+                break
+        fetch = self.paths() if self.take_word("FETCH") else ()
+        timeout = self._timeout()
+        self.height = 1
+        return tree.Select(
+            value=value, everything=everything, columns=columns, omit=omit, sources=tuple(sources),
+            where=where, split=split, group=group, having=having, order=order, limit=limit,
+            start=start, fetch=fetch, timeout=timeout, at=at,
+        )  # fmt: skip
+
+    def _says_value(self) -> bool:
+        if self.word() != "VALUE" or self.word(1) in ("FROM", "AS", "OMIT"):
+            return False
+        following = self.i + 1
+        if self.kinds[following] == PUNCTUATION and self.texts[following] in _AFTER_NAME:
+            return False
+        self.i += 1
+        return True
+
+    def _columns(self, value: bool) -> tuple[bool, tuple[tree.Column, ...]]:
+        if value:
+            if self.is_mark("*"):
+                self.unexpected("one expression after SELECT VALUE")
+            columns = (self._column(),)
+            if self.is_mark(","):
+                self.unexpected("FROM: SELECT VALUE has one column")
+            return False, columns
+        everything = False
+        found: list[tree.Column] = []
+        while True:
+            if self.take_mark("*"):
+                everything = True
+            else:
+                found.append(self._column())
+            if not self.separated():
+                return everything, tuple(found)
+
+    def _column(self) -> tree.Column:
+        expression = self.expression()
+        return tree.Column(expression, self.label("alias") if self.take_word("AS") else None)
+
+    def _group(self) -> tuple[tree.Expression, ...] | None:
+        if not self.take_word("GROUP"):
+            return None
+        if self.take_word("ALL"):
+            return ()
+        if self.word() != "BY":
+            self.unexpected("BY or ALL")
+        self.i += 1
+        found = [self.expression()]
+        while self.separated():
+            found.append(self.expression())
+        return tuple(found)
+
+    def _order(self) -> tuple[tree.Order, ...]:
+        self.expect_word("BY")
+        found: list[tree.Order] = []
+        while True:
+            expression = self.expression()
+            descending = self.take_word("DESC")
+            if not descending:
+                self.take_word("ASC")
+            found.append(tree.Order(expression, descending))
+            if not self.separated():
+                return tuple(found)
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def create(self) -> tree.Create:
+        at = self._begin("CREATE")
+        target = self.single()
+        data: tree.Data | None = None
+        if self.word() in ("CONTENT", "SET"):
+            data = self._data("CONTENT", "SET")
+        return tree.Create(target, data, self._returning(), self._timeout(), at)
+
+    def insert(self) -> tree.Insert:
+        at = self._begin("INSERT")
+        self.expect_word("INTO")
+        table, rows = self.table(), self.expression()
+        ignore, on_duplicate = self.take_word("IGNORE"), None
+        if not ignore and self.take_word("ON"):
+            self.expect_word("DUPLICATE", "UPDATE")
+            on_duplicate = self._set()
+        return tree.Insert(
+            table, rows, ignore, on_duplicate, self._returning(), self._timeout(), at
+        )
+
+    def upsert(self) -> tree.Upsert:
+        at, start = self._begin("UPSERT"), self.i
+        target = self.single()
+        if isinstance(target, tree.TableTarget):
+            self.unexpected("a record: UPSERT takes table:id", start)
+        data = self._data("CONTENT", "MERGE", "SET")
+        return tree.Upsert(target, data, self._returning(), self._timeout(), at)
+
+    def update(self) -> tree.Update:
+        at = self._begin("UPDATE")
+        target = self.target()
+        data = self._data("SET", "MERGE", "CONTENT", "UNSET")
+        return tree.Update(
+            target, data, self._where(), self._returning(), self._timeout(), at
+        )
+
+    def delete(self) -> tree.Delete:
+        at = self._begin("DELETE")
+        target = self.target()
+        return tree.Delete(target, self._where(), self._returning(), self._timeout(), at)
+
+    def _begin(self, word: str) -> int:
+        at = self.at
+        self.expect_word(word)
+        return at
+
+    def _where(self) -> tree.Expression | None:
+        return self.expression() if self.take_word("WHERE") else None
+
+    def _data(self, *allowed: str) -> tree.Data:
+        word = self.word()
+        if word not in allowed:
+            self.unexpected(" or ".join((", ".join(allowed[:-1]), allowed[-1])))
+        if word == "SET":
+            return self._set()
+        self.i += 1
+        if word == "UNSET":
+            return tree.Unset(self.paths())
+        value = self.expression()
+        return tree.Content(value) if word == "CONTENT" else tree.Merge(value)
+
+    def _set(self) -> tree.Set:
+        self.expect_word("SET")
+        found: list[tuple[tree.Path, tree.Expression]] = []
+        while True:
+            path = self.path()
+            self.expect_mark("=")
+            found.append((path, self.expression()))
+            if not self.separated():
+                return tree.Set(tuple(found))
+
+    def _returning(self) -> tree.Return | None:
+        if not self.take_word("RETURN"):
+            return None
+        for kind in ("NONE", "BEFORE", "AFTER", "DIFF"):
+            if self.take_word(kind):
+                return tree.Return(kind)  # type: ignore[arg-type]
+        columns = [self._column()]
+        while self.separated():
+            columns.append(self._column())
+        return tree.Return("FIELDS", tuple(columns))
+
+    def _timeout(self) -> timedelta | None:
+        if not self.take_word("TIMEOUT"):
+            return None
+        if self.kinds[self.i] != DURATION:
+            self.unexpected("a duration such as 5s")
+        with self.placed(self.i):
+            value = parse_duration(self.texts[self.i])
+        if value < MICROSECOND:
+            self.unexpected("a duration above zero")
+        self.i += 1
+        return value

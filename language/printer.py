@@ -1,0 +1,425 @@
+"""Tree to text. What is printed parses back to the same tree.
+
+Parentheses stand only where the text would otherwise be read as another tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from language import tree
+from language.parsing.expressions import (
+    COMPARISON,
+    LEVELS,
+    OR,
+    RANGE,
+    SUM,
+    operands_of,
+)
+from language.words import quote
+from protocol import limits
+from protocol.text import NAME, format_duration, format_value, quote_string
+
+_UNARY: Final = 9
+_PREFIX_NOT: Final = 3
+_STEPPED: Final = (
+    tree.Name, tree.Parameter, tree.Call, tree.Subquery, tree.Array, tree.Object, tree.RecordLiteral,
+    tree.Attribute, tree.Index, tree.Each,
+)  # fmt: skip
+"""What a path may begin with bare."""
+
+
+def print_script(script: tree.Script) -> str:
+    """The text of a script, a statement a line."""
+    return ";\n".join(map(print_statement, script.statements))
+
+
+def redacted(statement: tree.Statement) -> str:
+    """The text of a statement as logs and lists show it: passwords and hashes as `'...'`."""
+    if isinstance(statement, tree.DefineUser):
+        hidden = {"password": "..."} if statement.password is not None else {"passhash": "..."}
+        return print_statement(replace(statement, **hidden))  # type: ignore[arg-type]
+    if isinstance(statement, tree.AlterUser) and statement.password is not None:
+        return print_statement(replace(statement, password="..."))
+    if isinstance(statement, tree.If):
+        return _if(statement, redacted)
+    if isinstance(statement, tree.For):
+        return _for(statement, redacted)
+    if isinstance(statement, tree.Let | tree.ReturnStatement) and isinstance(
+        statement.value, tree.If
+    ):
+        word = f"LET ${statement.name} =" if isinstance(statement, tree.Let) else "RETURN"
+        return f"{word} {_if(statement.value, redacted)}"
+    return print_statement(statement)
+
+
+# --- expressions ----------------------------------------------------------------------------------
+
+
+def print_expression(node: tree.Expression) -> str:
+    """The text of an expression."""
+    return _PRINTERS[type(node)](node)  # type: ignore[no-any-return]
+
+
+def _level(node: tree.Expression) -> int:
+    if isinstance(node, tree.Binary):
+        return LEVELS[node.operator]
+    if isinstance(node, tree.Range):
+        return RANGE
+    if isinstance(node, tree.Unary):
+        return _PREFIX_NOT if node.operator == "NOT" else _UNARY
+    return 10
+
+
+def _at_least(node: tree.Expression, level: int) -> str:
+    text = print_expression(node)
+    return text if _level(node) >= level else f"({text})"
+
+
+def _binary(node: tree.Binary) -> str:
+    level = LEVELS[node.operator]
+    if node.operator in ("OR", "AND"):
+        parts = operands_of(node, node.operator)
+        return f" {node.operator} ".join(_at_least(part, level + 1) for part in parts)
+    left = _at_least(node.left, level + 1 if level == COMPARISON else level)
+    return f"{left} {node.operator} {_at_least(node.right, level + 1)}"
+
+
+def _range(node: tree.Range) -> str:
+    dots = "..=" if node.inclusive else ".."
+    return f"{_at_least(node.low, RANGE + 1)} {dots} {_at_least(node.high, RANGE + 1)}"
+
+
+def _unary(node: tree.Unary) -> str:
+    if node.operator == "NOT":
+        return f"NOT {_at_least(node.operand, COMPARISON)}"
+    text = print_expression(node.operand)
+    # A sign before a digit would become part of the literal, and two minus signs a comment.
+    bare = isinstance(node.operand, _STEPPED) and not (text[0].isdigit() or text[0] in "-+")
+    return f"{node.operator}{text}" if bare else f"{node.operator}({text})"
+
+
+def _base(node: tree.Expression) -> str:
+    text = print_expression(node)
+    return text if isinstance(node, _STEPPED) else f"({text})"
+
+
+def _index(node: tree.Index) -> str:
+    return f"{_base(node.of)}[{print_expression(node.index)}]"
+
+
+def _array(node: tree.Array) -> str:
+    return f"[{', '.join(map(print_expression, node.items))}]"
+
+
+def _object(node: tree.Object) -> str:
+    if not node.fields:
+        return "{}"
+    fields = (f"{_key(name)}: {print_expression(value)}" for name, value in node.fields)
+    return f"{{ {', '.join(fields)} }}"
+
+
+def _key(name: str) -> str:
+    return name if NAME.match(name) and "-" not in name else quote_string(name)
+
+
+def _record(node: tree.RecordLiteral) -> str:
+    return f"{quote(node.table)}:{_identity(node.id)}"
+
+
+def _identity(node: tree.Expression) -> str:
+    if isinstance(node, tree.Constant) and isinstance(node.value, str):
+        return quote(node.value)
+    return print_expression(node)
+
+
+def _call(node: tree.Call) -> str:
+    return f"{node.name}({', '.join(map(print_expression, node.arguments))})"
+
+
+_PRINTERS: Final[dict[type, Any]] = {
+    tree.Constant: lambda node: format_value(node.value),
+    tree.Parameter: lambda node: f"${node.name}",
+    tree.Array: _array,
+    tree.Object: _object,
+    tree.RecordLiteral: _record,
+    tree.Name: lambda node: quote(node.name),
+    tree.Attribute: lambda node: f"{_base(node.of)}.{quote(node.name)}",
+    tree.Index: _index,
+    tree.Each: lambda node: f"{_base(node.of)}[*]",
+    tree.Unary: _unary,
+    tree.Binary: _binary,
+    tree.Range: _range,
+    tree.Call: _call,
+    tree.Subquery: lambda node: f"({_select(node.select)})",
+}
+
+
+def print_path(path: tree.Path) -> str:
+    """The text of a field's path."""
+    text = ""
+    for step in path:
+        if step == "*":
+            text += "[*]"
+        elif isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            text += f".{quote(step)}" if text else quote(step)
+    return text
+
+
+# --- statements on records ------------------------------------------------------------------------
+
+
+def print_statement(statement: tree.Statement) -> str:
+    """The text of a statement, without the `;` after it. Shows passwords: see `redacted`."""
+    return _STATEMENTS[type(statement)](statement)  # type: ignore[no-any-return]
+
+
+def _join(*parts: str) -> str:
+    return " ".join(part for part in parts if part)
+
+
+def _clause(word: str, node: tree.Expression | None) -> str:
+    return f"{word} {print_expression(node)}" if node is not None else ""
+
+
+def _target(node: tree.Target) -> str:
+    if isinstance(node, tree.TableTarget):
+        return quote(node.table)
+    if isinstance(node, tree.RecordRange):
+        low = "" if node.low is None else _identity(node.low)
+        high = "" if node.high is None else _identity(node.high)
+        return f"{quote(node.table)}:{low}{'..=' if node.inclusive else '..'}{high}"
+    # A bare name would be a table, and a sign or an operator is not read here.
+    text = print_expression(node.expression)
+    bare = isinstance(node.expression, _STEPPED) and not _begins_with_name(node.expression)
+    return text if bare else f"({text})"
+
+
+def _begins_with_name(node: tree.Expression) -> bool:
+    while isinstance(node, tree.Attribute | tree.Index | tree.Each):
+        node = node.of
+    return isinstance(node, tree.Name)
+
+
+def _column(node: tree.Column) -> str:
+    text = print_expression(node.expression)
+    return text if node.alias is None else f"{text} AS {quote(node.alias)}"
+
+
+def _columns(columns: tuple[tree.Column, ...]) -> str:
+    return ", ".join(map(_column, columns))
+
+
+def _paths(word: str, paths: tuple[tree.Path, ...]) -> str:
+    return f"{word} {', '.join(map(print_path, paths))}" if paths else ""
+
+
+def _timeout(node: Any) -> str:
+    return "" if node.timeout is None else f"TIMEOUT {format_duration(node.timeout)}"
+
+
+def _group(group: tuple[tree.Expression, ...] | None) -> str:
+    if group is None:
+        return ""
+    return f"GROUP BY {', '.join(map(print_expression, group))}" if group else "GROUP ALL"
+
+
+def _order(order: tuple[tree.Order, ...]) -> str:
+    if not order:
+        return ""
+    parts = (print_expression(o.expression) + (" DESC" if o.descending else "") for o in order)
+    return f"ORDER BY {', '.join(parts)}"
+
+
+def _select(node: tree.Select) -> str:
+    shown = ["*"] if node.everything else []
+    if node.columns:
+        shown.append(_columns(node.columns))
+    return _join(
+        "SELECT VALUE" if node.value else "SELECT",
+        ", ".join(shown),
+        _paths("OMIT", node.omit),
+        f"FROM {', '.join(map(_target, node.sources))}",
+        _clause("WHERE", node.where),
+        f"SPLIT {print_path(node.split)}" if node.split is not None else "",
+        _group(node.group),
+        _clause("HAVING", node.having),
+        _order(node.order),
+        _clause("LIMIT", node.limit),
+        _clause("START", node.start),
+        _paths("FETCH", node.fetch),
+        _timeout(node),
+    )
+
+
+def _data(node: tree.Data | None) -> str:
+    if node is None:
+        return ""
+    if isinstance(node, tree.Set):
+        pairs = (f"{print_path(path)} = {print_expression(e)}" for path, e in node.assignments)
+        return f"SET {', '.join(pairs)}"
+    if isinstance(node, tree.Unset):
+        return _paths("UNSET", node.paths)
+    word = "CONTENT" if isinstance(node, tree.Content) else "MERGE"
+    return f"{word} {print_expression(node.value)}"
+
+
+def _returning(node: tree.Return | None) -> str:
+    if node is None:
+        return ""
+    return f"RETURN {_columns(node.columns) if node.kind == 'FIELDS' else node.kind}"
+
+
+def _write(word: str, node: Any) -> str:
+    return _join(
+        word,
+        _target(node.target),
+        _data(getattr(node, "data", None)),
+        _clause("WHERE", getattr(node, "where", None)),
+        _returning(node.returning),
+        _timeout(node),
+    )
+
+
+def _insert(node: tree.Insert) -> str:
+    return _join(
+        f"INSERT INTO {quote(node.table)} {print_expression(node.rows)}",
+        "IGNORE" if node.ignore else "",
+        f"ON DUPLICATE UPDATE {_data(node.on_duplicate)}" if node.on_duplicate else "",
+        _returning(node.returning),
+        _timeout(node),
+    )
+
+
+# --- flow -----------------------------------------------------------------------------------------
+
+
+def _block(block: tree.Block, show: Any) -> str:
+    return f"{{ {'; '.join(map(show, block.statements))} }}" if block.statements else "{ }"
+
+
+def _if(node: tree.If, show: Any) -> str:
+    parts = [f"IF {print_expression(test)} {_block(block, show)}" for test, block in node.branches]
+    if node.otherwise is not None:
+        parts.append(_block(node.otherwise, show))
+    return " ELSE ".join(parts)
+
+
+def _for(node: tree.For, show: Any) -> str:
+    return f"FOR ${node.variable} IN {print_expression(node.items)} {_block(node.body, show)}"
+
+
+def _value(node: tree.Expression | tree.If) -> str:
+    return _if(node, print_statement) if isinstance(node, tree.If) else print_expression(node)
+
+
+# --- places, users, the node ----------------------------------------------------------------------
+
+
+def _text(word: str, text: str | None) -> str:
+    return "" if text is None else f"{word} {quote_string(text)}"
+
+
+def _names(*names: str | None) -> str:
+    return ".".join(quote(name) for name in names if name is not None)
+
+
+def _define_user(node: tree.DefineUser) -> str:
+    kind = "NAMESPACE" if len(node.space) == 1 else "DATABASE"
+    return _join(
+        "DEFINE USER",
+        node.exists.value,
+        quote(node.name),
+        f"ROLE {node.role}",
+        f"ON {kind} {_names(*node.space)}" if node.space else "",
+        _text("PASSWORD", node.password),
+        _text("PASSHASH", node.passhash),
+        _text("COMMENT", node.comment),
+    )
+
+
+def _alter_user(node: tree.AlterUser) -> str:
+    setting = _text("PASSWORD", node.password) or f"ROLE {node.role}"
+    return f"ALTER USER {quote(node.name)} SET {setting}"
+
+
+def _define_node(node: tree.DefineNode) -> str:
+    roles = "" if node.roles is None else f"ROLES {', '.join(node.roles) or 'NONE'}"
+    addresses = ", ".join(map(quote_string, node.endpoints or ()))
+    return _join("DEFINE NODE", roles, f"ENDPOINTS {addresses}" if addresses else "")
+
+
+def _define(word: str, node: Any, *names: str | None) -> str:
+    return _join(
+        f"DEFINE {word}",
+        node.exists.value,
+        _names(*names),
+        "SCHEMAFULL" if getattr(node, "schemafull", False) else "",
+        _text("COMMENT", node.comment),
+    )
+
+
+def _drop(word: str, node: Any, *names: str | None) -> str:
+    return _join(f"DROP {word}", _names(*names), _text("REASON", node.reason))
+
+
+def _use(node: tree.Use) -> str:
+    return _join(
+        "USE",
+        "" if node.namespace is None else f"NAMESPACE {quote(node.namespace)}",
+        "" if node.database is None else f"DATABASE {quote(node.database)}",
+    )
+
+
+_STATEMENTS: Final[dict[type, Any]] = {
+    tree.Create: lambda node: _write("CREATE", node),
+    tree.Insert: _insert,
+    tree.Upsert: lambda node: _write("UPSERT", node),
+    tree.Update: lambda node: _write("UPDATE", node),
+    tree.Delete: lambda node: _write("DELETE", node),
+    tree.Select: _select,
+    tree.Let: lambda node: f"LET ${node.name} = {_value(node.value)}",
+    tree.ReturnStatement: lambda node: f"RETURN {_value(node.value)}",
+    tree.Evaluate: lambda node: _evaluate(node),
+    tree.If: lambda node: _if(node, print_statement),
+    tree.For: lambda node: _for(node, print_statement),
+    tree.Throw: lambda node: f"THROW {print_expression(node.value)}",
+    tree.Begin: lambda node: "BEGIN",
+    tree.Commit: lambda node: "COMMIT",
+    tree.Cancel: lambda node: "CANCEL",
+    tree.Use: _use,
+    tree.DefineNamespace: lambda node: _define("NAMESPACE", node, node.name),
+    tree.DefineDatabase: lambda node: _define("DATABASE", node, node.namespace, node.name),
+    tree.DefineTable: lambda node: _define("TABLE", node, node.name),
+    tree.DropNamespace: lambda node: _drop("NAMESPACE", node, node.name),
+    tree.DropDatabase: lambda node: _drop("DATABASE", node, node.namespace, node.name),
+    tree.DropTable: lambda node: _drop("TABLE", node, node.name),
+    tree.DefineUser: _define_user,
+    tree.AlterUser: _alter_user,
+    tree.DropUser: lambda node: _drop("USER", node, node.name),
+    tree.DefineNode: _define_node,
+    tree.Info: lambda node: _join("INFO FOR", node.subject, _names(*node.names)),
+    tree.Kill: lambda node: f"KILL {quote_string(node.id)}",
+}
+
+
+def _evaluate(node: tree.Evaluate) -> str:
+    """An expression as a statement; one that begins with a field's name, which a statement can't,
+    in parentheses."""
+    text = print_expression(node.value)
+    first: tree.Expression = node.value
+    while True:
+        if isinstance(first, tree.Binary):
+            first = first.left
+        elif isinstance(first, tree.Range):
+            first = first.low
+        elif isinstance(first, tree.Attribute | tree.Index | tree.Each):
+            first = first.of
+        else:
+            return f"({text})" if isinstance(first, tree.Name) else text
+
+
+assert limits.DEPTH < 100, "printing recurses as deep as trees are high"

@@ -1,0 +1,37 @@
+"""The words of the language.
+
+Keywords are recognised where the grammar expects one, so most of them may also name things. The
+printer quotes every name that is any of them, which is always right and never ambiguous.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocol import text
+
+STATEMENTS: Final = frozenset(
+    "ALTER BEGIN CANCEL COMMIT CREATE DEFINE DELETE DROP FOR IF INFO INSERT KILL LET RETURN SELECT"
+    " THROW UPDATE UPSERT USE".split()
+)
+"""What a statement begins with."""
+
+RESERVED: Final = frozenset("AND AS CONTAINS FALSE FROM IN NONE NOT NULL OR SELECT TRUE WHERE".split())
+"""Never read as a bare name where an expression begins: a forgotten operand is then found where it
+is missing, and not one word later."""
+
+KEYWORDS: Final = (
+    STATEMENTS
+    | RESERVED
+    | frozenset(
+        "AFTER ALL ASC BEFORE BY COMMENT CONTENT DATABASE DESC DIFF DUPLICATE ELSE ENDPOINTS EXISTS"
+        " FETCH GROUP HAVING IGNORE INTO LIMIT MERGE NAMESPACE NODE OMIT ON ORDER OVERWRITE PASSHASH"
+        " PASSWORD REASON ROLE ROLES RUNNING SCHEMAFULL SCHEMALESS SET SPLIT START STORE TABLE"
+        " TIMEOUT TRANSACTION UNSET USER USERS VALUE".split()
+    )
+)
+
+
+def quote(name: str) -> str:
+    """A name as a script writes it, in back-quotes unless it is plain and no keyword."""
+    return text.quote_name(name, KEYWORDS)
