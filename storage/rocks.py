@@ -12,6 +12,8 @@ What `rocksdict` (0.3.29) does otherwise than its names say, each held by a test
 - `ReadOptions.set_iterate_lower_bound` sets the upper bound. Descending scans find their end here.
 - The `items` iterator ends without an error when a block can't be read. A second iterator taken at
   the same moment tells the end of a range from a failure.
+- An iterator points into its `ReadOptions` for the upper bound without keeping them alive. Freed
+  too early, they make it end anywhere: each scan holds its own (`held`) as long as it lasts.
 """
 
 from __future__ import annotations
@@ -91,9 +93,11 @@ class RocksEngine:
         # The proof must see what the rows see, so both are taken here, with no write between.
         proof = self._db.iter(options)
         if reverse:
-            return _descending(_pairs(self._db.items(True, read_opt=options)), proof, start)
+            return _descending(
+                _pairs(self._db.items(True, read_opt=options)), proof, start, options
+            )
         rows = _pairs(self._db.items(from_key=start, read_opt=options))
-        return _ascending(rows, proof, start)
+        return _ascending(rows, proof, start, options)
 
     def batch(self) -> Batch:
         return WriteBatch(raw_mode=True)
@@ -252,7 +256,9 @@ def _collect(cursor: RdictIter, step: object) -> list[Pair]:
     return pairs
 
 
-def _ascending(rows: Iterator[Pair], proof: RdictIter, start: bytes) -> Iterator[list[Pair]]:
+def _ascending(
+    rows: Iterator[Pair], proof: RdictIter, start: bytes, held: ReadOptions
+) -> Iterator[list[Pair]]:
     last = None
     while pairs := list(islice(rows, BATCH_PAIRS)):
         last = pairs[-1][0]
@@ -263,7 +269,9 @@ def _ascending(rows: Iterator[Pair], proof: RdictIter, start: bytes) -> Iterator
     _prove(proof)
 
 
-def _descending(rows: Iterator[Pair], proof: RdictIter, start: bytes) -> Iterator[list[Pair]]:
+def _descending(
+    rows: Iterator[Pair], proof: RdictIter, start: bytes, held: ReadOptions
+) -> Iterator[list[Pair]]:
     step = _FIRST_STEP
     last = None
     while pairs := list(islice(rows, step)):
