@@ -1,0 +1,21 @@
+"""Who owns what while the node runs.
+
+Requests go down this list, events go up (`tell`); nobody asks upwards, so nobody waits in a circle,
+and nobody waits by blocking:
+
+    surfaces
+    scripts      runs scripts in turns                          loop
+    sessions     who a caller is                                loop
+    checkpoints  when to flush the state and prune the log      loop
+    roles        the node's own facts                           thread
+    passwords    hashing, one for each core                     threads
+    flush        waits for the engine                           thread
+    commits      the ledger: transactions, what is in flight    loop
+    log          writes and syncs                               thread
+
+`Committer` (commits.py), `Roles`, `Passwords` and `Sessions` are what others on the loop use of
+those actors without a message: to begin and commit a transaction must not wait.
+
+`runtime.py` alone knows how an actor is run; `node.py` starts, supervises and stops them all;
+`doors.py` holds the real doors.
+"""

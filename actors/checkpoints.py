@@ -1,0 +1,125 @@
+"""Checkpoints: the state is flushed now and then, so that a start replays little log.
+
+Only what a flush covers may leave the log. The order is: flush, then prune below it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pykka import ActorRef
+
+from actors.commits import Committer
+from actors.log import Prune
+from actors.runtime import LoopActor, Runtime, ThreadActor, ask, handles
+from protocol import limits
+from protocol.requests import Request
+from storage.engine import Engine
+
+LOOK_SECONDS: Final = 1.0
+"""How often it is looked whether a checkpoint is due."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flush(Request[int]):
+    """Make the state durable. Answers the sequence it would stand at after a crash."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointNow(Request[int]):
+    """Flush and prune. Answers where the log begins after it."""
+
+
+class FlushActor(ThreadActor):
+    """Waits for the disk while the engine writes out its memory."""
+
+    def __init__(self, runtime: Runtime, engine: Engine) -> None:
+        super().__init__(runtime)
+        self._engine = engine
+
+    @handles(Flush)
+    def flush(self, _message: Flush) -> int:
+        """Flush the engine. :raises EngineFailed:"""
+        self._engine.flush()
+        return self._engine.flushed_sequence()
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    pass
+
+
+class CheckpointsActor(LoopActor):
+    """Decides when: after so many seconds or so many bytes of log, and only when there is news.
+
+    :param prune: whether log below the newest frames that are kept may go
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        committer: Committer,
+        flusher: ActorRef[Any],
+        log: ActorRef[Any],
+        *,
+        prune: bool,
+    ) -> None:
+        super().__init__(runtime)
+        self._committer = committer
+        self._flusher = flusher
+        self._log = log
+        self._prune = prune
+        self._flushed = committer.sequence
+        self._flushed_at_us = runtime.clock.monotonic_us()
+        self._running: asyncio.Future[int] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def on_start(self) -> None:
+        """Begin to look."""
+        self._arm()
+
+    def on_stop(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _arm(self) -> None:
+        self._timer = self.runtime.loop.call_later(LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._arm()
+        committer = self._committer
+        waited_us = self._monotonic_us() - self._flushed_at_us
+        due = (
+            waited_us >= limits.CHECKPOINT_SECONDS * 1_000_000
+            or committer.unflushed_bytes >= limits.CHECKPOINT_BYTES
+        )
+        if due and self._running is None and committer.sequence > self._flushed:
+            self.actor_ref.tell(_Look())
+
+    @handles(_Look)
+    async def look(self, _message: _Look) -> None:
+        """A checkpoint is due. What fails here fails the actor, and with it the node."""
+        await self._checkpoint()
+
+    @handles(CheckpointNow)
+    async def now(self, _message: CheckpointNow) -> int:
+        """Somebody asks for one."""
+        return await self._checkpoint()
+
+    async def _checkpoint(self) -> int:
+        if self._running is None:
+            self._running = asyncio.ensure_future(self._work())
+            self._running.add_done_callback(lambda _: setattr(self, "_running", None))
+        return await asyncio.shield(self._running)
+
+    async def _work(self) -> int:
+        self._committer.unflushed_bytes = 0
+        flushed = await ask(self._flusher, Flush())
+        self._flushed = flushed
+        self._flushed_at_us = self._monotonic_us()
+        kept_from = self._committer.sequence - limits.LOG_FRAMES_KEPT + 1
+        below = min(flushed + 1, kept_from) if self._prune else 0
+        return await ask(self._log, Prune(max(below, 0)))

@@ -1,0 +1,234 @@
+"""Commits on their way: taken from transactions, handed to the log, shown once they are durable.
+
+`Committer` is what other actors on the loop use: `begin` a transaction, `commit` it without an
+await, wait until its sequence is `durable`, then answer. The commits actor owns it and hears from
+the log.
+
+Invariants:
+
+- No waiter is released before the log said that its sequence is on the disk.
+- The engine holds no commit that the log does not hold durably.
+- Once the log has failed nothing is committed and no waiter is released: each hears UnknownOutcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from operator import itemgetter
+from typing import Any, Final
+
+from pykka import ActorRef
+
+from actors.log import Append, Durable, LogFull, Mark
+from actors.runtime import LoopActor, Runtime, handles, tell
+from protocol.errors import DiskFull, Failed, Refusal, UnknownOutcome
+from storage.effects import Attribution
+from storage.frames import Frame
+from storage.ledger import Ledger
+from storage.transactions import Transaction
+
+IDLE_SECONDS: Final = 1.0
+"""A log without a new commit for so long gets a mark."""
+
+
+class Committer:
+    """Transactions for everybody on the loop. See the head of the file."""
+
+    ledger: Ledger
+    _log: ActorRef[Any]
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.generation = 1
+        """How often what was in flight had to be taken back, from 1. See `durable`."""
+        self._withdrawn: list[tuple[int, int]] = []
+        """First generation of a run of them, and what was durable at the end of each."""
+        self._released = 0
+        self._waiters: dict[int, list[asyncio.Future[None]]] = {}
+        self._lost: BaseException | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        self.unflushed_bytes = 0
+        """Log written since the state was last flushed."""
+
+    def attach(self, ledger: Ledger, log: ActorRef[Any]) -> None:
+        """Begin work on a ledger that has replayed the log."""
+        self.ledger = ledger
+        self._log = log
+        self._released = ledger.durable_upto
+
+    @property
+    def sequence(self) -> int:
+        """The newest durable sequence: what probes and answers show."""
+        return self._released
+
+    @property
+    def committed(self) -> int:
+        """The newest sequence given out."""
+        return self.ledger.committed
+
+    def begin(self) -> Transaction:
+        """A transaction on the state as it is now, commits in flight included."""
+        return self.ledger.begin()
+
+    def commit(self, transaction: Transaction, attribution: Attribution) -> int:
+        """Take a transaction's effects; never waits.
+
+        Answers the sequence whose durability an answer must wait for: the transaction's own, the
+        newest one in flight it saw when it changed nothing, or 0.
+
+        :raises Conflict: somebody else committed to what it read
+        :raises Failed: the log has failed
+        """
+        if self._lost is not None:
+            raise Failed("the log has failed: the node takes nothing more")
+        before = self.ledger.committed
+        try:
+            return self.ledger.commit(transaction, attribution)
+        except Refusal:
+            raise
+        except BaseException as error:
+            # Before its sequence was given out a bug costs one answer. After that the ledger holds
+            # something that the log may never get.
+            if self.ledger.committed != before:
+                self.lose(error)
+            raise
+
+    def is_durable(self, sequence: int, generation: int) -> bool:
+        """Whether there is nothing to wait for; see `durable`."""
+        return sequence <= self._released and generation == self.generation
+
+    def durable(self, sequence: int, generation: int) -> asyncio.Future[None]:
+        """Done once all up to `sequence` is on the disk.
+
+        :param generation: `generation` as it was before the first of the commits waited for. When
+            the disk is full commits are taken back and their sequences given again: this tells
+            the commit that was meant from another that got its number.
+        :raises UnknownOutcome: the log failed first: it may be there after the next start, or not
+        :raises DiskFull: there was no room; it will not be there
+        """
+        future: asyncio.Future[None] = self._runtime.loop.create_future()
+        if self._taken_back(sequence, generation):
+            future.set_exception(DiskFull("no room for the log: the commit was taken back"))
+        elif sequence <= self._released:
+            future.set_result(None)
+        elif self._lost is not None:
+            future.set_exception(_unknown(sequence))
+        else:
+            self._waiters.setdefault(sequence, []).append(future)
+        return future
+
+    def _taken_back(self, sequence: int, generation: int) -> bool:
+        if generation == self.generation:
+            return False
+        at = bisect_right(self._withdrawn, generation, key=itemgetter(0)) - 1
+        return sequence > self._withdrawn[at][1]
+
+    # --- called by the ledger -----------------------------------------------------------------
+
+    def hand_over(self, frame: Frame) -> None:
+        """Give a commit to the log."""
+        tell(self._log, Append(frame, self.generation))
+        urgent = self._runtime.urgent
+        if urgent is not None and not urgent.since_us:
+            urgent.handed_over(self._runtime.clock.monotonic_us())
+
+    # --- called by the commits actor ----------------------------------------------------------
+
+    def settle(self, upto: int, written_bytes: int) -> None:
+        """All up to `upto` is on the disk: to the engine with it, and its waiters may answer."""
+        if self._lost is not None:
+            return
+        self.ledger.durable(upto)
+        self.unflushed_bytes += written_bytes
+        waiters = self._waiters
+        for sequence in range(self._released + 1, upto + 1):
+            for future in waiters.pop(sequence, ()):
+                if not future.done():
+                    future.set_result(None)
+        self._released = upto
+        self._look_at_flight()
+
+    def withdraw(self, generation: int, refusal: Refusal) -> None:
+        """The disk is full: what is in flight never happened."""
+        if generation != self.generation:
+            return
+        self.generation += 1
+        if not self._withdrawn or self._withdrawn[-1][1] != self._released:
+            self._withdrawn.append((generation, self._released))
+        self.ledger.withdraw()
+        self._fail_waiters(lambda _: refusal)
+        self._look_at_flight()
+
+    def lose(self, error: BaseException) -> None:
+        """The log or the ledger has failed: nothing more is taken or answered."""
+        if self._lost is None:
+            self._lost = error
+            self._fail_waiters(_unknown)
+            self.close()
+
+    def close(self) -> None:
+        """Stop what runs by itself."""
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+        if self._runtime.urgent is not None:
+            self._runtime.urgent.settled()
+
+    def _fail_waiters(self, error: Any) -> None:
+        waiters, self._waiters = self._waiters, {}
+        for sequence, futures in waiters.items():
+            for future in futures:
+                if not future.done():
+                    future.set_exception(error(sequence))
+
+    def _look_at_flight(self) -> None:
+        urgent = self._runtime.urgent
+        if self.ledger.committed > self._released:
+            if urgent is not None:
+                urgent.settled()
+                urgent.handed_over(self._runtime.clock.monotonic_us())
+            return
+        if urgent is not None:
+            urgent.settled()
+        if self._idle is None:
+            self._arm(self._released)
+
+    def _arm(self, sequence: int) -> None:
+        self._idle = self._runtime.loop.call_later(IDLE_SECONDS, self._mark_when_idle, sequence)
+
+    def _mark_when_idle(self, seen: int) -> None:
+        if self.ledger.committed == seen:
+            self._idle = None
+            tell(self._log, Mark())
+        else:
+            self._arm(self.ledger.committed)
+
+
+def _unknown(sequence: int) -> UnknownOutcome:
+    return UnknownOutcome(
+        f"the log failed while commit {sequence} was on its way: it may have happened",
+        sequence=sequence,
+    )
+
+
+class CommitsActor(LoopActor):
+    """Hears from the log. A failure here is the node's: see `Committer.lose`."""
+
+    def __init__(self, runtime: Runtime, committer: Committer) -> None:
+        super().__init__(runtime)
+        self._committer = committer
+
+    @handles(Durable)
+    def durable(self, message: Durable) -> None:
+        """The log has synced."""
+        self._committer.settle(message.upto, message.written_bytes)
+
+    @handles(LogFull)
+    def full(self, message: LogFull) -> None:
+        """The log had no room."""
+        self._committer.withdraw(message.generation, message.refusal)
+
+    def on_stop(self) -> None:
+        """Nothing is in flight any more: the log has stopped before."""
+        self._committer.close()

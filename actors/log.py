@@ -1,0 +1,128 @@
+"""The log's thread: takes every commit that waits, writes and syncs them once, and says so.
+
+Invariants:
+
+- `Durable(n)` is said only after the sync that covers n has returned.
+- After the first failed sync nothing is appended, marked or pruned any more.
+- After a full disk refused a batch, every commit handed over before the commits actor heard of it
+  is dropped too: those commits were made on top of the refused ones. `generation` tells them from
+  what comes later and takes their sequences again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pykka import ActorRef
+from pykka._envelope import Envelope
+
+from actors.runtime import Runtime, ThreadActor, tell
+from protocol.errors import DiskFull
+from protocol.requests import Request
+from storage.frames import Frame
+from storage.log import Log
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Write one commit."""
+
+    frame: Frame
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Note in the log that all before is durable: the log has fallen idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prune(Request[int]):
+    """Drop whole segments whose frames are all below a sequence. Answers where the log begins."""
+
+    below: int
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """Said to the commits actor: all up to a sequence is on the disk."""
+
+    upto: int
+    written_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogFull:
+    """Said to the commits actor: the disk is full, this generation's commits are not in the log."""
+
+    generation: int
+    refusal: DiskFull
+
+
+class LogActor(ThreadActor):
+    """Owns the log.
+
+    :param log: open and recovered; the actor closes it
+    :param commits: hears `Durable` and `LogFull`
+    """
+
+    def __init__(self, runtime: Runtime, log: Log, commits: ActorRef[Any]) -> None:
+        super().__init__(runtime)
+        self._log = log
+        self._commits = commits
+        self._refused = 0
+        self._broken = False
+
+    def on_batch(self, batch: list[Envelope[Any]]) -> None:
+        """One write and one sync for all appends that stand together."""
+        frames: list[Frame] = []
+        for envelope in batch:
+            message = envelope.message
+            if type(message) is Append:
+                if message.generation > self._refused:
+                    frames.append(message.frame)
+                continue
+            if frames:
+                self._append(frames)
+                frames = []
+            if type(message) is Mark:
+                self._guarded(self._log.mark)
+            elif type(message) is Prune:
+                self._guarded(partial(self._log.prune, message.below))
+                self.reply(envelope, self._log.first)
+            else:
+                raise self._unknown(message)
+        if frames:
+            self._append(frames)
+        if self.runtime.urgent is not None:
+            self.runtime.urgent.finished()
+
+    def on_stop(self) -> None:
+        """Close the log and say in it that it was closed in order."""
+        self._log.close(clean=not self._broken)
+
+    def _append(self, frames: list[Frame]) -> None:
+        try:
+            self._guarded(partial(self._log.append, frames))
+        except DiskFull as refusal:
+            # All of this batch is of one generation: a later one begins only after the commits
+            # actor has heard what is said here.
+            self._refused += 1
+            self.runtime.cross(tell, self._commits, LogFull(self._refused, refusal))
+        else:
+            written = sum(len(frame.body) for frame in frames)
+            self.runtime.cross(tell, self._commits, Durable(frames[-1].sequence, written))
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Whatever the log raises but a full disk ends it: its descriptor is not used again."""
+        try:
+            work()
+        except DiskFull:
+            raise
+        except BaseException:
+            self._broken = True
+            self._log.close(clean=False)
+            raise

@@ -1,0 +1,375 @@
+"""One node: how it starts, when it is ready, how it drains, how it stops, and what ends it early.
+
+Order of start: directory → log → state, brought up to the log → actors → first owner. Each actor is
+started after those it asks. The end is the same backwards.
+
+Fail-stop: when the log, the ledger or the state engine fails, or an actor that can't be replaced,
+nothing more is acknowledged, `status` says failed, and `failed` tells whoever runs the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+from pykka import ActorRef
+
+from actors.checkpoints import CheckpointNow, CheckpointsActor, FlushActor
+from actors.commits import CommitsActor, Committer
+from actors.doors import Doors
+from actors.log import LogActor
+from actors.passwords import Cost, Passwords
+from actors.roles import Roles
+from actors.runtime import Actor, Runtime, Supervised, ask, stop
+from actors.scripts.actor import ScriptsActor
+from actors.scripts.running import Running
+from actors.scripts.services import Services
+from actors.sessions import Sessions, SessionsActor
+from protocol import limits
+from protocol.errors import Refusal
+from protocol.requests import Health, NodeStatus, Unready
+from protocol.version import VERSION
+from storage import users
+from storage.directory import StoreDirectory
+from storage.effects import Attribution
+from storage.engine import Engine, EngineFailed
+from storage.ledger import Ledger, StateUnusable, Tail
+from storage.log import Log, Recovery
+
+log = structlog.get_logger("node")
+
+GENERATED_OWNER: Final = "root"
+GENERATED_PASSWORD_BYTES: Final = 18
+REPLAY_FRAMES: Final = 256
+"""Frames replayed before the loop gets its turn."""
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstOwner:
+    """The user that a store without users is given."""
+
+    name: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """What a node is told at its start."""
+
+    data_dir: str
+    create: bool = True
+    """Whether a store is made where there is none."""
+    serves: bool = True
+    """Whether it is there for others: then old log is pruned, and a store without users gets an
+    owner with a generated password when `first_owner` names none."""
+    first_owner: FirstOwner | None = None
+    password_cost: Cost = field(default_factory=Cost)
+    progress: Progress | None = None
+    """Called while the log is replayed, with frames done and frames in all."""
+
+
+class Node:
+    """A node. `start` makes one; `stop` ends it, whatever happened to it."""
+
+    committer: Committer
+    roles: Roles
+    passwords: Passwords
+    running: Running
+
+    def __init__(self, settings: NodeSettings, doors: Doors) -> None:
+        self.settings = settings
+        self.doors = doors
+        self.failed = asyncio.Event()
+        """Set when the node has failed: stop it and exit with an error."""
+        self.failure: BaseException | None = None
+        self.generated_owner: FirstOwner | None = None
+        """The owner this start has made up: to be shown once."""
+        self.runtime = Runtime(doors.scheduler, doors.clock, self._actor_failed, self._noticed)
+        self.directory: StoreDirectory | None = None
+        self._log: Log | None = None
+        self._engine: Engine | None = None
+        self._log_ref: ActorRef[LogActor] | None = None
+        self._commits: ActorRef[CommitsActor] | None = None
+        self._places: list[Supervised[Any]] = []
+        self._passwords: Passwords | None = None
+        self._roles: Roles | None = None
+        self._state: Unready | None = "opening"
+        self._began_us = doors.clock.monotonic_us()
+
+    # --- start ----------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Everything from the directory to the first owner. See `start`."""
+        self._open_store()
+        await self._replay()
+        self._start_actors()
+        await self._ensure_owner()
+        self._state = None
+        log.info("node started", sequence=self.committer.sequence, store=str(self._store_id()))
+
+    def _open_store(self) -> None:
+        doors = self.doors
+        self.directory = StoreDirectory.open(
+            self.settings.data_dir, doors.fs, doors.clock, doors.rng, self.settings.create
+        )
+        self._log = Log.open(self.directory)
+        _report(self._log.recovery)
+        self._engine = doors.open_engine(self.directory.state_path)
+
+    async def _replay(self) -> None:
+        """Bring the state up to the log, in slices."""
+        assert self._log is not None and self._engine is not None
+        self.committer = Committer(self.runtime)
+        tail = Tail(self._log.last, self._log.epoch, self._log.last_time)
+        ledger = Ledger(
+            self._engine, tail, self.doors.clock, self.doors.rng, self.committer.hand_over
+        )
+        self.committer.ledger = ledger
+        first, last = ledger.committed + 1, self._log.last
+        if first > last:
+            return
+        if first < self._log.first:
+            raise StateUnusable(
+                f"the state stands at {first - 1} and the log begins at {self._log.first}"
+            )
+        for frame in self._log.read(first):
+            ledger.replay(frame)
+            if frame.sequence % REPLAY_FRAMES == 0:
+                if self.settings.progress is not None:
+                    self.settings.progress(frame.sequence - first + 1, last - first + 1)
+                await asyncio.sleep(0)
+        log.info("log replayed", frames=last - first + 1)
+
+    def _start_actors(self) -> None:
+        assert self.directory is not None and self._log is not None and self._engine is not None
+        runtime, committer, engine = self.runtime, self.committer, self._engine
+        self._commits = commits = CommitsActor.start(runtime, committer)
+        self._log_ref = log_ref = LogActor.start(runtime, self._log, commits)
+        committer.attach(committer.ledger, log_ref)
+        self._roles = self.roles = Roles(runtime, self.directory)
+        self._passwords = self.passwords = Passwords(
+            runtime, self.doors.rng, self.doors.cores, self.settings.password_cost
+        )
+        self._flush = self._supervise(lambda: FlushActor.start(runtime, engine), refoldable=False)
+        self._checkpoints = self._supervise(
+            lambda: CheckpointsActor.start(
+                runtime, committer, self._flush.ref, log_ref, prune=self.settings.serves
+            ),
+            refoldable=False,
+        )
+        sessions = Sessions(self.doors.clock, self.doors.rng)
+        self._sessions = self._supervise(
+            lambda: SessionsActor.start(runtime, sessions, committer, self.passwords, self.roles),
+            refoldable=True,
+        )
+        self.running = Running()
+        services = Services(
+            committer=committer,
+            roles=self.roles,
+            passwords=self.passwords,
+            sessions=sessions,
+            running=self.running,
+            clock=self.doors.clock,
+            store_id=str(self.directory.store_id),
+        )
+        self._scripts = self._supervise(
+            lambda: ScriptsActor.start(runtime, services), refoldable=True
+        )
+
+    def _supervise(
+        self, begin: Callable[[], ActorRef[Any]], *, refoldable: bool
+    ) -> Supervised[Any]:
+        place: Supervised[Any] = Supervised(begin, refoldable=refoldable)
+        self._places.append(place)
+        return place
+
+    async def _ensure_owner(self) -> None:
+        """A store without users gets its first owner.
+
+        :raises Refusal: the name or password given for it is none
+        """
+        with self.committer.begin() as tx:
+            if users.everyone(tx):
+                return
+        owner = self.settings.first_owner
+        if owner is None:
+            if not self.settings.serves:
+                return
+            secret = urlsafe_b64encode(self.doors.rng.bytes(GENERATED_PASSWORD_BYTES)).decode()
+            owner = self.generated_owner = FirstOwner(GENERATED_OWNER, secret)
+        passhash = await self.passwords.hash(owner.password)
+        with self.committer.begin() as tx:
+            users.define(tx, owner.name, users.OWNER, passhash)
+            generation = self.committer.generation
+            sequence = self.committer.commit(
+                tx, Attribution(owner.name, "node", None, "first owner of the store")
+            )
+        await self.committer.durable(sequence, generation)
+
+    # --- ready ----------------------------------------------------------------------------------
+
+    def status(self) -> NodeStatus:
+        """How the node stands; asks no actor, so it answers when all are busy."""
+        health: Health = "well"
+        if self.failure is not None:
+            health = "failed"
+        elif self._state == "draining":
+            health = "closing"
+        opened = self._log is not None and self._roles is not None
+        return NodeStatus(
+            health=health,
+            reason=self._unready(),
+            roles=self._roles.words if self._roles is not None else (),
+            version=VERSION,
+            store_id=str(self._store_id() or ""),
+            node_id=self._roles.node_id if self._roles is not None else "",
+            sequence=self.committer.sequence if opened else 0,
+            log_begins=self._log.first if self._log is not None else 0,
+            uptime_seconds=(self.doors.clock.monotonic_us() - self._began_us) / 1_000_000,
+            endpoints=self._roles.endpoints if self._roles is not None else (),
+        )
+
+    def _unready(self) -> Unready | None:
+        if self.failure is not None:
+            return "failed"
+        if self._state is not None:
+            return self._state
+        return self._roles.unready if self._roles is not None else "opening"
+
+    def _store_id(self) -> object:
+        return self.directory.store_id if self.directory is not None else None
+
+    @property
+    def scripts(self) -> ActorRef[Any]:
+        """Asked to run scripts."""
+        return self._scripts.ref
+
+    @property
+    def sessions(self) -> ActorRef[Any]:
+        """Asked who a caller is."""
+        return self._sessions.ref
+
+    @property
+    def checkpoints(self) -> ActorRef[Any]:
+        """Asked to flush the state now."""
+        return self._checkpoints.ref
+
+    # --- drain and stop -------------------------------------------------------------------------
+
+    def not_ready(self) -> None:
+        """First stage of the end: say that no more traffic should come."""
+        if self._state is None:
+            self._state = "draining"
+
+    async def drain(self) -> None:
+        """Let what is running finish, for as long as that may take. Surfaces accept nothing new
+        by now, and wait for their own answers."""
+        self.not_ready()
+        until_us = self.doors.clock.monotonic_us() + limits.DRAIN_SECONDS * 1_000_000
+        while len(self.running) and self.failure is None:
+            if self.doors.clock.monotonic_us() >= until_us:
+                log.warning("scripts still running after the drain", count=len(self.running))
+                return
+            await asyncio.sleep(0.01)
+
+    async def stop(self) -> None:
+        """Close the store. Whatever still runs is ended; what was acknowledged is on the disk."""
+        self.not_ready()
+        if self._commits is not None and self.failure is None:
+            await self._settle()
+        for place in reversed(self._places):
+            await stop(place.ref)
+        if self._passwords is not None:
+            await self._passwords.stop()
+        if self._roles is not None:
+            await self._roles.stop()
+        if self._log_ref is not None:
+            await stop(self._log_ref)
+        elif self._log is not None:
+            self._log.close(clean=False)
+        if self._commits is not None:
+            await stop(self._commits)
+        if self._engine is not None:
+            self._engine.close()
+        if self.directory is not None:
+            self.directory.close()
+        log.info("node stopped")
+
+    async def _settle(self) -> None:
+        """Wait for the commits in flight, then flush, so that the next start replays nothing."""
+        committer = self.committer
+        try:
+            await stop(self._scripts.ref)
+            await stop(self._sessions.ref)
+            await committer.durable(committer.committed, committer.generation)
+            await ask(self._checkpoints.ref, CheckpointNow())
+        except Refusal as refusal:
+            log.warning("the last commits were refused", reason=refusal.message)
+
+    # --- failure --------------------------------------------------------------------------------
+
+    def fail(self, error: BaseException) -> None:
+        """End everything that could acknowledge. Called on the loop; the first call counts."""
+        if self.failure is None:
+            self.failure = error
+            log.error("node failed", reason=str(error))
+            self.committer.lose(error)
+            self.failed.set()
+
+    def _actor_failed(self, actor: Actor, error: BaseException) -> None:
+        now_us = self.doors.clock.monotonic_us()
+        for place in self._replaceable():
+            if place.ref == actor.actor_ref:
+                break
+        else:
+            place = None
+        fatal = isinstance(error, EngineFailed)
+        if fatal or place is None or not place.restart(now_us):
+            self.fail(error)
+
+    def _replaceable(self) -> list[Supervised[Any]]:
+        places = list(self._places)
+        if self._passwords is not None:
+            places += self._passwords.actors
+        if self._roles is not None:
+            places.append(self._roles.actor)
+        return places
+
+    def _noticed(self, error: BaseException) -> None:
+        if isinstance(error, EngineFailed):
+            self.fail(error)
+
+
+async def start(settings: NodeSettings, doors: Doors) -> Node:
+    """A node that is open and answers; nobody is told of it yet: that is for the surfaces.
+
+    :raises StoreFault: the directory, log or state can't be opened; the text says why
+    :raises StateUnusable: the log no longer holds what the state lacks
+    :raises EngineFailed: the state can't be read
+    :raises Refusal: the first owner's name or password is refused
+    :raises OSError: as the disk says
+    """
+    node = Node(settings, doors)
+    try:
+        await node.open()
+    except BaseException:
+        await node.stop()
+        raise
+    return node
+
+
+def _report(recovery: Recovery) -> None:
+    if not recovery.clean:
+        log.info(
+            "log recovered after an unclean stop",
+            last=recovery.last,
+            copied=recovery.copied,
+            cut_bytes=recovery.cut_bytes,
+            cut_file=recovery.cut_file,
+        )

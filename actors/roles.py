@@ -1,0 +1,127 @@
+"""The node's own facts: its id, its roles, its endpoints.
+
+They live beside the log, in the file NODE: no backup carries them and no follower inherits them.
+`Roles` is read on the loop without asking anybody; the actor behind it replaces the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from actors.runtime import Runtime, Supervised, ThreadActor, ask, handles, stop
+from protocol.errors import Draining, NotWritable, Unknown
+from protocol.requests import Request, Unready
+from protocol.values import Value
+from storage.directory import StoreDirectory
+from storage.node_file import NodeFacts, load_node, save_node
+
+SERVING: Final = "serving"
+WRITABLE: Final = "writable"
+COORDINATING: Final = "coordinating"
+ROLE_WORDS: Final = (SERVING, WRITABLE, COORDINATING)
+UNDECLARED: Final = (SERVING, WRITABLE)
+"""What a node does that was never told: alone, it serves and takes writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SaveFacts(Request[None]):
+    """Make facts the ones that the next start finds."""
+
+    facts: NodeFacts
+
+
+class RolesActor(ThreadActor):
+    """Waits for the disk while the file is replaced."""
+
+    def __init__(self, runtime: Runtime, directory: StoreDirectory) -> None:
+        super().__init__(runtime)
+        self._directory = directory
+
+    @handles(SaveFacts)
+    def save(self, message: SaveFacts) -> None:
+        """:raises OSError: the old facts stand"""
+        save_node(self._directory, message.facts)
+
+
+class Roles:
+    """What this node does at present."""
+
+    def __init__(self, runtime: Runtime, directory: StoreDirectory) -> None:
+        self._runtime = runtime
+        self._directory = directory
+        self._facts = load_node(directory)
+        self._defining = asyncio.Lock()
+        self.actor = Supervised(lambda: RolesActor.start(runtime, directory), refoldable=True)
+
+    @property
+    def node_id(self) -> str:
+        """This node's id; it stays, whatever the store."""
+        return str(self._facts.node_id)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The roles in force."""
+        return UNDECLARED if self._facts.roles is None else self._facts.roles
+
+    @property
+    def unready(self) -> Unready | None:
+        """Why, by its roles, the node should get no traffic."""
+        words = self.words
+        if not words:
+            return "no_roles"
+        return None if SERVING in words else "not_serving"
+
+    def check_serving(self) -> None:
+        """:raises Draining: the node has no serving role"""
+        if SERVING not in self.words:
+            raise Draining("the node has no serving role", roles=list(self.words))
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """Addresses that clients use, as declared."""
+        return self._facts.endpoints
+
+    def check_writable(self) -> None:
+        """:raises NotWritable: the node lacks the writable role"""
+        if WRITABLE not in self.words:
+            raise NotWritable("the node is not writable: reads only", roles=list(self.words))
+
+    def define(
+        self, roles: Sequence[str] | None, endpoints: Sequence[str] | None
+    ) -> asyncio.Future[None]:
+        """Set roles or endpoints, None leaving one as it is; in force once the file is durable.
+
+        :raises Unknown: an unknown role word
+        """
+        for word in roles or ():
+            if word not in ROLE_WORDS:
+                known = ", ".join(ROLE_WORDS)
+                raise Unknown(f"{word!r} is no role of a node; roles: {known}", role=word)
+        return asyncio.ensure_future(self._define(roles, endpoints), loop=self._runtime.loop)
+
+    async def _define(self, roles: Sequence[str] | None, endpoints: Sequence[str] | None) -> None:
+        async with self._defining:  # one after the other: each builds on the facts before it
+            facts = self._facts
+            if roles is not None:
+                ordered = tuple(word for word in ROLE_WORDS if word in roles)
+                facts = replace(facts, roles=ordered)
+            if endpoints is not None:
+                facts = replace(facts, endpoints=tuple(endpoints))
+            await ask(self.actor.ref, SaveFacts(facts))
+            self._facts = facts
+
+    def info(self) -> dict[str, Value]:
+        """The facts, for INFO FOR NODE."""
+        return {
+            "id": self.node_id,
+            "store": str(self._directory.store_id),
+            "roles": list(self.words),
+            "endpoints": list(self._facts.endpoints),
+        }
+
+    async def stop(self) -> None:
+        """Finish what is being saved."""
+        await stop(self.actor.ref)

@@ -1,0 +1,347 @@
+"""Who a caller is: sign-in, tokens, and Basic on every request.
+
+- Of a token only its SHA-256 is kept, in memory: a restart signs everyone out. It ends 12 h after
+  it was given, after an hour without use, at sign-out, and when its user is dropped or changed.
+- A refused sign-in has one text and takes one time, whether the user exists or not; the answer is
+  held back longer after each failure of that user from that address, from 0.1 s to 5 s, and from
+  the hundredth failure in an hour on it is TooManyTries. Nobody is locked out: other addresses, and
+  open sessions, are not concerned.
+- A user and password that were right may be remembered for a minute, under a hash keyed with a
+  secret of this process.
+
+All times here are monotonic: no step of the wall clock ends or prolongs a session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import urlsafe_b64encode
+from collections import OrderedDict, deque
+from collections.abc import Awaitable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2b, sha256
+from typing import Final
+
+from actors.commits import Committer
+from actors.passwords import Passwords, check_password
+from actors.roles import Roles
+from actors.runtime import LoopActor, Runtime, handles
+from protocol import limits
+from protocol.doors import Clock, Rng
+from protocol.errors import Refusal, SessionEnded, SignInRefused, TooManyTries
+from protocol.requests import (
+    AuthenticatePassword,
+    AuthenticateToken,
+    Caller,
+    ChangePassword,
+    Session,
+    SignIn,
+    SignOut,
+    Surface,
+)
+from storage import users
+from storage.effects import Attribution
+from storage.users import User
+
+_SECOND_US: Final = 1_000_000
+DELAY_FIRST_US: Final = _SECOND_US // 10
+DELAY_MOST_US: Final = 5 * _SECOND_US
+HOUR_US: Final = 3600 * _SECOND_US
+REMEMBERED: Final = 10_000
+"""Credentials, and pairs of user and address that failed, kept at once; the oldest go first."""
+REFUSED: Final = "user and password do not match"
+
+
+@dataclass(slots=True)
+class _Open:
+    """An open session."""
+
+    caller: Caller
+    passhash: str = field(repr=False)
+    ends_us: int
+    used_us: int
+    catalog: int
+    """The catalog's version at which the user was last seen unchanged."""
+
+
+@dataclass(slots=True)
+class _Remembered:
+    """A user and password that were right."""
+
+    user: str
+    passhash: str = field(repr=False)
+    ends_us: int
+
+
+@dataclass(slots=True)
+class _Tries:
+    """Failures of one user from one address."""
+
+    failed_us: deque[int] = field(default_factory=deque)
+    in_a_row: int = 0
+    pending: int = 0
+
+    def forget_before(self, then_us: int) -> None:
+        while self.failed_us and self.failed_us[0] <= then_us:
+            self.failed_us.popleft()
+
+    def delay_us(self) -> int:
+        """How long the present failure's answer is held back."""
+        return min(DELAY_MOST_US, DELAY_FIRST_US << min(self.in_a_row - 1, 16))
+
+
+class Sessions:
+    """The open sessions of the node; on the loop only."""
+
+    def __init__(self, clock: Clock, rng: Rng) -> None:
+        self._clock = clock
+        self._rng = rng
+        self._open: OrderedDict[bytes, _Open] = OrderedDict()  # the one idle longest first
+        self._secret = rng.bytes(32)
+        self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def begin(self, user: User, surface: Surface, address: str, catalog: int) -> tuple[str, _Open]:
+        """A new token and its session."""
+        token = urlsafe_b64encode(self._rng.bytes(limits.TOKEN_BYTES)).rstrip(b"=").decode()
+        digest = _digest(token)
+        now = self._clock.monotonic_us()
+        caller = _caller(user, digest[:6].hex(), surface, address)
+        session = _Open(
+            caller, user.passhash, now + limits.SESSION_SECONDS * _SECOND_US, now, catalog
+        )
+        while len(self._open) >= limits.SESSIONS:
+            self._open.popitem(last=False)
+        self._open[digest] = session
+        return token, session
+
+    def use(self, token: str) -> _Open:
+        """The session of a token. :raises SessionEnded:"""
+        digest = _digest(token)
+        session = self._open.get(digest)
+        now = self._clock.monotonic_us()
+        if session is not None:
+            idle_us = now - session.used_us
+            if now < session.ends_us and idle_us < limits.SESSION_IDLE_SECONDS * _SECOND_US:
+                session.used_us = now
+                self._open.move_to_end(digest)
+                return session
+            del self._open[digest]
+        raise SessionEnded("the session has ended: sign in again")
+
+    def end(self, token: str) -> None:
+        """Sign out. :raises SessionEnded: there is no such session"""
+        self.use(token)
+        del self._open[_digest(token)]
+
+    def end_all(self, user: str, but: str | None = None) -> None:
+        """End every session of a user and forget what was remembered of its password.
+
+        :param but: name of the session that goes on
+        """
+        for digest, session in list(self._open.items()):
+            if session.caller.user == user and session.caller.session != but:
+                del self._open[digest]
+        for key, remembered in list(self._remembered.items()):
+            if remembered.user == user:
+                del self._remembered[key]
+
+    def renew(self, user: str, passhash: str) -> None:
+        """The stored hash of a user has changed, its password has not."""
+        for session in self._open.values():
+            if session.caller.user == user:
+                session.passhash = passhash
+
+    def remember(self, user: User, password: str) -> None:
+        """This password was right."""
+        ends = self._clock.monotonic_us() + limits.CREDENTIAL_MEMO_SECONDS * _SECOND_US
+        self._remembered[self._key(user.name, password)] = _Remembered(
+            user.name, user.passhash, ends
+        )
+        if len(self._remembered) > REMEMBERED:
+            self._remembered.popitem(last=False)
+
+    def remembers(self, user: User, password: str) -> bool:
+        """Whether this password was right within the last minute, for this very hash."""
+        key = self._key(user.name, password)
+        found = self._remembered.get(key)
+        if found is None:
+            return False
+        if found.ends_us <= self._clock.monotonic_us() or found.passhash != user.passhash:
+            del self._remembered[key]
+            return False
+        return True
+
+    def _key(self, user: str, password: str) -> bytes:
+        text = f"{len(user)}:{user}{password}".encode("utf-8", "surrogatepass")
+        return blake2b(text, key=self._secret, digest_size=32).digest()
+
+
+class SessionsActor(LoopActor):
+    """Answers who a credential stands for."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        sessions: Sessions,
+        committer: Committer,
+        passwords: Passwords,
+        roles: Roles,
+    ) -> None:
+        super().__init__(runtime)
+        self._sessions = sessions
+        self._committer = committer
+        self._passwords = passwords
+        self._roles = roles
+        self._tries: OrderedDict[tuple[str, str], _Tries] = OrderedDict()
+
+    @handles(SignIn)
+    async def sign_in(self, message: SignIn) -> Session:
+        """A token for a password."""
+        user = await self._verified(message.user, message.password, message.address)
+        catalog = self._committer.ledger.catalog_version
+        token, session = self._sessions.begin(user, message.surface, message.address, catalog)
+        wall = datetime(1970, 1, 1, tzinfo=UTC)
+        wall += timedelta(microseconds=self.runtime.clock.wall_us(), seconds=limits.SESSION_SECONDS)
+        return Session(token, wall, limits.SESSION_IDLE_SECONDS, session.caller)
+
+    @handles(SignOut)
+    def sign_out(self, message: SignOut) -> None:
+        """End a session."""
+        self._sessions.end(message.token)
+
+    @handles(AuthenticateToken)
+    def authenticate_token(self, message: AuthenticateToken) -> Caller | Awaitable[Caller]:
+        """Who a token stands for, as stored now."""
+        session = self._sessions.use(message.token)
+        if session.catalog != self._committer.ledger.catalog_version:
+            return self._checked_again(message, session)
+        caller = session.caller
+        if caller.address != message.address or caller.surface != message.surface:
+            caller = replace(caller, surface=message.surface, address=message.address)
+            session.caller = caller
+        return caller
+
+    async def _checked_again(self, message: AuthenticateToken, session: _Open) -> Caller:
+        """Declarations have changed since this session was last used: perhaps its user."""
+        catalog = self._committer.ledger.catalog_version
+        user = await self._user(session.caller.user)
+        if user is None or user.passhash != session.passhash or user.role != session.caller.role:
+            self._sessions.end_all(session.caller.user)
+            raise SessionEnded("the session has ended: sign in again")
+        session.catalog = catalog
+        return replace(session.caller, surface=message.surface, address=message.address)
+
+    @handles(AuthenticatePassword)
+    async def authenticate_password(self, message: AuthenticatePassword) -> Caller:
+        """Who a user and password are. Right ones are remembered for a minute."""
+        user = await self._user(message.user)
+        if user is None or not self._sessions.remembers(user, message.password):
+            user = await self._verified(message.user, message.password, message.address)
+            self._sessions.remember(user, message.password)
+        return _caller(user, None, message.surface, message.address)
+
+    @handles(ChangePassword)
+    async def change_password(self, message: ChangePassword) -> None:
+        """A user's own password; its other sessions end."""
+        caller = message.caller
+        check_password(message.new)
+        self._roles.check_writable()
+        user = await self._verified(caller.user, message.old, caller.address)
+        passhash = await self._passwords.hash(message.new)
+        self._roles.check_writable()
+        with self._committer.begin() as tx:
+            stored = users.find(tx, user.name)
+            if stored is None or stored.passhash != user.passhash:
+                raise SignInRefused(REFUSED)  # somebody else changed it meanwhile
+            users.alter(tx, stored, passhash=passhash)
+            generation = self._committer.generation
+            statement = f"ALTER USER {user.name} SET PASSWORD '...'"
+            attribution = Attribution(caller.user, caller.surface, statement, None)
+            sequence = self._committer.commit(tx, attribution)
+        self._sessions.end_all(user.name, but=message.session or "")
+        self._sessions.renew(user.name, passhash)
+        await self._committer.durable(sequence, generation)
+
+    # --- passwords ----------------------------------------------------------------------------
+
+    async def _user(self, name: str) -> User | None:
+        """A user as stored, or about to be: then this waits until it is."""
+        committer = self._committer
+        with committer.begin() as tx:
+            user, saw = users.find(tx, name), tx.saw
+        if saw > committer.sequence:
+            await committer.durable(saw, committer.generation)
+        return user
+
+    async def _verified(self, name: str, password: str, address: str) -> User:
+        """The user, when the password is right.
+
+        :raises SignInRefused: after a while, when it is not or there is no such user
+        :raises TooManyTries: for this user from this address, for now
+        """
+        tries = self._tries_of(name, address)
+        if tries.failed_us and (
+            len(tries.failed_us) + tries.pending >= limits.SIGN_IN_FAILURES_AN_HOUR
+        ):
+            raise TooManyTries("too many failed sign-ins for this user from this address")
+        tries.pending += 1
+        try:
+            user = await self._user(name)
+            verdict = await self._passwords.verify(password, user.passhash if user else None)
+        finally:
+            tries.pending -= 1
+        if user is None or not verdict.matches:
+            tries.failed_us.append(self._monotonic_us())
+            tries.in_a_row += 1
+            await asyncio.sleep(tries.delay_us() / _SECOND_US)
+            raise SignInRefused(REFUSED)
+        tries.in_a_row = 0
+        return user if verdict.renewed is None else self._renewed(user, verdict.renewed)
+
+    def _tries_of(self, name: str, address: str) -> _Tries:
+        # The name in full would let anybody store megabytes here.
+        key = (sha256(name.encode("utf-8", "surrogatepass")).hexdigest(), _host(address))
+        tries = self._tries.get(key)
+        if tries is None:
+            tries = self._tries[key] = _Tries()
+            if len(self._tries) > REMEMBERED:
+                self._tries.popitem(last=False)
+        else:
+            self._tries.move_to_end(key)
+            tries.forget_before(self._monotonic_us() - HOUR_US)
+        return tries
+
+    def _renewed(self, user: User, passhash: str) -> User:
+        """Store a hash with today's parameters; the sign-in does not wait for it."""
+        try:
+            self._roles.check_writable()
+            with self._committer.begin() as tx:
+                stored = users.find(tx, user.name)
+                if stored is None or stored.passhash != user.passhash:
+                    return user
+                renewed = users.alter(tx, stored, passhash=passhash)
+                reason = "stronger hash parameters"
+                self._committer.commit(tx, Attribution(user.name, "node", None, reason))
+        except Refusal:
+            return (
+                user  # a node that takes no writes keeps the old hash; the next sign-in tries again
+            )
+        self._sessions.renew(user.name, passhash)
+        return renewed
+
+
+def _caller(user: User, session: str | None, surface: Surface, address: str) -> Caller:
+    return Caller(user.name, user.role, user.space, session, surface, address)
+
+
+def _digest(token: str) -> bytes:
+    return sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+def _host(address: str) -> str:
+    """An address without its port: each connection has another one."""
+    return address.rpartition(":")[0] or address

@@ -1,0 +1,103 @@
+"""Doors for tests: a clock that only a test moves, a seeded generator, schedulers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from tests.simulation.loop import SteppedLoop
+
+START_US = 1_790_000_000_000_000
+"""Where a manual wall clock starts: some day in 2026."""
+
+
+class ManualClock:
+    """Both clocks stand still until the test moves them."""
+
+    def __init__(self, wall_us: int = START_US) -> None:
+        self._wall_us = wall_us
+        self._monotonic_us = 1_000_000
+
+    def wall_us(self) -> int:
+        """Microseconds since 1970."""
+        return self._wall_us
+
+    def monotonic_us(self) -> int:
+        """Microseconds since an arbitrary start."""
+        return self._monotonic_us
+
+    def advance(self, microseconds: int) -> None:
+        """Let time pass on both."""
+        self._wall_us += microseconds
+        self._monotonic_us += microseconds
+
+    def step_wall(self, microseconds: int) -> None:
+        """Set the wall clock forward or back, as an administrator does."""
+        self._wall_us += microseconds
+
+
+class LoopClock:
+    """Follows the virtual time of a stepped loop. The wall may be stepped beside it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, wall_us: int = START_US) -> None:
+        self._loop = loop
+        self._wall_us = wall_us
+
+    def wall_us(self) -> int:
+        """Microseconds since 1970."""
+        return self._wall_us + self._passed_us()
+
+    def monotonic_us(self) -> int:
+        """Microseconds since an arbitrary start."""
+        return 1_000_000 + self._passed_us()
+
+    def step_wall(self, microseconds: int) -> None:
+        """Set the wall clock forward or back."""
+        self._wall_us += microseconds
+
+    def _passed_us(self) -> int:
+        return round(self._loop.time() * 1_000_000)
+
+
+class SeededRng:
+    """The same numbers from the same seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def bytes(self, count: int) -> bytes:
+        """`count` bytes."""
+        return self._random.randbytes(count)
+
+    def below(self, bound: int) -> int:
+        """0 <= n < bound."""
+        return self._random.randrange(bound)
+
+
+class SteppedScheduler:
+    """Everything on the loop that is running, thread actors too."""
+
+    threads = False
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        assert isinstance(self._loop, SteppedLoop)
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The stepped loop."""
+        return self._loop
+
+
+class ThreadScheduler:
+    """The running real loop, with real threads."""
+
+    threads = True
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The running loop."""
+        return self._loop

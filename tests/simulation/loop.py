@@ -1,0 +1,115 @@
+"""An asyncio event loop with virtual time.
+
+It runs the same coroutines as the real one, in one thread and without a selector. When nothing is
+ready, time jumps to the next timer; when there is no timer either, everybody waits for something
+that can't come, and `Deadlock` says so. Ready callbacks may be taken in an order drawn from a seed:
+every order that the real loop could produce between independent events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Deadlock(AssertionError):
+    """Nothing is ready, no timer is set, and the main coroutine has not ended."""
+
+
+class _NoSelector:
+    """Stands where asyncio keeps its selector. There is nothing to wait for but time."""
+
+    def __init__(self, loop: SteppedLoop) -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[Any]:
+        if timeout is None:
+            raise Deadlock("everybody waits, and no timer is set")
+        if timeout > 0:
+            self._loop.advance(timeout)
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+class SteppedLoop(asyncio.BaseEventLoop):
+    """The loop. `time()` is virtual, in seconds, and starts at 0.
+
+    :param seed: when given, the order of callbacks that are ready together is drawn from it
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        super().__init__()
+        self._now = 0.0
+        self._selector = _NoSelector(self)
+        self._shuffle = None if seed is None else random.Random(seed)
+        self._clock_resolution = 1e-9
+
+    def time(self) -> float:
+        """Virtual seconds since the loop was made."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass. Timers due by then run in the loop's next round."""
+        self._now += seconds
+
+    def _run_once(self) -> None:
+        # Two runs of a task's own steps never stand in the queue together, so any order of the
+        # handles that are ready is one that independent events could have come in, except that
+        # call_soon promises its own order: only a rotation by whole sources would keep it. Timers
+        # that are due together are the events here, so those are what is shuffled.
+        if self._shuffle is not None:
+            self._shuffle_due()
+        super()._run_once()  # type: ignore[misc]
+
+    def _shuffle_due(self) -> None:
+        scheduled = self._scheduled  # type: ignore[attr-defined]
+        due = []
+        while scheduled and scheduled[0]._when <= self._now:
+            due.append(heapq.heappop(scheduled))
+        if due and self._shuffle is not None:
+            self._shuffle.shuffle(due)
+            for handle in due:
+                handle._scheduled = False
+                if not handle._cancelled:
+                    self._ready.append(handle)  # type: ignore[attr-defined]
+                else:
+                    self._timer_cancelled_count -= 1
+
+    def _process_events(self, events: list[Any]) -> None:
+        pass
+
+    def _write_to_self(self) -> None:
+        pass  # there is no other thread, and no select that would have to be woken
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
+        """As `call_soon`: there is one thread."""
+        return self.call_soon(callback, *args, context=context)
+
+
+def run(main: Coroutine[Any, Any, T], seed: int | None = None) -> T:
+    """Run a coroutine to its end on a loop of its own, in virtual time."""
+    loop = SteppedLoop(seed)
+    try:
+        asyncio.set_event_loop(loop)
+        return loop.run_until_complete(main)
+    finally:
+        try:
+            _cancel_all(loop)
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+
+def _cancel_all(loop: SteppedLoop) -> None:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
