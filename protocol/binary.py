@@ -59,6 +59,13 @@ def unpack(data: bytes | memoryview) -> Value:
     return msgpack.unpackb(data, ext_hook=decode_extension, timestamp=3, strict_map_key=True)  # type: ignore[no-any-return]
 
 
+def unpack_object(data: bytes | memoryview) -> dict[str, Any]:
+    """One object that this node packed itself."""
+    value = unpack(data)
+    assert isinstance(value, dict)
+    return value
+
+
 def unpack_foreign(data: bytes | memoryview) -> Value:
     """One value from msgpack that somebody sent.
 

@@ -15,7 +15,7 @@ DEPTH: Final = 64
 """Nesting of arrays and objects, of expressions, and of blocks: well below what recursion bears."""
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
-"""Integers are signed 64 bit, as msgpack, every client language and the index encoding have them."""
+"""Integers are signed 64 bit: what msgpack and every client language can hold."""
 DECIMAL_DIGITS: Final = 34
 DECIMAL_EXPONENT: Final = 6143
 """IEEE 754 decimal128. Without it `int(Decimal('1e1000000'))` holds the loop for half a minute."""

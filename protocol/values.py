@@ -223,6 +223,23 @@ def check(value: Any, depth: int = 0) -> None:
         raise TypeRefused(f"{kind.__name__} is not a type of the language")
 
 
+def without_none(fields: dict[str, Any]) -> dict[str, Any]:
+    """A copy of an object without the fields that are NONE, at any depth: a NONE field is absent.
+    An array keeps its NONE items, whose places matter."""
+    return {
+        name: item if type(item) not in _HOLDERS else _deeper(item)
+        for name, item in fields.items()
+        if item is not NONE
+    }
+
+
+def _deeper(value: Any) -> Any:
+    if type(value) is dict:
+        return without_none(value)
+    return [item if type(item) not in _HOLDERS else _deeper(item) for item in value]
+
+
+_HOLDERS: Final = frozenset({dict, list})
 MICROSECOND: Final = timedelta(microseconds=1)
 
 

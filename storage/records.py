@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from protocol import binary, limits, order, text
 from protocol.errors import AlreadyExists, TooLarge
@@ -41,6 +42,18 @@ def stored(tx: Transaction, table: Table, id: Any) -> Stored | None:
     if value is None:
         return None
     return Stored(int.from_bytes(value[:SEQUENCE_BYTES], "big"), value[SEQUENCE_BYTES:])
+
+
+def new_id(tx: Transaction, nth: int) -> UUID:
+    """A time-ordered uuid (version 7): milliseconds, then their fraction, then `nth`, then chance.
+
+    :param nth: how many ids the transaction has made before, so that they sort as they were made
+    """
+    milliseconds, rest = divmod(tx.now_us, 1000)
+    fraction = rest * 4096 // 1000
+    chance = int.from_bytes(tx.rng.bytes(5), "big")
+    tail = ((nth & 0x3FFFFF) << 40) | chance
+    return UUID(int=milliseconds << 80 | 0x7 << 76 | fraction << 64 | 0b10 << 62 | tail)
 
 
 def create(tx: Transaction, table: Table, id: Any, fields: dict[str, Any]) -> None:

@@ -1,0 +1,98 @@
+"""The actor that runs scripts: many at once, each in turns on the loop (`turns.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+import structlog
+
+from actors.runtime import LoopActor, Runtime, handles
+from actors.scripts import flow, node, places, reading, users, writing  # noqa: F401  (handlers)
+from actors.scripts.execution import Execution
+from actors.scripts.prepared import PreparedScripts
+from actors.scripts.running import Run
+from actors.scripts.services import Services
+from actors.scripts.turns import Turn, Turns
+from protocol.errors import Draining, Failed, Refusal
+from protocol.requests import CancelScript, RunScript, ScriptAnswer
+
+log = structlog.get_logger("scripts")
+
+
+class ScriptsActor(LoopActor):
+    """Answers `RunScript` and `CancelScript`."""
+
+    def __init__(self, runtime: Runtime, services: Services) -> None:
+        super().__init__(runtime)
+        self._services = services
+        self._running = services.running
+        self._prepared = PreparedScripts()
+        self._turns = Turns(runtime.loop, runtime.clock)
+
+    @handles(RunScript)
+    def run(self, request: RunScript) -> ScriptAnswer | Awaitable[ScriptAnswer]:
+        """Run a script; the answer comes once all that it shows is durable."""
+        turn = Turn(self._turns)
+        execution = Execution(self._services, request, self._prepared, turn)
+        self._running.add(Run(request, turn, self._services.clock.monotonic_us()))
+        turn.start(execution.run, execution.pause)
+        if turn.outcome.done():
+            return self._ended(execution)
+        return self._long_run(execution)
+
+    async def _long_run(self, execution: Execution) -> ScriptAnswer:
+        await asyncio.wait((execution.turn.outcome,))
+        ended = self._ended(execution)
+        return ended if isinstance(ended, ScriptAnswer) else await ended
+
+    def _ended(self, execution: Execution) -> ScriptAnswer | asyncio.Future[ScriptAnswer]:
+        """The answer of a script that has ended, or its promise while its commits are in flight."""
+        self._running.remove(execution.request.request)
+        committer = self._services.committer
+        refusal = _refusal(execution)
+        if committer.is_durable(execution.sequence, execution.generation):
+            return self._answer(execution, refusal)
+        promised: asyncio.Future[ScriptAnswer] = self.runtime.loop.create_future()
+
+        def settle(durable: asyncio.Future[None]) -> None:
+            lost = durable.exception()
+            if promised.done():
+                return
+            if lost is None:
+                promised.set_result(self._answer(execution, refusal))
+            else:
+                promised.set_exception(lost)
+
+        committer.durable(execution.sequence, execution.generation).add_done_callback(settle)
+        return promised
+
+    def _answer(self, execution: Execution, refusal: Refusal | None) -> ScriptAnswer:
+        durable = self._services.committer.sequence
+        return ScriptAnswer(
+            tuple(execution.results),
+            execution.written or min(execution.read_at, durable),
+            execution.place.namespace,
+            execution.place.database,
+            refusal,
+        )
+
+    @handles(CancelScript)
+    def cancel(self, message: CancelScript) -> bool:
+        """End a script at its next slice."""
+        return self._running.cancel(message.request)
+
+    def on_stop(self) -> None:
+        """What still runs hears that the node is stopping, at its next slice."""
+        for run in self._running:
+            run.turn.cancel(Draining("the node is stopping"))
+
+
+def _refusal(execution: Execution) -> Refusal | None:
+    """What a script stopped at. Anything but a refusal is a bug: the trace goes to the log only."""
+    error = execution.turn.outcome.exception()
+    if error is None or isinstance(error, Refusal):
+        return error
+    request = execution.request.request
+    log.error("script failed", request=request, exc_info=error)
+    return Failed(f"the node failed at this script: see its log for request {request}")

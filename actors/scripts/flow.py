@@ -1,0 +1,82 @@
+"""Statements that steer a script: LET, RETURN, IF, FOR, THROW, and the edges of a transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from actors.scripts.execution import Execution, Returned
+from actors.scripts.handlers import handles
+from language import tree
+from language.operators import truth
+from protocol import limits
+from protocol.errors import Thrown, TooLarge, TypeRefused
+from protocol.text import format_value
+from protocol.values import NONE, Value, type_name
+
+
+@handles(tree.Begin, "none")
+@handles(tree.Commit, "none")
+@handles(tree.Cancel, "none")
+def edge(run: Execution, statement: object) -> Value:
+    """The execution itself opens and ends transactions; the words only mark where."""
+    return NONE
+
+
+@handles(tree.Let, "none")
+def let(run: Execution, statement: tree.Let) -> Value:
+    """Bind a variable for the rest of the script."""
+    run.variables[statement.name] = _value(run, statement.value)
+    return NONE
+
+
+@handles(tree.ReturnStatement, "value")
+def return_(run: Execution, statement: tree.ReturnStatement) -> Value:
+    """End the script with a value."""
+    raise Returned(_value(run, statement.value))
+
+
+@handles(tree.Evaluate, "value")
+def evaluate(run: Execution, statement: tree.Evaluate) -> Value:
+    """An expression on its own answers its value."""
+    value: Value = run.evaluate(statement.value)
+    return value
+
+
+@handles(tree.If, "value")
+def if_(run: Execution, statement: tree.If) -> Value:
+    """The first branch whose condition is true, else ELSE, else NONE."""
+    for condition, block in statement.branches:
+        if truth(run.evaluate(condition)):
+            return run.block(block)
+    return run.block(statement.otherwise) if statement.otherwise else NONE
+
+
+@handles(tree.For, "none")
+def for_(run: Execution, statement: tree.For) -> Value:
+    """The body once for each item; the whole loop is one transaction."""
+    items = run.evaluate(statement.items)
+    if not isinstance(items, list):
+        raise TypeRefused(f"FOR goes over an array, not {type_name(items)}", found=type_name(items))
+    for item in items:
+        run.tick()
+        run.iterations += 1
+        if run.iterations > limits.LOOP_ITERATIONS:
+            raise TooLarge(
+                f"a script loops at most {limits.LOOP_ITERATIONS} times",
+                limit=limits.LOOP_ITERATIONS,
+            )
+        run.variables[statement.variable] = item
+        run.block(statement.body)
+    return NONE
+
+
+@handles(tree.Throw, "none")
+def throw(run: Execution, statement: tree.Throw) -> Value:
+    """Refuse with the script's own words."""
+    value = run.evaluate(statement.value)
+    message = value if isinstance(value, str) else format_value(value)
+    raise Thrown(message, value=message)
+
+
+def _value(run: Execution, node: Any) -> Any:
+    return if_(run, node) if isinstance(node, tree.If) else run.evaluate(node)

@@ -1,0 +1,95 @@
+"""A parsed script with what was compiled from it, kept for the next time the same text comes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from language import tree
+from language.compile import compile_expression
+from language.parser import parse
+from language.printer import redacted
+from language.rows import NO_ROW
+from protocol import limits
+
+Plan = TypeVar("Plan")
+
+CACHED_SCRIPTS: Final = 512
+CACHED_TEXT_CHARACTERS: Final = 16 * limits.KIB
+"""Longer texts carry their data in them and hardly come twice."""
+
+
+class Prepared:
+    """A script and everything that has been made from its nodes.
+
+    Nodes are told apart by identity: they live as long as the script, which is held here.
+    """
+
+    def __init__(self, script: tree.Script) -> None:
+        self.script = script
+        self._plans: dict[int, Any] = {}
+        self._redacted: dict[tuple[int, int], str] = {}
+
+    def plan(self, node: Any, make: Callable[[Any], Plan]) -> Plan:
+        """What `make(node)` gives, made once."""
+        plan = self._plans.get(id(node))
+        if plan is None:
+            plan = self._plans[id(node)] = make(node)
+        return plan  # type: ignore[no-any-return]
+
+    def expression(self, node: Any) -> Callable[[Any], Any]:
+        """A compiled expression that reads no row: called with its environment."""
+        return self.plan(node, _rowless)
+
+    def redacted(self, first: int, end: int) -> str:
+        """The text of some statements without their secrets, as the log keeps it."""
+        key = (first, end)
+        text = self._redacted.get(key)
+        if text is None:
+            text = self._redacted[key] = self._text(self.script.statements[first:end])
+        return text
+
+    def _text(self, statements: tuple[tree.Statement, ...]) -> str:
+        if len(self.script.text) > CACHED_TEXT_CHARACTERS:
+            # Printing it all to keep a few lines would cost more than running it.
+            kinds = "; ".join(type(statement).__name__.upper() for statement in statements[:8])
+            return f"{kinds} … (of a script of {len(self.script.text)} characters)"
+        return _cut("; ".join(map(redacted, statements)))
+
+
+def _rowless(node: Any) -> Callable[[Any], Any]:
+    function = compile_expression(node, NO_ROW)
+    return lambda env: function(None, env)
+
+
+def _cut(text: str) -> str:
+    encoded = text.encode()
+    if len(encoded) <= limits.STATEMENT_TEXT_BYTES:
+        return text
+    kept = encoded[: limits.STATEMENT_TEXT_BYTES].decode(errors="ignore")
+    return f"{kept}… ({len(encoded)} bytes)"
+
+
+class PreparedScripts:
+    """The most recently used texts."""
+
+    def __init__(self) -> None:
+        self._scripts: OrderedDict[str, Prepared] = OrderedDict()
+
+    def get(self, text: str, tick: Callable[[], None]) -> Prepared:
+        """A script by its text.
+
+        :param tick: called now and then while a long text is parsed
+        :raises Refusal: it does not parse; see `language.parser.parse`
+        """
+        prepared = self._scripts.get(text)
+        if prepared is not None:
+            self._scripts.move_to_end(text)
+            return prepared
+        prepared = Prepared(parse(text, tick))
+        if len(text) <= CACHED_TEXT_CHARACTERS:
+            self._scripts[text] = prepared
+            if len(self._scripts) > CACHED_SCRIPTS:
+                self._scripts.popitem(last=False)
+        return prepared

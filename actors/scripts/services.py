@@ -1,0 +1,58 @@
+"""What scripts use of the rest of the node, as they see it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from actors.commits import Committer
+from actors.scripts.running import Running
+from protocol.doors import Clock
+from protocol.values import Value
+
+
+class Roles(Protocol):
+    """The node's roles, read on the loop without asking an actor."""
+
+    def check_serving(self) -> None:
+        """:raises Draining: the node has no serving role"""
+
+    def check_writable(self) -> None:
+        """:raises NotWritable: the node lacks the writable role"""
+
+    def define(
+        self, roles: Sequence[str] | None, endpoints: Sequence[str] | None
+    ) -> asyncio.Future[None]:
+        """DEFINE NODE. :raises Unknown: an unknown role word"""
+
+    def info(self) -> dict[str, Value]:
+        """Identity, settings, roles, endpoints."""
+
+
+class Passwords(Protocol):
+    """The bounded hasher."""
+
+    def hash(self, password: str) -> Awaitable[str]:
+        """A PHC string. :raises BadRequest: its length; Busy: the queue is full"""
+
+
+class Sessions(Protocol):
+    """Open sessions, as far as statements on users touch them."""
+
+    def end_all(self, user: str, but: str | None = None) -> None:
+        """End every session of a user and forget what was remembered of its password."""
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """Handed to the scripts' actor at start."""
+
+    committer: Committer
+    roles: Roles
+    passwords: Passwords
+    sessions: Sessions
+    running: Running
+    clock: Clock
+    store_id: str

@@ -1,0 +1,131 @@
+"""Turns: how scripts share the event loop.
+
+A script is plain synchronous code that runs in a greenlet. In its loops it calls `tick()`; when its
+slice is used up, `tick` hands the loop back and returns at the script's next turn. So a SELECT may
+call an expression that runs a subquery that scans a table, with no `await` in between and without
+holding the loop for longer than a slice. Code that never ticks, a commit above all, is atomic.
+
+Scripts that used up a slice queue for their next one, and the loop resumes one of them each time
+round: however many long scripts there are, a short one waits for one slice, not for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from greenlet import getcurrent, greenlet
+
+from protocol import limits
+from protocol.doors import Clock
+from protocol.errors import Cancelled, Refusal, StatementTimeout
+
+Awaited = TypeVar("Awaited")
+
+
+class Turns:
+    """The queue of scripts that wait for their next slice on one loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
+        self.loop = loop
+        self.clock = clock
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def queue(self, resume: Callable[[], None]) -> None:
+        """Resume a script when its turn comes."""
+        self._waiting.append(resume)
+        if len(self._waiting) == 1:
+            self.loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        resume = self._waiting.popleft()
+        if self._waiting:
+            self.loop.call_soon(self._next)
+        resume()
+
+
+class Turn:
+    """One script's run: its greenlet, its slice, its deadline, and whether it was cancelled."""
+
+    def __init__(self, turns: Turns) -> None:
+        self.outcome: asyncio.Future[None] = turns.loop.create_future()
+        """Done when the work has ended; what the work raised, this raises."""
+        self.slices = 0
+        """How often the loop was handed back."""
+        self._turns = turns
+        self._clock = turns.clock
+        self._paused: Callable[[], None]
+        self._greenlet: greenlet
+        self._loop_side = getcurrent()
+        self._slice_ends_us = 0
+        self._deadlines_us: list[int] = []
+        self._ended_by: Refusal | None = None
+
+    def start(self, work: Callable[[], None], paused: Callable[[], None]) -> None:
+        """Run until the first time the work hands the loop back, or to its end.
+
+        :param paused: called each time before the loop is handed back, with work half done
+        """
+        self._paused = paused
+        self._greenlet = greenlet(lambda: self._run(work))
+        self._resume()
+
+    def cancel(self, refusal: Refusal | None = None) -> None:
+        """Make the work's next tick raise. What it committed stays."""
+        if self._ended_by is None:
+            self._ended_by = refusal or Cancelled("the request was cancelled")
+
+    # --- called by the work, inside the greenlet --------------------------------------------------
+
+    def tick(self) -> None:
+        """Give the loop its turn when the slice is used up.
+
+        :raises StatementTimeout: a deadline has passed
+        :raises Cancelled: somebody called `cancel`
+        """
+        if self._clock.monotonic_us() >= self._slice_ends_us:
+            self._turns.queue(self._resume)
+            self._hand_back()
+
+    def wait(self, awaitable: Awaitable[Awaited]) -> Awaited:
+        """What an awaitable of the loop brings; others run meanwhile."""
+        awaited = asyncio.ensure_future(awaitable, loop=self._turns.loop)
+        if not awaited.done():
+            awaited.add_done_callback(lambda _: self._turns.queue(self._resume))
+            self._hand_back()
+        return awaited.result()
+
+    def push_deadline(self, after_us: int) -> None:
+        """Let `tick` raise once so many microseconds have passed, or an outer deadline has."""
+        ends = self._clock.monotonic_us() + after_us
+        self._deadlines_us.append(min(ends, *self._deadlines_us) if self._deadlines_us else ends)
+
+    def pop_deadline(self) -> None:
+        """Drop the innermost deadline."""
+        self._deadlines_us.pop()
+
+    def _hand_back(self) -> None:
+        self._paused()
+        self.slices += 1
+        self._loop_side.switch()
+        if self._ended_by is not None:
+            raise self._ended_by
+        if self._deadlines_us and self._clock.monotonic_us() >= self._deadlines_us[-1]:
+            raise StatementTimeout("the statement used up its time")
+
+    # --- called by the loop -----------------------------------------------------------------------
+
+    def _resume(self) -> None:
+        self._slice_ends_us = self._clock.monotonic_us() + limits.SLICE_US
+        self._loop_side = getcurrent()
+        self._greenlet.switch()
+
+    def _run(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            self.outcome.set_exception(error)
+        else:
+            self.outcome.set_result(None)

@@ -1,0 +1,234 @@
+"""CREATE, INSERT, UPSERT, UPDATE, DELETE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from actors.scripts.execution import Execution
+from actors.scripts.handlers import handles
+from actors.scripts.reading import batches, one_record
+from language import tree
+from language.rows import Objects
+from language.select import SelectPlan, plan_select
+from language.writes import diff, plan_data
+from protocol.binary import unpack_object
+from protocol.errors import AlreadyExists, BadRequest, TypeRefused
+from protocol.text import format_record
+from protocol.values import (
+    NONE,
+    RecordId,
+    Value,
+    check,
+    check_record_id,
+    type_name,
+    without_none,
+)
+from storage import records
+from storage.catalog import Table
+
+Row = dict[str, Any]
+AFTER = tree.Return("AFTER")
+NOTHING = tree.Return("NONE")
+
+
+@handles(tree.Create, "rows")
+def create(run: Execution, statement: tree.Create) -> Value:
+    """One new record. :raises AlreadyExists: its id is taken"""
+    run.services.roles.check_writable()
+    if isinstance(statement.target, tree.TableTarget):
+        table, named = run.table(statement.target.table), None
+    else:
+        record = one_record(run, statement.target)
+        table, named = run.table(record.table), record.id
+    run.authorise("WRITE", table)
+    fields = _apply(run, statement.data, {})
+    record = _address(run, table, fields, named)
+    fields = _storable(fields)
+    records.create(run.transaction, table, record.id, fields)
+    return _answers(run, statement.returning, AFTER, [(None, {"id": record, **fields})])
+
+
+@handles(tree.Insert, "rows")
+def insert(run: Execution, statement: tree.Insert) -> Value:
+    """Any number of rows, all or none."""
+    run.services.roles.check_writable()
+    table = run.table(statement.table)
+    run.authorise("WRITE", table)
+    rows = run.evaluate(statement.rows)
+    if isinstance(rows, dict):
+        rows = [rows]
+    if not isinstance(rows, list):
+        raise TypeRefused(f"INSERT takes an array of objects, not {type_name(rows)}")
+    written = list(_inserted(run, statement, table, rows))
+    return _answers(run, statement.returning, AFTER, written)
+
+
+def _inserted(
+    run: Execution, statement: tree.Insert, table: Table, rows: list[Any]
+) -> Iterator[tuple[Row | None, Row]]:
+    transaction = run.transaction
+    for row in rows:
+        run.tick()
+        if type(row) is not dict:
+            raise TypeRefused(f"a row is an object, not {type_name(row)}", found=type_name(row))
+        record = _address(run, table, row, None)
+        fields = _storable(row)
+        try:
+            records.create(transaction, table, record.id, fields)
+        except AlreadyExists:
+            if statement.ignore:
+                continue
+            if statement.on_duplicate is None:
+                raise
+            yield _write(run, table, record, statement.on_duplicate)
+        else:
+            yield None, {"id": record, **fields}
+
+
+@handles(tree.Upsert, "rows")
+def upsert(run: Execution, statement: tree.Upsert) -> Value:
+    """Change a record, or create it."""
+    run.services.roles.check_writable()
+    record = one_record(run, statement.target)
+    table = run.table(record.table)
+    run.authorise("WRITE", table)
+    return _answers(run, statement.returning, AFTER, [_write(run, table, record, statement.data)])
+
+
+@handles(tree.Update, "rows")
+def update(run: Execution, statement: tree.Update) -> Value:
+    """Change every record that the target names and WHERE lets through."""
+    changes = [
+        _write(run, table, record, statement.data) for table, record in _targets(run, statement)
+    ]
+    return _answers(run, statement.returning, AFTER, changes)
+
+
+@handles(tree.Delete, "rows")
+def delete(run: Execution, statement: tree.Delete) -> Value:
+    """Remove every record that the target names and WHERE lets through."""
+    changes: list[tuple[Row | None, Row | None]] = []
+    for table, record in _targets(run, statement):
+        run.tick()
+        stored = records.stored(run.transaction, table, record.id)
+        if stored is not None:
+            records.delete(run.transaction, table, record.id, stored)
+            changes.append(({"id": record, **unpack_object(stored.raw)}, None))
+    return _answers(run, statement.returning, NOTHING, changes)
+
+
+def _targets(
+    run: Execution, statement: tree.Update | tree.Delete
+) -> Iterator[tuple[Table, RecordId]]:
+    """The records to write. They are all found before the first is written, so that a statement
+    never meets what it wrote itself."""
+    run.services.roles.check_writable()
+    plan: SelectPlan = run.prepared.plan(statement, _plan_targets)
+    found = plan.run(batches(run, (statement.target,)), run)
+    tables: dict[str, Table] = {}
+    for record in found:
+        if not isinstance(record, RecordId):
+            raise TypeRefused(f"only records can be written, not {type_name(record)}")
+        if record.table not in tables:
+            tables[record.table] = run.table(record.table)
+            run.authorise("WRITE", tables[record.table])
+    return ((tables[record.table], record) for record in found)
+
+
+def _plan_targets(statement: tree.Update | tree.Delete) -> SelectPlan:
+    return plan_select(
+        tree.Select(
+            value=True,
+            everything=False,
+            columns=(tree.Column(tree.Name("id"), None),),
+            omit=(),
+            sources=(statement.target,),
+            where=statement.where,
+        )
+    )
+
+
+def _write(
+    run: Execution, table: Table, record: RecordId, data: tree.Data
+) -> tuple[Row | None, Row]:
+    """Change a record that may not exist yet. Answers it before and after."""
+    run.tick()
+    stored = records.stored(run.transaction, table, record.id)
+    before = None if stored is None else {"id": record, **unpack_object(stored.raw)}
+    after = _apply(run, data, before or {"id": record})
+    if _identity(table, after.get("id", record)) != record.id:
+        raise BadRequest(f"the id of {format_record(record)} can't be changed")
+    fields = _storable(after)
+    records.put(run.transaction, table, record.id, fields, stored)
+    return before, {"id": record, **fields}
+
+
+def _storable(fields: Row) -> Row:
+    """A record's fields as they are kept: checked, without its id and without what is NONE.
+
+    :raises TypeRefused, NumberTooLarge, TooLarge: see `values.check`
+    """
+    check(fields)
+    kept = without_none(fields)
+    kept.pop("id", None)
+    return kept
+
+
+def _apply(run: Execution, data: tree.Data | None, before: Row) -> Row:
+    """The fields that the data of a statement makes of a record; `before` is left as it is."""
+    if data is None:
+        return {}
+    return run.prepared.plan(data, plan_data)(before, run)
+
+
+def _address(run: Execution, table: Table, fields: Row, named: Any) -> RecordId:
+    """Where a new record goes: the statement's own id, that among its fields, or a new one."""
+    given = fields.get("id", NONE)
+    if given is NONE:
+        return RecordId(table.name, run.new_id() if named is None else named)
+    identity = _identity(table, given)
+    if named is not None and identity != named:
+        raise BadRequest("the statement names one id and the record's fields another")
+    return RecordId(table.name, identity)
+
+
+def _identity(table: Table, given: Any) -> Any:
+    if isinstance(given, RecordId):
+        if given.table != table.name:
+            raise BadRequest(f"{format_record(given)} is not an id of table {table.name}")
+        return given.id
+    check_record_id(given)
+    return given
+
+
+def _answers(
+    run: Execution,
+    returning: tree.Return | None,
+    default: tree.Return,
+    changes: list[Any],
+) -> Value:
+    """What RETURN asks for of each (before, after); NONE stands for a side that is not there."""
+    returning = returning or default
+    if returning.kind == "FIELDS":
+        plan: SelectPlan = run.prepared.plan(returning, _plan_returning)
+        return plan.run(_afters(changes), run)
+    return _SHAPES[returning.kind](changes)
+
+
+def _afters(changes: list[Any]) -> Iterator[Objects]:
+    yield Objects([after if after is not None else before for before, after in changes])
+
+
+def _plan_returning(returning: tree.Return) -> SelectPlan:
+    return plan_select(
+        tree.Select(value=False, everything=False, columns=returning.columns, omit=(), sources=())
+    )
+
+
+_SHAPES: dict[str, Callable[[list[Any]], Value]] = {
+    "NONE": lambda changes: [],
+    "BEFORE": lambda changes: [NONE if before is None else before for before, _ in changes],
+    "AFTER": lambda changes: [NONE if after is None else after for _, after in changes],
+    "DIFF": lambda changes: [diff(before or {}, after or {}) for before, after in changes],
+}

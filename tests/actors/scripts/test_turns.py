@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from actors.scripts.turns import Turn, Turns
+from protocol import limits
+from protocol.errors import Cancelled, Failed, StatementTimeout
+
+
+class Hands:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.us = 1_000_000
+
+    def wall_us(self) -> int:
+        return self.us
+
+    def monotonic_us(self) -> int:
+        return self.us
+
+
+@pytest.fixture
+async def hands() -> Hands:
+    return Hands()
+
+
+@pytest.fixture
+async def turns(hands: Hands) -> Turns:
+    return Turns(asyncio.get_running_loop(), hands)
+
+
+def nothing() -> None:
+    pass
+
+
+def run(turns: Turns, work: Callable[[Turn], None], paused: Callable[[], None] = nothing) -> Turn:
+    turn = Turn(turns)
+    turn.start(lambda: work(turn), paused)
+    return turn
+
+
+async def test_short_work_ends_before_start_returns(turns: Turns) -> None:
+    done = []
+    turn = run(turns, lambda turn: done.append(turn.tick()))
+    assert turn.outcome.done() and len(done) == 1 and turn.slices == 0
+
+
+async def test_work_hands_the_loop_back_when_its_slice_is_used_up(
+    turns: Turns, hands: Hands
+) -> None:
+    order: list[str] = []
+
+    def work(turn: Turn) -> None:
+        order.append("first slice")
+        hands.us += limits.SLICE_US
+        turn.tick()
+        order.append("second slice")
+
+    turn = run(turns, work, lambda: order.append("paused"))
+    order.append("the loop")
+    await turn.outcome
+    assert order == ["first slice", "paused", "the loop", "second slice"]
+    assert turn.slices == 1
+
+
+async def test_long_scripts_take_turns_and_a_short_one_waits_for_one_slice(
+    turns: Turns, hands: Hands
+) -> None:
+    order: list[str] = []
+
+    def long(name: str) -> Callable[[Turn], None]:
+        def work(turn: Turn) -> None:
+            for _ in range(3):
+                order.append(name)
+                hands.us += limits.SLICE_US
+                turn.tick()
+
+        return work
+
+    turnees = [run(turns, long(name)) for name in "ab"]
+    asyncio.get_running_loop().call_soon(order.append, "short")
+    await asyncio.wait([turn.outcome for turn in turnees])
+    assert order == ["a", "b", "a", "short", "b", "a", "b"]
+
+
+async def test_a_deadline_ends_work_at_its_next_slice(turns: Turns, hands: Hands) -> None:
+    def work(turn: Turn) -> None:
+        turn.push_deadline(10 * limits.SLICE_US)
+        while True:
+            hands.us += limits.SLICE_US
+            turn.tick()
+
+    turn = run(turns, work)
+    with pytest.raises(StatementTimeout):
+        await turn.outcome
+    assert turn.slices == 10
+
+
+async def test_an_outer_deadline_holds_inside_an_inner_one(turns: Turns, hands: Hands) -> None:
+    def work(turn: Turn) -> None:
+        turn.push_deadline(2 * limits.SLICE_US)
+        turn.push_deadline(100 * limits.SLICE_US)
+        while True:
+            hands.us += limits.SLICE_US
+            turn.tick()
+
+    turn = run(turns, work)
+    with pytest.raises(StatementTimeout):
+        await turn.outcome
+    assert turn.slices == 2
+
+
+async def test_a_deadline_that_was_popped_ends_nothing(turns: Turns, hands: Hands) -> None:
+    def work(turn: Turn) -> None:
+        turn.push_deadline(limits.SLICE_US)
+        turn.pop_deadline()
+        hands.us += 5 * limits.SLICE_US
+        turn.tick()
+
+    await run(turns, work).outcome
+
+
+async def test_cancelling_ends_work_at_its_next_slice(turns: Turns, hands: Hands) -> None:
+    unwound = []
+
+    def work(turn: Turn) -> None:
+        try:
+            while True:
+                hands.us += limits.SLICE_US
+                turn.tick()
+        finally:
+            unwound.append(True)
+
+    turn = run(turns, work)
+    turn.cancel()
+    with pytest.raises(Cancelled):
+        await turn.outcome
+    assert unwound
+
+
+async def test_work_waits_for_the_loop_without_holding_it(turns: Turns) -> None:
+    coming: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    got: list[int] = []
+    turn = run(turns, lambda turn: got.append(turn.wait(coming)))
+    assert not turn.outcome.done()
+    coming.set_result(7)
+    await turn.outcome
+    assert got == [7]
+
+
+async def test_what_a_future_raises_is_raised_in_the_work(turns: Turns) -> None:
+    coming: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    turn = run(turns, lambda turn: print(turn.wait(coming)))
+    coming.set_exception(Failed("no"))
+    with pytest.raises(Failed):
+        await turn.outcome
