@@ -37,6 +37,7 @@ from storage import users
 from storage.directory import StoreDirectory
 from storage.effects import Attribution
 from storage.engine import Engine, EngineFailed
+from storage.faults import StoreFault
 from storage.ledger import Ledger, StateUnusable, Tail
 from storage.log import Log, Recovery
 
@@ -70,6 +71,8 @@ class NodeSettings:
     owner with a generated password when `first_owner` names none."""
     first_owner: FirstOwner | None = None
     password_cost: Cost = field(default_factory=Cost)
+    check: bool = False
+    """Whether every frame that the log holds is read and checked, not only those of its tail."""
     progress: Progress | None = None
     """Called while the log is replayed, with frames done and frames in all."""
 
@@ -107,6 +110,8 @@ class Node:
     async def open(self) -> None:
         """Everything from the directory to the first owner. See `start`."""
         self._open_store()
+        if self.settings.check:
+            await self._check_log()
         await self._replay()
         self._start_actors()
         await self._ensure_owner()
@@ -121,6 +126,13 @@ class Node:
         self._log = Log.open(self.directory)
         _report(self._log.recovery)
         self._engine = doors.open_engine(self.directory.state_path)
+
+    async def _check_log(self) -> None:
+        """Read every frame, in slices. :raises LogDamaged: one is not what was written"""
+        assert self._log is not None
+        for frame in self._log.read(self._log.first):
+            if frame.sequence % REPLAY_FRAMES == 0:
+                await asyncio.sleep(0)
 
     async def _replay(self) -> None:
         """Bring the state up to the log, in slices."""
@@ -344,6 +356,11 @@ class Node:
     def _noticed(self, error: BaseException) -> None:
         if isinstance(error, EngineFailed):
             self.fail(error)
+
+
+START_FAULTS: Final = (StoreFault, StateUnusable, EngineFailed, Refusal, OSError)
+"""What `start` raises when the world, not a bug, keeps the node from starting. The text of each is
+for whoever runs it."""
 
 
 async def start(settings: NodeSettings, doors: Doors) -> Node:
