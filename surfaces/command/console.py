@@ -1,27 +1,25 @@
-"""What the command says beside its logs: answers on standard output, refusals on standard error."""
+"""What the command says beside its logs: answers on standard output, the rest on standard error."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 
 
+@dataclass(frozen=True, slots=True)
 class Console:
-    """Two streams. A reader that is gone is no reason to fail."""
+    """Where the command says what."""
+
+    tell: Callable[[str], None]
+    """Takes a line for standard error; the logs' own writer, so that lines keep their order and a
+    blocked standard error holds nothing up."""
+    terminal: bool
+    """Whether a person reads standard error."""
 
     def answer(self, text: str) -> None:
-        """What was asked for."""
-        self._write(sys.stdout, text)
+        """What was asked for, on standard output."""
+        print(text, flush=True)
 
     def complain(self, text: str) -> None:
         """Why it was not done: one line, whatever the text holds."""
-        self._write(sys.stderr, "storenode: " + " ".join(text.split()))
-
-    def tell(self, text: str) -> None:
-        """What a person at the terminal wants to know."""
-        self._write(sys.stderr, text)
-
-    def _write(self, stream: object, text: str) -> None:
-        try:
-            print(text, file=stream, flush=True)  # type: ignore[call-overload]
-        except (OSError, ValueError):
-            return  # nobody is left to be told, and the exit code still says how it went
+        self.tell("storenode: " + " ".join(text.split()))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, TextIO
+from typing import Final
 
-from rich.console import Console
+from rich.console import Console as Screen
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from surfaces.command.console import Console
 
 Report = Callable[[int, int], None]
 """Told how much is done, and how much there is in all."""
@@ -17,30 +19,35 @@ STEPS: Final = 10
 
 
 @contextmanager
-def shown(title: str, out: TextIO | None = None) -> Iterator[Report]:
-    """Show the progress of what runs inside the block.
+def shown(title: str, console: Console) -> Iterator[Report]:
+    """Show the progress of what runs inside the block, once there is any.
 
     :param title: what is being done, `replaying the log`
-    :param out: standard error when not given
     """
-    stream = out or sys.stderr
-    if not stream.isatty():
-        yield _lines(title, stream)
+    if not console.terminal:
+        yield _lines(title, console)
         return
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        console=Console(file=stream),
+        console=Screen(file=sys.stderr, force_terminal=True),
         transient=True,
     )
-    with bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    task = bar.add_task(title, total=None)
+
+    def report(done: int, total: int) -> None:
+        bar.start()  # harmless when it runs already: work that is over at once shows no bar
+        bar.update(task, completed=done, total=total)
+
+    try:
+        yield report
+    finally:
+        bar.stop()
 
 
-def _lines(title: str, stream: TextIO) -> Report:
+def _lines(title: str, console: Console) -> Report:
     said = 0
 
     def report(done: int, total: int) -> None:
@@ -48,6 +55,6 @@ def _lines(title: str, stream: TextIO) -> Report:
         step = STEPS * done // total if total else STEPS
         if step > said:
             said = step
-            print(f"{title}: {done} of {total}", file=stream, flush=True)
+            console.tell(f"{title}: {done} of {total}")
 
     return report

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Coroutine, Sequence
 from types import TracebackType
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -16,13 +16,23 @@ STAGES: Final = ("not ready", "not accepting", "finishing", "closing the store")
 """What a log line says at the beginning of each stage."""
 
 
+class Drainable(Protocol):
+    """What says that it is not ready, and finishes what runs."""
+
+    def not_ready(self) -> None:
+        """Say from now on that no traffic should come."""
+
+    async def drain(self) -> None:
+        """Wait for what runs."""
+
+
 class Surface(Protocol):
     """What ends in stages."""
 
     def stop_accepting(self) -> None:
         """Take no new connections."""
 
-    async def drain(self) -> None:
+    def drain(self) -> Coroutine[Any, Any, object]:
         """Begin nothing new, and wait for what runs."""
 
     async def close(self) -> None:
@@ -63,26 +73,20 @@ class StopSignals:
         self.asked.set()
 
 
-async def drain(not_ready: Callable[[], None], surfaces: Sequence[Surface]) -> bool:
-    """The first three stages. Answers whether all work in flight finished in its time.
-
-    :param not_ready: makes the node say that it should get no traffic
-    """
+async def drain(node: Drainable, surfaces: Sequence[Surface]) -> None:
+    """The first three stages, and the beginning of the fourth: closing the store is for whoever
+    opened it."""
     log = structlog.get_logger()
     log.info("stopping", stage=1, does=STAGES[0])
-    not_ready()
+    node.not_ready()
     log.info("stopping", stage=2, does=STAGES[1])
     for surface in surfaces:
         surface.stop_accepting()
     log.info("stopping", stage=3, does=STAGES[2])
     try:
         async with asyncio.timeout(limits.DRAIN_SECONDS):
-            await asyncio.gather(*(surface.drain() for surface in surfaces))
+            await asyncio.gather(node.drain(), *(surface.drain() for surface in surfaces))
     except TimeoutError:
         log.warning("work in flight is cut off", after_seconds=limits.DRAIN_SECONDS)
-        finished = False
-    else:
-        finished = True
     await asyncio.gather(*(surface.close() for surface in surfaces))
     log.info("stopping", stage=4, does=STAGES[3])
-    return finished

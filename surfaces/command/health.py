@@ -1,0 +1,35 @@
+"""`--health`: open a store that nobody serves, read its log through, hash its state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from actors.doors import system_doors
+from actors.node import NodeSettings
+from actors.runtime import ask
+from protocol.requests import RunScript
+from surfaces.command.arguments import CheckHealth
+from surfaces.command.caller import OPERATOR
+from surfaces.command.console import Console
+from surfaces.command.opening import NotOpened, opened
+
+
+async def check(command: CheckHealth, console: Console) -> bool:
+    """Say `well` with the committed sequence, or why not. Makes no store, prunes nothing.
+
+    :raises NotOpened: the store can't be opened, or is damaged
+    """
+    settings = NodeSettings(command.directory, create=False, serves=False, check=True)
+    async with opened(settings, system_doors(), console) as node:
+        answer = await ask(node.scripts, RunScript(OPERATOR, "INFO FOR NODE", "health"))
+        if answer.refusal is not None:
+            raise NotOpened(f"{command.directory}: {answer.refusal.message}")
+        info: Any = answer.results[0].value
+        status = node.status()
+        if status.health != "well":
+            raise NotOpened(f"{command.directory}: the node failed: {node.failure}")
+        console.answer(
+            f"well: sequence {status.sequence}, log from {status.log_begins},"
+            f" state {info['state']['hash']}"
+        )
+    return True

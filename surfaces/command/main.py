@@ -1,0 +1,98 @@
+"""`storenode`: what it is asked, done, and its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
+
+from protocol.version import VERSION
+from surfaces import logs
+from surfaces.command import descriptors, flags
+from surfaces.command.arguments import (
+    CheckHealth,
+    Command,
+    RunFile,
+    Serve,
+    ShowHelp,
+    ShowVersion,
+    understand,
+)
+from surfaces.command.console import Console
+from surfaces.command.flags import UsageRefused
+
+WELL: Final = 0
+REFUSED: Final = 1
+USAGE: Final = 2
+
+PRIVATE: Final = 0o077
+"""What the process creates is its user's alone."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command line. Answers the exit code: 0 well, 1 refused or not well, 2 usage.
+
+    :param words: without the program's name; those of the process when not given
+    """
+    descriptors.keep_standard_streams()
+    os.umask(PRIVATE)
+    writer = logs.configure()
+    console = Console(writer.write, terminal=os.isatty(logs.STANDARD_ERROR))
+    try:
+        return _main(sys.argv[1:] if words is None else words, console)
+    except BrokenPipeError:
+        return REFUSED  # whoever asked no longer reads the answer
+    finally:
+        writer.close()
+
+
+def _main(words: Sequence[str], console: Console) -> int:
+    try:
+        command = understand(words, os.environ)
+    except UsageRefused as refused:
+        console.complain(str(refused))
+        return USAGE
+    if isinstance(command, ShowHelp):
+        console.answer(flags.help_text().rstrip("\n"))
+        return WELL
+    if isinstance(command, ShowVersion):
+        console.answer(f"storenode {VERSION}")
+        return WELL
+    return _run(command, console)
+
+
+def _run(command: Command, console: Console) -> int:
+    from surfaces.command.opening import NotOpened  # here: --help needs none of the node
+
+    # Also a command that only checks or runs a file closes the store when it is told to end.
+    # One that serves replaces both with handlers of its own.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return WELL if asyncio.run(_work(command, console)) else REFUSED
+    except NotOpened as refused:
+        console.complain(str(refused))
+    except KeyboardInterrupt:
+        console.complain("interrupted; the store was closed")
+    return REFUSED
+
+
+def _work(command: Command, console: Console) -> Coroutine[Any, Any, bool]:
+    """What is to be done. Its result says whether all was well."""
+    from surfaces.command import health, scripts, serving
+
+    match command:
+        case Serve():
+            return serving.serve(command, os.environ, console)
+        case CheckHealth():
+            return health.check(command, console)
+        case RunFile():
+            return scripts.run_file(command, console)
+        case _:
+            raise AssertionError(command)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

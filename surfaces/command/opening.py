@@ -1,0 +1,44 @@
+"""Opening the store for one command, and closing it again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from actors.doors import Doors
+from actors.node import START_FAULTS, Node, NodeSettings, start
+from protocol.errors import Refusal
+from surfaces.command.console import Console
+from surfaces.command.progress import shown
+
+
+class NotOpened(Exception):
+    """What was asked can't be done here; the message is one line. Exit code 1."""
+
+
+@asynccontextmanager
+async def opened(settings: NodeSettings, doors: Doors, console: Console) -> AsyncIterator[Node]:
+    """A node inside the block; whatever happens there, its store is closed after it.
+
+    :raises NotOpened: the directory, the log or the state can't be opened
+    """
+    try:
+        with shown("replaying the log", console) as report:
+            node = await start(replace(settings, progress=report), doors)
+    except START_FAULTS as fault:
+        raise NotOpened(reason(settings.data_dir, fault)) from fault
+    try:
+        yield node
+    finally:
+        await node.stop()
+
+
+def reason(directory: str, fault: BaseException) -> str:
+    """Why a store does not open, in one line that names the directory."""
+    if isinstance(fault, Refusal):
+        return f"{directory}: {fault.code}: {fault.message}"
+    if isinstance(fault, OSError) and fault.errno is not None:
+        return f"{fault.filename or directory}: {os.strerror(fault.errno)}"
+    return str(fault)

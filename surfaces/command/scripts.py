@@ -1,0 +1,65 @@
+"""`-f <script>`: run a script file on a store that nobody serves."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from actors.doors import system_doors
+from actors.node import NodeSettings
+from actors.runtime import ask
+from actors.scripts.prepared import PreparedScripts
+from protocol import limits
+from protocol.errors import Refusal
+from protocol.jsonvalues import to_json
+from protocol.requests import RunScript
+from surfaces.command.arguments import RunFile
+from surfaces.command.caller import OPERATOR
+from surfaces.command.console import Console
+from surfaces.command.opening import NotOpened, opened
+
+
+async def run_file(command: RunFile, console: Console) -> bool:
+    """Run the file. What RETURN and INFO answer is printed, a line of JSON each; at the end, how
+    much ran.
+
+    :raises NotOpened: the file can't be read or does not parse (then the directory was not
+        touched), the store can't be opened, or a statement was refused: what ran before it stays
+    """
+    script = read(command.script)
+    async with opened(
+        NodeSettings(command.directory, serves=False), system_doors(), console
+    ) as node:
+        answer = await ask(node.scripts, RunScript(OPERATOR, script, "command"))
+        for result in answer.results:
+            if result.kind in ("value", "info"):
+                console.answer(json.dumps(to_json(result.value), ensure_ascii=False))
+        if answer.refusal is not None:
+            ran = len(answer.results)
+            raise NotOpened(f"{where(command.script, answer.refusal)}; {ran} ran before it")
+        console.answer(f"ran {len(answer.results)} statements, sequence {answer.sequence}")
+    return True
+
+
+def read(path: str) -> str:
+    """The script in a file. :raises NotOpened: it can't be read, or is no script"""
+    try:
+        if os.path.getsize(path) > limits.SCRIPT_BYTES:
+            raise NotOpened(f"{path}: a script has at most {limits.SCRIPT_BYTES} bytes")
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise NotOpened(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise NotOpened(f"{path}: not UTF-8 at byte {error.start}") from error
+    try:
+        PreparedScripts().get(text, tick=lambda: None)
+    except Refusal as refusal:
+        raise NotOpened(where(path, refusal)) from refusal
+    return text
+
+
+def where(path: str, refusal: Refusal) -> str:
+    """A refusal with its place in a file, as compilers show it."""
+    at = [str(refusal.detail[part]) for part in ("line", "column") if part in refusal.detail]
+    return f"{':'.join([path, *at])}: {refusal.code}: {refusal.message}"

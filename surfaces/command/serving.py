@@ -1,0 +1,145 @@
+"""Serve: from the command line to a node that answers, and from SIGTERM to a closed store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import structlog
+
+from actors import node as node_room
+from actors.doors import system_doors
+from actors.node import Node, NodeSettings
+from protocol.version import VERSION
+from surfaces.command import addresses, certificates, descriptors, notify
+from surfaces.command.addresses import Address, AddressRefused, Reservation
+from surfaces.command.arguments import Serve
+from surfaces.command.certificates import Certificate, CertificateRefused
+from surfaces.command.console import Console
+from surfaces.command.opening import NotOpened, opened
+from surfaces.command.stopping import StopSignals, drain
+from surfaces.http.surface import HttpSettings, HttpSurface
+from surfaces.wire.gate import NodeGate
+from surfaces.wire.surface import WireSettings, WireSurface
+
+
+async def serve(command: Serve, environment: Mapping[str, str], console: Console) -> bool:
+    """Serve until SIGTERM, SIGINT or a failure of the node. False after a failure.
+
+    :raises NotOpened: an address, a certificate, a folder or the store can't be used; nothing has
+        been changed on disk
+    """
+    settings = NodeSettings(command.directory, first_owner=_first_owner(command))
+    with ExitStack() as held, StopSignals() as signals:
+        certificate = _certificate(command)
+        _check_backup_folder(command.backup_dir)
+        http, wire = (_reserve(address, held) for address in (command.http, command.wire))
+        _raise_descriptor_limit()
+        async with opened(settings, system_doors(), console) as node:
+            surfaces = _surfaces(node, http, wire, certificate)
+            try:
+                for surface in surfaces:
+                    await _listen(surface)
+                held.close()
+                _tell_ready(command, node, surfaces, console)
+                notify.notify(environment, notify.READY)
+                await _until_over(node, signals)
+            finally:
+                notify.notify(environment, notify.STOPPING)
+                await drain(node, surfaces)
+    return node.failure is None
+
+
+AnySurface = HttpSurface | WireSurface
+
+
+def _surfaces(
+    node: Node,
+    http: Address | None,
+    wire: Address | None,
+    certificate: Certificate | None,
+) -> list[AnySurface]:
+    tls = certificate.context if certificate else None
+    expires = certificate.expires if certificate else None
+    found: list[AnySurface] = []
+    if http is not None:
+        settings = HttpSettings(http.host, http.port, tls, expires)
+        found.append(HttpSurface(node, settings))
+    if wire is not None:
+        found.append(WireSurface(NodeGate(node), WireSettings(wire.host, wire.port, tls)))
+    return found
+
+
+async def _listen(surface: AnySurface) -> None:
+    try:
+        await surface.start()
+    except OSError as error:  # taken in the moment since it was reserved
+        raise NotOpened(f"can't listen: {addresses.reason(error)}") from error
+
+
+async def _until_over(node: Node, signals: StopSignals) -> None:
+    waits = [asyncio.create_task(event.wait()) for event in (signals.asked, node.failed)]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+def _first_owner(command: Serve) -> node_room.FirstOwner | None:
+    owner = command.first_owner
+    return None if owner is None else node_room.FirstOwner(owner.name, owner.password)
+
+
+def _certificate(command: Serve) -> Certificate | None:
+    if command.cert is None or command.cert_key is None:
+        return None
+    try:
+        return certificates.load(command.cert, command.cert_key)
+    except CertificateRefused as refused:
+        raise NotOpened(str(refused)) from refused
+
+
+def _check_backup_folder(folder: str | None) -> None:
+    if folder is not None and not os.path.isdir(folder):
+        raise NotOpened(f"--backup-dir: {folder} is not a directory")
+
+
+def _reserve(address: Address | None, held: ExitStack) -> Address | None:
+    if address is None:
+        return None
+    try:
+        reservation = Reservation(address)
+    except AddressRefused as refused:
+        raise NotOpened(str(refused)) from refused
+    held.callback(reservation.release)
+    return reservation.address
+
+
+def _raise_descriptor_limit() -> None:
+    limit = descriptors.raise_limit()
+    if limit < descriptors.NEEDED:
+        structlog.get_logger().warning(
+            "few open files allowed", limit=limit, needed_at_the_ceilings=descriptors.NEEDED
+        )
+
+
+def _tell_ready(
+    command: Serve, node: Node, surfaces: Sequence[AnySurface], console: Console
+) -> None:
+    shown = {_name(surface): str(Address(*surface.address)) for surface in surfaces}
+    log: Any = structlog.get_logger()
+    log.info("ready", version=VERSION, pid=os.getpid(), directory=command.directory, **shown)
+    if console.terminal and "http" in shown:
+        scheme = "https" if command.cert else "http"
+        console.tell(f"console: {scheme}://{shown['http']}/")
+    owner = node.generated_owner
+    if owner is not None:
+        console.tell(f"first owner: {owner.name}, password: {owner.password} (shown this once)")
+
+
+def _name(surface: AnySurface) -> str:
+    return "http" if isinstance(surface, HttpSurface) else "wire"
