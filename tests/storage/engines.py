@@ -1,0 +1,100 @@
+"""Both engines behind one handle, for suites that run on each."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from pathlib import Path
+from typing import Protocol
+
+from storage.engine import Engine
+from storage.memory import MemoryEngine
+from storage.rocks import RocksEngine
+
+
+class Store(Protocol):
+    """A place that an engine keeps its state in."""
+
+    engine: Engine
+
+    def crash(self) -> Engine:
+        """The engine that comes back after the process has died now. The one before is of no
+        further use."""
+
+    def reopen(self) -> Engine:
+        """Close and open again."""
+
+    def close(self) -> None:
+        """Let go of the engine there is."""
+
+
+class MemoryStore:
+    """The engine in memory; its crash is its own."""
+
+    def __init__(self) -> None:
+        self._memory = MemoryEngine()
+        self.engine: Engine = self._memory
+
+    def crash(self) -> Engine:
+        self._memory.crash()
+        return self.engine
+
+    def reopen(self) -> Engine:
+        self.engine.close()
+        return self.engine
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+class RocksStore:
+    """The engine on disk. A crash leaves the files as they are at that moment: they are copied
+    while the engine is open, and the copy is opened."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lives = 0
+        self.engine: Engine = RocksEngine(str(self._directory()))
+
+    def _directory(self) -> Path:
+        return self._path / f"life{self._lives}"
+
+    def crash(self) -> Engine:
+        died = self._directory()
+        self._lives += 1
+        _copy(died, self._directory())
+        self.engine.close()
+        shutil.rmtree(died)
+        self.engine = RocksEngine(str(self._directory()))
+        return self.engine
+
+    def reopen(self) -> Engine:
+        self.engine.close()
+        self.engine = RocksEngine(str(self._directory()))
+        return self.engine
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a directory as it is at one moment, though compactions may be changing it."""
+    while True:
+        with contextlib.suppress(OSError):  # a file went away meanwhile: once more
+            before = _listing(source)
+            shutil.copytree(source, target)
+            if _listing(source) == before:
+                return
+        shutil.rmtree(target, ignore_errors=True)
+
+
+def _listing(path: Path) -> list[tuple[str, int]]:
+    return sorted((entry.name, entry.stat().st_size) for entry in path.iterdir())
+
+
+KINDS = ("memory", "rocks")
+
+
+def make(kind: str, path: Path) -> Store:
+    """A new, empty store of one kind."""
+    return MemoryStore() if kind == "memory" else RocksStore(path)

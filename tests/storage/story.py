@@ -1,0 +1,394 @@
+"""Random transactions against a plain dictionary.
+
+A story opens several transactions, lets them read, scan, change, pause, commit and give up in any
+order, with the log becoming durable bit by bit and the process dying now and then. The model holds
+every state that any commit left behind, as a dictionary; from it follows what each read must
+answer, what `saw` must say, which commits may be refused and which must be, and what every effect
+in the log names as the change before it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from protocol.errors import Conflict
+from storage import effects, keys
+from storage.effects import Attribution
+from storage.engine import Pair
+from storage.frames import Frame
+from storage.ledger import Ledger, Tail
+from storage.state_hash import state_hash
+from storage.transactions import Transaction
+from tests.simulation.doors import ManualClock, SeededRng
+from tests.storage.engines import MemoryStore, Store
+
+PLAIN = [keys.STORE_RANGE + b"\x40" + bytes((n,)) for n in range(25)]
+COUNTERS = [keys.count(1, 1, n) for n in range(4)]
+PREFIX = keys.record_prefix(1, 1, 1)
+RECORDS = [keys.record(PREFIX, n) for n in range(12)]
+ALL = sorted(PLAIN + COUNTERS + RECORDS)
+BY = Attribution("ana", "wire test", "CREATE")
+
+Model = dict[bytes, bytes]
+Op = tuple[object, ...]
+
+
+@dataclass
+class Change:
+    """What a commit touched."""
+
+    keys: set[bytes] = field(default_factory=set)
+    ranges: list[tuple[bytes, bytes]] = field(default_factory=list)
+
+    def touches(self, start: bytes, end: bytes) -> bool:
+        return any(start <= key < end for key in self.keys) or any(
+            low < end and start < high for low, high in self.ranges
+        )
+
+
+@dataclass
+class Scan:
+    """A scan under way and what it must still answer."""
+
+    steps: Iterator[list[Pair]]
+    expected: list[Pair]
+    seen: list[Pair] = field(default_factory=list)
+
+
+@dataclass
+class Running:
+    """A transaction and what the model knows about it."""
+
+    tx: Transaction
+    base: Model
+    view: Model
+    floor: int
+    """What was in the engine when its reads were decided: at the pause, or now."""
+    ops: list[Op] = field(default_factory=list)
+    cut: set[bytes] = field(default_factory=set)
+    """Keys under its own range deletes."""
+    reads: set[tuple[bytes, bytes]] = field(default_factory=set)
+    saw: int = 0
+    scans: list[Scan] = field(default_factory=list)
+
+
+def after(base: Model, ops: list[Op], sequence: int) -> tuple[Model, Change]:
+    """A state after changes, made one by one, and what they touched."""
+    state, change = dict(base), Change()
+    for op, key, *rest in ops:
+        assert isinstance(key, bytes)
+        if op == "range":
+            (end,) = rest
+            assert isinstance(end, bytes)
+            state = {k: v for k, v in state.items() if not key <= k < end}
+            change.keys = {k for k in change.keys if not key <= k < end}
+            change.ranges.append((key, end))
+            continue
+        change.keys.add(key)
+        if op == "add":
+            (delta,) = rest
+            assert isinstance(delta, int)
+            state[key] = keys.pack_counter(keys.unpack_counter(state.get(key)) + delta)
+        elif op == "delete":
+            state.pop(key, None)
+        else:
+            (value,) = rest
+            assert isinstance(value, bytes)
+            state[key] = sequence.to_bytes(8, "big") + value if op == "record" else value
+    for key in [key for key in change.keys if keys.is_record(key)]:
+        covered = any(low <= key < high for low, high in change.ranges)
+        if key not in state and (key not in base or covered):
+            change.keys.discard(key)  # created and deleted again: the commit says nothing of it
+    return state, change
+
+
+class Story:
+    """One random history, decided by `seed`.
+
+    :param store: where the state is kept
+    :param steps: how many things happen
+    """
+
+    def __init__(self, seed: int, store: Store | None = None, steps: int = 250) -> None:
+        self.random = random.Random(seed)
+        self.store = store or MemoryStore()
+        self.steps = steps
+        self.clock = ManualClock()
+        self.frames: list[Frame] = []
+        self.states: list[Model] = [{}]
+        self.changes: list[Change] = [Change()]
+        self.open: list[Running] = []
+        self.current: Running | None = None
+        self.conflicts = self.commits = self.crashes = 0
+        self.ledger = self._ledger(0)
+
+    def _ledger(self, end: int) -> Ledger:
+        time = self.frames[-1].time if self.frames else 0
+        tail = Tail(end, 1, time)
+        return Ledger(self.store.engine, tail, self.clock, SeededRng(1), self.frames.append)
+
+    def run(self) -> None:
+        """Let everything happen, and check it."""
+        acts = [self._act] * 60 + [self._durable] * 6 + [self._begin] * 8 + [self._crash]
+        for _ in range(self.steps):
+            self.random.choice(acts)()
+            self.clock.advance(self.random.randrange(5))
+        for running in list(self.open):
+            self._take_turn(running)
+            self._commit(running)
+        self.ledger.durable(self.ledger.committed)
+        self._check_engine()
+        self._check_replay()
+
+    # --- whose turn it is -----------------------------------------------------------------------
+
+    def _take_turn(self, running: Running | None) -> None:
+        """Another transaction gets its turn: the one that had it pauses, as it must."""
+        if self.current is not None and self.current is not running:
+            self._pause(self.current)
+        self.current = running
+
+    def _pause(self, running: Running) -> None:
+        if not running.tx.paused:
+            running.floor = self.ledger.durable_upto
+        running.tx.pause()
+
+    def _begin(self) -> None:
+        if len(self.open) >= 4:
+            return
+        self._take_turn(None)
+        tx = self.ledger.begin()
+        assert tx.sequence == len(self.states) - 1
+        base = self.states[tx.sequence]
+        self.current = Running(tx, base, dict(base), self.ledger.durable_upto)
+        self.open.append(self.current)
+
+    def _act(self) -> None:
+        if not self.open:
+            self._begin()
+        running = self.current
+        if running is None or self.random.random() < 0.3:
+            running = self.random.choice(self.open)
+            self._take_turn(running)
+        acts = (
+            [self._get] * 6 + [self._scan] * 4 + [self._step_scan] * 3 + [self._put] * 4
+            + [self._delete] * 2 + [self._delete_range, self._pause] + [self._add] * 2
+            + [self._put_record] * 3 + [self._delete_record] * 2 + [self._commit] * 2
+            + [self._release]
+        )  # fmt: skip
+        self.random.choice(acts)(running)
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def _note(self, running: Running, start: bytes, end: bytes) -> None:
+        """A read of the base: remember it, and what it must have seen in flight."""
+        running.reads.add((start, end))
+        floor = running.floor if running.tx.paused else self.ledger.durable_upto
+        for sequence in range(running.tx.sequence, floor, -1):
+            if self.changes[sequence].touches(start, end):
+                running.saw = max(running.saw, sequence)
+                break
+        assert running.tx.saw == running.saw, "what was seen in flight"
+
+    def _get(self, running: Running) -> None:
+        self._read(running, self.random.choice(ALL))
+
+    def _read(self, running: Running, key: bytes) -> bytes | None:
+        value = running.tx.get(key)
+        assert value == running.view.get(key), "a point read"
+        own = {op[1] for op in running.ops if op[0] not in ("range", "add")}
+        if key not in own and key not in running.cut:
+            self._note(running, key, key + b"\0")
+        return value
+
+    def _scan(self, running: Running) -> None:
+        low, high = sorted(self.random.choices([*ALL, b"\0\1", b"\xff"], k=2))
+        reverse = self.random.random() < 0.4
+        steps = running.tx.scan(low, high, reverse)
+        inside = [pair for pair in running.view.items() if low <= pair[0] < high]
+        scan = Scan(steps, sorted(inside, reverse=reverse))
+        if low < high:
+            self._note(running, low, high)
+        running.scans.append(scan)
+        if self.random.random() < 0.6:
+            self._finish(running, scan)
+
+    def _step_scan(self, running: Running) -> None:
+        if running.scans:
+            scan = self.random.choice(running.scans)
+            step = next(scan.steps, None)
+            if step is None:
+                self._finish(running, scan)
+            else:
+                assert step, "a step of a scan is never empty"
+                scan.seen.extend(step)
+
+    def _finish(self, running: Running, scan: Scan) -> None:
+        scan.seen.extend(pair for step in scan.steps for pair in step)
+        assert scan.seen == scan.expected, "a scan"
+        running.scans.remove(scan)
+
+    # --- changing -------------------------------------------------------------------------------
+
+    def _put(self, running: Running) -> None:
+        key = self.random.choice(PLAIN + COUNTERS)
+        value = keys.pack_counter(self.random.randrange(100))
+        running.tx.put(key, value)
+        running.ops.append(("put", key, value))
+        running.view[key] = value
+
+    def _delete(self, running: Running) -> None:
+        key = self.random.choice(PLAIN + COUNTERS)
+        running.tx.delete(key)
+        running.ops.append(("delete", key))
+        running.view.pop(key, None)
+
+    def _delete_range(self, running: Running) -> None:
+        low, high = sorted(self.random.sample(ALL, 2))
+        running.tx.delete_range(low, high)
+        running.ops.append(("range", low, high))
+        for key in ALL:
+            if low <= key < high:
+                running.view.pop(key, None)
+                running.cut.add(key)
+
+    def _add(self, running: Running) -> None:
+        key, delta = self.random.choice(COUNTERS), self.random.randrange(-3, 5)
+        running.tx.add(key, delta)
+        running.ops.append(("add", key, delta))
+        running.view[key] = keys.pack_counter(keys.unpack_counter(running.view.get(key)) + delta)
+
+    def _previous(self, running: Running, key: bytes) -> int:
+        """What the log must say was the change of a record before this one."""
+        before = running.base.get(key)
+        return 0 if before is None or key in running.cut else int.from_bytes(before[:8], "big")
+
+    def _put_record(self, running: Running) -> None:
+        key, fields = self.random.choice(RECORDS), b"f%d" % self.random.randrange(100)
+        found = self._read(running, key)
+        running.tx.put_record(key, fields, int.from_bytes(found[:8], "big") if found else 0)
+        running.ops.append(("record", key, fields))
+        running.view[key] = self._previous(running, key).to_bytes(8, "big") + fields
+
+    def _delete_record(self, running: Running) -> None:
+        key = self.random.choice(RECORDS)
+        found = self._read(running, key)
+        if found is not None:
+            running.tx.delete_record(key, int.from_bytes(found[:8], "big"))
+            running.ops.append(("delete", key))
+            del running.view[key]
+
+    # --- ending ---------------------------------------------------------------------------------
+
+    def _release(self, running: Running) -> None:
+        for scan in list(running.scans):
+            self._finish(running, scan)
+        running.tx.release()
+        self._forget(running)
+
+    def _forget(self, running: Running) -> None:
+        self.open.remove(running)
+        if self.current is running:
+            self.current = None
+
+    def _commit(self, running: Running) -> None:
+        for scan in list(running.scans):
+            self._finish(running, scan)
+        present, sequence = self.states[-1], len(self.states)
+        state, change = after(present, running.ops, sequence)
+        changes = bool(change.keys or change.ranges)
+        since = self.changes[running.tx.sequence + 1 :]
+        may = any(one.touches(*read) for one in since for read in running.reads)
+        must = changes and any(
+            _inside(running.base, *read) != _inside(present, *read) for read in running.reads
+        )
+        handed, paused = len(self.frames), running.tx.paused
+        self._forget(running)
+        try:
+            wait = self.ledger.commit(running.tx, BY)
+        except Conflict:
+            assert paused and may and changes, "a conflict without a reason"
+            assert len(self.frames) == handed, "a refused commit was handed over"
+            self.conflicts += 1
+            return
+        assert not must, "a lost race went unnoticed"
+        assert running.tx.ended
+        if not changes:
+            assert wait == (running.saw if running.saw > self.ledger.durable_upto else 0)
+            assert len(self.frames) == handed
+            return
+        assert wait == sequence == self.ledger.committed
+        self.states.append(state)
+        self.changes.append(change)
+        self.commits += 1
+        self._check_frame(running, sequence)
+
+    def _check_frame(self, running: Running, sequence: int) -> None:
+        frame = self.frames[-1]
+        assert frame.sequence == sequence == len(self.frames)
+        assert len(self.frames) == 1 or frame.time >= self.frames[-2].time
+        assert frame.time <= self.ledger.log_time()
+        commit = effects.decode(frame.body)
+        assert commit.attribution == BY
+        told = set()
+        for op, key, *rest in commit.effects:
+            told.add(key)
+            assert keys.is_record(key) == (op in (effects.PUT_RECORD, effects.DELETE_RECORD)) or (
+                op == effects.DELETE_RANGE
+            )
+            if op in (effects.PUT_RECORD, effects.DELETE_RECORD):
+                assert rest[-1] == self._previous(running, key), "the chain of a record"
+        change = self.changes[sequence]
+        assert change.keys <= told
+
+    # --- the log and the end --------------------------------------------------------------------
+
+    def _durable(self) -> None:
+        self._take_turn(None)
+        low, high = self.ledger.durable_upto, self.ledger.committed
+        self.ledger.durable(self.random.randint(low, high))
+        if self.random.random() < 0.3:
+            self.store.engine.flush()
+        self._check_engine()
+
+    def _check_engine(self) -> None:
+        applied = self.store.engine.applied
+        assert applied == self.ledger.durable_upto
+        assert _content(self.store) == self.states[applied], "what is in the engine"
+
+    def _crash(self) -> None:
+        """The process dies. The log kept what was durable, and perhaps some of the rest."""
+        for running in list(self.open):
+            running.scans.clear()
+            running.tx.release()
+        self.open.clear()
+        self.current = None
+        end = self.random.randint(self.ledger.durable_upto, self.ledger.committed)
+        engine = self.store.crash()
+        del self.frames[end:], self.states[end + 1 :], self.changes[end + 1 :]
+        self.clock.step_wall(self.random.randrange(-1_000_000, 1_000_000))
+        self.ledger = self._ledger(end)
+        for frame in self.frames[engine.applied : end]:
+            self.ledger.replay(frame)
+        self.crashes += 1
+        self._check_engine()
+
+    def _check_replay(self) -> None:
+        """The whole log, replayed into an empty engine, gives the same state."""
+        fresh = MemoryStore()
+        ledger = Ledger(
+            fresh.engine, Tail(len(self.frames)), self.clock, SeededRng(1), self.frames.append
+        )
+        for frame in self.frames:
+            ledger.replay(frame)
+        assert state_hash(fresh.engine) == state_hash(self.store.engine)
+
+
+def _inside(state: Model, start: bytes, end: bytes) -> list[Pair]:
+    return sorted(pair for pair in state.items() if start <= pair[0] < end)
+
+
+def _content(store: Store) -> Model:
+    return {key: value for step in store.engine.scan(b"\0\1", b"\xff") for key, value in step}

@@ -1,0 +1,281 @@
+"""Transactions, in random histories and one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.errors import Conflict
+from storage import effects, layers, ledger, memory, rocks
+from storage.effects import Attribution
+from storage.engine import Batch
+from storage.layers import InFlight, Layer, Overlay
+from storage.ledger import Ledger
+from storage.reads import Reads
+from storage.transactions import Transaction
+from tests.storage.engines import KINDS, make
+from tests.storage.story import Story
+
+BY = Attribution("ana", "wire test")
+HISTORIES = {"memory": 250, "rocks": 40}
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps, chunks and thresholds so small that every path is taken with few keys."""
+    monkeypatch.setattr(rocks, "BATCH_PAIRS", 5)
+    monkeypatch.setattr(rocks, "_FIRST_STEP", 2)
+    monkeypatch.setattr(layers, "BATCH_PAIRS", 3)
+    monkeypatch.setattr(layers, "_FEW", 2)
+    monkeypatch.setattr(layers, "_MANY", 6)
+    monkeypatch.setattr(memory, "CHUNK_KEYS", 3)
+    monkeypatch.setattr(ledger, "REPLAY_BATCH_BYTES", 200)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_histories(kind: str, tmp_path: Path, figure: Callable[[str, object], None]) -> None:
+    conflicts = commits = crashes = 0
+    for seed in range(HISTORIES[kind]):
+        (tmp_path / str(seed)).mkdir()
+        store = make(kind, tmp_path / str(seed))
+        story = Story(seed, store)
+        try:
+            story.run()
+        except Exception as error:
+            raise AssertionError(f"the history of seed {seed} on {kind}") from error
+        finally:
+            for running in story.open:
+                running.tx.release()
+            story.open.clear()
+            story.current = None
+            store.close()
+        conflicts += story.conflicts
+        commits += story.commits
+        crashes += story.crashes
+    figure(
+        f"transactions on {kind}",
+        f"{HISTORIES[kind]} histories, {commits} commits, {conflicts} conflicts, {crashes} crashes",
+    )
+    assert conflicts > HISTORIES[kind]
+    assert commits > 5 * HISTORIES[kind]
+    assert crashes > HISTORIES[kind]
+
+
+# --- planted bugs -------------------------------------------------------------------------------
+
+
+def tombstones_forgotten_in_scans(patch: pytest.MonkeyPatch) -> None:
+    real = Overlay.over
+
+    def over(self: Overlay, rows: Any, reverse: bool) -> Any:
+        self.writes = {key: value for key, value in self.writes.items() if value is not None}
+        return real(self, rows, reverse)
+
+    patch.setattr(Overlay, "over", over)
+
+
+def range_deletes_forgotten_in_scans(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(layers, "_outside", lambda step, ranges: step)
+
+
+def range_deletes_forgotten_in_flight(patch: pytest.MonkeyPatch) -> None:
+    def get(self: InFlight, key: bytes) -> tuple[int, bytes | None] | None:
+        sequence = self._sequences.get(key)
+        return None if sequence is None else (sequence, self.values[key])
+
+    patch.setattr(InFlight, "get", get)
+
+
+def range_reads_not_validated(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Reads, "add_range", lambda self, start, end: None)
+
+
+def point_reads_not_validated(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Reads, "add_key", lambda self, key: None)
+
+
+def range_deletes_not_validated(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Reads, "touch_range", lambda self, low, high: False)
+
+
+def nothing_validated(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Ledger, "_validate", lambda self, tx: None)
+
+
+def everything_conflicts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Reads, "touch", lambda self, changed, ordered: True)
+
+
+def changes_forgotten_too_soon(patch: pytest.MonkeyPatch) -> None:
+    real = Ledger.thaw
+
+    def thaw(self: Ledger, tx: Transaction) -> None:
+        real(self, tx)
+        self._changes.clear()
+
+    patch.setattr(Ledger, "thaw", thaw)
+
+
+def what_was_seen_in_flight_not_noted(patch: pytest.MonkeyPatch) -> None:
+    real = InFlight.overlay
+
+    def overlay(self: InFlight, start: bytes, end: bytes) -> Overlay:
+        over = real(self, start, end)
+        over.newest = 0
+        return over
+
+    patch.setattr(InFlight, "overlay", overlay)
+
+
+def pause_freezes_no_layers(patch: pytest.MonkeyPatch) -> None:
+    real = Ledger.freeze
+
+    def freeze(self: Ledger, tx: Transaction) -> Any:
+        return real(self, tx)[0], []
+
+    patch.setattr(Ledger, "freeze", freeze)
+
+
+def pause_freezes_no_state(patch: pytest.MonkeyPatch) -> None:
+    class Live:
+        def __init__(self, engine: Any) -> None:
+            self.get, self.scan = engine.get, engine.scan
+
+        def close(self) -> None: ...
+
+    real = Ledger.freeze
+
+    def freeze(self: Ledger, tx: Transaction) -> Any:
+        view, frozen = real(self, tx)
+        view.close()
+        return Live(self.engine), frozen
+
+    patch.setattr(Ledger, "freeze", freeze)
+
+
+def layers_frozen_oldest_first(patch: pytest.MonkeyPatch) -> None:
+    real = Ledger.freeze
+
+    def freeze(self: Ledger, tx: Transaction) -> Any:
+        view, frozen = real(self, tx)
+        return view, frozen[::-1]
+
+    patch.setattr(Ledger, "freeze", freeze)
+
+
+def a_layer_dropped_unwritten(patch: pytest.MonkeyPatch) -> None:
+    real = ledger._gather
+    patch.setattr(ledger, "_gather", lambda found: real(found[-3:]))
+
+
+def writes_applied_before_range_deletes(patch: pytest.MonkeyPatch) -> None:
+    def apply(self: Layer, batch: Batch) -> None:
+        for key, value in self.writes.items():
+            if value is not None:
+                batch.put(key, value)
+            else:
+                batch.delete(key)
+        for start, end in self.ranges:
+            batch.delete_range(start, end)
+
+    patch.setattr(Layer, "apply", apply)
+
+
+def newer_writes_leave_with_older(patch: pytest.MonkeyPatch) -> None:
+    def take_away(self: InFlight, layer: Layer) -> None:
+        for key in layer.writes:
+            self._sequences.pop(key, None)
+            self.values.pop(key, None)
+
+    patch.setattr(InFlight, "_take_away", take_away)
+
+
+def counters_resolved_in_the_past(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Ledger, "_present", lambda self, key: self.engine.get(key))
+
+
+def counters_lost_on_reads(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Transaction, "_added", lambda self, key, value: value)
+
+
+def chain_of_a_record_broken(patch: pytest.MonkeyPatch) -> None:
+    real = Transaction.put_record
+
+    def put_record(self: Transaction, key: bytes, fields: bytes, previous: int) -> None:
+        self._gone.pop(key, None)
+        real(self, key, fields, previous)
+
+    patch.setattr(Transaction, "put_record", put_record)
+
+
+def own_changes_disturb_a_scan(patch: pytest.MonkeyPatch) -> None:
+    real = Transaction.scan
+
+    def scan(self: Transaction, start: bytes, end: bytes, reverse: bool = False) -> Any:
+        def late() -> Iterator[Any]:
+            yield from real(self, start, end, reverse)
+
+        real(self, start, end, reverse)
+        return late()
+
+    patch.setattr(Transaction, "scan", scan)
+
+
+def own_range_deletes_not_read(patch: pytest.MonkeyPatch) -> None:
+    def get(self: Transaction, key: bytes) -> bytes | None:
+        own = self.own
+        return own.writes[key] if key in own.writes else self._added(key, self._get_below(key))
+
+    patch.setattr(Transaction, "get", get)
+
+
+def replay_stops_early(patch: pytest.MonkeyPatch) -> None:
+    real = effects.apply
+    patch.setattr(
+        effects, "apply", lambda found, sequence, batch: real(found[:-1], sequence, batch)
+    )
+
+
+PLANTED = [
+    tombstones_forgotten_in_scans,
+    range_deletes_forgotten_in_scans,
+    range_deletes_forgotten_in_flight,
+    range_reads_not_validated,
+    point_reads_not_validated,
+    range_deletes_not_validated,
+    nothing_validated,
+    everything_conflicts,
+    changes_forgotten_too_soon,
+    what_was_seen_in_flight_not_noted,
+    pause_freezes_no_layers,
+    pause_freezes_no_state,
+    layers_frozen_oldest_first,
+    a_layer_dropped_unwritten,
+    writes_applied_before_range_deletes,
+    newer_writes_leave_with_older,
+    counters_resolved_in_the_past,
+    counters_lost_on_reads,
+    chain_of_a_record_broken,
+    own_changes_disturb_a_scan,
+    own_range_deletes_not_read,
+    replay_stops_early,
+]
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_planted_bug_is_caught(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, Conflict, KeyError)):
+        _run(range(250))
+
+
+def _run(seeds: Iterable[int]) -> None:
+    for seed in seeds:
+        Story(seed).run()
