@@ -87,6 +87,12 @@ class NodeProcess:
 
         :raises StartFailed: it ended instead
         """
+        self.spawn()
+        self.wait_ready()
+        return self
+
+    def spawn(self) -> None:
+        """Start the process."""
         self.process = subprocess.Popen(
             command_line(str(self.directory), *self.words),
             env=environment(**self.more),
@@ -96,11 +102,16 @@ class NodeProcess:
             stderr=subprocess.PIPE,
             bufsize=0,  # a line left in a buffer would be invisible to the wait for the next
         )
+
+    def wait_ready(self) -> None:
+        """Wait until the process says that it is ready.
+
+        :raises StartFailed: it ended instead
+        """
         if self.wait_line("ready") is None:
             self.process.wait()
             self._stderr.close()
             raise StartFailed("\n".join(str(line) for line in self.lines))
-        return self
 
     @property
     def _stderr(self) -> IO[bytes]:

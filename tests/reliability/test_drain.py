@@ -1,0 +1,125 @@
+"""R18: SIGTERM while slow scripts run. Four stages in order, nothing cut off, exit 0, and the next
+open has nothing to mend."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from surfaces.command.stopping import STAGES
+from tests.processes import PASSWORD, USER, NodeProcess, Reply, run
+
+DRAINS = 50
+GROUPS = 5
+CLIENTS = 4
+SLOW = """
+    FOR $i IN 1..=60000 { LET $x = $i * 2; };
+    CREATE done SET client = $client;
+    RETURN 'finished';
+"""
+
+Figure = Callable[[str, object], None]
+
+
+class SlowClient(threading.Thread):
+    """Runs one slow script over HTTP and keeps the answer, or why there is none."""
+
+    def __init__(self, node: NodeProcess, token: str, number: int) -> None:
+        super().__init__()
+        self.node, self.token, self.number = node, token, number
+        self.reply: Reply | None = None
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        body = {"script": SLOW, "params": {"client": self.number}, "ns": "a", "db": "b"}
+        headers = {"Authorization": f"Bearer {self.token}"}
+        try:
+            self.reply = self.node.request("POST", "/script", body, headers, user=None)
+        except OSError as error:
+            self.error = error
+
+    @property
+    def finished(self) -> bool:
+        """Whether the script was answered whole."""
+        return (
+            self.reply is not None
+            and self.reply.status == 200
+            and self.reply.json["results"][-1]["value"] == "finished"
+        )
+
+
+def stages(lines: list[dict[str, Any]]) -> list[tuple[int, str]]:
+    """Number and name of each stage, as the log has them."""
+    return [(line["stage"], line["does"]) for line in lines if line["event"] == "stopping"]
+
+
+def running(node: NodeProcess) -> int:
+    """How many scripts run, the one that asks not counted."""
+    answer = node.script("INFO FOR RUNNING")
+    return len(answer["results"][0]["value"]) - 1
+
+
+def prepared(directory: Path) -> NodeProcess:
+    node = NodeProcess(directory).start()
+    node.script(
+        "DEFINE NAMESPACE IF NOT EXISTS a; USE NAMESPACE a; DEFINE DATABASE IF NOT EXISTS b;"
+        "USE a.b; DEFINE TABLE IF NOT EXISTS done"
+    )
+    return node
+
+
+def drain(node: NodeProcess, signals: int) -> list[SlowClient]:
+    """Stop a node while every client waits for its script."""
+    token = node.request("POST", "/session", {"user": USER, "password": PASSWORD}, user=None)
+    clients = [SlowClient(node, token.json["token"], number) for number in range(CLIENTS)]
+    for client in clients:
+        client.start()
+    while running(node) < CLIENTS:
+        assert not any(client.finished for client in clients), "the scripts are too fast to tell"
+    for _ in range(signals):
+        node.signal(signal.SIGTERM)
+    for client in clients:
+        client.join()
+    return clients
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_drain_cuts_nothing_off(tmp_path: Path, group: int, figure: Figure) -> None:
+    directory = tmp_path / "store"
+    finished = 0
+    for number in range(DRAINS // GROUPS):
+        node = prepared(directory)
+        clients = drain(node, signals=1 + number % 3)
+        assert node.wait() == 0
+        assert [client.error for client in clients] == [None] * CLIENTS
+        assert all(client.finished for client in clients)
+        assert stages(node.lines) == list(enumerate(STAGES, 1))
+        finished += CLIENTS
+        sequence = max(client.reply.json["seq"] for client in clients if client.reply)
+
+        before = {path.name for path in (directory / "log").iterdir()}
+        health = run(str(directory), "--health")
+        assert (health.returncode, health.stderr) == (0, "")
+        assert f"sequence {sequence}" in health.stdout
+        assert {path.name for path in (directory / "log").iterdir()} == before
+    figure(f"R18 drains, group {group + 1} of {GROUPS}", f"{DRAINS // GROUPS}, {finished} finished")
+
+
+def test_planted_cut_is_seen(tmp_path: Path) -> None:
+    """SIGKILL in the place of SIGTERM: the rig must see that nothing was finished."""
+    node = prepared(tmp_path / "store")
+    token = node.request("POST", "/session", {"user": USER, "password": PASSWORD}, user=None)
+    client = SlowClient(node, token.json["token"], 1)
+    client.start()
+    while running(node) < 1:
+        assert not client.finished
+    node.kill()
+    client.join()
+    assert client.error is not None
+    assert not client.finished
+    assert stages(node.lines) == []
