@@ -25,10 +25,6 @@ PASSHASH_MEMORY_KIB_MAX: Final = 256 * 1024
 PASSHASH_PASSES_MAX: Final = 16
 PASSHASH_LANES_MAX: Final = 8
 """Of a hash that somebody brings: what it costs is paid at each sign-in."""
-PASSHASH_MEMORY_KIB_MAX: Final = 256 * 1024
-PASSHASH_PASSES_MAX: Final = 16
-PASSHASH_LANES_MAX: Final = 8
-"""Of a hash that somebody brings: what it costs is paid at each sign-in."""
 
 
 @dataclass(frozen=True, slots=True)

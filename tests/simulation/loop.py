@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import heapq
 import random
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from contextvars import Context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -59,36 +60,32 @@ class SteppedLoop(asyncio.BaseEventLoop):
         """Let time pass. Timers due by then run in the loop's next round."""
         self._now += seconds
 
-    def _run_once(self) -> None:
-        # Two runs of a task's own steps never stand in the queue together, so any order of the
-        # handles that are ready is one that independent events could have come in, except that
-        # call_soon promises its own order: only a rotation by whole sources would keep it. Timers
-        # that are due together are the events here, so those are what is shuffled.
-        if self._shuffle is not None:
-            self._shuffle_due()
-        super()._run_once()  # type: ignore[misc]
-
-    def _shuffle_due(self) -> None:
-        scheduled = self._scheduled  # type: ignore[attr-defined]
-        due = []
-        while scheduled and scheduled[0]._when <= self._now:
-            due.append(heapq.heappop(scheduled))
-        if due and self._shuffle is not None:
-            self._shuffle.shuffle(due)
-            for handle in due:
-                handle._scheduled = False
-                if not handle._cancelled:
-                    self._ready.append(handle)  # type: ignore[attr-defined]
-                else:
-                    self._timer_cancelled_count -= 1
+    def _shuffle_due(self, shuffle: random.Random) -> None:
+        base: Any = self  # asyncio's own fields
+        due: list[Any] = []
+        while base._scheduled and base._scheduled[0]._when <= self._now:
+            handle = heapq.heappop(base._scheduled)
+            handle._scheduled = False
+            if handle._cancelled:
+                base._timer_cancelled_count -= 1
+            else:
+                due.append(handle)
+        shuffle.shuffle(due)
+        base._ready.extend(due)
 
     def _process_events(self, events: list[Any]) -> None:
-        pass
+        # Called after time has moved on and before asyncio looks at its timers. What `call_soon`
+        # was given keeps its order, since code relies on it; timers that are due together stand
+        # for events from outside, which may come in any order.
+        if self._shuffle is not None:
+            self._shuffle_due(self._shuffle)
 
     def _write_to_self(self) -> None:
         pass  # there is no other thread, and no select that would have to be woken
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
         """As `call_soon`: there is one thread."""
         return self.call_soon(callback, *args, context=context)
 

@@ -1,0 +1,235 @@
+"""The lower half of a node, for tests: a store on a simulated disk, its log and commits actors.
+
+Every test of actors runs on both schedulers: `play("real", ...)` with threads on the real event
+loop, `play("stepped", ...)` on the loop with virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from pykka import ActorRef
+
+from actors.checkpoints import CheckpointsActor, FlushActor
+from actors.commits import CommitsActor, Committer
+from actors.doors import SystemClock
+from actors.log import LogActor
+from actors.passwords import Cost, Passwords
+from actors.roles import Roles
+from actors.runtime import Actor, Runtime, stop
+from actors.sessions import Sessions, SessionsActor
+from protocol.doors import Clock, Scheduler
+from protocol.errors import Refusal
+from storage import keys, users
+from storage.directory import StoreDirectory
+from storage.effects import Attribution
+from storage.ledger import Ledger, Tail
+from storage.log import Log
+from storage.memory import MemoryEngine
+from tests.simulation import loop as stepped
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.doors import LoopClock, SeededRng, SteppedScheduler, ThreadScheduler
+
+T = TypeVar("T")
+
+KINDS = ("real", "stepped")
+CHEAP = Cost(memory_kib=64, passes=1)
+"""argon2 that costs nothing worth waiting for."""
+SOMEBODY = Attribution("ana", "wire", "CREATE x", None)
+
+
+def play(kind: str, main: Callable[[], Coroutine[Any, Any, T]], seed: int = 1) -> T:
+    """Run `main` to its end on a scheduler of that kind."""
+    if kind == "stepped":
+        return stepped.run(main(), seed)
+    return asyncio.run(main())
+
+
+def scheduler_of(kind: str) -> Scheduler:
+    return SteppedScheduler() if kind == "stepped" else ThreadScheduler()
+
+
+def clock_of(kind: str) -> Clock:
+    return LoopClock(asyncio.get_running_loop()) if kind == "stepped" else SystemClock()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition, however long; the test's own timeout ends it."""
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+async def outcome(awaited: Awaitable[Any]) -> Any:
+    """What it brings, or the refusal or exception it raises."""
+    try:
+        return await awaited
+    except Exception as error:
+        return error
+
+
+class Failures:
+    """What actors reported."""
+
+    def __init__(self) -> None:
+        self.failed: list[tuple[Actor, BaseException]] = []
+        self.noticed: list[BaseException] = []
+
+    def runtime(self, kind: str, clock: Clock | None = None) -> Runtime:
+        return Runtime(
+            scheduler_of(kind),
+            clock or clock_of(kind),
+            lambda actor, error: self.failed.append((actor, error)),
+            self.noticed.append,
+        )
+
+
+class Parts:
+    """A store, its log and its commits; filled by `parts`."""
+
+    runtime: Runtime
+    disk: SimulatedDisk
+    directory: StoreDirectory
+    log: Log
+    engine: MemoryEngine
+    ledger: Ledger
+    committer: Committer
+    commits: ActorRef[CommitsActor]
+    log_ref: ActorRef[LogActor]
+    failures: Failures
+    rng: SeededRng
+
+    def put(self, name: str, value: bytes) -> int:
+        """Commit one key; answers its sequence."""
+        tx = self.committer.begin()
+        tx.put(key(name), value)
+        return self.committer.commit(tx, SOMEBODY)
+
+    def get(self, name: str) -> bytes | None:
+        """A key as a new transaction sees it."""
+        with self.committer.begin() as tx:
+            return tx.get(key(name))
+
+    async def durable(self, sequence: int) -> None:
+        await self.committer.durable(sequence, self.committer.generation)
+
+    def log_frames(self) -> list[int]:
+        """Sequences in the log."""
+        return [frame.sequence for frame in self.log.read(self.log.first)]
+
+
+def key(name: str) -> bytes:
+    """A key of the state that no noun owns."""
+    return keys.STORE_RANGE + b"\xf0" + name.encode()
+
+
+@asynccontextmanager
+async def parts(
+    kind: str,
+    disk: SimulatedDisk | None = None,
+    engine: MemoryEngine | None = None,
+    clock: Clock | None = None,
+    seed: int = 7,
+) -> AsyncIterator[Parts]:
+    """Start the lower half, and stop it in order."""
+    made = Parts()
+    made.failures = Failures()
+    clock = clock or clock_of(kind)
+    made.rng = rng = SeededRng(seed)
+    made.runtime = runtime = made.failures.runtime(kind, clock)
+    made.disk = disk or SimulatedDisk()
+    made.directory = StoreDirectory.open("/store", made.disk, clock, rng, create=True)
+    made.log = log = Log.open(made.directory)
+    made.engine = engine or MemoryEngine()
+    made.committer = committer = Committer(runtime)
+    tail = Tail(log.last, log.epoch, log.last_time)
+    made.ledger = ledger = Ledger(made.engine, tail, clock, rng, committer.hand_over)
+    for frame in log.read(ledger.committed + 1):
+        ledger.replay(frame)
+    made.commits = CommitsActor.start(runtime, committer)
+    made.log_ref = LogActor.start(runtime, log, made.commits)
+    committer.attach(ledger, made.log_ref)
+    try:
+        yield made
+    finally:
+        await stop(made.log_ref)
+        await stop(made.commits)
+        made.directory.close()
+
+
+@asynccontextmanager
+async def checkpoints(made: Parts, *, prune: bool = True) -> AsyncIterator[ActorRef[Any]]:
+    """The checkpoint actors over the lower half."""
+    flusher = FlushActor.start(made.runtime, made.engine)
+    ref = CheckpointsActor.start(made.runtime, made.committer, flusher, made.log_ref, prune=prune)
+    try:
+        yield ref
+    finally:
+        await stop(ref)
+        await stop(flusher)
+
+
+class SignInDesk:
+    """The sessions actor and what it needs."""
+
+    sessions: Sessions
+    ref: ActorRef[SessionsActor]
+    passwords: Passwords
+    roles: Roles
+    parts: Parts
+
+    async def define(self, name: str, password: str, role: str = users.OWNER) -> None:
+        """A user, durable."""
+        passhash = await self.passwords.hash(password)
+        with self.parts.committer.begin() as tx:
+            users.define(tx, name, role, passhash)
+            sequence = self.parts.committer.commit(tx, SOMEBODY)
+        await self.parts.durable(sequence)
+
+    async def change(self, name: str, **fields: str) -> None:
+        """Another role or hash for a user, durable."""
+        with self.parts.committer.begin() as tx:
+            users.alter(tx, users.get(tx, name), **fields)
+            sequence = self.parts.committer.commit(tx, SOMEBODY)
+        await self.parts.durable(sequence)
+
+    async def drop(self, name: str) -> None:
+        """Remove a user, durably."""
+        with self.parts.committer.begin() as tx:
+            users.drop(tx, users.get(tx, name))
+            sequence = self.parts.committer.commit(tx, SOMEBODY)
+        await self.parts.durable(sequence)
+
+    def stored(self, name: str) -> users.User:
+        """A user as it is stored."""
+        with self.parts.committer.begin() as tx:
+            return users.get(tx, name)
+
+
+@asynccontextmanager
+async def desk(
+    kind: str, clock: Clock | None = None, cost: Cost = CHEAP, cores: int = 2
+) -> AsyncIterator[SignInDesk]:
+    """Sessions over the lower half, with cheap hashes."""
+    async with parts(kind, clock=clock) as made:
+        found = SignInDesk()
+        found.parts = made
+        found.roles = Roles(made.runtime, made.directory)
+        found.passwords = Passwords(made.runtime, made.rng, cores, cost)
+        found.sessions = Sessions(made.runtime.clock, made.rng)
+        found.ref = SessionsActor.start(
+            made.runtime, found.sessions, made.committer, found.passwords, found.roles
+        )
+        try:
+            yield found
+        finally:
+            await stop(found.ref)
+            await found.passwords.stop()
+            await found.roles.stop()
+
+
+def code(found: object) -> str:
+    """The code of a refusal, or what else it is."""
+    return found.code if isinstance(found, Refusal) else repr(found)

@@ -1,0 +1,394 @@
+"""From a commit to its answer: nothing is shown before it is on the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from typing import Any
+
+import pytest
+
+from actors.checkpoints import CheckpointNow
+from actors.runtime import ask, stop
+from protocol import limits
+from protocol.errors import Conflict, DiskFull, Failed, UnknownOutcome
+from storage.faults import LogFailed
+from tests.actors.parts import KINDS, SOMEBODY, Parts, checkpoints, key, outcome, parts, play, until
+from tests.logbook import Logbook
+from tests.simulation.disk import Fault, SimulatedDisk
+
+both = pytest.mark.parametrize("kind", KINDS)
+
+
+def in_log(path: str) -> bool:
+    return path.endswith(".storelog")
+
+
+class HeldSync:
+    """Holds every sync of the log back until it is let go; only with real threads."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self.asked = threading.Event()
+        self.let = threading.Event()
+        self.syncs = 0
+        disk.watch = self.watch
+
+    def watch(self, operation: str, path: str) -> None:
+        if operation == "sync" and in_log(path):
+            self.syncs += 1
+            self.asked.set()
+            self.let.wait()
+
+
+@both
+def test_a_commit_is_seen_at_once_and_answered_when_durable(kind: str) -> None:
+    async def main() -> None:
+        async with parts(kind) as node:
+            sequence = node.put("a", b"1")
+            assert sequence == 1
+            assert node.get("a") == b"1"
+            assert node.committer.sequence == 0
+            assert not node.committer.is_durable(sequence, node.committer.generation)
+            await node.durable(sequence)
+            assert node.committer.sequence == 1
+            assert node.engine.get(key("a")) == b"1"
+            assert node.log_frames() == [1]
+            await node.durable(0)  # nothing to wait for
+
+    play(kind, main)
+
+
+def test_no_answer_before_the_sync_has_returned() -> None:
+    async def main() -> None:
+        async with parts("real") as node:
+            held = HeldSync(node.disk)
+            waiting = [asyncio.ensure_future(node.durable(node.put("a", b"1")))]
+            await until(held.asked.is_set)
+            # A read that saw what is in flight waits with it.
+            reading = node.committer.begin()
+            assert reading.get(key("a")) == b"1"
+            saw = node.committer.commit(reading, SOMEBODY)
+            assert saw == 1
+            waiting.append(asyncio.ensure_future(node.durable(saw)))
+            for _ in range(50):
+                await asyncio.sleep(0.001)
+                assert not any(waiter.done() for waiter in waiting)
+                assert node.engine.get(key("a")) is None, "the state must not lead the log"
+            # One that saw nothing in flight need not wait, though the log is held up.
+            other = node.committer.begin()
+            assert other.get(key("b")) is None
+            assert node.committer.commit(other, SOMEBODY) == 0
+            held.let.set()
+            await asyncio.gather(*waiting)
+
+    play("real", main)
+
+
+def test_what_waits_while_the_log_syncs_goes_with_the_next_sync() -> None:
+    async def main() -> None:
+        async with parts("real") as node:
+            held = HeldSync(node.disk)
+            first = asyncio.ensure_future(node.durable(node.put("first", b"")))
+            await until(held.asked.is_set)
+            rest = [node.put(f"k{number}", b"") for number in range(100)]
+            waiting = [asyncio.ensure_future(node.durable(sequence)) for sequence in rest]
+            assert held.syncs == 1
+            held.let.set()
+            await asyncio.gather(first, *waiting)
+            assert held.syncs == 2, "a hundred commits, one sync"
+            assert node.log_frames() == list(range(1, 102))
+
+    play("real", main)
+
+
+@both
+def test_waiters_are_released_up_to_what_is_durable_and_no_further(kind: str) -> None:
+    async def main() -> None:
+        async with parts(kind) as node:
+            sequences = [node.put(f"k{number}", b"") for number in range(10)]
+            generation = node.committer.generation
+            waiting = [node.committer.durable(one, generation) for one in sequences]
+            twice = node.committer.durable(sequences[3], generation)
+            gone = node.committer.durable(sequences[4], generation)
+            gone.cancel()
+            node.ledger.engine  # noqa: B018  (the engine is the ledger's)
+            await node.durable(sequences[-1])
+            assert all(waiter.done() for waiter in waiting)
+            assert twice.done()
+
+    play(kind, main)
+
+
+def fail_sync(disk: SimulatedDisk, error: int) -> None:
+    disk.plan = lambda kind, path: Fault(error) if kind == "sync" and in_log(path) else None
+
+
+@both
+def test_a_failed_sync_is_final(kind: str, logbook: Logbook) -> None:
+    logbook.allow("actor failed")
+
+    async def main() -> None:
+        async with parts(kind) as node:
+            await node.durable(node.put("a", b"1"))
+            syncs: list[str] = []
+
+            def fail(operation: str, path: str) -> Fault | None:
+                if operation == "sync" and in_log(path):
+                    syncs.append(path)
+                    return Fault(errno.EIO)
+                return None
+
+            node.disk.plan = fail
+            waiting = asyncio.ensure_future(node.durable(node.put("b", b"2")))
+            await until(lambda: bool(node.failures.failed))
+            _, error = node.failures.failed[0]
+            assert isinstance(error, LogFailed)
+            assert not waiting.done(), "the node decides what its callers hear"
+            node.committer.lose(error)
+            assert isinstance(await outcome(waiting), UnknownOutcome)
+            with pytest.raises(Failed):
+                node.put("c", b"3")
+            assert isinstance(await outcome(node.durable(2)), UnknownOutcome)
+            assert node.engine.get(key("b")) is None
+            node.disk.plan = None
+            await stop(node.log_ref)
+            assert len(syncs) == 1, "the descriptor must not be synced again"
+
+    play(kind, main)
+
+
+def full(disk: SimulatedDisk) -> None:
+    disk.plan = lambda kind, path: (
+        Fault(errno.ENOSPC) if kind == "append" and in_log(path) else None
+    )
+
+
+@both
+def test_a_full_disk_refuses_writes_keeps_reads_and_resumes(kind: str) -> None:
+    async def main() -> None:
+        async with parts(kind) as node:
+            await node.durable(node.put("a", b"1"))
+            full(node.disk)
+            refused = [node.put("a", b"2"), node.put("b", b"2")]
+            assert refused == [2, 3]
+            generation = node.committer.generation
+            outcomes = await asyncio.gather(
+                *(outcome(node.committer.durable(one, generation)) for one in refused)
+            )
+            assert [type(one) for one in outcomes] == [DiskFull, DiskFull]
+            assert node.get("a") == b"1"
+            assert node.get("b") is None
+            assert isinstance(await outcome(node.durable(node.put("c", b"3"))), DiskFull)
+            node.disk.plan = None
+            sequence = node.put("d", b"4")
+            assert sequence == 2, "the sequence that was taken back is given again"
+            await node.durable(sequence)
+            assert node.log_frames() == [1, 2]
+            # Whoever still waits for the commit that lost its number is not told of the other's.
+            late = await outcome(node.committer.durable(2, generation))
+            assert isinstance(late, DiskFull)
+            assert not node.committer.is_durable(2, generation)
+            assert await outcome(node.committer.durable(1, generation)) is None
+
+    play(kind, main)
+
+
+def test_commits_on_top_of_refused_ones_are_refused_with_them() -> None:
+    async def main() -> None:
+        async with parts("real") as node:
+            await node.durable(node.put("a", b"1"))
+            asked, let = threading.Event(), threading.Event()
+
+            def hold_and_refuse(operation: str, path: str) -> Fault | None:
+                if operation == "append" and in_log(path):
+                    asked.set()
+                    let.wait()
+                    return Fault(errno.ENOSPC)
+                return None
+
+            node.disk.plan = hold_and_refuse
+            generation = node.committer.generation
+            waiting = [node.committer.durable(node.put("a", b"2"), generation)]
+            await until(asked.is_set)
+            # The log is at the first; these wait in its mailbox and were made on top of it.
+            waiting += [node.committer.durable(node.put("b", b"3"), generation) for _ in range(5)]
+            node.disk.plan = lambda operation, path: hold_and_refuse(operation, path)
+            let.set()
+            found = await asyncio.gather(*map(outcome, waiting))
+            assert {type(one) for one in found} == {DiskFull}
+            node.disk.plan = None
+            await node.durable(node.put("c", b"4"))
+            assert node.get("a") == b"1"
+            assert node.get("b") is None
+            assert node.log_frames() == [1, 2]
+
+    play("real", main)
+
+
+@both
+def test_a_paused_transaction_that_read_what_was_taken_back_loses(kind: str) -> None:
+    async def main() -> None:
+        async with parts(kind) as node:
+            full(node.disk)
+            lost = node.put("a", b"1")
+            reading, writing = node.committer.begin(), node.committer.begin()
+            for tx in (reading, writing):
+                assert tx.get(key("a")) == b"1"
+                tx.pause()
+            assert isinstance(await outcome(node.durable(lost)), DiskFull)
+            node.disk.plan = None
+            writing.put(key("b"), b"1")
+            for tx in (reading, writing):
+                with pytest.raises(Conflict):
+                    node.committer.commit(tx, SOMEBODY)
+            await node.durable(node.put("c", b"1"))
+
+    play(kind, main)
+
+
+@both
+def test_an_idle_log_gets_a_mark(kind: str) -> None:
+    async def main() -> None:
+        async with parts(kind) as node:
+            await node.durable(node.put("a", b"1"))
+            before = node.disk.operations
+            if kind == "stepped":
+                await asyncio.sleep(3)
+                assert node.disk.operations > before
+                quiet = node.disk.operations
+                await asyncio.sleep(10)
+                assert node.disk.operations == quiet, "one mark is enough"
+            else:
+                await until(lambda: node.disk.operations > before)
+
+    play(kind, main)
+
+
+@both
+def test_a_stopped_log_was_closed_and_comes_back_whole(kind: str) -> None:
+    disk = SimulatedDisk()
+
+    async def first() -> None:
+        async with parts(kind, disk) as node:
+            node.put("a", b"1")
+            await node.durable(node.put("b", b"2"))
+
+    async def second() -> None:
+        async with parts(kind, disk) as node:
+            assert node.log.recovery.clean
+            assert (node.get("a"), node.get("b")) == (b"1", b"2")
+            assert node.put("c", b"3") == 3
+            await node.durable(3)
+
+    play(kind, first)
+    play(kind, second)
+
+
+@both
+def test_a_checkpoint_flushes_the_state(kind: str) -> None:
+    async def main() -> None:
+        async with parts(kind) as node, checkpoints(node) as ref:
+            await node.durable(node.put("a", b"1"))
+            assert node.engine.flushed_sequence() == 0
+            assert await ask(ref, CheckpointNow()) == 1
+            assert node.engine.flushed_sequence() == 1
+            assert node.committer.unflushed_bytes == 0
+
+    play(kind, main)
+
+
+def test_checkpoints_come_by_themselves_when_there_is_news() -> None:
+    async def main() -> None:
+        async with parts("stepped") as node, checkpoints(node):
+            await node.durable(node.put("a", b"1"))
+            await asyncio.sleep(limits.CHECKPOINT_SECONDS / 2)
+            assert node.engine.flushed_sequence() == 0
+            await asyncio.sleep(limits.CHECKPOINT_SECONDS)
+            assert node.engine.flushed_sequence() == 1
+
+    play("stepped", main)
+
+
+def test_many_bytes_bring_a_checkpoint_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CHECKPOINT_BYTES", 1000)
+
+    async def main() -> None:
+        async with parts("stepped") as node, checkpoints(node):
+            await node.durable(node.put("a", b"x" * 2000))
+            await asyncio.sleep(2)
+            assert node.engine.flushed_sequence() == 1
+
+    play("stepped", main)
+
+
+@pytest.mark.parametrize("prune", [True, False])
+def test_old_log_goes_only_below_what_is_flushed_and_kept(
+    prune: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LOG_FRAMES_KEPT", 10)
+
+    async def main() -> None:
+        async with parts("stepped") as node, checkpoints(node, prune=prune) as ref:
+            node.log._segment_frames = 4
+            await fill(node, 30)
+            flush, node.engine.flush = node.engine.flush, lambda: None  # type: ignore[method-assign]
+            assert await ask(ref, CheckpointNow()) == 1, "nothing is flushed"
+            node.engine.flush = flush  # type: ignore[method-assign]
+            begins = await ask(ref, CheckpointNow())
+            assert begins == (21 if prune else 1) or 17 <= begins <= 21
+            assert node.log_frames() == list(range(begins, 31))
+
+    play("stepped", main)
+
+
+async def fill(node: Parts, count: int) -> None:
+    for number in range(count):
+        await node.durable(node.put(f"k{number}", b""))
+
+
+@both
+def test_a_bug_before_the_sequence_costs_one_answer(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with parts(kind) as node:
+            tx = node.committer.begin()
+            tx.put(key("a"), b"1")
+            with pytest.raises(AttributeError):
+                node.committer.commit(tx, None)  # type: ignore[arg-type]
+            await node.durable(node.put("b", b"1"))
+            assert node.get("a") is None
+
+    play(kind, main)
+
+
+def test_a_busy_loop_lets_the_log_through() -> None:
+    """One writer beside a loop that always has something else to do, in steps of 100 µs."""
+
+    async def main() -> None:
+        async with parts("real") as node:
+            from tests.actors.test_runtime import Add, OnLoop
+
+            class Busy(OnLoop):
+                pass
+
+            ref = Busy.start(node.runtime)
+            running = True
+
+            async def keep_busy() -> None:
+                clock = node.runtime.clock
+                while running:
+                    until_us = clock.monotonic_us() + 100
+                    while clock.monotonic_us() < until_us:
+                        pass
+                    await ask(ref, Add(1))
+
+            busy: asyncio.Future[Any] = asyncio.ensure_future(keep_busy())
+            for number in range(200):
+                await node.durable(node.put(f"k{number}", b""))
+            running = False
+            await busy
+            await stop(ref)
+
+    play("real", main)
