@@ -1,0 +1,168 @@
+"""Bad input: one clear line on standard error, the right exit code, nothing changed on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from hashlib import blake2b
+from pathlib import Path
+
+import pytest
+
+from tests.processes import command_line, environment, run, serving, tree
+
+SERVE = ("--http", "127.0.0.1:0")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store that holds something and that nobody serves."""
+    directory = tmp_path / "store"
+    script = tmp_path / "fill.storeql"
+    script.write_text(
+        "DEFINE NAMESPACE a; USE NAMESPACE a; DEFINE DATABASE b; USE a.b; DEFINE TABLE t;"
+        + "".join(f"CREATE t:{number} SET text = '{'x' * 100}';" for number in range(20))
+    )
+    filled = run(str(directory), "-f", str(script))
+    assert (filled.returncode, filled.stderr) == (0, "")
+    return directory
+
+
+def refused(*words: str, code: int, says: str) -> None:
+    """The command ends with `code` and one line that says so."""
+    ended = run(*words)
+    assert ended.returncode == code, ended.stderr
+    assert ended.stdout == ""
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("storenode: ")
+    assert says in line
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--nonsense"], "unknown flag --nonsense"),
+        (["--http", "nonsense"], "--http: 'nonsense' is no address"),
+        (["--http", ":0", "--unseal-for", "0s"], "--unseal-for: 0s is refused"),
+        (["--health", "--backup-dir", "b"], "--backup-dir is for a node that serves"),
+        (["--health", "--http", ":0"], "--health contradicts --http"),
+    ],
+)
+def test_usage(tmp_path: Path, words: list[str], says: str) -> None:
+    refused(str(tmp_path / "store"), *words, code=2, says=says)
+    assert tree(tmp_path) == {}
+
+
+@pytest.mark.parametrize("form", ["--http", "--serve"])
+def test_taken_port(tmp_path: Path, store: Path, form: str) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        before = tree(store)
+        refused(str(tmp_path / "new"), form, taken, code=1, says=f"{taken}: the port is taken")
+        refused(str(store), form, taken, code=1, says=f"{taken}: the port is taken")
+    assert tree(store) == before
+    assert not (tmp_path / "new").exists()
+
+
+def test_address_of_another_machine(tmp_path: Path) -> None:
+    says = "192.0.2.1:80: the address is not this machine's"
+    refused(str(tmp_path / "new"), "--http", "192.0.2.1:80", code=1, says=says)
+    assert tree(tmp_path) == {}
+
+
+@pytest.mark.parametrize("form", [SERVE, ("--health",)], ids=["serve", "health"])
+def test_directory_that_is_no_store(tmp_path: Path, form: tuple[str, ...]) -> None:
+    foreign = tmp_path / "photos"
+    foreign.mkdir()
+    (foreign / "holiday.jpg").write_bytes(b"x")
+    file = tmp_path / "file"
+    file.write_bytes(b"x")
+    before = tree(tmp_path)
+    refused(str(foreign), *form, code=1, says=f"{foreign} is not a store and holds 'holiday.jpg'")
+    refused(str(file), *form, code=1, says=f"{file} is not a directory")
+    refused(str(file / "below"), *form, code=1, says=str(file))
+    assert tree(tmp_path) == before
+
+
+def test_health_makes_no_store(tmp_path: Path) -> None:
+    refused(str(tmp_path / "none"), "--health", code=1, says="none does not exist")
+    (tmp_path / "empty").mkdir()
+    refused(str(tmp_path / "empty"), "--health", code=1, says="empty holds no store")
+    assert tree(tmp_path) == {"empty": None}
+
+
+@pytest.mark.parametrize("form", [SERVE, ("--health",)], ids=["serve", "health"])
+def test_unreadable_directory(store: Path, form: tuple[str, ...]) -> None:
+    words = command_line(str(store), *form)
+    if os.geteuid() == 0:  # root reads everything, unless it gives that up
+        words = ["setpriv", "--inh-caps=-all", "--bounding-set=-all", *words]
+    store.chmod(0)
+    try:
+        ended = subprocess.run(
+            words, env=environment(), capture_output=True, text=True, check=False
+        )
+    finally:
+        store.chmod(0o700)
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith(f"storenode: {store}")
+    assert "Permission denied" in line
+
+
+@pytest.mark.parametrize("form", [SERVE, ("--health",), ("-f", os.devnull)], ids=lambda f: f[0])
+def test_damaged_log(store: Path, form: tuple[str, ...]) -> None:
+    segment = max((store / "log").glob("*.storelog"))
+    content = bytearray(segment.read_bytes())
+    at = len(content) // 2
+    content[at] ^= 1
+    segment.write_bytes(content)
+    before = tree(store)
+    refused(str(store), *form, code=1, says=f"{segment} is damaged at byte ")
+    assert tree(store) == before
+
+
+@pytest.mark.parametrize("form", [SERVE, ("--health",)], ids=["serve", "health"])
+def test_newer_format(store: Path, form: tuple[str, ...]) -> None:
+    facts = json.loads((store / "STORE").read_bytes().splitlines()[0])
+    line = json.dumps({**facts, "format": facts["format"] + 1}, sort_keys=True).encode()
+    checksum = blake2b(line, digest_size=8).hexdigest().encode()
+    (store / "STORE").write_bytes(line + b"\n" + checksum + b"\n")
+    before = tree(store)
+    refused(str(store), *form, code=1, says="newer")
+    assert tree(store) == before
+
+
+@pytest.mark.parametrize(
+    ("cert", "key", "says"),
+    [("missing", "missing", "--cert: "), ("not-pem", "not-pem", "not a certificate in PEM")],
+)
+def test_certificate(tmp_path: Path, cert: str, key: str, says: str) -> None:
+    (tmp_path / "not-pem").write_text("x")
+    before = tree(tmp_path)
+    words = ("--cert", str(tmp_path / cert), "--cert-key", str(tmp_path / key))
+    refused(str(tmp_path / "store"), *SERVE, *words, code=1, says=says)
+    assert tree(tmp_path) == before
+
+
+def test_backup_folder_that_is_none(tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing")
+    says = f"--backup-dir: {missing} is not a directory"
+    refused(str(tmp_path / "store"), *SERVE, "--backup-dir", missing, code=1, says=says)
+    assert tree(tmp_path) == {}
+
+
+def test_short_first_password_is_not_shown(tmp_path: Path) -> None:
+    ended = run(str(tmp_path / "store"), *SERVE, STORE_USER="ana", STORE_PASSWORD="canary")
+    assert ended.returncode == 2
+    assert "canary" not in ended.stderr
+    assert tree(tmp_path) == {}
+
+
+def test_honest_start_on_the_same_store(store: Path) -> None:
+    """The rig's own check: without the fault each test plants, the store opens."""
+    with serving(store) as node:
+        assert node.stop() == 0

@@ -1,0 +1,201 @@
+"""A serving node as a process: its first owner, its logs, its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import stat
+import subprocess
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from surfaces.command.stopping import STAGES
+from tests.certificates import self_signed
+from tests.processes import (
+    PASSWORD,
+    NodeProcess,
+    command_line,
+    environment,
+    run,
+    serving,
+)
+
+OWNER_LINE = re.compile(r"first owner: root, password: (\S+) \(shown this once\)")
+
+
+def stages(node: NodeProcess) -> list[tuple[int, str]]:
+    return [(line["stage"], line["does"]) for line in node.lines if line["event"] == "stopping"]
+
+
+def test_both_surfaces_answer_and_the_directory_is_private(tmp_path: Path) -> None:
+    with serving(tmp_path / "store") as node:
+        assert node.request("GET", "/health", user=None).json["status"] == "well"
+        assert node.request("GET", "/ready", user=None).json["ready"] is True
+        with socket.create_connection(node.address("wire")):
+            pass
+        for path in [tmp_path / "store", *(tmp_path / "store").rglob("*")]:
+            assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+
+
+@pytest.mark.parametrize("surface", ["http", "wire"])
+def test_one_surface_alone(tmp_path: Path, surface: str) -> None:
+    flag = {"http": "--http", "wire": "--serve"}[surface]
+    with serving(tmp_path / "store", flag, "127.0.0.1:0") as node:
+        ready = next(line for line in node.lines if line["event"] == "ready")
+        assert {"http", "wire"} & set(ready) == {surface}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_ends_it_in_four_stages(tmp_path: Path, number: signal.Signals) -> None:
+    with serving(tmp_path / "store") as node:
+        node.signal(number)
+        assert node.wait() == 0
+        assert stages(node) == list(enumerate(STAGES, 1))
+        assert node.events().index("node stopped") > node.events().index("stopping")
+
+
+def test_second_signal_does_not_skip_the_close(tmp_path: Path) -> None:
+    with serving(tmp_path / "store") as node:
+        for _ in range(5):
+            node.signal()
+        assert node.wait() == 0
+        assert stages(node) == list(enumerate(STAGES, 1))
+        assert "node stopped" in node.events()
+
+
+def test_generated_owner_is_shown_once(tmp_path: Path) -> None:
+    unset = {"STORE_USER": "", "STORE_PASSWORD": ""}
+    with serving(tmp_path / "store", **unset) as node:
+        node.stop()
+        (password,) = [m[1] for e in node.events() if (m := OWNER_LINE.fullmatch(e))]
+        assert len(password) >= 16
+    with serving(tmp_path / "store", **unset) as node:
+        answer = node.request("POST", "/session", {"user": "root", "password": password}, user=None)
+        assert answer.status == 200
+        node.stop()
+        assert not any("password" in event for event in node.events())
+
+
+def test_owner_of_the_environment_signs_in_and_its_password_is_never_logged(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path / "store", STORE_USER="ana") as node:
+        body = {"user": "ana", "password": PASSWORD}
+        token = node.request("POST", "/session", body, user=None).json["token"]
+        refused = {"user": "ana", "password": "canary-of-the-test"}
+        assert node.request("POST", "/session", refused, user=None).status == 401
+        node.stop()
+        logged = json.dumps(node.lines)
+        for secret in (PASSWORD, token, "canary-of-the-test"):
+            assert secret not in logged
+
+
+def test_tls_on_both_surfaces(tmp_path: Path) -> None:
+    chain, key = self_signed(tmp_path, "node")
+    trust = ssl.create_default_context(cafile=str(chain))
+    words = (*NodeProcess.words, "--cert", str(chain), "--cert-key", str(key))
+    with serving(tmp_path / "store", *words) as node:
+        host, port = node.address("http")
+        with urllib.request.urlopen(f"https://{host}:{port}/health", context=trust) as answer:
+            assert json.load(answer)["status"] == "well"
+        with (
+            socket.create_connection(node.address("wire")) as plain,
+            trust.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
+        ):
+            assert secured.version() in ("TLSv1.2", "TLSv1.3")
+
+
+def test_service_manager_is_told(tmp_path: Path) -> None:
+    path = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(path)
+        manager.settimeout(60)
+        with serving(tmp_path / "store", NOTIFY_SOCKET=path) as node:
+            assert manager.recv(100) == b"READY=1"
+            node.signal()
+            assert manager.recv(100) == b"STOPPING=1"
+            assert node.wait() == 0
+
+
+def start_with_stderr(directory: Path, port: int, stderr: int) -> subprocess.Popen[bytes]:
+    words = command_line(str(directory), "--http", f"127.0.0.1:{port}")
+    return subprocess.Popen(
+        words,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=stderr,
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_ready(process: subprocess.Popen[bytes], port: int) -> None:
+    while process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready") as answer:
+                assert answer.status == 200
+                return
+        except OSError:
+            continue
+    raise AssertionError(f"ended with {process.returncode}")
+
+
+def write_some(directory: Path, port: int, count: int) -> None:
+    node = NodeProcess(directory)
+    node.lines = [{"event": "ready", "http": f"127.0.0.1:{port}"}]
+    node.script("DEFINE NAMESPACE IF NOT EXISTS a")
+    for number in range(count):
+        answer = node.script(f"DEFINE NAMESPACE n{number}")
+        assert answer["results"][0]["kind"]
+
+
+def test_blocked_stderr_holds_nothing_up(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    try:
+        while True:  # full before the node says its first word
+            os.write(writing, b"x" * 4096)
+    except BlockingIOError:
+        os.set_blocking(writing, True)
+    port = free_port()
+    process = start_with_stderr(tmp_path / "store", port, writing)
+    try:
+        wait_ready(process, port)
+        write_some(tmp_path / "store", port, 20)
+        process.terminate()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(reading)
+        os.close(writing)
+
+
+def test_closed_stderr_is_survived_and_no_file_takes_its_place(tmp_path: Path) -> None:
+    port = free_port()
+    words = command_line(str(tmp_path / "store"), "--http", f"127.0.0.1:{port}")
+    process = subprocess.Popen(
+        ["sh", "-c", 'exec "$@" 2>&- >&- <&-', "sh", *words], env=environment()
+    )
+    try:
+        wait_ready(process, port)
+        write_some(tmp_path / "store", port, 5)
+        for number in (0, 1, 2):
+            assert os.readlink(f"/proc/{process.pid}/fd/{number}") == "/dev/null"
+        process.terminate()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert run(str(tmp_path / "store"), "--health").stdout.startswith("well: ")
