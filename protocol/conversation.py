@@ -12,6 +12,9 @@
 AUTH is run by whom it names. "broken": the peer does not speak the protocol; it is told so (REFUSED
 before WELCOME, ERROR with id 0 after it) and the connection closes.
 
+A RUN whose body is refused (a value that is none, too deep) is handed on with its refusal, and
+answered as any other; any other message with such a body is broken.
+
 Ids: a request's id is open from RUN, PING or AUTH until it is answered. Opening it twice is broken,
 for the second answer could not be told from the first. CANCEL carries the id of a RUN; when that is
 not open any more it is ignored, as the answer may have crossed it.
@@ -72,7 +75,7 @@ class Conversation:
     def next(self) -> Message | None:
         """The next message to act on; None when more bytes, or a sign-in's answer, must come first.
 
-        :raises TooLarge, BadRequest: the peer does not speak the protocol; close after `last_word`
+        :raises Refusal: the peer does not speak the protocol; tell it so, and close
         """
         if self.state is State.OPEN:
             message = self._reader.next()
@@ -84,6 +87,8 @@ class Conversation:
         message = self._reader.next()
         if message is None:
             return None
+        if message.refusal is not None:
+            raise message.refusal
         if message.kind is Kind.BYE:
             self.state = State.CLOSED
         elif message.kind is Kind.HELLO:
@@ -95,6 +100,8 @@ class Conversation:
 
     def _take(self, message: Message) -> None:
         kind, id = message.kind, message.id
+        if message.refusal is not None and kind is not Kind.RUN:
+            raise message.refusal
         if kind in _OPENS or kind is Kind.AUTH:
             if id == 0:
                 raise BadRequest(f"{kind.name} needs an id of its own, not 0")

@@ -21,10 +21,14 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
+import msgpack
+
 from protocol import binary, limits
-from protocol.errors import AnswerTooLarge, BadRequest, TooLarge
+from protocol.errors import AnswerTooLarge, BadRequest, Refusal, TooLarge
 
 PREFIX_BYTES: Final = 4
+HEAD_BYTES: Final = 1 + 9 + 9
+"""The head of the array and two integers, at their longest."""
 ID_MAX: Final = 2**53 - 1
 """What every client language counts exactly, JavaScript's numbers included."""
 
@@ -61,6 +65,9 @@ class Message(NamedTuple):
     kind: Kind
     id: int
     body: dict[str, Any] | None
+    refusal: Refusal | None = None
+    """Why the body could not be taken, when kind and id could: the frame ends where it should, so
+    what follows it can be followed."""
 
 
 class FrameReader:
@@ -97,10 +104,12 @@ class FrameReader:
     def next(self) -> Message | None:
         """The next message, or None until more bytes come.
 
-        :raises TooLarge: a frame is longer than `bytes_max`, nests too deep or holds too much
-        :raises BadRequest: a frame is not what the byte map says
+        A value in a body that is no value, or nests too deep, is a message with a `refusal`.
 
-        After either the stream can't be followed any more: say so to the peer and close.
+        :raises TooLarge: a frame is longer than `bytes_max`
+        :raises Refusal: a frame is not what the byte map says
+
+        After these the stream can't be followed any more: say so to the peer and close.
         """
         kept, start = self._kept, self._at + PREFIX_BYTES
         if len(kept) < start:
@@ -117,7 +126,13 @@ class FrameReader:
             return None
         self._at = end
         with memoryview(kept) as view, view[start:end] as frame:
-            return decode(frame)
+            try:
+                return decode(frame)
+            except Refusal as refusal:
+                head = _head(frame)
+                if head is None:
+                    raise
+                return Message(*head, None, refusal)
 
 
 def decode(frame: bytes | memoryview) -> Message:
@@ -137,6 +152,23 @@ def decode(frame: bytes | memoryview) -> Message:
     if body is not None and type(body) is not dict:
         raise BadRequest("a body is a map or nil")
     return Message(_KINDS[number], request, body)
+
+
+def _head(frame: memoryview) -> tuple[Kind, int] | None:
+    """Kind and id of a frame whose body is refused; None when they can't be read either."""
+    unpacker = msgpack.Unpacker()
+    unpacker.feed(frame[:HEAD_BYTES])
+    try:
+        if unpacker.read_array_header() != 3:
+            return None
+        number, request = unpacker.unpack(), unpacker.unpack()
+    except (ValueError, msgpack.UnpackException):
+        return None
+    if type(number) is not int or type(request) is not int:
+        return None
+    if number not in _KINDS or not 0 <= request <= ID_MAX:
+        return None
+    return _KINDS[number], request
 
 
 def encode(kind: Kind, id: int, body: dict[str, Any] | None = None) -> bytes:

@@ -304,6 +304,8 @@ class WireConnection(asyncio.Protocol):
         refusal: Refusal
         if wire.draining:
             self._send(Kind.ERROR, id, bodies.error(wire.leaving(), name))
+        elif message.refusal is not None:
+            self._send(Kind.ERROR, id, bodies.error(message.refusal, name))
         elif self._token is None:
             refusal = SignInRefused("a script needs a signed-in user")
             self._send(Kind.ERROR, id, bodies.error(refusal, name))

@@ -35,12 +35,14 @@ class FakeNode:
         self.cancelled: list[str] = []
         self.requests: list[RunScript] = []
         self.questions = 0
+        self.made = 0
 
     async def sign_in(self, user: str, password: str, address: str) -> Session:
         await asyncio.sleep(0)
         if (user, password) != (USER, PASSWORD):
             raise SignInRefused("user and password do not match")
-        token = f"token-{len(self.sessions)}"
+        self.made += 1
+        token = f"token-{self.made}"
         caller = Caller(user, "owner", None, token[-1], "wire", address)
         self.sessions[token] = caller
         return Session(token, datetime.now(UTC), 3600, caller)

@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 
 from protocol import limits
@@ -195,6 +196,15 @@ class TestRun:
     ) -> None:
         peer.say(Kind.RUN, 1, body)
         assert_error(await peer.must_hear(Kind.ERROR, 1), "BadRequest")
+        assert (await peer.run(2, "RETURN")).kind is Kind.ANSWER
+
+    @pytest.mark.parametrize(
+        "value, code", [(float("nan"), "TypeRefused"), (2**63, "NumberTooLarge")]
+    )
+    async def test_a_parameter_that_is_no_value(self, peer: Peer, value: object, code: str) -> None:
+        payload = msgpack.packb([3, 1, {"script": "RETURN", "params": {"v": value}}])
+        peer.writer.write(len(payload).to_bytes(4, "big") + payload)
+        assert_error(await peer.must_hear(Kind.ERROR, 1), code)
         assert (await peer.run(2, "RETURN")).kind is Kind.ANSWER
 
     async def test_a_refusal_carries_what_ran_before_it(self, peer: Peer) -> None:

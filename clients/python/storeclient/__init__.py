@@ -1,0 +1,32 @@
+"""Client of storenode over its wire protocol.
+
+`Client` blocks, `AsyncClient` is awaited; both put any number of requests at once on one
+connection. See the README of this package for a tour.
+"""
+
+from storeclient import errors
+from storeclient.answers import Answer, Result, ResultKind
+from storeclient.async_client import AsyncClient
+from storeclient.client import Client
+from storeclient.errors import (
+    Closed,
+    OutcomeUnknown,
+    ProtocolBroken,
+    Refused,
+    StoreError,
+    Unreachable,
+)
+from storeclient.exchange import Welcome
+from storeclient.names import quote_name
+from storeclient.values import NONE, NoneValue, RecordId
+from storeclient.version import VERSION
+
+__version__ = VERSION
+
+__all__ = [
+    "AsyncClient", "Client",
+    "Answer", "Result", "ResultKind", "Welcome",
+    "NONE", "NoneValue", "RecordId", "quote_name",
+    "StoreError", "Refused", "OutcomeUnknown", "Unreachable", "ProtocolBroken", "Closed", "errors",
+    "__version__",
+]  # fmt: skip

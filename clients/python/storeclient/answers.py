@@ -1,0 +1,53 @@
+"""What a script answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from storeclient.errors import ProtocolBroken
+
+ResultKind = Literal["rows", "value", "none", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one statement answered."""
+
+    value: Any
+    kind: ResultKind
+    rows: int
+    """How many rows `value` holds, or the statement changed."""
+    took: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a script answered: one result for each statement, in their order."""
+
+    results: tuple[Result, ...]
+    seq: int
+    """The committed sequence after the script's last write."""
+
+    @property
+    def value(self) -> Any:
+        """The value of the last statement; None of a script that has none."""
+        return self.results[-1].value if self.results else None
+
+
+def read_results(found: Any) -> tuple[Result, ...]:
+    """The `results` of a message. :raises ProtocolBroken: they have another form"""
+    try:
+        return tuple(
+            Result(one["value"], one["kind"], one["rows"], one["took"]) for one in found or ()
+        )
+    except (TypeError, KeyError) as error:
+        raise ProtocolBroken("an answer of the node has no results") from error
+
+
+def read_answer(body: dict[str, Any]) -> Answer:
+    """The answer in the body of ANSWER. :raises ProtocolBroken: it has another form"""
+    if type(body.get("seq")) is not int:
+        raise ProtocolBroken("an answer of the node has no seq")
+    return Answer(read_results(body.get("results")), body["seq"])

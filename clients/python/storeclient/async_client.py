@@ -1,0 +1,261 @@
+"""The async client: one connection, made when needed and made again when it broke."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+from collections.abc import Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Final, Self
+
+from storeclient.answers import Answer
+from storeclient.connection import GRACE_SECONDS, Connection
+from storeclient.errors import (
+    Closed,
+    Draining,
+    OutcomeUnknown,
+    Refused,
+    SessionEnded,
+    Unreachable,
+)
+from storeclient.exchange import NotSent, Welcome
+from storeclient.frames import Kind
+from storeclient.settings import make_settings
+from storeclient.values import duration
+
+BACKOFF_FIRST_SECONDS: Final = 0.02
+BACKOFF_MOST_SECONDS: Final = 2.0
+
+
+class AsyncClient:
+    """A client of one node, for use from one event loop.
+
+    Any number of tasks may share it: their requests travel on one connection and are answered in
+    any order. It connects when first used, and again after the connection has broken.
+
+    Nothing that may have run is ever sent again by itself. When the connection breaks under a
+    script, `run` raises `OutcomeUnknown`, unless it was told that the script is `repeatable`.
+
+        async with AsyncClient("localhost:8001", user="root", password=secret) as client:
+            client.use("shop", "main")
+            people = await client.query("SELECT * FROM person WHERE age > $n", {"n": 30})
+
+    :param address: `host:port`; the port is 8001 where none is given
+    :param user: with `password`; or give a `token` of `POST /session`
+    :param ns: the namespace, and `db` the database, that scripts start in
+    :param tls: True for a certificate the system trusts, or a context of your own
+    :param timeout: for each script, in seconds; None leaves it to the script
+    :param connect_timeout: seconds in which a connection must stand, all attempts together
+    :raises ValueError: arguments that contradict each other
+    """
+
+    def __init__(
+        self,
+        address: str = "127.0.0.1:8001",
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        ns: str | None = None,
+        db: str | None = None,
+        tls: ssl.SSLContext | bool = False,
+        timeout: float | timedelta | None = None,
+        connect_timeout: float = 10.0,
+    ) -> None:
+        self._settings = make_settings(address, user, password, token, tls, connect_timeout)
+        self._timeout = duration(timeout)
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Task[Connection] | None = None
+        self._parting: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        self.ns = ns
+        self.db = db
+
+    def use(self, ns: str | None, db: str | None = None) -> None:
+        """Where scripts start from now on; those under way are not moved."""
+        self.ns, self.db = ns, db
+
+    async def run(
+        self,
+        script: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        ns: str | None = None,
+        db: str | None = None,
+        timeout: float | timedelta | None = None,
+        reason: str | None = None,
+        repeatable: bool = False,
+    ) -> Answer:
+        """Run a script and answer all its results.
+
+        :param params: values of `$name`, bound and never pasted into the text
+        :param ns: in place of the client's own, for this script; with `db`
+        :param timeout: seconds, or a timedelta, in place of the client's own
+        :param reason: kept with the statements in the statement log
+        :param repeatable: running the script twice does no harm: after a broken connection it is
+            sent again
+        :raises Refused: the node refused; the class is the code's, `results` is what ran before
+        :raises OutcomeUnknown: the connection broke under it, or no answer came in time
+        :raises Unreachable: no connection could be made; nothing was sent
+        :raises TypeError, ValueError: a parameter is not a value of the language
+        """
+        limit = self._timeout if timeout is None else duration(timeout)
+        body: dict[str, Any] = {"script": script}
+        if params:
+            body["params"] = dict(params)
+        place = (self.ns, self.db) if ns is None and db is None else (ns or self.ns, db)
+        for name, value in (("ns", place[0]), ("db", place[1])):
+            if value is not None:
+                body[name] = value
+        if limit is not None:
+            body["timeout"] = limit
+        if reason is not None:
+            body["reason"] = reason
+        wait = None if limit is None else limit.total_seconds() + GRACE_SECONDS
+        answer = await self._ask(Kind.RUN, body, wait, repeatable)
+        assert isinstance(answer, Answer)
+        return answer
+
+    async def query(
+        self,
+        script: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        ns: str | None = None,
+        db: str | None = None,
+        timeout: float | timedelta | None = None,
+        reason: str | None = None,
+        repeatable: bool = False,
+    ) -> Any:
+        """Run a script and answer the value of its last statement. Otherwise as `run`."""
+        answer = await self.run(
+            script,
+            params,
+            ns=ns,
+            db=db,
+            timeout=timeout,
+            reason=reason,
+            repeatable=repeatable,
+        )
+        return answer.value
+
+    async def ping(self) -> None:
+        """Go to the node and back. :raises StoreError: that was not possible"""
+        await self._ask(Kind.PING, None, self._settings.connect_timeout, repeatable=True)
+
+    async def connect(self) -> Welcome:
+        """Connect if that has not been done, and answer what the node says of itself.
+
+        :raises Unreachable: no connection could be made in time
+        :raises Refused: the node refused the credential or the version
+        """
+        welcome = (await self._usable()).welcome
+        assert welcome is not None
+        return welcome
+
+    async def close(self) -> None:
+        """Wait for what is under way, then end the connection. Harmless when done twice."""
+        self._is_closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.gather(self._connecting, return_exceptions=True)
+        if self._connection is not None:
+            await self._connection.close()
+        await asyncio.gather(*self._parting)
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # --- how it stays connected ------------------------------------------------------------------
+
+    async def _ask(
+        self, kind: Kind, body: dict[str, Any] | None, wait: float | None, repeatable: bool
+    ) -> object:
+        signed_in_again = False
+        while True:
+            connection = await self._usable()
+            try:
+                return await connection.ask(kind, body, wait)
+            except NotSent:
+                continue
+            except Draining:
+                # Said about a request that crossed the node's BYE: it was never begun.
+                if not connection.leaving:
+                    raise
+            except SessionEnded:
+                # Refused before it began. A password opens another session, a token does not.
+                if self._settings.credential.password is None or signed_in_again:
+                    raise
+                signed_in_again = True
+                await self._sign_in_again(connection)
+            except OutcomeUnknown as error:
+                if not repeatable or isinstance(error, Refused) or connection.usable:
+                    raise
+
+    async def _sign_in_again(self, connection: Connection) -> None:
+        try:
+            await connection.ask(Kind.AUTH, dict(self._settings.credential.fields()), GRACE_SECONDS)
+        except (NotSent, OutcomeUnknown):
+            return  # the connection has gone: the next one signs in by itself
+
+    async def _usable(self) -> Connection:
+        """The connection, or another one when it is not usable any more."""
+        if self._is_closed:
+            raise Closed("the client has been closed")
+        connection = self._connection
+        if connection is not None and connection.usable:
+            return connection
+        if self._connecting is None:
+            self._connecting = asyncio.create_task(self._connect())
+            self._connecting.add_done_callback(self._connected)
+        # Shielded: a task that gives up waiting must not take the others' connection away.
+        return await asyncio.shield(self._connecting)
+
+    def _connected(self, task: asyncio.Task[Connection]) -> None:
+        self._connecting = None
+        if task.cancelled() or task.exception() is not None:
+            return
+        if self._connection is not None and self._connection.leaving:
+            parting = asyncio.create_task(self._connection.gone())
+            self._parting.add(parting)
+            parting.add_done_callback(self._parting.discard)
+        self._connection = task.result()
+
+    async def _connect(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._settings.connect_timeout
+        pause = BACKOFF_FIRST_SECONDS
+        last: Exception | None = None
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await Connection.open(self._settings)
+            except Refused as error:
+                if not error.retry:
+                    raise
+                last = error
+            except ssl.SSLCertVerificationError as error:
+                raise Unreachable(f"the certificate of {self._where} is not trusted") from error
+            except (OSError, OutcomeUnknown) as error:
+                last = error
+            if loop.time() + pause >= deadline:
+                seconds = self._settings.connect_timeout
+                raise Unreachable(f"no connection to {self._where} in {seconds:g} s") from last
+            # Spread out, so that the clients of a node that restarts don't come back as one.
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(pause * 2, BACKOFF_MOST_SECONDS)
+
+    @property
+    def _where(self) -> str:
+        return f"{self._settings.host}:{self._settings.port}"

@@ -1,0 +1,189 @@
+"""The sync client: the async one, on an event loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Coroutine, Mapping
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from storeclient.answers import Answer
+from storeclient.async_client import AsyncClient
+from storeclient.errors import Closed
+from storeclient.exchange import Welcome
+
+T = TypeVar("T")
+
+
+class Client:
+    """A client of one node, for use from any number of threads at once.
+
+    All threads share one connection; a call blocks its own thread only. Everything else is as with
+    `AsyncClient`: it connects when first used, again after the connection has broken, and never
+    sends again by itself what may have run.
+
+        with Client("localhost:8001", user="root", password=secret) as client:
+            client.use("shop", "main")
+            people = client.query("SELECT * FROM person WHERE age > $n", {"n": 30})
+
+    Not to be used across a fork: make a client in each process.
+
+    Parameters and errors as `AsyncClient`.
+    """
+
+    def __init__(
+        self,
+        address: str = "127.0.0.1:8001",
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        ns: str | None = None,
+        db: str | None = None,
+        tls: ssl.SSLContext | bool = False,
+        timeout: float | timedelta | None = None,
+        connect_timeout: float = 10.0,
+    ) -> None:
+        self._twin = AsyncClient(
+            address,
+            user=user,
+            password=password,
+            token=token,
+            ns=ns,
+            db=db,
+            tls=tls,
+            timeout=timeout,
+            connect_timeout=connect_timeout,
+        )
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    @property
+    def ns(self) -> str | None:
+        """The namespace that scripts start in."""
+        return self._twin.ns
+
+    @property
+    def db(self) -> str | None:
+        """The database that scripts start in."""
+        return self._twin.db
+
+    def use(self, ns: str | None, db: str | None = None) -> None:
+        """Where scripts start from now on, those of every thread."""
+        self._twin.use(ns, db)
+
+    def run(
+        self,
+        script: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        ns: str | None = None,
+        db: str | None = None,
+        timeout: float | timedelta | None = None,
+        reason: str | None = None,
+        repeatable: bool = False,
+    ) -> Answer:
+        """Run a script and answer all its results. As `AsyncClient.run`."""
+        return self._await(
+            self._twin.run(
+                script,
+                params,
+                ns=ns,
+                db=db,
+                timeout=timeout,
+                reason=reason,
+                repeatable=repeatable,
+            )
+        )
+
+    def query(
+        self,
+        script: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        ns: str | None = None,
+        db: str | None = None,
+        timeout: float | timedelta | None = None,
+        reason: str | None = None,
+        repeatable: bool = False,
+    ) -> Any:
+        """Run a script and answer the value of its last statement. As `AsyncClient.query`."""
+        return self.run(
+            script,
+            params,
+            ns=ns,
+            db=db,
+            timeout=timeout,
+            reason=reason,
+            repeatable=repeatable,
+        ).value
+
+    def ping(self) -> None:
+        """Go to the node and back. :raises StoreError: that was not possible"""
+        self._await(self._twin.ping())
+
+    def connect(self) -> Welcome:
+        """Connect if that has not been done. As `AsyncClient.connect`."""
+        return self._await(self._twin.connect())
+
+    def close(self) -> None:
+        """Wait for what is under way, end the connection and the thread. Harmless when done
+        twice."""
+        with self._lock:
+            self._is_closed = True
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        if loop is None or thread is None:
+            return
+        try:
+            asyncio.run_coroutine_threadsafe(self._twin.close(), loop).result()
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+    def __enter__(self) -> Self:
+        try:
+            self.connect()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _await(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            loop = self._running_loop()
+        except Closed:
+            work.close()
+            raise
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # an interrupt of this thread: what it asked for is cancelled too
+            raise
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._is_closed:
+                raise Closed("the client has been closed")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._loop.run_forever, name="storeclient", daemon=True
+                )
+                self._thread.start()
+            return self._loop

@@ -1,0 +1,181 @@
+"""One connection of the async client: an asyncio protocol around an `Exchange`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from storeclient.errors import OutcomeUnknown, StoreError
+from storeclient.exchange import Exchange, NotSent, Reply, Settled, Welcome
+from storeclient.frames import Kind
+from storeclient.settings import Settings
+
+GRACE_SECONDS = 5.0
+"""Past a script's own timeout, for the node's answer about it to arrive."""
+
+
+class Connection(asyncio.Protocol):
+    """Many requests at once; what is asked in one turn of the loop leaves in one write."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._exchange: Exchange[asyncio.Future[Reply]] = Exchange()
+        self._out: list[bytes] = []
+        self._unsent: list[int] = []
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self.welcome: Welcome | None = None
+
+    @classmethod
+    async def open(cls, settings: Settings) -> Connection:
+        """A connection that has been welcomed.
+
+        :raises OSError: no connection
+        :raises StoreError: the node refused it
+        """
+        loop = asyncio.get_running_loop()
+        name = settings.host if settings.tls is not None else None
+        _, connection = await loop.create_connection(
+            cls, settings.host, settings.port, ssl=settings.tls, server_hostname=name
+        )
+        try:
+            await connection._greet(settings)
+        except BaseException:
+            connection.abort()
+            raise
+        return connection
+
+    async def _greet(self, settings: Settings) -> None:
+        waiter: asyncio.Future[Reply] = self._loop.create_future()
+        self._transport.write(self._exchange.greet(settings.credential, waiter))
+        self.welcome = cast(Welcome, _value(await waiter))
+
+    @property
+    def usable(self) -> bool:
+        """Whether requests may be asked here."""
+        return not (self._exchange.broken or self._exchange.leaving)
+
+    @property
+    def leaving(self) -> bool:
+        """Whether the node has said that it begins nothing new."""
+        return self._exchange.leaving
+
+    async def ask(
+        self, kind: Kind, body: dict[str, Any] | None, timeout: float | None = None
+    ) -> Reply:
+        """Ask and wait for the reply, which is never an exception. A waiter that is cancelled
+        cancels the request.
+
+        :param timeout: seconds after which the request is given up; the node has its own deadline
+        :raises NotSent: the connection is not usable any more, nothing has been sent
+        :raises StoreError: the node's error, or OutcomeUnknown
+        """
+        if not self._writable.is_set():
+            await self._writable.wait()
+        if not self.usable:
+            raise NotSent
+        waiter: asyncio.Future[Reply] = self._loop.create_future()
+        id, data = self._exchange.ask(kind, body, waiter)
+        self._quiet.clear()
+        self._send(data)
+        self._unsent.append(id)
+        try:
+            if timeout is None:
+                return _value(await waiter)
+            async with asyncio.timeout(timeout):
+                return _value(await waiter)
+        except asyncio.CancelledError:
+            self._give_up(id)
+            raise
+        except TimeoutError:
+            self._give_up(id)
+            raise OutcomeUnknown(f"no answer within {timeout:g} seconds") from None
+
+    def _give_up(self, id: int) -> None:
+        data = self._exchange.give_up(id)
+        if data is not None and not self._exchange.broken:
+            self._send(data)
+        self._look()
+
+    def _send(self, data: bytes) -> None:
+        if not self._out:
+            self._loop.call_soon(self._flush)
+        self._out.append(data)
+
+    def _look(self) -> None:
+        if not self._exchange.open:
+            self._quiet.set()
+
+    def _flush(self) -> None:
+        if self._out and not self._exchange.broken:
+            data = b"".join(self._out)
+            self._out.clear()
+            self._unsent.clear()
+            self._transport.write(data)
+
+    async def close(self) -> None:
+        """Wait until what is open has been answered, say goodbye, end the connection."""
+        self._exchange.leaving = True
+        await self._quiet.wait()
+        if not self._exchange.broken:
+            self._send(self._exchange.bye())
+            self._flush()
+            try:
+                async with asyncio.timeout(GRACE_SECONDS):
+                    await asyncio.shield(self._closed)
+            except TimeoutError:
+                self.abort()
+        await self._closed
+
+    async def gone(self) -> None:
+        """Wait until the node, which has said BYE, has answered what is open and closed."""
+        await asyncio.shield(self._closed)
+
+    def abort(self) -> None:
+        """End now; what is open has an unknown outcome."""
+        self._transport.abort()
+
+    # --- what the loop calls ---------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._settle(self._exchange.receive(data))
+        except StoreError as error:
+            self._end(error)
+            return
+        if self._exchange.broken:
+            self._end(self._exchange.cause)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._end(error)
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def _end(self, cause: BaseException | None) -> None:
+        self._settle(self._exchange.end(cause, self._unsent))
+        self._writable.set()
+        self._transport.close()
+
+    def _settle(self, settled: list[Settled[asyncio.Future[Reply]]]) -> None:
+        for waiter, reply in settled:
+            if not waiter.done():
+                waiter.set_result(reply)
+        self._look()
+
+
+def _value(reply: Reply) -> Reply:
+    if isinstance(reply, Exception):
+        raise reply
+    return reply

@@ -1,0 +1,200 @@
+"""Requests and their answers on one connection, without input or output.
+
+Many requests are open at once; an answer finds its request by id. Invariant: each request is
+settled exactly once, by its answer or by the end of the connection, whatever the peer sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+
+from storeclient.answers import Answer, read_answer, read_results
+from storeclient.errors import OutcomeUnknown, ProtocolBroken, StoreError, refused
+from storeclient.frames import FrameReader, Kind, Message, encode
+from storeclient.version import VERSION
+
+Waiter = TypeVar("Waiter")
+
+MAGIC: Final = "STORE"
+MAJOR: Final = 1
+MINORS: Final = (0, 0)
+"""Lowest and highest minor that this client speaks."""
+HELLO_ID: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """User and password, or a token, or nothing."""
+
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if (self.user is None) != (self.password is None):
+            raise ValueError("a user signs in with a password")
+        if self.user is not None and self.token is not None:
+            raise ValueError("sign in with user and password, or with a token, not with both")
+
+    def fields(self) -> dict[str, str]:
+        """What HELLO and AUTH carry of it."""
+        every = {"user": self.user, "password": self.password, "token": self.token}
+        return {name: value for name, value in every.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """What the node said of itself and of who is signed in."""
+
+    version: str
+    node: str
+    minor: int
+    limits: dict[str, int]
+    user: dict[str, Any] | None
+    """Name, role and space; None when nobody is signed in."""
+
+
+class NotSent(Exception):
+    """The connection ended before a byte of the request left: asking elsewhere is safe."""
+
+
+Reply = Answer | Welcome | StoreError | NotSent | None
+"""How a request was settled; None answers PING. The caller raises what is an exception."""
+Settled = tuple[Waiter, Reply]
+
+
+class Exchange(Generic[Waiter]):
+    """One connection's requests. What a waiter is, the owner decides."""
+
+    def __init__(self) -> None:
+        self._reader = FrameReader()
+        self._waiting: dict[int, tuple[Kind, Waiter]] = {}
+        self._last = 0
+        self.leaving = False
+        """The node has said BYE: it answers what is open and begins nothing new."""
+        self.broken = False
+        """Nothing can be asked any more; `cause` says why where the node did."""
+        self.cause: StoreError | None = None
+
+    @property
+    def open(self) -> int:
+        """Requests not settled yet."""
+        return len(self._waiting)
+
+    def greet(self, credential: Credential, waiter: Waiter) -> bytes:
+        """The first bytes of a connection; settled with a Welcome or an error."""
+        hello = {
+            "magic": MAGIC,
+            "major": MAJOR,
+            "minor": list(MINORS),
+            "client": f"storeclient-py/{VERSION}",
+            **credential.fields(),
+        }
+        self._waiting[HELLO_ID] = (Kind.HELLO, waiter)
+        return encode(Kind.HELLO, HELLO_ID, hello)
+
+    def ask(self, kind: Kind, body: dict[str, Any] | None, waiter: Waiter) -> tuple[int, bytes]:
+        """The id and the bytes of a request.
+
+        :raises ValueError, TypeError: as `frames.encode`; nothing is open then
+        """
+        id = self._last + 1
+        data = encode(kind, id, body)
+        self._last = id
+        self._waiting[id] = (kind, waiter)
+        return id, data
+
+    def give_up(self, id: int) -> bytes | None:
+        """The bytes that cancel a request nobody waits for any more; None when it is settled.
+
+        Its answer still comes and is dropped.
+        """
+        if self._waiting.pop(id, None) is None:
+            return None
+        return encode(Kind.CANCEL, id)
+
+    def bye(self) -> bytes:
+        """The bytes that end the connection once all that is open has been answered."""
+        self.leaving = True
+        return encode(Kind.BYE, 0)
+
+    def receive(self, data: bytes) -> list[Settled[Waiter]]:
+        """What these bytes settle. When they hold the node's last word, `broken` is set after.
+
+        :raises ProtocolBroken: the peer does not speak the protocol; call `end`
+        """
+        settled: list[Settled[Waiter]] = []
+        for message in self._reader.feed(data):
+            if message.kind == Kind.BYE:
+                self.leaving = True
+            elif message.kind == Kind.ERROR and message.id == HELLO_ID:
+                self.broken = True
+                self.cause = _error(message)
+                break
+            else:
+                found = self._waiting.pop(message.id, None)
+                if found is not None:  # else it was given up, and its answer crossed the CANCEL
+                    kind, waiter = found
+                    settled.append((waiter, _reply(kind, message)))
+        return settled
+
+    def end(
+        self, cause: BaseException | None, unsent: Collection[int] = ()
+    ) -> list[Settled[Waiter]]:
+        """The connection is over: what that means for each open request.
+
+        :param unsent: ids of requests of which no byte was handed to the system
+        """
+        self.broken = True
+        settled: list[Settled[Waiter]] = []
+        for id, (kind, waiter) in self._waiting.items():
+            if id in unsent:
+                settled.append((waiter, NotSent()))
+                continue
+            error = OutcomeUnknown(
+                "the connection ended before the answer came; the script may have run"
+                if kind is Kind.RUN
+                else f"the connection ended before {kind.name} was answered"
+            )
+            error.__cause__ = cause
+            settled.append((waiter, error))
+        self._waiting.clear()
+        return settled
+
+
+def _reply(asked: Kind, message: Message) -> Reply:
+    kind, body = message.kind, message.body
+    try:
+        if kind in (Kind.ERROR, Kind.REFUSED):
+            return _error(message)
+        if kind == Kind.ANSWER and asked is Kind.RUN:
+            return read_answer(body)
+        if kind == Kind.WELCOME and asked in (Kind.HELLO, Kind.AUTH):
+            return _welcome(body)
+        if kind == Kind.PONG and asked is Kind.PING:
+            return None
+    except StoreError as error:
+        return error
+    return ProtocolBroken(f"the node answered {asked.name} with a message of kind {kind}")
+
+
+def _error(message: Message) -> StoreError:
+    error = message.body.get("error")
+    if not isinstance(error, dict):
+        return ProtocolBroken("the node sent an error without its fields")
+    return refused(error, read_results(message.body.get("results")))
+
+
+def _welcome(body: dict[str, Any]) -> Welcome:
+    try:
+        return Welcome(
+            version=body["version"],
+            node=body["node"],
+            minor=body["minor"],
+            limits=body["limits"],
+            user=body["user"],
+        )
+    except KeyError as error:
+        raise ProtocolBroken(f"the node's welcome has no {error}") from error

@@ -1,0 +1,94 @@
+"""Frames of the wire protocol, as `docs/wire.md` of the node describes them.
+
+A frame is the length of what follows (4 bytes, big-endian) and one msgpack array of kind, id, body.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from storeclient.errors import ProtocolBroken
+from storeclient.values import pack, unpack
+
+PREFIX_BYTES: Final = 4
+FRAME_BYTES: Final = 16 * 1024 * 1024
+"""The longest frame that either side takes."""
+
+
+class Kind(IntEnum):
+    """What a message is."""
+
+    HELLO = 1
+    AUTH = 2
+    RUN = 3
+    CANCEL = 4
+    PING = 5
+    BYE = 6
+    WELCOME = 32
+    REFUSED = 33
+    ANSWER = 34
+    ERROR = 35
+    PONG = 36
+
+
+class Message(NamedTuple):
+    """One message, decoded. `kind` is a plain int where this version does not know it."""
+
+    kind: int
+    id: int
+    body: dict[str, Any]
+
+
+def encode(kind: Kind, id: int, body: dict[str, Any] | None = None) -> bytes:
+    """The frame of a message.
+
+    :raises ValueError: it is longer than a frame may be, or a value in it can't be sent
+    :raises TypeError: something in it is not a value of the language
+    """
+    packed = pack([int(kind), id, body])
+    if len(packed) > FRAME_BYTES:
+        raise ValueError(f"a request has at most {FRAME_BYTES} bytes, this one has {len(packed)}")
+    return len(packed).to_bytes(PREFIX_BYTES, "big") + packed
+
+
+class FrameReader:
+    """Turns bytes, cut anywhere, into messages."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept = bytearray()
+
+    def feed(self, data: bytes) -> list[Message]:
+        """Every message that is whole with these bytes.
+
+        :raises ProtocolBroken: the stream can't be followed any more
+        """
+        kept = self._kept
+        kept += data
+        found: list[Message] = []
+        at = 0
+        with memoryview(kept) as view:
+            while len(kept) - at >= PREFIX_BYTES:
+                start = at + PREFIX_BYTES
+                end = start + int.from_bytes(view[at:start], "big")
+                if end - start > FRAME_BYTES:
+                    raise ProtocolBroken(f"the node sent a frame of {end - start} bytes")
+                if len(kept) < end:
+                    break
+                with view[start:end] as frame:
+                    found.append(_decode(frame))
+                at = end
+        del kept[:at]
+        return found
+
+
+def _decode(frame: memoryview) -> Message:
+    try:
+        kind, id, body = unpack(frame)
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise ProtocolBroken("the node sent what is no message") from error
+    if type(kind) is not int or type(id) is not int or not isinstance(body, dict | None):
+        raise ProtocolBroken("the node sent what is no message")
+    return Message(kind, id, body or {})

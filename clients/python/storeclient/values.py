@@ -1,0 +1,141 @@
+"""The values of the language as Python objects, exact in both directions.
+
+| language | Python |
+|---|---|
+| none | `NONE` |
+| null, bool, int, float, string, bytes | `None`, `bool`, `int`, `float`, `str`, `bytes` |
+| decimal | `decimal.Decimal` |
+| datetime | `datetime.datetime`, aware, in UTC, to the microsecond |
+| duration | `datetime.timedelta` |
+| uuid | `uuid.UUID` |
+| record | `RecordId` |
+| array, object | `list`, `dict` with string keys |
+
+Going out, a tuple is taken for an array, and an aware datetime of any zone is taken for the moment
+it names. A naive datetime is refused: which moment it means is not known here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+import msgpack
+
+_EXT_DECIMAL: Final = 1
+_EXT_DURATION: Final = 2
+_EXT_UUID: Final = 3
+_EXT_RECORD: Final = 4
+_EXT_NONE: Final = 5
+
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+class NoneValue:
+    """The type of `NONE`, which has one instance: absent, where `None` is null."""
+
+    __slots__ = ()
+    _one: NoneValue | None = None
+
+    def __new__(cls) -> NoneValue:
+        if cls._one is None:
+            cls._one = super().__new__(cls)
+        return cls._one
+
+    def __repr__(self) -> str:
+        return "NONE"
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __reduce__(self) -> str:
+        return "NONE"
+
+
+NONE: Final = NoneValue()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordId:
+    """The address of a record.
+
+    :param table: the table's name
+    :param id: a string, int, UUID, or list of these
+    """
+
+    table: str
+    id: Any
+
+    def __hash__(self) -> int:
+        return hash((self.table, repr(self.id)))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, RecordId)
+            and self.table == other.table
+            and type(self.id) is type(other.id)
+            and bool(self.id == other.id)
+        )
+
+
+def pack(value: Any) -> bytes:
+    """A value, or a message made of values, as msgpack.
+
+    :raises TypeError: something in it is not a value of the language
+    :raises ValueError: a naive datetime, or an int beyond 64 bits
+    """
+    return msgpack.packb(value, default=_outward)  # type: ignore[no-any-return]
+
+
+def _outward(value: object) -> object:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise ValueError(f"{value!r} has no time zone")
+        return msgpack.Timestamp.from_datetime(value.astimezone(UTC))
+    if isinstance(value, Decimal):
+        return msgpack.ExtType(_EXT_DECIMAL, str(value).encode())
+    if isinstance(value, timedelta):
+        data = (value // _MICROSECOND).to_bytes(8, "big", signed=True)
+        return msgpack.ExtType(_EXT_DURATION, data)
+    if isinstance(value, UUID):
+        return msgpack.ExtType(_EXT_UUID, value.bytes)
+    if isinstance(value, RecordId):
+        return msgpack.ExtType(_EXT_RECORD, pack([value.table, value.id]))
+    if isinstance(value, NoneValue):
+        return msgpack.ExtType(_EXT_NONE, b"")
+    if isinstance(value, int):  # it comes here only when it is out of range
+        raise ValueError("an int has 64 bits")
+    raise TypeError(f"{type(value).__name__} is not a type of the language")
+
+
+def unpack(data: bytes | memoryview) -> Any:
+    """What `pack` packed.
+
+    :raises ValueError: not msgpack, or an extension type this version does not know
+    """
+    return msgpack.unpackb(data, ext_hook=_inward, timestamp=3)
+
+
+def _inward(code: int, data: bytes) -> object:
+    if code == _EXT_DECIMAL:
+        return Decimal(data.decode())
+    if code == _EXT_DURATION:
+        return timedelta(microseconds=int.from_bytes(data, "big", signed=True))
+    if code == _EXT_UUID:
+        return UUID(bytes=bytes(data))
+    if code == _EXT_RECORD:
+        table, id = unpack(data)
+        return RecordId(table, id)
+    if code == _EXT_NONE:
+        return NONE
+    raise ValueError(f"extension type {code} is not known to this version of the client")
+
+
+def duration(seconds: float | timedelta | None) -> timedelta | None:
+    """A time given as seconds, or as what it is."""
+    if seconds is None or isinstance(seconds, timedelta):
+        return seconds
+    return timedelta(seconds=seconds)
