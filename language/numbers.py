@@ -201,6 +201,13 @@ def negate(value: Any) -> Any:
     raise TypeRefused(f"- does not take {type_name(value)}", operator="-", right=type_name(value))
 
 
+def affirm(value: Any) -> Any:
+    """Unary plus: a number or duration as it is."""
+    if type(value) in NUMBERS or type(value) is timedelta:
+        return value
+    raise TypeRefused(f"+ does not take {type_name(value)}", operator="+", right=type_name(value))
+
+
 def shift(moment: datetime, span: timedelta) -> datetime:
     """A datetime moved by a duration. :raises NumberTooLarge: it leaves the years 1 to 9999"""
     try:

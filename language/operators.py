@@ -9,7 +9,6 @@ from typing import Any, Final
 from uuid import UUID
 
 from language.env import Env
-from language.numbers import integer
 from language.patterns import pattern
 from protocol import limits
 from protocol.errors import TooLarge, TypeRefused, Unknown
@@ -47,10 +46,25 @@ def field(value: Any, name: str, env: Env) -> Any:
     return NONE
 
 
+def each(value: Any, env: Env) -> Any:
+    """One step `[*]` of a path: the items of an array, the values of an object; a record link is
+    followed."""
+    kind = type(value)
+    if kind is list:
+        return value
+    if kind is dict:
+        return list(value.values())
+    if kind is RecordId:
+        record = env.record(value)
+        return [] if record is None else list(record.values())
+    return NONE
+
+
 def item(value: Any, index: Any, env: Env) -> Any:
-    """One step `[index]` of a path: an array by position from 0, an object by name."""
+    """One step `[index]` of a path: an array by position, from 0 or backwards from -1, an object by
+    name."""
     if type(value) is list and type(index) is int:
-        return value[index] if 0 <= index < len(value) else NONE
+        return value[index] if -len(value) <= index < len(value) else NONE
     if type(index) is str:
         return field(value, index, env)
     if type(value) in (list, dict):
@@ -174,14 +188,7 @@ def members(values: Any) -> Callable[[Any], bool]:
     return lambda value: hashable(value) in known
 
 
-def count_argument(value: Any, what: str) -> int:
-    """The int that LIMIT or START was given. :raises TypeRefused: not an int, or below zero"""
-    if type(value) is not int or value < 0:
-        raise TypeRefused(f"{what} takes an int from 0, not {type_name(value)}")
-    return integer(value)
-
-
 __all__ = [
-    "PLAIN", "check_bounds", "compare", "contains", "count_argument", "equal", "field", "hashable",
+    "PLAIN", "check_bounds", "compare", "contains", "each", "equal", "field", "hashable",
     "in_range", "item", "make_range", "matches", "members", "order_key", "parameter", "truth",
 ]  # fmt: skip

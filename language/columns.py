@@ -1,0 +1,136 @@
+"""What a row becomes in an answer: columns, their names, OMIT, SPLIT and FETCH."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from language import tree
+from language.compile import compile_expression
+from language.env import Env
+from language.printer import print_expression
+from language.rows import Row, Shape, item_value
+from protocol.values import NONE, RecordId
+
+
+def column_path(column: tree.Column) -> tuple[str, ...]:
+    """Where a column stands in the answer: under its alias, the path of fields that it is, the name
+    of the function that it calls, or its own text."""
+    if column.alias is not None:
+        return (column.alias,)
+    node, steps = column.expression, []
+    while isinstance(node, tree.Attribute):
+        steps.append(node.name)
+        node = node.of
+    if isinstance(node, tree.Name):
+        return (node.name, *reversed(steps))
+    if isinstance(column.expression, tree.Call):
+        return (column.expression.name,)
+    if isinstance(column.expression, tree.Parameter):
+        return (column.expression.name,)
+    return (print_expression(column.expression),)
+
+
+def compile_columns(
+    columns: tuple[tree.Column, ...], everything: bool, shape: Shape
+) -> Callable[[Row, Env], Any]:
+    """The function that makes an object of a row; `everything` starts from the whole row."""
+    parts = [(column_path(c), compile_expression(c.expression, shape)) for c in columns]
+
+    def work(row: Row, env: Env) -> Any:
+        if everything and not parts:
+            return item_value(row)
+        found = dict(row) if everything else {}
+        for path, compute in parts:
+            value = compute(row, env)
+            if value is not NONE:
+                place(found, path, value)
+        return found
+
+    return work
+
+
+def place(found: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    """Put a value into a new object, under objects of its own."""
+    for name in path[:-1]:
+        inner = found.get(name)
+        found[name] = found = dict(inner) if type(inner) is dict else {}
+    found[path[-1]] = value
+
+
+def omitted(value: Any, path: tree.Path) -> Any:
+    """A value without what a path leads to; the value itself is not changed."""
+    return changed(value, path, lambda _: NONE)
+
+
+def fetched(value: Any, path: tree.Path, env: Env) -> Any:
+    """A value with the record links at a path replaced by their records, or all of an array of
+    links; a link to nothing stays one."""
+    return changed(value, path, lambda found: _follow(found, env), env)
+
+
+def _follow(value: Any, env: Env) -> Any:
+    if type(value) is RecordId:
+        record = env.record(value)
+        return value if record is None else record
+    if type(value) is list:
+        return [_follow(item, env) for item in value]
+    return value
+
+
+def changed(
+    value: Any, path: tree.Path, work: Callable[[Any], Any], env: Env | None = None
+) -> Any:
+    """A copy of a value in which what a path leads to is put through a function.
+
+    NONE out of the function takes it away. A step by name goes into every item of an array. With an
+    `env`, a record link on the way is followed and replaced.
+    """
+    if not path:
+        return work(value)
+    if env is not None and type(value) is RecordId:
+        value = _follow(value, env)
+    step, rest = path[0], path[1:]
+    if type(value) is list:
+        if step == "*" or type(step) is str:
+            below = rest if step == "*" else path
+            parts = (changed(item, below, work, env) for item in value)
+            return [part for part in parts if part is not NONE]
+        assert type(step) is int
+        if -len(value) <= step < len(value):
+            found = changed(value[step], rest, work, env)
+            at = step % len(value)
+            return value[:at] + ([] if found is NONE else [found]) + value[at + 1 :]
+        return value
+    if type(value) is not dict:
+        return value
+    if step == "*":
+        parts = {name: changed(item, rest, work, env) for name, item in value.items()}
+        return {name: part for name, part in parts.items() if part is not NONE}
+    if step not in value:
+        return value
+    found = changed(value[step], rest, work, env)
+    if found is NONE:
+        return {name: item for name, item in value.items() if name != step}
+    return {**value, step: found}
+
+
+def split(rows: list[dict[str, Any]], path: tree.Path, env: Env) -> list[dict[str, Any]]:
+    """A row for each item of the array at a path; a row without an array there as it is."""
+    found = []
+    for row in rows:
+        value: Any = row
+        for step in path:
+            value = value.get(step, NONE) if type(value) is dict else NONE
+        if type(value) is not list:
+            found.append(row)
+            continue
+        env.tick()
+        found += [_with(row, path, item) for item in value]
+    return found
+
+
+def _with(row: dict[str, Any], path: tree.Path, item: Any) -> dict[str, Any]:
+    found = changed(row, path, lambda _: item)
+    assert type(found) is dict
+    return found

@@ -1,0 +1,306 @@
+"""Expressions as Python functions of a row and an environment.
+
+Each node becomes one closure over those of its parts, once. Building closures costs a few
+microseconds, where generated Python code costs some hundred to compile: this is what statements on
+single records use. For batches of rows `language.generate` puts the commonest nodes into generated
+code and calls these closures for the rest, so that each operator has one meaning, in
+`language.operators` and `language.numbers`.
+
+Values are never changed in place: a constant is the same object each time, and what a statement
+changes is copied first (`language.assignments`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, Final
+
+from language import numbers, operators, tree
+from language.env import Env
+from language.functions import TABLE
+from language.names import parent_fields
+from language.rows import Bare, Row, Shape, item_value
+from protocol.errors import BadRequest, Unknown
+from protocol.values import NONE, RecordId, check_record_id, compare, equal
+
+Compiled = Callable[[Row, Env], Any]
+Condition = Callable[[Row, Env], bool]
+
+
+class _Missing:
+    pass
+
+
+MISSING: Final = _Missing()
+"""No constant."""
+
+
+def compile_expression(node: tree.Expression, shape: Shape | None = None) -> Compiled:
+    """The function that computes an expression from a row of a shape.
+
+    :param shape: None where there is no row: the function is then called with any row
+    :raises Unknown: a bare name where there is no row
+    """
+    found = constant(node)
+    if found is not MISSING:
+        return lambda row, env: found
+    return _COMPILERS[type(node)](node, shape)  # type: ignore[no-any-return]
+
+
+def compile_condition(node: tree.Expression, shape: Shape | None = None) -> Condition:
+    """As `compile_expression`, for what must be a bool; none and null count as false."""
+    work = compile_expression(node, shape)
+    if is_condition(node):
+        return work
+    return lambda row, env: operators.truth(work(row, env))
+
+
+_CONDITIONS: Final = frozenset(
+    {"OR", "AND", "=", "!=", "<", "<=", ">", ">=", "IN", "NOT IN", "CONTAINS", "~"}
+)
+
+
+def is_condition(node: tree.Expression) -> bool:
+    """Whether an expression can only answer a bool."""
+    if isinstance(node, tree.Binary):
+        return node.operator in _CONDITIONS
+    if isinstance(node, tree.Unary):
+        return node.operator == "NOT"
+    return isinstance(node, tree.Constant) and isinstance(node.value, bool)
+
+
+def constant(node: tree.Expression) -> Any:
+    """The value of an expression made of constants alone; `MISSING` of any other."""
+    if isinstance(node, tree.Constant):
+        return node.value
+    if isinstance(node, tree.Array):
+        items: list[Any] = []
+        for item in node.items:
+            found = constant(item)
+            if found is MISSING:
+                return MISSING
+            items.append(found)
+        return items
+    if isinstance(node, tree.Object):
+        fields: dict[str, Any] = {}
+        for name, value in node.fields:
+            found = constant(value)
+            if found is MISSING:
+                return MISSING
+            if found is not NONE:
+                fields[name] = found
+        return fields
+    if isinstance(node, tree.RecordLiteral):
+        found = constant(node.id)
+        return MISSING if found is MISSING else _record(node.table, found)
+    return MISSING
+
+
+def _record(table: str, id: Any) -> RecordId:
+    check_record_id(id)
+    return RecordId(table, id)
+
+
+# --- leaves ---------------------------------------------------------------------------------------
+
+
+def _name(node: tree.Name, shape: Shape | None) -> Compiled:
+    if shape is None:
+        raise Unknown(
+            f"there is no row here that {node.name} could be a field of; "
+            f"a variable is written ${node.name}",
+            name=node.name,
+        )
+    name = node.name
+    if shape.whole:
+        return lambda row, env: row.get(name, NONE)
+    get = attrgetter(shape.slots[name])
+    return lambda row, env: get(row)
+
+
+def _parameter(node: tree.Parameter, shape: Shape | None) -> Compiled:
+    name, parameter = node.name, operators.parameter
+    if name == "this" and shape is not None:
+        return lambda row, env: item_value(row)
+    return lambda row, env: parameter(env, name)
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def _array(node: tree.Array, shape: Shape | None) -> Compiled:
+    items = [compile_expression(item, shape) for item in node.items]
+    return lambda row, env: [item(row, env) for item in items]
+
+
+def _object(node: tree.Object, shape: Shape | None) -> Compiled:
+    fields = [(name, compile_expression(value, shape)) for name, value in node.fields]
+
+    def work(row: Row, env: Env) -> dict[str, Any]:
+        found = {}
+        for name, value in fields:
+            computed = value(row, env)
+            if computed is not NONE:
+                found[name] = computed
+        return found
+
+    return work
+
+
+def _record_literal(node: tree.RecordLiteral, shape: Shape | None) -> Compiled:
+    table, id = node.table, compile_expression(node.id, shape)
+    return lambda row, env: _record(table, id(row, env))
+
+
+def _attribute(node: tree.Attribute, shape: Shape | None) -> Compiled:
+    of, name, field = compile_expression(node.of, shape), node.name, operators.field
+    return lambda row, env: field(of(row, env), name, env)
+
+
+def _index(node: tree.Index, shape: Shape | None) -> Compiled:
+    of, index = compile_expression(node.of, shape), compile_expression(node.index, shape)
+    item = operators.item
+    return lambda row, env: item(of(row, env), index(row, env), env)
+
+
+def _each(node: tree.Each, shape: Shape | None) -> Compiled:
+    of, each = compile_expression(node.of, shape), operators.each
+    return lambda row, env: each(of(row, env), env)
+
+
+def _range(node: tree.Range, shape: Shape | None) -> Compiled:
+    low, high = compile_expression(node.low, shape), compile_expression(node.high, shape)
+    make, inclusive = operators.make_range, node.inclusive
+    return lambda row, env: make(low(row, env), high(row, env), inclusive)
+
+
+def _call(node: tree.Call, shape: Shape | None) -> Compiled:
+    run = TABLE[node.name].run
+    arguments = [compile_expression(argument, shape) for argument in node.arguments]
+    if len(arguments) == 1:
+        only = arguments[0]
+        return lambda row, env: run(env, only(row, env))
+    return lambda row, env: run(env, *[argument(row, env) for argument in arguments])
+
+
+def _subquery(node: tree.Subquery, shape: Shape | None) -> Compiled:
+    select, parent = node.select, parent_of(node.select, shape)
+    return lambda row, env: env.select(select, parent(row))
+
+
+def parent_of(select: tree.Select, shape: Shape | None) -> Callable[[Row], Any]:
+    """What makes the `$parent` of a subquery from the row around it: only what it looks at."""
+    looked = parent_fields(select)
+    if shape is None or looked == frozenset():
+        return lambda row: NONE
+    if shape.whole:
+        return item_value
+    assert looked is not None, "a subquery that looks at all of its parent has a whole shape"
+    slots = [(name, attrgetter(shape.slots[name])) for name in looked]
+    return lambda row: {name: get(row) for name, get in slots if get(row) is not NONE}
+
+
+# --- operators ------------------------------------------------------------------------------------
+
+ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "+": numbers.add,
+    "-": numbers.subtract,
+    "*": numbers.multiply,
+    "/": numbers.divide,
+    "%": numbers.remainder,
+}
+RELATIONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "=": equal,
+    "!=": lambda left, right: not equal(left, right),
+    "<": lambda left, right: compare(left, right) < 0,
+    "<=": lambda left, right: compare(left, right) <= 0,
+    ">": lambda left, right: compare(left, right) > 0,
+    ">=": lambda left, right: compare(left, right) >= 0,
+    "CONTAINS": operators.contains,
+    "~": operators.matches,
+}
+
+
+def _unary(node: tree.Unary, shape: Shape | None) -> Compiled:
+    if node.operator == "NOT":
+        holds = compile_condition(node.operand, shape)
+        return lambda row, env: not holds(row, env)
+    operand = compile_expression(node.operand, shape)
+    work = numbers.negate if node.operator == "-" else numbers.affirm
+    return lambda row, env: work(operand(row, env))
+
+
+def _binary(node: tree.Binary, shape: Shape | None) -> Compiled:
+    operator = node.operator
+    if operator in ("AND", "OR"):
+        return _logic(node, shape)
+    if operator in ("IN", "NOT IN"):
+        return _in(node, shape)
+    left, right = compile_expression(node.left, shape), compile_expression(node.right, shape)
+    if operator == "??":
+        return lambda row, env: (
+            found
+            if (found := left(row, env)) is not NONE and found is not None
+            else right(row, env)
+        )
+    work = ARITHMETIC.get(operator) or RELATIONS[operator]
+    return lambda row, env: work(left(row, env), right(row, env))
+
+
+def _logic(node: tree.Binary, shape: Shape | None) -> Compiled:
+    left, right = compile_condition(node.left, shape), compile_condition(node.right, shape)
+    if node.operator == "AND":
+        return lambda row, env: left(row, env) and right(row, env)
+    return lambda row, env: left(row, env) or right(row, env)
+
+
+def _in(node: tree.Binary, shape: Shape | None) -> Compiled:
+    value, wanted = compile_expression(node.left, shape), node.operator == "IN"
+    if isinstance(node.right, tree.Range):
+        low = compile_expression(node.right.low, shape)
+        high = compile_expression(node.right.high, shape)
+        inclusive, test = node.right.inclusive, operators.in_range
+        return lambda row, env: (
+            test(value(row, env), low(row, env), high(row, env), inclusive) is wanted
+        )
+    container, contains = compile_expression(node.right, shape), operators.contains
+    return lambda row, env: contains(container(row, env), value(row, env)) is wanted
+
+
+_COMPILERS: Final[dict[type, Any]] = {
+    tree.Name: _name,
+    tree.Parameter: _parameter,
+    tree.Array: _array,
+    tree.Object: _object,
+    tree.RecordLiteral: _record_literal,
+    tree.Attribute: _attribute,
+    tree.Index: _index,
+    tree.Each: _each,
+    tree.Unary: _unary,
+    tree.Binary: _binary,
+    tree.Range: _range,
+    tree.Call: _call,
+    tree.Subquery: _subquery,
+}
+
+
+def evaluate(node: tree.Expression, env: Env) -> Any:
+    """An expression where there is no row, computed once."""
+    return compile_expression(node)(None, env)
+
+
+def count_of(node: tree.Expression | None, env: Env, what: str) -> int | None:
+    """What LIMIT or START says; None when it is not there. :raises BadRequest: not an int from 0"""
+    if node is None:
+        return None
+    value = evaluate(node, env)
+    if type(value) is not int or value < 0:
+        raise BadRequest(f"{what} takes an int from 0")
+    return value
+
+
+__all__ = [
+    "ARITHMETIC", "MISSING", "RELATIONS", "Bare", "Compiled", "Condition", "compile_condition",
+    "compile_expression", "constant", "count_of", "evaluate", "is_condition", "parent_of",
+]  # fmt: skip

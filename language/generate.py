@@ -1,0 +1,288 @@
+"""Python code for expressions over batches of rows.
+
+Only what pays for itself is generated: fields, constants, comparisons, logic, arithmetic, calls. The
+rest is called as closures of `language.compile`. The source is put together from names counted up
+here (`f0 k3 v2 …`) and from templates; every constant, name and text of the user's reaches the code
+as an object in its namespace and never as source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+from language import numbers, operators, tree
+from language.compile import MISSING, compile_expression, constant, is_condition
+from language.env import Env
+from language.functions import TABLE
+from language.names import parent_fields
+from language.rows import Shape, item_value
+from protocol.values import NONE, RecordId, compare, equal
+
+Memo = dict[Any, Any]
+"""What one run of a statement computes once: answers of subqueries, sets for IN."""
+
+_SYMBOLS: Final = {"=": "==", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_TURNED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_ARITHMETIC: Final = {
+    "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder",
+}  # fmt: skip
+_HASHES_ALIKE: Final = (str, bytes, datetime, timedelta, UUID, RecordId)
+"""Types whose `==` with a value of any other type is false, as the language has it."""
+
+
+def once(memo: Memo, select: tree.Select, env: Env) -> Any:
+    """The answer of a subquery that does not look at the row around it."""
+    key = id(select)
+    if key not in memo:
+        memo[key] = env.select(select, NONE)
+    return memo[key]
+
+
+def members_once(memo: Memo, key: Any, values: Any) -> Callable[[Any], bool]:
+    """The test for IN some values that stay the same while the statement runs."""
+    if key not in memo:
+        memo[key] = operators.members(values)
+    return memo[key]  # type: ignore[no-any-return]
+
+
+def subquery_members(memo: Memo, select: tree.Select, env: Env) -> Callable[[Any], bool]:
+    """The test for IN the answer of a subquery, which is asked when first needed."""
+    key = (id(select), "in")
+    if key not in memo:
+        memo[key] = operators.members(once(memo, select, env))
+    return memo[key]  # type: ignore[no-any-return]
+
+
+_RUNTIME: Final[dict[str, Any]] = {
+    "NONE": NONE, "PLAIN": operators.PLAIN, "compare": compare, "equal": equal,
+    "truth": operators.truth, "field": operators.field, "item": operators.item,
+    "contains": operators.contains, "matches": operators.matches, "in_range": operators.in_range,
+    "parameter": operators.parameter, "negate": numbers.negate, "affirm": numbers.affirm,
+    "add": numbers.add, "subtract": numbers.subtract, "multiply": numbers.multiply,
+    "divide": numbers.divide, "remainder": numbers.remainder, "hashable": operators.hashable,
+    "order_key": operators.order_key, "item_value": item_value, "once": once,
+    "members_once": members_once, "subquery_members": subquery_members,
+}  # fmt: skip
+
+
+class Code:
+    """One function being written. Expressions answer source over the names `r env memo`."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.prelude: list[str] = []
+        self.namespace: dict[str, Any] = dict(_RUNTIME)
+        self._parameters: dict[str, str] = {}
+        self._counted = 0
+
+    def name(self, letter: str) -> str:
+        """A name that is not used yet."""
+        self._counted += 1
+        return f"{letter}{self._counted}"
+
+    def keep(self, value: Any) -> str:
+        """The name of an object in the function's namespace."""
+        name = self.name("k")
+        self.namespace[name] = value
+        return name
+
+    def build(self, arguments: str, body: list[str]) -> Callable[..., Any]:
+        """The finished function; `body` is indented by one level where it has to be."""
+        lines = [f"def generated({arguments}):", *(f"    {line}" for line in self.prelude + body)]
+        exec(compile("\n".join(lines), "<statement>", "exec"), self.namespace)  # noqa: S102
+        return self.namespace["generated"]  # type: ignore[no-any-return]
+
+    # --- expressions ------------------------------------------------------------------------------
+
+    def expression(self, node: tree.Expression) -> str:
+        """Source that computes a value."""
+        found = constant(node)
+        if found is not MISSING:
+            return self.keep(found)
+        writer = _WRITERS.get(type(node))
+        return self._closure(node) if writer is None else writer(self, node)  # type: ignore[no-any-return]
+
+    def condition(self, node: tree.Expression) -> str:
+        """Source that computes a bool."""
+        source = self.expression(node)
+        return source if is_condition(node) else f"truth({source})"
+
+    def _closure(self, node: tree.Expression) -> str:
+        return f"{self.keep(compile_expression(node, self.shape))}(r, env)"
+
+    def _name(self, node: tree.Name) -> str:
+        if self.shape.whole:
+            return f"r.get({self.keep(node.name)}, NONE)"
+        return f"r.{self.shape.slots[node.name]}"
+
+    def _parameter(self, node: tree.Parameter) -> str:
+        if node.name == "this":
+            return "item_value(r)"
+        if node.name not in self._parameters:
+            variable = self.name("p")
+            self._parameters[node.name] = variable
+            self.prelude.append(f"{variable} = parameter(env, {self.keep(node.name)})")
+        return self._parameters[node.name]
+
+    def _attribute(self, node: tree.Attribute) -> str:
+        return f"field({self.expression(node.of)}, {self.keep(node.name)}, env)"
+
+    def _index(self, node: tree.Index) -> str:
+        return f"item({self.expression(node.of)}, {self.expression(node.index)}, env)"
+
+    def _call(self, node: tree.Call) -> str:
+        arguments = "".join(f", {self.expression(argument)}" for argument in node.arguments)
+        return f"{self.keep(TABLE[node.name].run)}(env{arguments})"
+
+    def _subquery(self, node: tree.Subquery) -> str:
+        if parent_fields(node.select) == frozenset():
+            return f"once(memo, {self.keep(node.select)}, env)"
+        return self._closure(node)
+
+    def _unary(self, node: tree.Unary) -> str:
+        if node.operator == "NOT":
+            return f"(not {self.condition(node.operand)})"
+        work = "negate" if node.operator == "-" else "affirm"
+        return f"{work}({self.expression(node.operand)})"
+
+    def _binary(self, node: tree.Binary) -> str:
+        operator = node.operator
+        if operator in ("AND", "OR"):
+            left, right = self.condition(node.left), self.condition(node.right)
+            return f"({left} {operator.lower()} {right})"
+        if operator in ("IN", "NOT IN"):
+            test = self._in(node.left, node.right)
+            return test if operator == "IN" else f"(not {test})"
+        if operator in _SYMBOLS:
+            return self._relation(operator, node.left, node.right)
+        left, right = self.expression(node.left), self.expression(node.right)
+        if operator == "??":
+            value = self.name("v")
+            return (
+                f"({value} if ({value} := {left}) is not NONE and {value} is not None else {right})"
+            )
+        if operator == "CONTAINS":
+            return f"contains({left}, {right})"
+        if operator == "~":
+            return f"matches({left}, {right})"
+        return f"{_ARITHMETIC[operator]}({left}, {right})"
+
+    def _in(self, left: tree.Expression, right: tree.Expression) -> str:
+        value = self.expression(left)
+        if isinstance(right, tree.Range):
+            low, high = self.expression(right.low), self.expression(right.high)
+            return f"in_range({value}, {low}, {high}, {right.inclusive})"
+        found = constant(right)
+        if isinstance(found, list):
+            return f"{self.keep(operators.members(found))}({value})"
+        if isinstance(right, tree.Parameter) and right.name != "this":
+            test, key = self.name("m"), self.keep(object())
+            parameter = self._parameter(right)
+            self.prelude.append(f"{test} = members_once(memo, {key}, {parameter})")
+            return f"{test}({value})"
+        if isinstance(right, tree.Subquery) and parent_fields(right.select) == frozenset():
+            return f"subquery_members(memo, {self.keep(right.select)}, env)({value})"
+        return f"contains({self.expression(right)}, {value})"
+
+    def _relation(self, operator: str, left: tree.Expression, right: tree.Expression) -> str:
+        if constant(left) is not MISSING and constant(right) is MISSING:
+            return self._relation(_TURNED.get(operator, operator), right, left)
+        source, found = self.expression(left), constant(right)
+        if operator in ("=", "!="):
+            test = self._equal(source, found, right)
+            return test if operator == "=" else f"(not {test})"
+        symbol = _SYMBOLS[operator]
+        value = self.name("v")
+        if type(found) in (int, float, str):
+            other = self.keep(found)
+            kind = f"type({value} := {source}) is "
+            kind += "str" if type(found) is str else f"int or type({value}) is float"
+            return (
+                f"({value} {symbol} {other} if {kind}"
+                f" else compare({value}, {other}) {symbol} 0)"
+            )
+        other = self.name("v")
+        return (
+            f"({value} {symbol} {other} if type({value} := {source}) is"
+            f" type({other} := {self.expression(right)}) and type({value}) in PLAIN"
+            f" else compare({value}, {other}) {symbol} 0)"
+        )
+
+    def _equal(self, source: str, found: Any, right: tree.Expression) -> str:
+        if found is None or found is True or found is False or found is NONE:
+            return f"({source} is {self.keep(found)})"
+        if isinstance(found, _HASHES_ALIKE):
+            return f"({source} == {self.keep(found)})"
+        if isinstance(found, int | float | Decimal):
+            if found not in (0, 1):
+                return f"({source} == {self.keep(found)})"
+            # In Python true is 1; here it is no number.
+            value = self.name("v")
+            return (
+                f"(({value} := {source}) == {self.keep(found)} and type({value}) is not bool)"
+            )
+        return f"equal({source}, {self.expression(right)})"
+
+
+_WRITERS: Final[dict[type, Any]] = {
+    tree.Name: Code._name,
+    tree.Parameter: Code._parameter,
+    tree.Attribute: Code._attribute,
+    tree.Index: Code._index,
+    tree.Call: Code._call,
+    tree.Subquery: Code._subquery,
+    tree.Unary: Code._unary,
+    tree.Binary: Code._binary,
+}
+
+
+# --- whole functions ------------------------------------------------------------------------------
+
+
+def generate_filter(node: tree.Expression, shape: Shape) -> Callable[..., list[int]]:
+    """`(rows, env, memo) -> numbers of the rows that a condition holds for`."""
+    code = Code(shape)
+    test = code.condition(node)
+    return code.build("rows, env, memo", [f"return [n for n, r in enumerate(rows) if {test}]"])
+
+
+def generate_values(nodes: tuple[tree.Expression, ...], shape: Shape) -> Callable[..., list[Any]]:
+    """`(rows, env, memo) -> [value, …]` of one expression, or a tuple of each of several."""
+    code = Code(shape)
+    parts = [code.expression(node) for node in nodes]
+    made = parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
+    return code.build("rows, env, memo", [f"return [{made} for r in rows]"])
+
+
+def generate_objects(
+    columns: list[tuple[str, tree.Expression]], shape: Shape
+) -> Callable[..., list[dict[str, Any]]]:
+    """`(rows, env, memo) -> [object, …]` with a field for each column that is not none."""
+    code = Code(shape)
+    body = ["out = []", "add_row = out.append", "for r in rows:", "    d = {}"]
+    for name, node in columns:
+        body.append(f"    v = {code.expression(node)}")
+        body.append(f"    if v is not NONE: d[{code.keep(name)}] = v")
+    body += ["    add_row(d)", "return out"]
+    return code.build("rows, env, memo", body)
+
+
+def order_source(code: Code, node: tree.Expression) -> str:
+    """Source of a value's place in the order of values."""
+    value = code.name("v")
+    return (
+        f"((3, {value}) if type({value} := {code.expression(node)}) is int or type({value}) is float"
+        f" else (4, {value}) if type({value}) is str else order_key({value}))"
+    )
+
+
+def generate_entries(nodes: list[tree.Expression], shape: Shape) -> Callable[..., list[Any]]:
+    """`(rows, items, env, memo) -> [(key, …, item), …]` to be sorted."""
+    code = Code(shape)
+    keys = "".join(f"{order_source(code, node)}, " for node in nodes)
+    body = [f"return [({keys}i) for r, i in zip(rows, items)]"]
+    return code.build("rows, items, env, memo", body)

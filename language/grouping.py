@@ -1,0 +1,256 @@
+"""GROUP BY and GROUP ALL: rows folded into one row for each group, batch by batch.
+
+The expressions after GROUP (columns, HAVING, ORDER BY) are rewritten to look at the row of a group:
+each grouped expression and each aggregate in them becomes a field of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from decimal import Decimal
+from typing import Any, Final
+
+from language import tree
+from language.budget import Budget
+from language.functions.aggregates import average, not_a_number, present, total
+from language.generate import Code, Memo, order_source
+from language.names import parent_fields
+from language.numbers import add
+from language.printer import print_expression
+from language.rows import Row, Shape
+from protocol.errors import BadRequest
+from protocol.values import NONE
+
+AGGREGATES: Final = frozenset({"count", "sum", "min", "max", "mean"})
+
+
+class _Unset:
+    pass
+
+
+_UNSET: Final = _Unset()
+"""Of a least or greatest value when none has been seen."""
+
+
+def add_up(whole: float, exact: Decimal | None, value: Any) -> Decimal | None:
+    """The decimal part of a sum with one more value, which is neither int nor float."""
+    if type(value) is Decimal:
+        return value if exact is None else add(exact, value)  # type: ignore[no-any-return]
+    if present(value):
+        raise not_a_number(value)
+    return exact
+
+
+@dataclass(frozen=True, slots=True)
+class _Aggregate:
+    """One aggregate of a SELECT, and where its parts lie in the state of a group."""
+
+    name: str
+    argument: tree.Expression | None
+    at: int
+
+    @property
+    def empty(self) -> list[Any]:
+        """The parts of a group that has no rows."""
+        if self.name == "count":
+            return [0]
+        if self.name in ("min", "max"):
+            return [_UNSET, NONE]
+        return [0, None, 0]
+
+    def result(self, state: list[Any]) -> Any:
+        """What it comes to."""
+        at = self.at
+        if self.name in ("min", "max"):
+            return state[at + 1]
+        if self.name == "sum":
+            return total(state[at], state[at + 1])
+        if self.name == "mean":
+            return average(total(state[at], state[at + 1]), state[at + 2])
+        return state[at]
+
+    def update(self, code: Code) -> list[str]:
+        """Source that takes the row `r` into the state `g`."""
+        at = self.at
+        if self.argument is None:
+            return [f"g[{at}] += 1"]
+        value = code.name("v")
+        if self.name in ("min", "max"):
+            key, symbol = code.name("v"), "<" if self.name == "min" else ">"
+            return [
+                f"{value} = {code.expression(self.argument)}",
+                f"if {value} is not None and {value} is not NONE:",
+                f"    {key} = {order_source(code, _Ready(value))}",  # type: ignore[arg-type]
+                f"    if g[{at}] is UNSET or {key} {symbol} g[{at}]:",
+                f"        g[{at}] = {key}; g[{at + 1}] = {value}",
+            ]
+        lines = [f"{value} = {code.expression(self.argument)}"]
+        if self.name == "count":
+            return [*lines, f"if {value} is not None and {value} is not NONE: g[{at}] += 1"]
+        return [
+            *lines,
+            f"if type({value}) is int or type({value}) is float:",
+            f"    g[{at}] += {value}; g[{at + 2}] += 1",
+            f"elif {value} is not None and {value} is not NONE:",
+            f"    g[{at + 1}] = add_up(g[{at}], g[{at + 1}], {value}); g[{at + 2}] += 1",
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """Stands for source that computes a value already named."""
+
+    source: str
+
+
+class Grouping:
+    """The plan of one GROUP clause.
+
+    :param keys: the grouped expressions; none for GROUP ALL
+    """
+
+    def __init__(self, keys: tuple[tree.Expression, ...]) -> None:
+        self.keys = keys
+        self._aggregates: list[_Aggregate] = []
+        self._size = len(keys)
+        self.shape: Shape
+        """Of the rows of groups, once every expression is rewritten."""
+        self._fold: Callable[..., None] | None = None
+        self._source: Shape
+
+    # --- rewriting --------------------------------------------------------------------------------
+
+    def rewritten(self, node: Any) -> Any:
+        """An expression over rows as one over groups.
+
+        :raises BadRequest: it looks at a field that is neither grouped nor in an aggregate
+        """
+        for number, key in enumerate(self.keys):
+            if node == key:
+                return tree.Name(f"k{number}")
+        if isinstance(node, tree.Call) and node.name in AGGREGATES:
+            return tree.Name(self._slot(node))
+        if isinstance(node, tree.Name):
+            raise BadRequest(
+                f"{node.name} is neither grouped nor inside count, sum, min, max or mean",
+                name=node.name,
+            )
+        if isinstance(node, tree.Subquery) and parent_fields(node.select) != frozenset():
+            raise BadRequest("a subquery beside GROUP can't look at $parent: a group has no one row")
+        if isinstance(node, tuple):
+            return tuple(map(self.rewritten, node))
+        if isinstance(node, tree.Subquery | tree.Constant) or not hasattr(
+            node, "__dataclass_fields__"
+        ):
+            return node
+        changed = {one.name: self.rewritten(getattr(node, one.name)) for one in fields(node)}
+        return replace(node, **changed)
+
+    def _slot(self, call: tree.Call) -> str:
+        argument = call.arguments[0] if call.arguments else None
+        for number, known in enumerate(self._aggregates):
+            if (known.name, known.argument) == (call.name, argument):
+                return f"a{number}"
+        found = _Aggregate(call.name, argument, self._size)
+        self._aggregates.append(found)
+        self._size += len(found.empty)
+        return f"a{len(self._aggregates) - 1}"
+
+    @property
+    def arguments(self) -> tuple[tree.Expression, ...]:
+        """Every expression computed of the rows that are grouped."""
+        return self.keys + tuple(a.argument for a in self._aggregates if a.argument is not None)
+
+    def finish(self, source: Shape) -> None:
+        """No more expressions come; `source` is the shape of the rows to group."""
+        names = [f"k{n}" for n in range(len(self.keys))]
+        names += [f"a{n}" for n in range(len(self._aggregates))]
+        self._names = names
+        self.shape = Shape(names)
+        self._source = source
+
+    # --- folding ----------------------------------------------------------------------------------
+
+    def start(self) -> dict[Any, list[Any]]:
+        """The groups before any row: GROUP ALL has its one, of no rows."""
+        return {} if self.keys else {(): self._new()}
+
+    def _new(self) -> list[Any]:
+        state: list[Any] = [NONE] * len(self.keys)
+        for aggregate in self._aggregates:
+            state += aggregate.empty
+        return state
+
+    def fold(
+        self, groups: dict[Any, list[Any]], rows: list[Row], env: Any, memo: Memo, budget: Budget
+    ) -> None:
+        """Take a batch of rows into the groups."""
+        if self._fold is None:
+            self._fold = self._generate()
+        before = len(groups)
+        self._fold(groups, rows, env, memo)
+        if len(groups) > before:
+            budget.sample(list(groups.values())[before:])
+
+    def _generate(self) -> Callable[..., None]:
+        code = _Folding(self._source)
+        code.namespace.update(add_up=add_up, UNSET=_UNSET)
+        empty = code.keep(self._new())
+        body = ["get = groups.get", "for r in rows:"]
+        if self.keys:
+            values, hashes = [], []
+            for key in self.keys:
+                value = code.name("v")
+                body.append(f"    {value} = {code.expression(key)}")
+                values.append(value)
+                hashes.append(
+                    f"{value} if type({value}) is str or type({value}) is int"
+                    f" else hashable({value})"
+                )
+            made = hashes[0] if len(hashes) == 1 else f"({', '.join(hashes)})"
+            body += [
+                f"    h = {made}",
+                "    g = get(h)",
+                "    if g is None:",
+                f"        g = groups[h] = {empty}.copy()",
+                f"        g[:{len(values)}] = ({', '.join(values)},)",
+            ]
+        else:
+            body.append("    g = groups[()]")
+        for aggregate in self._aggregates:
+            body += [f"    {line}" for line in aggregate.update(code)]
+        return code.build("groups, rows, env, memo", body)
+
+    def rows(self, groups: dict[Any, list[Any]]) -> list[Row]:
+        """The rows of the groups, in the order in which they were first seen."""
+        order = [self._names.index(name) for name in self.shape.names]
+        count = len(self.keys)
+        found = []
+        for state in groups.values():
+            values = state[:count] + [one.result(state) for one in self._aggregates]
+            found.append(self.shape.make([values[at] for at in order]))
+        return found
+
+
+class _Folding(Code):
+    """Code in which a value that has a name already may stand as an expression."""
+
+    def expression(self, node: Any) -> str:
+        return node.source if isinstance(node, _Ready) else super().expression(node)
+
+
+def check_ungrouped(node: Any) -> None:
+    """:raises BadRequest: an aggregate that could only mean a group's rows stands without GROUP"""
+    if isinstance(node, tree.Call) and node.name == "count" and not node.arguments:
+        raise BadRequest(
+            f"{print_expression(node)} counts the rows of a group: wanted GROUP BY or GROUP ALL"
+        )
+    if isinstance(node, tuple):
+        for one in node:
+            check_ungrouped(one)
+    elif hasattr(node, "__dataclass_fields__") and not isinstance(
+        node, tree.Subquery | tree.Constant
+    ):
+        for one in fields(node):
+            check_ungrouped(getattr(node, one.name))

@@ -1,0 +1,79 @@
+"""What an expression looks at: the fields of its row, and the row around a subquery."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from language import tree
+from language.rows import NO_FIELDS, WHOLE, Shape, shape
+
+_LEAVES: Final = (str, int, float, bytes, bool, type(None), tree.Constant)
+
+
+def children(node: Any) -> Iterator[Any]:
+    """The nodes right below a node or a tuple of nodes."""
+    if isinstance(node, tuple):
+        yield from node
+    elif not isinstance(node, _LEAVES) and hasattr(node, "__dataclass_fields__"):
+        for name in node.__dataclass_fields__:
+            yield getattr(node, name)
+
+
+def shape_of(*nodes: Any) -> Shape:
+    """The smallest shape that evaluates these expressions (None among them is passed over)."""
+    names: set[str] = set()
+    if not all(_collect(node, names) for node in nodes):
+        return WHOLE
+    return shape(names) if names else NO_FIELDS
+
+
+def _collect(node: Any, names: set[str]) -> bool:
+    """Add the fields that a node looks at; False when it looks at the row as a whole."""
+    if isinstance(node, tree.Name):
+        names.add(node.name)
+        return True
+    if isinstance(node, tree.Parameter):
+        return node.name != "this"
+    if isinstance(node, tree.Subquery):
+        looked = parent_fields(node.select)
+        if looked is None:
+            return False
+        names |= looked
+        return True
+    if isinstance(node, _LEAVES):
+        return True
+    return all([_collect(child, names) for child in children(node)])
+
+
+def parent_fields(node: Any) -> frozenset[str] | None:
+    """The fields of `$parent` that a subquery looks at; None when at all of it."""
+    found: set[str] = set()
+    return frozenset(found) if _parent_fields(node, found) else None
+
+
+def _parent_fields(node: Any, found: set[str]) -> bool:
+    if isinstance(node, tree.Attribute) and _is_parent(node.of):
+        found.add(node.name)
+        return True
+    if _is_parent(node):
+        return False
+    if isinstance(node, _LEAVES):
+        return True
+    return all([_parent_fields(child, found) for child in children(node)])
+
+
+def _is_parent(node: Any) -> bool:
+    return isinstance(node, tree.Parameter) and node.name == "parent"
+
+
+def weight(node: Any, most: int = 10_000) -> int:
+    """How many nodes a tree has, not counted on beyond `most`."""
+    total = 0
+    pending = [node]
+    while pending and total <= most:
+        total += 1
+        pending.extend(
+            child for child in children(pending.pop()) if not isinstance(child, str | int)
+        )
+    return total

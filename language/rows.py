@@ -1,0 +1,136 @@
+"""Rows: what a statement sees of the records that it reads.
+
+A statement's *shape* is the set of top-level fields that its expressions look at. Of a stored record
+only these are decoded, into a msgspec Struct with one slot for each, which costs a tenth of decoding
+the whole. A shape that is `whole` decodes everything, into an object.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from protocol.binary import shape_decoder, unpack
+from protocol.values import NONE, RecordId
+
+Row = Any
+"""A Struct of the shape's slots, or an object when the shape is whole."""
+
+_UNFIT: Final = re.compile(r'[\x00-\x1f\\"]')
+"""What msgspec takes in no name: a field with one of these is looked up in the whole object."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Records as they are stored: keys, and fields packed as one msgpack object."""
+
+    pairs: list[tuple[bytes, bytes]]
+    record_id: Callable[[bytes], RecordId]
+    """The address of the record with such a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """Values that are in memory already: objects, or anything else an array can hold."""
+
+    values: list[Any]
+
+
+Batch = Pairs | Objects
+
+
+class Bare(dict[str, Any]):
+    """A row that is no object: it has no fields, and `*` of it is the value itself."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
+
+
+class Shape:
+    """The fields that rows have slots for. The slot of `id` is filled from the key."""
+
+    def __init__(self, names: Iterable[str], whole: bool = False) -> None:
+        self.names = () if whole else tuple(sorted(set(names)))
+        self.whole = whole
+        self.slots: dict[str, str] = {}
+        """The attribute that holds each field."""
+        if not whole:
+            self._build()
+
+    def _build(self) -> None:
+        self.slots = {name: f"f{number}" for number, name in enumerate(self.names)}
+        self._struct = struct_of(self.names)
+        self._decode = shape_decoder(self._struct)
+        self._id = self.slots.get("id")
+
+    def from_pairs(self, batch: Pairs) -> list[Row]:
+        """The rows of stored records."""
+        if self.whole:
+            return [whole(key, raw, batch.record_id) for key, raw in batch.pairs]
+        decode = self._decode
+        rows = [decode(raw) for _, raw in batch.pairs]
+        if self._id is not None:
+            slot, record_id = self._id, batch.record_id
+            for row, (key, _) in zip(rows, batch.pairs, strict=True):
+                setattr(row, slot, record_id(key))
+        return rows
+
+    def from_objects(self, values: Iterable[Any]) -> list[Row]:
+        """The rows of values in memory."""
+        if self.whole:
+            return [value if type(value) is dict else Bare(value) for value in values]
+        make, names = self._struct, self.names
+        return [
+            make(*[value.get(name, NONE) for name in names]) if type(value) is dict else make()
+            for value in values
+        ]
+
+    def rows(self, batch: Batch) -> list[Row]:
+        """The rows of a batch."""
+        if isinstance(batch, Pairs):
+            return self.from_pairs(batch)
+        return self.from_objects(batch.values)
+
+    def make(self, values: Iterable[Any]) -> Row:
+        """A row from a value for each of `names`, in their order."""
+        return self._struct(*values)
+
+
+def whole(key: bytes, raw: bytes, record_id: Callable[[bytes], RecordId]) -> dict[str, Any]:
+    """All of a record: its id and its fields."""
+    row: dict[str, Any] = {"id": record_id(key)}
+    fields = unpack(raw)
+    assert type(fields) is dict
+    row.update(fields)
+    return row
+
+
+def item_value(row: dict[str, Any]) -> Any:
+    """What `*` makes of a whole row."""
+    return row.value if type(row) is Bare else row
+
+
+@lru_cache(maxsize=1024)
+def struct_of(names: tuple[str, ...]) -> type[msgspec.Struct]:
+    """The Struct with a slot for each name; what a record lacks is NONE."""
+    slots = [(f"f{number}", Any, NONE) for number in range(len(names))]
+    encoded = {f"f{number}": name for number, name in enumerate(names)}
+    return msgspec.defstruct("Row", slots, rename=encoded, gc=False)
+
+
+WHOLE: Final = Shape((), whole=True)
+NO_FIELDS: Final = Shape(())
+
+
+def shape(names: Iterable[str]) -> Shape:
+    """The shape with slots for these fields, or the whole one when a name does not allow it."""
+    wanted = tuple(names)
+    return WHOLE if any(map(_UNFIT.search, wanted)) else Shape(wanted)

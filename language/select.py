@@ -1,0 +1,382 @@
+"""SELECT: a plan made once, run over batches of rows.
+
+Batches flow from the source through WHERE, SPLIT, GROUP, HAVING, ORDER BY, START and LIMIT into the
+columns. As little as possible is decoded: the fields that are looked at, and all of a record only
+when it is in the answer and `*` asks for it. LIMIT without ORDER BY stops reading early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from language import columns as shown
+from language import generate, tree
+from language.budget import Budget
+from language.compile import compile_condition, compile_expression, count_of
+from language.env import Env
+from language.generate import Memo
+from language.grouping import Grouping, check_ungrouped
+from language.names import children, shape_of, weight
+from language.ordering import Sorter
+from language.rows import WHOLE, Batch, Pairs, Row, Shape, whole
+from protocol.errors import BadRequest
+from protocol.values import NONE
+
+_FEW: Final = 64
+"""Rows seen in all for which closures are called; past this, code is generated."""
+
+
+class Lazily:
+    """Work on batches that begins with closures and has code generated once it pays.
+
+    :param one: what to compute of one row
+    :param many: makes the function of a batch: `(rows, …, env, memo)`
+    """
+
+    def __init__(
+        self,
+        one: Callable[[list[Row], Env], Any],
+        many: Callable[[], Callable[..., Any]],
+        subqueries: bool,
+    ) -> None:
+        self._one, self._many = one, many
+        self._generated: Callable[..., Any] | None = None
+        # Only generated code remembers the answer of a subquery between rows.
+        self._seen = _FEW if subqueries else 0
+
+    def __call__(self, rows: list[Row], env: Env, memo: Memo) -> Any:
+        if self._generated is None:
+            self._seen += len(rows)
+            if self._seen <= _FEW:
+                return self._one(rows, env)
+            self._generated = self._many()
+        return self._generated(rows, env, memo)
+
+
+class Filter:
+    """WHERE or HAVING over batches: answers the numbers of the rows that it holds for."""
+
+    def __init__(self, node: tree.Expression, shape: Shape | None = None) -> None:
+        self.shape = shape_of(node) if shape is None else shape
+        holds = compile_condition(node, self.shape)
+        self._work = Lazily(
+            lambda rows, env: [n for n, row in enumerate(rows) if holds(row, env)],
+            lambda: generate.generate_filter(node, self.shape),
+            _has_subquery(node),
+        )
+
+    def __call__(self, rows: list[Row], env: Env, memo: Memo) -> list[int]:
+        return self._work(rows, env, memo)  # type: ignore[no-any-return]
+
+    def kept(self, batch: Batch, env: Env, memo: Memo) -> Batch:
+        """The batch with only what the condition holds for: what UPDATE and DELETE ask."""
+        numbers = self(self.shape.rows(batch), env, memo)
+        if isinstance(batch, Pairs):
+            return replace(batch, pairs=[batch.pairs[n] for n in numbers])
+        return replace(batch, values=[batch.values[n] for n in numbers])
+
+
+def _has_subquery(node: Any) -> bool:
+    return isinstance(node, tree.Subquery) or any(map(_has_subquery, children(node)))
+
+
+class SelectPlan:
+    """How one SELECT is run. Made once for a tree, run any number of times.
+
+    :raises BadRequest: the clauses do not go together
+    """
+
+    def __init__(self, select: tree.Select) -> None:
+        self._select = select
+        self._grouping = None if select.group is None else Grouping(self._aliased(select.group))
+        if self._grouping is None:
+            check_ungrouped((select.columns, select.where, select.order))
+            if select.having is not None:
+                raise BadRequest("HAVING goes with GROUP BY or GROUP ALL")
+        elif select.everything:
+            raise BadRequest("`*` has no meaning for a group: name its columns")
+        self._plan_expressions()
+        self._plan_shapes()
+        self._plan_work()
+
+    # --- planning ---------------------------------------------------------------------------------
+
+    def _aliased(self, nodes: Any) -> Any:
+        """GROUP BY and ORDER BY may name a column by its alias."""
+        known = {c.alias: c.expression for c in self._select.columns if c.alias is not None}
+        return tuple(
+            known.get(node.name, node) if isinstance(node, tree.Name) else node for node in nodes
+        )
+
+    def _plan_expressions(self) -> None:
+        select = self._select
+        orders = self._aliased(order.expression for order in select.order)
+        columns, having = select.columns, select.having
+        if self._grouping is not None:
+            rewrite = self._grouping.rewritten
+            # A column keeps the name that it had before it was rewritten.
+            names = [shown.column_path(column) for column in columns]
+            columns = tuple(replace(c, expression=rewrite(c.expression)) for c in columns)
+            having = None if having is None else rewrite(having)
+            orders = rewrite(orders)
+        else:
+            names = [shown.column_path(column) for column in columns]
+        self._columns = tuple(zip(names, (c.expression for c in columns), strict=True))
+        self._having, self._orders = having, orders
+        self._descending = tuple(order.descending for order in select.order)
+
+    def _plan_shapes(self) -> None:
+        select, grouping = self._select, self._grouping
+        expressions = tuple(expression for _, expression in self._columns)
+        if grouping is not None:
+            source = shape_of(select.where, grouping.arguments)
+            source = WHOLE if select.split is not None else source
+            grouping.finish(source)
+            self._source, self._result, self._late = source, grouping.shape, False
+            return
+        wanted = shape_of(select.where, self._orders, expressions)
+        # Only what survives WHERE, ORDER BY and LIMIT is decoded whole.
+        self._late = select.everything and select.split is None
+        first = shape_of(select.where, self._orders)
+        if self._late and not first.whole:
+            self._source, self._result = first, WHOLE
+        elif select.everything or select.split is not None:
+            self._source = self._result = WHOLE
+            self._late = False
+        else:
+            self._source = self._result = wanted
+            self._late = False
+
+    def _plan_work(self) -> None:
+        select = self._select
+        self._where = None if select.where is None else Filter(select.where, self._source)
+        self._keep = None if self._having is None else Filter(self._having, self._result)
+        keyed = self._result if self._grouping is not None else self._source
+        self._entries = self._plan_entries(keyed) if self._orders else None
+        self._project = self._plan_columns()
+
+    def _plan_entries(self, shape: Shape) -> Callable[..., list[Any]]:
+        made: list[Callable[..., list[Any]]] = []
+
+        def entries(rows: list[Row], items: list[Any], env: Env, memo: Memo) -> list[Any]:
+            if not made:
+                made.append(generate.generate_entries(list(self._orders), shape))
+            return made[0](rows, items, env, memo)
+
+        return entries
+
+    def _plan_columns(self) -> Callable[[list[Row], Env, Memo], list[Any]] | None:
+        """The function that makes answers of rows; None when rows are the answer."""
+        select, shape = self._select, self._result
+        nested = any(len(path) > 1 for path, _ in self._columns)
+        if select.value:
+            only = self._columns[0][1]
+            compute = compile_expression(only, shape)
+            return Lazily(
+                lambda rows, env: [compute(row, env) for row in rows],
+                lambda: generate.generate_values((only,), shape),
+                _has_subquery(only),
+            )
+        columns = tuple(tree.Column(e, path[0]) for path, e in self._columns)
+        if not select.everything and not nested:
+            work = shown.compile_columns(columns, False, shape)
+            return Lazily(
+                lambda rows, env: [work(row, env) for row in rows],
+                lambda: generate.generate_objects([(p[0], e) for p, e in self._columns], shape),
+                _has_subquery(columns),
+            )
+        if select.everything and not columns:
+            return lambda rows, env, memo: [shown.item_value(row) for row in rows]
+        return self._plan_nested(shape)
+
+    def _plan_nested(self, shape: Shape) -> Callable[[list[Row], Env, Memo], list[Any]]:
+        expressions = tuple(expression for _, expression in self._columns)
+        paths = [path for path, _ in self._columns]
+        everything = self._select.everything
+        code: list[Callable[..., list[Any]]] = []
+
+        def project(rows: list[Row], env: Env, memo: Memo) -> list[Any]:
+            if not code:
+                code.append(generate.generate_values(expressions, shape))
+            found = []
+            for row, values in zip(rows, code[0](rows, env, memo), strict=True):
+                answer: dict[str, Any] = dict(row) if everything else {}
+                for path, value in zip(paths, values if len(paths) > 1 else (values,), strict=True):
+                    if value is not NONE:
+                        shown.place(answer, path, value)
+                found.append(answer)
+            return found
+
+        return project
+
+    # --- counting ---------------------------------------------------------------------------------
+
+    @property
+    def is_count_only(self) -> bool:
+        """Whether all that is asked is how many records a table holds, which is kept."""
+        select = self._select
+        counts = tree.Call("count", ())
+        return (
+            select.group == ()
+            and len(select.columns) == 1
+            and select.columns[0].expression == counts
+            and len(select.sources) == 1
+            and isinstance(select.sources[0], tree.TableTarget)
+            and not (select.omit or select.order or select.fetch)
+            and all(
+                clause is None
+                for clause in (select.where, select.split, select.having, select.limit, select.start)
+            )
+        )
+
+    def count_result(self, count: int) -> list[Any]:
+        """The answer when `is_count_only`."""
+        return [count] if self._select.value else [{self._columns[0][0][0]: count}]
+
+    # --- running ----------------------------------------------------------------------------------
+
+    def run(self, batches: Iterable[Batch], env: Env) -> list[Any]:
+        """The answer over batches of rows, which are pulled only as far as they are needed.
+
+        :raises TooLarge: it would hold more than `limits.STATEMENT_MEMORY_BYTES`
+        :raises Refusal: what an expression raises, and what `env.tick` does
+        """
+        memo: Memo = {}
+        budget = Budget()
+        start = count_of(self._select.start, env, "START") or 0
+        limit = count_of(self._select.limit, env, "LIMIT")
+        if limit == 0:
+            return []
+        most = None if limit is None else start + limit
+        chunks = self._filtered(batches, env, memo)
+        if self._grouping is not None:
+            chunks = self._grouped(chunks, env, memo, budget)
+        if self._entries is not None:
+            chunks = self._ordered(chunks, most, env, memo, budget)
+        return self._answers(chunks, start, limit, env, memo, budget)
+
+    def _filtered(
+        self, batches: Iterable[Batch], env: Env, memo: Memo
+    ) -> Iterator[tuple[list[Row], list[Any]]]:
+        """Rows that WHERE holds for, each with its item: what the answer is made of."""
+        for batch in batches:
+            env.tick()
+            rows = self._source.rows(batch)
+            items = self._items(batch, rows)
+            if self._where is not None:
+                kept = self._where(rows, env, memo)
+                if len(kept) < len(rows):
+                    items = [items[n] for n in kept]
+                    rows = [rows[n] for n in kept] if items is not rows else items
+            if self._select.split is not None:
+                rows = items = shown.split(rows, self._select.split, env)
+            if rows:
+                yield rows, items
+
+    def _items(self, batch: Batch, rows: list[Row]) -> list[Any]:
+        if not self._late:
+            return rows
+        if isinstance(batch, Pairs):
+            record_id = batch.record_id
+            return [(key, raw, record_id) for key, raw in batch.pairs]
+        return WHOLE.from_objects(batch.values)
+
+    def _grouped(
+        self, chunks: Iterable[tuple[list[Row], list[Any]]], env: Env, memo: Memo, budget: Budget
+    ) -> Iterator[tuple[list[Row], list[Any]]]:
+        assert self._grouping is not None
+        groups = self._grouping.start()
+        for rows, _ in chunks:
+            self._grouping.fold(groups, rows, env, memo, budget)
+        rows = self._grouping.rows(groups)
+        if self._keep is not None:
+            rows = [rows[n] for n in self._keep(rows, env, memo)]
+        for at in range(0, len(rows), 1024):
+            env.tick()
+            part = rows[at : at + 1024]
+            yield part, part
+
+    def _ordered(
+        self,
+        chunks: Iterable[tuple[list[Row], list[Any]]],
+        most: int | None,
+        env: Env,
+        memo: Memo,
+        budget: Budget,
+    ) -> Iterator[tuple[list[Row], list[Any]]]:
+        assert self._entries is not None
+        sorter = Sorter(self._descending, most, budget, env.tick)
+        for rows, items in chunks:
+            sorter.add(self._entries(rows, items, env, memo))
+        part: list[Any] = []
+        for item in sorter.items():
+            part.append(item)
+            if len(part) == 1024:
+                yield part, part
+                part = []
+        if part:
+            yield part, part
+
+    def _answers(
+        self,
+        chunks: Iterable[tuple[list[Row], list[Any]]],
+        start: int,
+        limit: int | None,
+        env: Env,
+        memo: Memo,
+        budget: Budget,
+    ) -> list[Any]:
+        answer: list[Any] = []
+        project = self._project
+        assert project is not None
+        for _, items in chunks:
+            if start:
+                skipped = min(start, len(items))
+                start -= skipped
+                items = items[skipped:]
+            if limit is not None:
+                items = items[: limit - len(answer)]
+            if items:
+                part = self._finished(project(self._decoded(items), env, memo), env)
+                budget.sample(part)
+                answer += part
+            if limit is not None and len(answer) >= limit:
+                break
+        return answer
+
+    def _decoded(self, items: list[Any]) -> list[Row]:
+        if not self._late:
+            return items
+        return [whole(*item) if type(item) is tuple else item for item in items]
+
+    def _finished(self, answers: list[Any], env: Env) -> list[Any]:
+        for path in self._select.omit:
+            answers = [shown.omitted(answer, path) for answer in answers]
+        for path in self._select.fetch:
+            answers = [shown.fetched(answer, path, env) for answer in answers]
+        return answers
+
+
+_PLANS: Final[dict[int, tuple[tree.Select, SelectPlan]]] = {}
+_PLANNED: Final = 2048
+_HEAVY: Final = 2000
+"""Nodes of a tree whose plan is not kept: it holds data, and does not come again."""
+
+
+def plan_select(select: tree.Select) -> SelectPlan:
+    """The plan of a SELECT; the same one for the same tree, as long as it is used."""
+    key = id(select)
+    known = _PLANS.get(key)
+    if known is not None and known[0] is select:
+        # Put last again: what is used longest ago goes first.
+        _PLANS[key] = _PLANS.pop(key)
+        return known[1]
+    plan = SelectPlan(select)
+    if weight(select, _HEAVY) <= _HEAVY:
+        if len(_PLANS) >= _PLANNED:
+            del _PLANS[next(iter(_PLANS))]
+        # The tree is held, so that no other one can get its id.
+        _PLANS[key] = (select, plan)
+    return plan
