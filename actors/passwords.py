@@ -69,7 +69,11 @@ class PasswordActor(ThreadActor):
         self._rng = rng
         self._cost = cost
         self._hasher = PasswordHasher(cost.passes, cost.memory_kib, cost.lanes, type=Type.ID)
-        self._nobody: str | None = None
+        self._nobody = ""
+
+    def on_start(self) -> None:
+        """Have the hash of nobody ready, so that the first unknown user takes no longer."""
+        self._nobody = self._hash("a user that does not exist")
 
     @handles(Hash)
     def hash(self, message: Hash) -> str:
@@ -80,8 +84,6 @@ class PasswordActor(ThreadActor):
     def verify(self, message: Verify) -> Verdict:
         """Verify, against a hash of nothing in particular when there is no user."""
         if message.passhash is None:
-            if self._nobody is None:
-                self._nobody = self._hash("a user that does not exist")
             self._matches(self._nobody, message.password)
             return Verdict(False, None)
         if not self._matches(message.passhash, message.password):
