@@ -1,0 +1,182 @@
+"""What the data of a writing statement makes of a record: CONTENT, MERGE, SET, UNSET; and DIFF.
+
+No value is changed in place: what changes is copied on the way down to it, the rest is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from language import tree
+from language.columns import omitted
+from language.compile import compile_expression
+from language.env import Env
+from language.rows import WHOLE
+from protocol import limits
+from protocol.errors import BadRequest, TooLarge, TypeRefused
+from protocol.values import NONE, identical, type_name
+
+Change = dict[str, Any]
+"""One step of a DIFF: `op` (add, remove, replace), `path` as in JSON pointers, `value` but of
+remove."""
+
+Write = Callable[[dict[str, Any], Env], dict[str, Any]]
+"""`(record as it is, env) -> record as it shall be`; the first is left as it is."""
+
+
+def plan_data(data: tree.Data) -> Write:
+    """The function that applies CONTENT, MERGE, SET or UNSET to a record.
+
+    Every expression of a SET sees the record as it was before the statement, whatever stands before
+    it in the list. A field set to NONE goes.
+    """
+    if isinstance(data, tree.Set):
+        return _set(data)
+    if isinstance(data, tree.Unset):
+        paths = data.paths
+        return lambda before, env: _without(before, paths)
+    return _content(data) if isinstance(data, tree.Content) else _merge(data)
+
+
+def _content(data: tree.Content) -> Write:
+    compute = compile_expression(data.value, WHOLE)
+    return lambda before, env: dict(_object(compute(before, env), "CONTENT"))
+
+
+def _merge(data: tree.Merge) -> Write:
+    compute = compile_expression(data.value, WHOLE)
+    return lambda before, env: merged(before, _object(compute(before, env), "MERGE"))
+
+
+def _set(data: tree.Set) -> Write:
+    parts = [(path, compile_expression(value, WHOLE)) for path, value in data.assignments]
+
+    def work(before: dict[str, Any], env: Env) -> dict[str, Any]:
+        computed = [(path, compute(before, env)) for path, compute in parts]
+        after: Any = before
+        for path, value in computed:
+            after = assigned(after, path, value)
+        return dict(before) if after is before else after  # type: ignore[no-any-return]
+
+    return work
+
+
+def _object(value: Any, word: str) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise TypeRefused(f"{word} takes an object, not {type_name(value)}", found=type_name(value))
+    return value
+
+
+def _without(before: dict[str, Any], paths: tuple[tree.Path, ...]) -> dict[str, Any]:
+    after: Any = dict(before)
+    for path in paths:
+        after = omitted(after, path)
+    return after  # type: ignore[no-any-return]
+
+
+def merged(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """An object with another's fields put over its own, objects inside both alike. NONE removes."""
+    found = dict(before)
+    for name, value in changes.items():
+        known = found.get(name)
+        if value is NONE:
+            found.pop(name, None)
+        elif type(value) is dict and type(known) is dict:
+            found[name] = merged(known, value)
+        else:
+            found[name] = value
+    return found
+
+
+def assigned(value: Any, path: tree.Path, new: Any) -> Any:
+    """A value with `new` where a path leads; what is missing on the way is made.
+
+    :raises BadRequest: a position past the end of an array, or in what is none
+    :raises TypeRefused: a step into what has no parts
+    """
+    if not path:
+        return new
+    step, rest = path[0], path[1:]
+    if step == "*":
+        return _assigned_each(value, rest, new)
+    if type(step) is int:
+        return _assigned_item(value, step, rest, new)
+    if value is NONE or value is None:
+        value = {}
+    if type(value) is list:
+        return [assigned(item, path, new) for item in value]
+    if type(value) is not dict:
+        raise TypeRefused(f"{type_name(value)} has no field {step} to set", found=type_name(value))
+    part = assigned(value.get(step, NONE), rest, new)
+    if part is NONE:
+        return {name: item for name, item in value.items() if name != step}
+    return {**value, step: part}
+
+
+def _assigned_each(value: Any, rest: tree.Path, new: Any) -> Any:
+    if type(value) is list:
+        parts = [assigned(item, rest, new) for item in value]
+        return [part for part in parts if part is not NONE]
+    if type(value) is dict:
+        fields = {name: assigned(item, rest, new) for name, item in value.items()}
+        return {name: part for name, part in fields.items() if part is not NONE}
+    raise TypeRefused(f"{type_name(value)} has no items to set", found=type_name(value))
+
+
+def _assigned_item(value: Any, at: int, rest: tree.Path, new: Any) -> Any:
+    if type(value) is dict:
+        raise TypeRefused("an object has no positions", found="object")
+    items = [] if value is NONE or value is None else value
+    if type(items) is not list:
+        raise TypeRefused(f"{type_name(value)} has no items to set", found=type_name(value))
+    if not -len(items) <= at <= len(items):
+        raise BadRequest(f"position {at} is past the end of an array of {len(items)}")
+    if at == len(items):
+        part = assigned(NONE, rest, new)
+        return items if part is NONE else [*items, part]
+    at %= len(items)
+    part = assigned(items[at], rest, new)
+    return items[:at] + ([] if part is NONE else [part]) + items[at + 1 :]
+
+
+def diff(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
+    """The steps that lead from one object to another, as JSON Patch has them."""
+    changes: list[Change] = []
+    _diff(before, after, "", changes, 0)
+    return changes
+
+
+def _diff(before: Any, after: Any, path: str, changes: list[Change], depth: int) -> None:
+    if depth > limits.DEPTH:
+        raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
+    if type(before) is dict and type(after) is dict:
+        for name in before:
+            if name not in after:
+                changes.append({"op": "remove", "path": f"{path}/{_pointer(name)}"})
+        for name, value in after.items():
+            here = f"{path}/{_pointer(name)}"
+            if name in before:
+                _diff(before[name], value, here, changes, depth + 1)
+            else:
+                changes.append({"op": "add", "path": here, "value": value})
+    elif type(before) is list and type(after) is list:
+        _diff_arrays(before, after, path, changes, depth)
+    elif not identical(before, after):
+        changes.append({"op": "replace", "path": path, "value": after})
+
+
+def _diff_arrays(
+    before: list[Any], after: list[Any], path: str, changes: list[Change], depth: int
+) -> None:
+    for at in range(min(len(before), len(after))):
+        _diff(before[at], after[at], f"{path}/{at}", changes, depth + 1)
+    # From the end, so that every position is still right when its step is taken.
+    for at in range(len(before) - 1, len(after) - 1, -1):
+        changes.append({"op": "remove", "path": f"{path}/{at}"})
+    for at in range(len(before), len(after)):
+        changes.append({"op": "add", "path": f"{path}/{at}", "value": after[at]})
+
+
+def _pointer(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
