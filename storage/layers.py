@@ -28,12 +28,14 @@ _by_key: Final = itemgetter(0)
 class Layer:
     """The changes of one transaction. A value of None is a deletion."""
 
-    __slots__ = ("_ordered", "ranges", "sequence", "writes")
+    __slots__ = ("_ordered", "catalog", "ranges", "sequence", "writes")
 
     def __init__(self, sequence: int = 0) -> None:
         self.sequence = sequence
         self.writes: dict[bytes, bytes | None] = {}
         self.ranges: list[Range] = []
+        self.catalog = False
+        """Whether a declaration is among what changed."""
         self._ordered: list[bytes] | None = None
 
     def write(self, key: bytes, value: bytes | None) -> None:

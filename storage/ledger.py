@@ -209,7 +209,7 @@ class Ledger:
         self._frame_time = time
         if self._paused:
             self._remember(own)
-        if _changes_catalog(own):
+        if own.catalog:
             self._catalog = Catalog(sequence)
         return sequence
 
@@ -290,7 +290,7 @@ class Ledger:
     def catalog_for(self, tx: Transaction) -> Catalog:
         """Where `tx` may remember what it looks up; see `Transaction.catalog`."""
         shared = self._catalog
-        if shared.since > tx.sequence or _changes_catalog(tx.own):
+        if shared.since > tx.sequence or tx.own.catalog:
             return Catalog(tx.sequence)
         if shared.since > self._durable:
             tx.saw = max(tx.saw, shared.since)
@@ -329,9 +329,3 @@ def _gather(layers: list[Layer]) -> Layer:
 
 def _covered(layer: Layer, key: bytes) -> bool:
     return any(start <= key < end for start, end in layer.ranges)
-
-
-def _changes_catalog(layer: Layer) -> bool:
-    return any(map(keys.is_catalog, layer.writes)) or any(
-        keys.touches_catalog(start, end) for start, end in layer.ranges
-    )

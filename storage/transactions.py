@@ -157,6 +157,7 @@ class Transaction:
         for key in [key for key in self.adds if start <= key < end]:
             del self.adds[key]
         if keys.touches_catalog(start, end):
+            self.own.catalog = True
             self._catalog = None
         self._grow(len(start) + len(end) + _OVERHEAD_BYTES)
 
@@ -203,6 +204,7 @@ class Transaction:
             grown += len(key) + _OVERHEAD_BYTES
         self.own.write(key, value)
         if keys.is_catalog(key):
+            self.own.catalog = True
             self._catalog = None
         self._grow(grown)
 

@@ -1,0 +1,39 @@
+"""A ledger over the engine in memory, with its log in a list."""
+
+from __future__ import annotations
+
+from storage import effects
+from storage.effects import Attribution, Effect
+from storage.frames import Frame
+from storage.ledger import Ledger, Tail
+from storage.memory import MemoryEngine
+from storage.transactions import Transaction
+from tests.simulation.doors import ManualClock, SeededRng
+
+BY = Attribution("ana", "wire test")
+
+
+class Book:
+    """What most tests of the rules need."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.engine = MemoryEngine()
+        self.frames: list[Frame] = []
+        self.ledger = Ledger(self.engine, Tail(), self.clock, SeededRng(1), self.frames.append)
+
+    def begin(self) -> Transaction:
+        """A transaction."""
+        return self.ledger.begin()
+
+    def commit(self, tx: Transaction) -> int:
+        """Commit, in the name of ana."""
+        return self.ledger.commit(tx, BY)
+
+    def durable(self) -> None:
+        """Let the log be durable to its end."""
+        self.ledger.durable(self.ledger.committed)
+
+    def effects(self, sequence: int) -> list[Effect]:
+        """What a commit did."""
+        return effects.decode(self.frames[sequence - 1].body).effects
