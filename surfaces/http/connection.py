@@ -15,7 +15,13 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
-import httptools
+from httptools import (
+    HttpParserCallbackError,
+    HttpParserError,
+    HttpParserInvalidMethodError,
+    HttpParserUpgrade,
+    HttpRequestParser,
+)
 
 from protocol import limits
 from protocol.errors import (
@@ -56,7 +62,7 @@ class Connection(asyncio.Protocol):
         self.context = Context("", "http")
         self.address = ""
         self.closed = False
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser = HttpRequestParser(self)
         self._ended = False
         self._pumping = False
         self._reading_paused = False
@@ -102,9 +108,9 @@ class Connection(asyncio.Protocol):
         self._batch = []
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
+        except HttpParserUpgrade:
             self._ended = True  # the request is answered as if it had not asked for an upgrade
-        except httptools.HttpParserError as error:
+        except HttpParserError as error:
             self._unreadable(error)
         if self._in_head:
             self._note_head(len(data))
@@ -170,6 +176,7 @@ class Connection(asyncio.Protocol):
         if not self._in_head:
             return
         name = name.lower()
+        value = value.strip(b" \t")  # llhttp leaves what stands before the line end
         fields = self._fields
         if name not in fields:
             fields[name] = value
@@ -218,6 +225,7 @@ class Connection(asyncio.Protocol):
             )
         if not exchange.discard:
             exchange.chunks.append(chunk)
+            exchange.bytes_held += len(chunk)
             self.surface.bodies_bytes += len(chunk)
             if self.surface.bodies_bytes > limits.BODIES_BYTES:
                 raise Busy("the node holds as many request bodies as it will")
@@ -368,16 +376,16 @@ class Connection(asyncio.Protocol):
             if not exchange.bytes_in:
                 self.send(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    def _unreadable(self, error: httptools.HttpParserError) -> None:
+    def _unreadable(self, error: HttpParserError) -> None:
         """What came is no request. Bytes after one that closes the connection are nobody's."""
         if self._ended:
             return
         cause = error.__context__
-        if isinstance(error, httptools.HttpParserCallbackError) and cause is not None:
+        if isinstance(error, HttpParserCallbackError) and cause is not None:
             if not isinstance(cause, Refusal):
                 raise cause
             self._end_with(cause)
-        elif isinstance(error, httptools.HttpParserInvalidMethodError):
+        elif isinstance(error, HttpParserInvalidMethodError):
             self._end_with(NotImplementedHere("the request's method is not spoken here"))
         elif "HTTP version" in str(error) or "PRI" in str(error):
             self._end_with(VersionNotSupported("HTTP/1.1 and HTTP/1.0 are spoken here"))

@@ -56,6 +56,7 @@ class Exchange(HTTPConnection):
         self.delegate: HTTPMessageDelegate | None = None
         self.chunks: list[bytes] = []
         self.bytes_in = 0
+        self.bytes_held = 0
         self.body_limit = 0
         self.body = b""
         self.discard = False

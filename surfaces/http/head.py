@@ -91,7 +91,7 @@ def judge(
     authority = fields.get(b"host")
     if authority is None and version == "1.1":
         raise BadRequest("a request of HTTP/1.1 names its Host")
-    host = host_of(authority) if authority else ""
+    host = "" if authority is None else host_of(authority)
     path, query = _split(method, target, authority)
     return Head(method, path, query, "HTTP/" + version, fields, host, keep_alive, length)
 

@@ -27,6 +27,7 @@ REST_SECONDS: Final = 0.1
 SHUTDOWN_SECONDS: Final = 2.0
 """For the goodbye of TLS, after which the connection is cut."""
 
+_NOBODY: Final = (BlockingIOError, InterruptedError, ConnectionAbortedError)
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 log = structlog.get_logger("surfaces.http")
@@ -120,17 +121,13 @@ class Listener:
                 return
             try:
                 accepted, _ = listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            except _NOBODY:
                 return
             except OSError as error:
-                # No descriptor or memory for it: refuse it with the reserve.
                 if error.errno not in _NO_ROOM:
                     raise
-                if not self._refuse_one(listening):
-                    log.warning("no descriptor left to accept or refuse with")
-                    self._rest(listening)
-                    return
-                continue
+                self._refuse(listening)
+                return
             accepted.setblocking(False)
             task = self._loop.create_task(self._connect(accepted))
             self._handshakes.add(task)
@@ -151,25 +148,30 @@ class Listener:
             # client's affair; there is nobody to answer.
             accepted.close()
 
-    def _refuse_one(self, listening: socket.socket) -> bool:
-        """Answer one connection that there is no room for. False: not even the reserve helps."""
-        self._on_refused()
-        if self._reserve is None:
-            return self._take_reserve()
-        self._reserve.close()
-        self._reserve = None
-        try:
-            accepted, _ = listening.accept()
-        except OSError:
-            self._take_reserve()
-            return False
-        with contextlib.closing(accepted), contextlib.suppress(OSError):
+    def _refuse(self, listening: socket.socket) -> None:
+        """Answer one connection that there is no descriptor for, out of the reserve."""
+        if self._reserve is not None:
+            self._reserve.close()
+            self._reserve = None
+            try:
+                accepted, _ = listening.accept()
+            except OSError:
+                pass  # nobody waits any more, or another took the descriptor just given up
+            else:
+                self._on_refused()
+                self._tell(accepted)
+        if not self._take_reserve():
+            log.warning("no descriptor left to accept or refuse with")
+            self._rest(listening)
+
+    def _tell(self, accepted: socket.socket) -> None:
+        """The refusal, without waiting. With TLS nothing can be said in time."""
+        with contextlib.closing(accepted), contextlib.suppress(OSError):  # it may be gone already
             accepted.setblocking(False)
             if self._tls is None:
                 accepted.send(self._refusal)
                 accepted.shutdown(socket.SHUT_WR)
                 accepted.recv(65_536)  # unread bytes would turn the close into a reset
-        return self._take_reserve()
 
     def _take_reserve(self) -> bool:
         try:
@@ -183,7 +185,9 @@ class Listener:
         self._loop.remove_reader(listening)
 
         def resume() -> None:
-            self._resting.pop(listening, None)
+            del self._resting[listening]
+            if self._reserve is None:
+                self._take_reserve()
             self._loop.add_reader(listening, self._accept, listening)
 
         self._resting[listening] = self._loop.call_later(REST_SECONDS, resume)

@@ -11,10 +11,10 @@ from email.utils import formatdate
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import structlog
+from tornado.httputil import HTTPInputError
 
 from protocol import limits
-from protocol.doors import Clock, Rng
-from protocol.errors import Busy, Draining, Full, MisdirectedRequest, SignInRefused
+from protocol.errors import BadRequest, Busy, Draining, Full, MisdirectedRequest, SignInRefused
 from surfaces.http import answers
 from surfaces.http.connection import Connection
 from surfaces.http.exchange import Exchange
@@ -73,10 +73,10 @@ class HttpSurface:
     the ones before it.
     """
 
-    def __init__(self, node: Node, settings: HttpSettings, *, clock: Clock, rng: Rng) -> None:
+    def __init__(self, node: Node, settings: HttpSettings) -> None:
         self.node = node
         self.settings = settings
-        self.clock = clock
+        self.clock = node.doors.clock
         self.deadlines = settings.deadlines
         self.table = Table()
         self.application = application(self)
@@ -90,7 +90,7 @@ class HttpSurface:
         self.stopping = False
         self.date_field = b""
         self._hosts = Hosts(settings.host)
-        self._prefix = rng.bytes(3).hex()
+        self._prefix = node.doors.rng.bytes(3).hex()
         self._requests = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._quiet: asyncio.Event = asyncio.Event()
@@ -240,6 +240,8 @@ class HttpSurface:
                 if exchange.body:
                     delegate.data_received(exchange.body)
             delegate.finish()
+        except HTTPInputError as error:  # Tornado's own judgement, of the query for one
+            exchange.refuse(BadRequest(str(error)))
         except Exception as error:
             exchange.fail(error)
 
@@ -257,9 +259,8 @@ class HttpSurface:
 
     def release(self, exchange: Exchange) -> None:
         """Its body is no longer held."""
-        if not exchange.discard:
-            self.bodies_bytes -= exchange.bytes_in
-            exchange.bytes_in = 0
+        self.bodies_bytes -= exchange.bytes_held
+        exchange.bytes_held = 0
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run the work of a request; it answers its own errors."""

@@ -1,0 +1,100 @@
+"""The ceilings on connections and running requests, and the end of descriptors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import socket
+from collections.abc import Iterator
+
+from tests.surfaces.http.conftest import LONG, Node, Serve, script, until
+from tests.surfaces.http.raw import Raw, request
+
+
+async def test_too_many_running_is_busy_and_the_connection_stays(
+    serve: Serve, node: Node, bearer: str
+) -> None:
+    surface = await serve(running=2)
+    port = surface.address[1]
+    async with await Raw.connect(port) as one, await Raw.connect(port) as raw:
+        async with await Raw.connect(port) as two:
+            await one.send(script(LONG, bearer))
+            await two.send(script(LONG, bearer))
+            await until(lambda: len(node.running) == 2)
+            await raw.send(script("RETURN 1;", bearer))
+            busy = await raw.answer()
+            assert (busy.status, busy.error["code"], busy.error["retry"]) == (503, "Busy", True)
+            assert busy.fields["retry-after"] == "1"
+            assert "connection" not in busy.fields
+            for path, status in (("/health", 200), ("/metrics", 200), ("/ready", 503)):
+                assert (await raw.ask("GET", path)).status == status
+            assert (await raw.ask("GET", "/ready")).json["reason"] == "full"
+        await until(lambda: surface.running == 1)
+        await raw.send(script("RETURN 1;", bearer))
+        assert (await raw.answer()).status == 200
+
+
+async def test_too_many_connections_are_told_and_closed(serve: Serve) -> None:
+    surface = await serve(connections=3)
+    port = surface.address[1]
+    async with contextlib.AsyncExitStack() as stack:
+        held = [await stack.enter_async_context(await Raw.connect(port)) for _ in range(3)]
+        await until(lambda: len(surface.connections) == 3)
+        async with await Raw.connect(port) as raw:
+            await raw.send(request("GET", "/health"))
+            full = await raw.answer()
+            assert (full.status, full.error["code"]) == (503, "Full")
+            assert full.fields["retry-after"] == "1"
+            assert full.fields["connection"] == "close"
+            assert await raw.rest() == b""
+        assert (await held[0].ask("GET", "/health")).status == 200
+        held[0].writer.close()
+        await until(lambda: len(surface.connections) == 2)
+        async with await Raw.connect(port) as raw:
+            assert (await raw.ask("GET", "/health")).status == 200
+    assert surface.counters.refused_connections == 1
+
+
+@contextlib.contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """Nothing can be opened inside."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+    taken = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open("/dev/null", os.O_RDONLY))
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_without_descriptors_a_connection_is_refused_and_nothing_spins(
+    serve: Serve,
+) -> None:
+    surface = await serve()
+    loop = asyncio.get_running_loop()
+    # The client's own descriptor has to be there before the last one is gone.
+    client = socket.socket()
+    client.setblocking(False)
+    with no_descriptor_left():
+        await loop.sock_connect(client, surface.address)
+        with contextlib.suppress(OSError):
+            await loop.sock_sendall(client, request("GET", "/health"))
+        received = b""
+        with contextlib.suppress(ConnectionResetError):
+            while part := await loop.sock_recv(client, 65_536):
+                received += part
+    client.close()
+    assert received.startswith(b"HTTP/1.1 503 ")
+    assert b'"code":"Full"' in received
+    assert b"Retry-After: 1\r\n" in received
+    assert surface.counters.refused_connections == 1
+    async with await Raw.connect(surface.address[1]) as raw:
+        assert (await raw.ask("GET", "/health")).status == 200

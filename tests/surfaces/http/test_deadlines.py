@@ -1,0 +1,97 @@
+"""Each part of a request has a deadline; a client that keeps it is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from surfaces.http.surface import Deadlines
+from tests.surfaces.http.conftest import LONG, Node, Serve, script, until
+from tests.surfaces.http.raw import Raw, request
+
+SHORT = 0.3
+KEPT = 3_600.0
+
+
+def only(**short: float) -> Deadlines:
+    """All deadlines far away but these."""
+    far = dict.fromkeys(("tls_s", "head_s", "body_s", "write_s", "idle_s"), KEPT)
+    return Deadlines(**{**far, "linger_s": 0.1, **short})
+
+
+async def test_nothing_sent(serve: Serve) -> None:
+    surface = await serve(deadlines=only(head_s=SHORT))
+    async with await Raw.connect(surface.address[1]) as raw:
+        assert await raw.rest() == b""
+
+
+async def test_half_a_head(serve: Serve) -> None:
+    surface = await serve(deadlines=only(head_s=SHORT))
+    async with await Raw.connect(surface.address[1]) as raw:
+        await raw.send(b"GET /health HTTP/1.1\r\nHost: loc")
+        answer = await raw.answer()
+        assert (answer.status, answer.error["code"]) == (408, "RequestTimeout")
+        assert answer.fields["connection"] == "close"
+        assert await raw.rest() == b""
+
+
+async def test_half_a_second_head(serve: Serve) -> None:
+    surface = await serve(deadlines=only(head_s=SHORT))
+    async with await Raw.connect(surface.address[1]) as raw:
+        await raw.send(request("GET", "/health") + b"GET /hea")
+        assert (await raw.answer()).status == 200
+        assert (await raw.answer()).status == 408
+
+
+async def test_a_head_that_trickles_is_not_prolonged(serve: Serve) -> None:
+    surface = await serve(deadlines=only(head_s=SHORT))
+    async with await Raw.connect(surface.address[1]) as raw:
+        await raw.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
+        feeding = asyncio.create_task(raw.trickle(b"X: 1\r\n" * 4_000))
+        assert (await raw.answer()).status in (408, 431)
+        feeding.cancel()
+
+
+async def test_half_a_body(serve: Serve, bearer: str) -> None:
+    surface = await serve(deadlines=only(body_s=SHORT))
+    async with await Raw.connect(surface.address[1]) as raw:
+        await raw.send(script("RETURN 1;", bearer)[:-1])
+        answer = await raw.answer()
+        assert (answer.status, answer.error["code"]) == (408, "RequestTimeout")
+        assert await raw.rest() == b""
+
+
+async def test_idle_between_requests(serve: Serve) -> None:
+    surface = await serve(deadlines=only(idle_s=SHORT))
+    async with await Raw.connect(surface.address[1]) as raw:
+        assert (await raw.ask("GET", "/health")).status == 200
+        assert await raw.rest() == b""
+
+
+async def test_a_running_script_has_none_of_these_deadlines(
+    serve: Serve, node: Node, bearer: str
+) -> None:
+    deadlines = only(head_s=SHORT, body_s=SHORT, write_s=SHORT, idle_s=SHORT)
+    surface = await serve(deadlines=deadlines)
+    async with await Raw.connect(surface.address[1]) as raw:
+        body = json.dumps({"script": LONG, "timeout": "2s"})
+        await raw.send(script(body, bearer, content_type="application/json"))
+        answer = await raw.answer()
+        assert answer.error["code"] == "StatementTimeout"
+
+
+async def test_an_answer_that_nobody_takes(serve: Serve, bearer: str) -> None:
+    surface = await serve(deadlines=only(write_s=SHORT))
+    async with await Raw.connect(surface.address[1]) as raw:
+        raw.writer.transport.pause_reading()
+        text = "x" * 1_000_000
+        await raw.send(script(f"LET $a = '{text}'; RETURN [{', '.join(['$a'] * 16)}];", bearer))
+        await until(lambda: not surface.connections)
+
+
+async def test_a_client_that_never_ends_its_side_is_let_go(serve: Serve) -> None:
+    surface = await serve(deadlines=only(linger_s=SHORT))
+    async with await Raw.connect(surface.address[1]) as raw:
+        await raw.send(request("GET", "/health", connection="close"))
+        assert (await raw.answer()).status == 200
+        await until(lambda: not surface.connections)

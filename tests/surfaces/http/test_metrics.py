@@ -1,0 +1,60 @@
+"""GET /metrics."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.surfaces.http.conftest import Node, Serve, script
+from tests.surfaces.http.raw import Raw
+
+
+def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Every sample of a scrape."""
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def test_a_scrape_counts_requests_and_shows_the_node(raw: Raw, node: Node) -> None:
+    for _ in range(3):
+        await raw.ask("GET", "/health")
+    await raw.ask("GET", "/no")
+    answer = await raw.ask("GET", "/metrics")
+    assert answer.fields["content-type"].startswith("text/plain; version=")
+    found = samples(answer.body.decode())
+    health = frozenset({("method", "GET"), ("route", "/health"), ("status", "200")})
+    unknown = frozenset({("method", "GET"), ("route", "none"), ("status", "404")})
+    assert found["store_http_requests_total", health] == 3
+    assert found["store_http_requests_total", unknown] == 1
+    assert found["store_sequence", frozenset()] == node.status().sequence
+    assert found["store_http_connections", frozenset()] == 1
+    assert found["store_ready", frozenset()] == 1
+
+
+async def test_seconds_of_what_ran(raw: Raw, bearer: str) -> None:
+    await raw.send(script("RETURN 1;", bearer))
+    await raw.answer()
+    found = samples((await raw.ask("GET", "/metrics")).body.decode())
+    route = ("route", "/script")
+    assert found["store_http_request_seconds_count", frozenset({route})] == 1
+    assert found["store_http_request_seconds_bucket", frozenset({route, ("le", "+Inf")})] == 1
+
+
+async def test_a_refused_credential_is_refused_here_too(raw: Raw) -> None:
+    answer = await raw.ask("GET", "/metrics", authorization="Bearer no")
+    assert (answer.status, answer.error["code"]) == (401, "SessionEnded")
+
+
+async def test_the_certificate_is_shown_to_who_may_read_the_node(serve: Serve, bearer: str) -> None:
+    surface = await serve(certificate_expires=datetime.now(UTC) + timedelta(days=3))
+    async with await Raw.connect(surface.address[1]) as raw:
+        anonymous = await raw.ask("GET", "/metrics")
+        owner = await raw.ask("GET", "/metrics", authorization=bearer)
+    name = "store_tls_certificate_expires_seconds"
+    assert name not in anonymous.body.decode()
+    left = samples(owner.body.decode())[name, frozenset({("surface", "http")})]
+    assert timedelta(days=2).total_seconds() < left <= timedelta(days=3).total_seconds()

@@ -1,0 +1,154 @@
+"""GET /openapi.json against the route table and against what the routes answer."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from surfaces.http import openapi
+from surfaces.http.openapi import document
+from surfaces.http.routes import ROUTES, Route
+from tests.surfaces.http.conftest import PASSWORD
+from tests.surfaces.http.raw import Answer, Raw, request
+from tests.surfaces.http.shapes import misfits
+
+SECURITY = {
+    "none": [],
+    "optional": [{}, {"token": []}, {"password": []}],
+    "required": [{"token": []}, {"password": []}],
+}
+
+
+def differences(described: dict[str, Any], routes: tuple[Route, ...]) -> list[str]:
+    """Where a description and a route table part."""
+    found = []
+    paths = described["paths"]
+    listed = {(method.upper(), path) for path in paths for method in paths[path]}
+    for route in routes:
+        if (route.method, route.path) not in listed:
+            found.append(f"{route.method} {route.path} is not described")
+            continue
+        operation = paths[route.path][route.method.lower()]
+        if operation["security"] != SECURITY[route.credential]:
+            found.append(f"{route.method} {route.path}: another security")
+        accepts = set(operation.get("requestBody", {}).get("content", ()))
+        if accepts != set(route.accepts):
+            found.append(f"{route.method} {route.path}: other bodies")
+        if route.credential != "none" and "401" not in operation["responses"]:
+            found.append(f"{route.method} {route.path}: no 401")
+    here = {(route.method, route.path) for route in routes}
+    found += [f"{method} {path} is no route" for method, path in sorted(listed - here)]
+    return found
+
+
+async def fetch(raw: Raw) -> dict[str, Any]:
+    """The description as served."""
+    answer = await raw.ask("GET", "/openapi.json")
+    assert answer.status == 200
+    found = answer.json
+    assert isinstance(found, dict)
+    return found
+
+
+async def test_description_and_table_are_the_same(raw: Raw) -> None:
+    described = await fetch(raw)
+    assert described["openapi"] == "3.1.0"
+    assert differences(described, ROUTES) == []
+
+
+async def test_a_difference_is_seen(raw: Raw) -> None:
+    described = await fetch(raw)
+    last = ROUTES[-1]
+    for planted in (
+        (*ROUTES, Route("GET", "/planted")),
+        ROUTES[:-1],
+        (*ROUTES[:-1], replace(last, credential="none")),
+        (*ROUTES[:-1], replace(last, accepts=("text/plain",))),
+    ):
+        assert differences(described, planted)
+
+
+def test_every_reference_leads_somewhere() -> None:
+    described = document({(route.method, route.path): route.credential for route in ROUTES})
+
+    def walk(part: Any) -> None:
+        if isinstance(part, dict):
+            if "$ref" in part:
+                assert part["$ref"].rpartition("/")[2] in openapi.SCHEMAS
+            for item in part.values():
+                walk(item)
+        elif isinstance(part, list):
+            for item in part:
+                walk(item)
+
+    walk(described)
+    names = [
+        op["operationId"] for methods in described["paths"].values() for op in methods.values()
+    ]
+    assert len(set(names)) == len(ROUTES)
+
+
+def check(described: dict[str, Any], method: str, path: str, answer: Answer) -> list[str]:
+    """Where an answer is not what is described for its status."""
+    responses = described["paths"][path][method.lower()]["responses"]
+    shown = responses.get(str(answer.status))
+    if shown is None:
+        return [f"{answer.status} is not described"]
+    content = shown.get("content")
+    if content is None:
+        return [] if not answer.body else ["a body that is not described"]
+    kind = answer.fields["content-type"].partition(";")[0]
+    if kind not in content:
+        return [f"{kind} is not described"]
+    if kind != "application/json":
+        return []
+    return misfits(answer.json, content[kind]["schema"], described["components"]["schemas"])
+
+
+SIGN_IN = b'{"user":"root","password":"%s"}' % PASSWORD.encode()
+BAD_SIGN_IN = b'{"user":"root","password":"not the password"}'
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+async def test_answers_are_as_described(raw: Raw, port: int, bearer: str, route: Route) -> None:
+    described = await fetch(raw)
+    method, path = route.method, route.path
+    json_type = {"content_type": "application/json"}
+    requests = [
+        request(method, path),
+        request(method, path, host="other.example").replace(b"Host: localhost\r\n", b""),
+        request(method, path, authorization="Bearer no"),
+        request(method, path, authorization="Nothing"),
+        request(method, path, b"{", authorization=bearer, **json_type),
+        request(method, path, SIGN_IN, **json_type),
+        request(method, path, BAD_SIGN_IN, **json_type),
+        request(method, path, b"x" * 10, content_type="image/png", authorization=bearer),
+        request(
+            method, path, b"RETURN 1; THROW 1;", content_type="text/plain", authorization=bearer
+        ),
+        request(
+            method, path, b"RETURN [1.5, 'a'];", content_type="text/plain", authorization=bearer
+        ),
+        request(method, path, b'{"old":"no","new":"no"}', authorization=bearer, **json_type),
+        request(method, path, authorization=bearer),
+        request(method, path) + b"GET / HTTP/9.9\r\n\r\n",
+    ]
+    wrong = []
+    for data in requests:
+        async with await Raw.connect(port) as one:
+            await one.send(data)
+            answer = await one.answer(method)
+            wrong += [f"{data[:60]!r}: {what}" for what in check(described, method, path, answer)]
+    assert wrong == []
+
+
+async def test_an_answer_that_is_not_described_is_seen(raw: Raw) -> None:
+    described = await fetch(raw)
+    answer = await raw.ask("GET", "/health")
+    assert check(described, "GET", "/health", answer) == []
+    assert check(described, "GET", "/health", replace(answer, status=418))
+    assert check(described, "GET", "/health", replace(answer, body=b'{"status":"ill"}'))
+    await asyncio.sleep(0)

@@ -1,0 +1,55 @@
+"""GET /health and /ready."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.version import VERSION
+from surfaces.http.surface import HttpSurface
+from tests.surfaces.http.conftest import Node
+from tests.surfaces.http.raw import Raw
+
+
+async def test_health_of_a_node_that_is_well(raw: Raw, node: Node) -> None:
+    answer = await raw.ask("GET", "/health")
+    assert answer.status == 200
+    assert answer.json["status"] == "well"
+    assert answer.json["version"] == VERSION
+    assert answer.json["sequence"] == node.status().sequence
+    assert answer.json["uptime"] >= 0
+    assert set(answer.json) == {"status", "version", "sequence", "uptime"}
+
+
+async def test_ready_node_says_its_roles(raw: Raw) -> None:
+    answer = await raw.ask("GET", "/ready")
+    assert answer.status == 200
+    assert answer.json == {"ready": True, "reason": None, "roles": ["serving", "writable"]}
+
+
+async def test_draining_node_is_alive_but_not_ready(raw: Raw, node: Node) -> None:
+    node.not_ready()
+    health = await raw.ask("GET", "/health")
+    ready = await raw.ask("GET", "/ready")
+    assert (health.status, health.json["status"]) == (200, "closing")
+    assert (ready.status, ready.json["reason"]) == (503, "draining")
+
+
+async def test_probes_of_a_surface_that_stops_still_answer(raw: Raw, surface: HttpSurface) -> None:
+    assert (await raw.ask("GET", "/ready")).status == 200
+    surface.stop_accepting()
+    assert (await raw.ask("GET", "/health")).status == 200
+    assert (await raw.ask("GET", "/ready")).json["reason"] == "draining"
+    assert (await raw.ask("GET", "/metrics")).status == 200
+    refused = await raw.ask("GET", "/")
+    assert (refused.status, refused.error["code"]) == (503, "Draining")
+    assert refused.fields["retry-after"] == "1"
+    assert await raw.rest() == b""
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+async def test_head_of_a_probe_has_no_body(raw: Raw, path: str) -> None:
+    head = await raw.ask("HEAD", path)
+    assert head.status == 200
+    assert head.body == b""
+    assert int(head.fields["content-length"]) > 0
+    assert (await raw.ask("GET", path)).status == 200  # the connection is in step

@@ -1,0 +1,238 @@
+"""POST /script."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from protocol import binary
+from protocol.values import RecordId
+from surfaces.http import scripts
+from surfaces.http.surface import HttpSurface
+from tests.logbook import Logbook
+from tests.surfaces.http.conftest import LONG, Node, script, until
+from tests.surfaces.http.raw import Raw, request
+
+PLACE = "DEFINE NAMESPACE shop; DEFINE DATABASE shop.main; USE shop.main; DEFINE TABLE person;"
+
+
+async def run(raw: Raw, text: str, bearer: str, **fields: str) -> dict[str, object]:
+    """Run a script that is meant to work."""
+    await raw.send(script(text, bearer, **fields))
+    answer = await raw.answer()
+    assert answer.status == 200, answer.body
+    found = answer.json
+    assert isinstance(found, dict)
+    return found
+
+
+async def test_text_runs_and_answers_every_result(raw: Raw, bearer: str) -> None:
+    found = await run(raw, "RETURN 1; RETURN [1, 'a'];", bearer)
+    assert set(found) == {"results", "seq", "ns", "db"}
+    results = found["results"]
+    assert isinstance(results, list)
+    assert [result["value"] for result in results] == [1, [1, "a"]]
+    assert all(set(result) == {"value", "kind", "rows", "took"} for result in results)
+
+
+async def test_a_text_takes_its_place_from_the_head(raw: Raw, bearer: str, node: Node) -> None:
+    made = await run(raw, PLACE, bearer)
+    assert (made["ns"], made["db"]) == ("shop", "main")
+    found = await run(
+        raw,
+        "CREATE person:ana SET name = 'Ana'; SELECT * FROM person;",
+        bearer,
+        store_namespace="shop",
+        store_database="main",
+    )
+    results = found["results"]
+    assert isinstance(results, list)
+    assert results[1]["value"] == [{"id": {"$rec": "person:ana"}, "name": "Ana"}]
+    assert found["seq"] == node.status().sequence
+
+
+@pytest.mark.parametrize("name", ["a b", "1a", "a" * 65, "a.b", "é"])
+async def test_a_place_that_is_no_name_is_refused(raw: Raw, bearer: str, name: str) -> None:
+    await raw.send(script("RETURN 1;", bearer, store_namespace=name))
+    answer = await raw.answer()
+    assert (answer.status, answer.error["code"]) == (400, "NameRefused")
+
+
+async def test_json_in_and_out_with_tagged_parameters(raw: Raw, bearer: str) -> None:
+    given = {
+        "script": "RETURN [$a, $b, $c];",
+        "params": {"a": {"$dec": "12.30"}, "b": {"$dt": "2026-01-02T03:04:05Z"}, "c": None},
+        "timeout": "5s",
+    }
+    found = await run(raw, json.dumps(given), bearer, content_type="application/json")
+    results = found["results"]
+    assert isinstance(results, list)
+    assert results[0]["value"] == [{"$dec": "12.30"}, {"$dt": "2026-01-02T03:04:05Z"}, None]
+
+
+async def test_msgpack_in_and_out_is_exact(raw: Raw, bearer: str) -> None:
+    values = [Decimal("12.30"), datetime(2026, 1, 2, tzinfo=UTC), RecordId("person", "ana"), 2**60]
+    given = binary.pack({"script": "RETURN $v;", "params": {"v": values}})
+    answer = await raw.ask(
+        "POST",
+        "/script",
+        given,
+        content_type="application/msgpack",
+        accept="application/msgpack",
+        authorization=bearer,
+    )
+    assert (answer.status, answer.fields["content-type"]) == (200, "application/msgpack")
+    found = binary.unpack(answer.body)
+    assert isinstance(found, dict)
+    assert found["results"][0]["value"] == values  # type: ignore[index, call-overload]
+
+
+async def test_a_refusal_keeps_what_ran_before_it(raw: Raw, bearer: str) -> None:
+    await raw.send(script("RETURN 1; THROW 'no'; RETURN 3;", bearer))
+    answer = await raw.answer()
+    assert answer.status == 409
+    assert answer.error["code"] == "Thrown"
+    assert answer.error["statement"] == 2
+    assert answer.error["request"] == answer.fields["store-request"]
+    assert [result["value"] for result in answer.json["results"]] == [1]
+
+
+async def test_a_refusal_in_msgpack_has_the_same_shape(raw: Raw, bearer: str) -> None:
+    await raw.send(script("RETURN 1; THROW 12.5dec;", bearer, accept="application/msgpack"))
+    answer = await raw.answer()
+    assert answer.status == 409
+    found = binary.unpack(answer.body)
+    assert isinstance(found, dict)
+    assert found["error"]["statement"] == 2  # type: ignore[index, call-overload]
+
+
+async def test_a_text_that_does_not_parse_runs_nothing(raw: Raw, bearer: str) -> None:
+    await raw.send(script("DEFINE NAMESPACE made; SELEC 1;", bearer))
+    answer = await raw.answer()
+    assert (answer.status, answer.error["code"]) == (400, "UnexpectedToken")
+    assert answer.error["line"] == 1
+    assert answer.error["column"] == 24
+    assert answer.json["results"] == []
+
+
+@pytest.mark.parametrize(
+    "kind, body",
+    [
+        ("application/json", b"[]"),
+        ("application/json", b'{"script":1}'),
+        ("application/json", b"{}"),
+        ("application/json", b'{"script":"RETURN 1;","more":1}'),
+        ("application/json", b'{"script":"RETURN 1;","params":[]}'),
+        ("application/json", b'{"script":"RETURN 1;","timeout":5}'),
+        ("application/json", b'{"script":"RETURN 1;","timeout":"0s"}'),
+        ("application/json", b'{"script":"RETURN 1;","timeout":"soon"}'),
+        ("application/json", b'{"script":"RETURN 1;","db":"main"}'),
+        ("application/json", b'{"script":"RETURN 1;","params":{"a":{"$x":1}}}'),
+        ("application/json", b'{"script":"RETURN 1;"} x'),
+        ("application/msgpack", b"\xc1"),
+        ("application/msgpack", b"\x01\x02"),
+        ("text/plain", b"RETURN '\xff';"),
+        ("text/plain; charset=latin-1", b"RETURN 1;"),
+        ("text/html", b"RETURN 1;"),
+        ("application/x-www-form-urlencoded", b"RETURN 1;"),
+    ],
+)
+async def test_a_body_of_another_form_is_a_bad_request(
+    raw: Raw, bearer: str, kind: str, body: bytes
+) -> None:
+    answer = await raw.ask("POST", "/script", body, content_type=kind, authorization=bearer)
+    assert (answer.status, answer.error["code"]) == (400, "BadRequest"), answer.body
+
+
+async def test_a_compressed_body_is_a_bad_request(raw: Raw, bearer: str) -> None:
+    await raw.send(script("x", bearer, content_encoding="gzip"))
+    assert (await raw.answer()).error["code"] == "BadRequest"
+
+
+async def test_timeout_of_the_request_ends_the_script(raw: Raw, bearer: str) -> None:
+    given = json.dumps({"script": LONG, "timeout": "50ms"}).encode()
+    answer = await raw.ask(
+        "POST", "/script", given, content_type="application/json", authorization=bearer
+    )
+    assert (answer.status, answer.error["code"]) == (408, "StatementTimeout")
+
+
+async def test_a_client_that_goes_away_cancels_its_script(
+    surface: HttpSurface, node: Node, bearer: str
+) -> None:
+    async with await Raw.connect(surface.address[1]) as gone:
+        await gone.send(script(LONG, bearer))
+        await until(lambda: len(node.running))
+    await until(lambda: not len(node.running))
+    await until(lambda: not surface.running)
+    assert surface.counters.requests["POST", "/script", 499] == 1
+
+
+async def test_a_chunked_script(raw: Raw, bearer: str) -> None:
+    head = script("", bearer).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    await raw.send(head + b"4;why=x\r\nRETU\r\n5\r\nRN 1;\r\n0\r\nStore-Namespace: x y\r\n\r\n")
+    answer = await raw.answer()
+    assert answer.json["results"][0]["value"] == 1  # the trailer is not taken for a field
+
+
+async def test_a_script_of_the_largest_size_is_read(raw: Raw, bearer: str) -> None:
+    text = "RETURN 1; --" + "x" * (16 * 1024 * 1024 - 12)
+    found = await run(raw, text, bearer)
+    assert len(found["results"]) == 1  # type: ignore[arg-type]
+
+
+async def test_a_body_over_its_cap_is_refused_while_it_is_read(raw: Raw, bearer: str) -> None:
+    head = script("", bearer).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    await raw.send(head)
+    part = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
+    try:
+        for _ in range(20):
+            await raw.send(part)
+    except OSError:
+        pass  # refused before all was sent
+    answer = await raw.answer()
+    assert (answer.status, answer.error["code"]) == (413, "TooLarge")
+    assert answer.fields["connection"] == "close"
+
+
+async def test_more_framing_than_body_is_refused(raw: Raw, bearer: str) -> None:
+    head = script("", bearer).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    await raw.send(head)
+    try:
+        for _ in range(200):
+            await raw.send(b"1;x=" + b"y" * 4096 + b"\r\na\r\n")
+    except OSError:
+        pass
+    assert (await raw.answer()).error["code"] == "BadRequest"
+
+
+async def test_a_bug_answers_its_request_and_logs_the_rest(
+    raw: Raw, bearer: str, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    def planted(*_args: object) -> None:
+        raise ValueError("planted, with a secret")
+
+    logbook.allow("request failed")
+    monkeypatch.setattr(scripts, "read", planted)
+    await raw.send(script("RETURN 1;", bearer))
+    answer = await raw.answer()
+    assert (answer.status, answer.error["code"]) == (500, "Failed")
+    assert "planted" not in answer.body.decode()
+    assert answer.fields["store-request"] in answer.error["message"]
+
+
+@pytest.mark.parametrize(
+    "microseconds, text", [(0, "0us"), (999, "999us"), (1_449, "1.4ms"), (2_310_000, "2.31s")]
+)
+def test_took_is_for_people(microseconds: int, text: str) -> None:
+    assert scripts.took(microseconds) == text
+
+
+async def test_no_credential_is_refused_before_the_body_is_read(raw: Raw) -> None:
+    await raw.send(request("POST", "/script", b"").replace(b"Length: 0", b"Length: 10000000"))
+    answer = await raw.answer()
+    assert (answer.status, answer.error["code"]) == (401, "SignInRefused")
+    assert answer.fields["connection"] == "close"

@@ -1,0 +1,143 @@
+"""POST and DELETE /session, POST /password, and credentials on every route."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import datetime
+
+import pytest
+
+from tests.surfaces.http.conftest import PASSWORD, script
+from tests.surfaces.http.raw import Raw
+
+
+def basic(user: str, password: str) -> str:
+    """An Authorization field."""
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def body(**fields: object) -> bytes:
+    """A JSON object."""
+    return json.dumps(fields).encode()
+
+
+async def test_a_password_becomes_a_token(raw: Raw) -> None:
+    answer = await raw.ask(
+        "POST", "/session", body(user="root", password=PASSWORD), content_type="application/json"
+    )
+    assert answer.status == 200
+    assert set(answer.json) == {"token", "expires", "idle", "user"}
+    assert answer.json["user"] == {"name": "root", "role": "owner", "space": None}
+    assert answer.json["idle"] == "1h"
+    assert datetime.fromisoformat(answer.json["expires"]).tzinfo is not None
+    used = await raw.ask("GET", "/metrics", authorization=f"Bearer {answer.json['token']}")
+    assert used.status == 200
+
+
+async def test_basic_becomes_a_token_too(raw: Raw) -> None:
+    answer = await raw.ask("POST", "/session", authorization=basic("root", PASSWORD))
+    assert answer.status == 200
+    assert answer.json["user"]["name"] == "root"
+
+
+async def test_signing_out_ends_the_token(raw: Raw, bearer: str) -> None:
+    over = await raw.ask("DELETE", "/session", authorization=bearer)
+    assert (over.status, over.body) == (204, b"")
+    assert "content-length" not in over.fields
+    for method, path in (("DELETE", "/session"), ("GET", "/metrics")):
+        again = await raw.ask(method, path, authorization=bearer)
+        assert (again.status, again.error["code"]) == (401, "SessionEnded")
+        assert again.fields["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        body(user="root"),
+        body(user="root", password=1),
+        body(user="root", password="x", more=1),
+        b"[]",
+        b"{",
+        b"\xff",
+        b'{"user":"root","user":"root","password":"x"}',
+    ],
+)
+async def test_sign_in_of_another_form_is_a_bad_request(raw: Raw, given: bytes) -> None:
+    answer = await raw.ask("POST", "/session", given, content_type="application/json")
+    assert (answer.status, answer.error["code"]) == (400, "BadRequest")
+
+
+async def test_basic_and_a_body_are_one_too_many(raw: Raw) -> None:
+    answer = await raw.ask(
+        "POST",
+        "/session",
+        body(user="root", password=PASSWORD),
+        content_type="application/json",
+        authorization=basic("root", PASSWORD),
+    )
+    assert (answer.status, answer.error["code"]) == (400, "BadRequest")
+
+
+async def test_a_wrong_password_is_refused_without_a_prompt(raw: Raw) -> None:
+    answer = await raw.ask("POST", "/session", authorization=basic("root", "wrong password"))
+    assert (answer.status, answer.error["code"]) == (401, "SignInRefused")
+    assert answer.fields["www-authenticate"] == "Bearer"
+    assert "wrong password" not in answer.body.decode()
+
+
+@pytest.mark.parametrize(
+    "credential",
+    ["Bearer", "Bearer ", "Basic !!!", "Basic cm9vdA==", "Digest x", "x", "Basic /////w=="],
+)
+@pytest.mark.parametrize("method, path", [("GET", "/metrics"), ("POST", "/script")])
+async def test_a_credential_of_no_known_form_is_refused(
+    raw: Raw, credential: str, method: str, path: str
+) -> None:
+    answer = await raw.ask(method, path, authorization=credential)
+    assert (answer.status, answer.error["code"]) == (401, "SignInRefused")
+
+
+async def test_a_user_changes_its_password(raw: Raw, bearer: str) -> None:
+    other = await raw.ask("POST", "/session", authorization=basic("root", PASSWORD))
+    changed = await raw.ask(
+        "POST",
+        "/password",
+        body(old=PASSWORD, new="another horse"),
+        content_type="application/json",
+        authorization=bearer,
+    )
+    assert (changed.status, changed.body) == (204, b"")
+    ended = await raw.ask("GET", "/metrics", authorization=f"Bearer {other.json['token']}")
+    assert ended.error["code"] == "SessionEnded"
+    assert (await raw.ask("GET", "/metrics", authorization=bearer)).status == 200
+    old = await raw.ask("POST", "/session", authorization=basic("root", PASSWORD))
+    new = await raw.ask("POST", "/session", authorization=basic("root", "another horse"))
+    assert (old.status, new.status) == (401, 200)
+
+
+async def test_a_wrong_old_password_changes_nothing(raw: Raw, bearer: str) -> None:
+    answer = await raw.ask(
+        "POST",
+        "/password",
+        body(old="wrong password", new="another horse"),
+        content_type="application/json",
+        authorization=bearer,
+    )
+    assert (answer.status, answer.error["code"]) == (401, "SignInRefused")
+
+
+async def test_a_short_new_password_is_refused(raw: Raw, bearer: str) -> None:
+    answer = await raw.ask(
+        "POST",
+        "/password",
+        body(old=PASSWORD, new="short"),
+        content_type="application/json",
+        authorization=bearer,
+    )
+    assert (answer.status, answer.error["code"]) == (400, "BadRequest")
+
+
+async def test_basic_on_a_script(raw: Raw) -> None:
+    await raw.send(script("RETURN 1;", basic("root", PASSWORD)))
+    assert (await raw.answer()).status == 200

@@ -1,0 +1,64 @@
+"""HTTPS, by a context given in."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from surfaces.http.surface import Deadlines
+from tests.certificates import self_signed
+from tests.surfaces.http.conftest import Serve, until
+from tests.surfaces.http.raw import Raw, request
+
+
+@pytest.fixture
+def contexts(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """The node's side and the client's."""
+    chain, key = self_signed(tmp_path, "node")
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(chain, key)
+    return server, ssl.create_default_context(cafile=str(chain))
+
+
+async def test_requests_over_tls(
+    serve: Serve, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
+) -> None:
+    surface = await serve(tls=contexts[0])
+    async with await Raw.connect(surface.address[1], contexts[1]) as raw:
+        for _ in range(3):
+            assert (await raw.ask("GET", "/health")).status == 200
+        await raw.send(b"GET / HTTP/9.9\r\n\r\n" + request("GET", "/health"))
+        assert (await raw.answer()).status in (400, 505)
+        assert await raw.rest() == b""
+    await until(lambda: not surface.connections)
+
+
+async def test_a_handshake_that_never_comes_is_cut(
+    serve: Serve, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
+) -> None:
+    surface = await serve(tls=contexts[0], deadlines=Deadlines(tls_s=0.2))
+    async with await Raw.connect(surface.address[1]) as raw:
+        assert await raw.rest() == b""
+
+
+async def test_plain_http_on_the_tls_port_is_cut(
+    serve: Serve, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
+) -> None:
+    surface = await serve(tls=contexts[0])
+    async with await Raw.connect(surface.address[1]) as raw:
+        await raw.send(request("GET", "/health"))
+        assert b"HTTP/1.1" not in await raw.rest()
+    async with await Raw.connect(surface.address[1], contexts[1]) as raw:
+        assert (await raw.ask("GET", "/health")).status == 200
+
+
+async def test_closing_with_a_handshake_under_way(
+    serve: Serve, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
+) -> None:
+    surface = await serve(tls=contexts[0])
+    async with await Raw.connect(surface.address[1]) as raw:
+        await until(lambda: surface.counters.connections == 0)
+        await surface.close()
+        assert await raw.rest() == b""
