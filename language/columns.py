@@ -78,9 +78,7 @@ def _follow(value: Any, env: Env) -> Any:
     return value
 
 
-def changed(
-    value: Any, path: tree.Path, work: Callable[[Any], Any], env: Env | None = None
-) -> Any:
+def changed(value: Any, path: tree.Path, work: Callable[[Any], Any], env: Env | None = None) -> Any:
     """A copy of a value in which what a path leads to is put through a function.
 
     NONE out of the function takes it away. A step by name goes into every item of an array. With an
@@ -105,8 +103,8 @@ def changed(
     if type(value) is not dict:
         return value
     if step == "*":
-        parts = {name: changed(item, rest, work, env) for name, item in value.items()}
-        return {name: part for name, part in parts.items() if part is not NONE}
+        fields = {name: changed(item, rest, work, env) for name, item in value.items()}
+        return {name: part for name, part in fields.items() if part is not NONE}
     if step not in value:
         return value
     found = changed(value[step], rest, work, env)

@@ -1,8 +1,8 @@
 """Python code for expressions over batches of rows.
 
-Only what pays for itself is generated: fields, constants, comparisons, logic, arithmetic, calls. The
-rest is called as closures of `language.compile`. The source is put together from names counted up
-here (`f0 k3 v2 …`) and from templates; every constant, name and text of the user's reaches the code
+Only what pays for itself is generated: fields, constants, comparisons, logic, arithmetic, calls.
+The rest is called as closures of `language.compile`. The source is put together from names counted
+up here (`k3 v2 …`) and from templates; every constant, name and text of the user's reaches the code
 as an object in its namespace and never as source.
 """
 
@@ -93,7 +93,7 @@ class Code:
     def build(self, arguments: str, body: list[str]) -> Callable[..., Any]:
         """The finished function; `body` is indented by one level where it has to be."""
         lines = [f"def generated({arguments}):", *(f"    {line}" for line in self.prelude + body)]
-        exec(compile("\n".join(lines), "<statement>", "exec"), self.namespace)  # noqa: S102
+        exec(compile("\n".join(lines), "<statement>", "exec"), self.namespace)
         return self.namespace["generated"]  # type: ignore[no-any-return]
 
     # --- expressions ------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ class Code:
         if found is not MISSING:
             return self.keep(found)
         writer = _WRITERS.get(type(node))
-        return self._closure(node) if writer is None else writer(self, node)  # type: ignore[no-any-return]
+        return self._closure(node) if writer is None else writer(self, node)
 
     def condition(self, node: tree.Expression) -> str:
         """Source that computes a bool."""
@@ -201,10 +201,7 @@ class Code:
             other = self.keep(found)
             kind = f"type({value} := {source}) is "
             kind += "str" if type(found) is str else f"int or type({value}) is float"
-            return (
-                f"({value} {symbol} {other} if {kind}"
-                f" else compare({value}, {other}) {symbol} 0)"
-            )
+            return f"({value} {symbol} {other} if {kind} else compare({value}, {other}) {symbol} 0)"
         other = self.name("v")
         return (
             f"({value} {symbol} {other} if type({value} := {source}) is"
@@ -222,9 +219,7 @@ class Code:
                 return f"({source} == {self.keep(found)})"
             # In Python true is 1; here it is no number.
             value = self.name("v")
-            return (
-                f"(({value} := {source}) == {self.keep(found)} and type({value}) is not bool)"
-            )
+            return f"(({value} := {source}) == {self.keep(found)} and type({value}) is not bool)"
         return f"equal({source}, {self.expression(right)})"
 
 
@@ -275,7 +270,8 @@ def order_source(code: Code, node: tree.Expression) -> str:
     """Source of a value's place in the order of values."""
     value = code.name("v")
     return (
-        f"((3, {value}) if type({value} := {code.expression(node)}) is int or type({value}) is float"
+        f"((3, {value})"
+        f" if type({value} := {code.expression(node)}) is int or type({value}) is float"
         f" else (4, {value}) if type({value}) is str else order_key({value}))"
     )
 

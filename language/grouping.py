@@ -36,7 +36,7 @@ _UNSET: Final = _Unset()
 def add_up(whole: float, exact: Decimal | None, value: Any) -> Decimal | None:
     """The decimal part of a sum with one more value, which is neither int nor float."""
     if type(value) is Decimal:
-        return value if exact is None else add(exact, value)  # type: ignore[no-any-return]
+        return value if exact is None else add(exact, value)
     if present(value):
         raise not_a_number(value)
     return exact
@@ -137,7 +137,9 @@ class Grouping:
                 name=node.name,
             )
         if isinstance(node, tree.Subquery) and parent_fields(node.select) != frozenset():
-            raise BadRequest("a subquery beside GROUP can't look at $parent: a group has no one row")
+            raise BadRequest(
+                "a subquery beside GROUP can't look at $parent: a group has no one row"
+            )
         if isinstance(node, tuple):
             return tuple(map(self.rewritten, node))
         if isinstance(node, tree.Subquery | tree.Constant) or not hasattr(

@@ -43,7 +43,7 @@ def _collect(node: Any, names: set[str]) -> bool:
         return True
     if isinstance(node, _LEAVES):
         return True
-    return all([_collect(child, names) for child in children(node)])
+    return all(_collect(child, names) for child in children(node))
 
 
 def parent_fields(node: Any) -> frozenset[str] | None:
@@ -60,7 +60,7 @@ def _parent_fields(node: Any, found: set[str]) -> bool:
         return False
     if isinstance(node, _LEAVES):
         return True
-    return all([_parent_fields(child, found) for child in children(node)])
+    return all(_parent_fields(child, found) for child in children(node))
 
 
 def _is_parent(node: Any) -> bool:

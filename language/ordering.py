@@ -24,7 +24,11 @@ class Sorter:
     """
 
     def __init__(
-        self, descending: tuple[bool, ...], most: int | None, budget: Budget, tick: Callable[[], None]
+        self,
+        descending: tuple[bool, ...],
+        most: int | None,
+        budget: Budget,
+        tick: Callable[[], None],
     ) -> None:
         self._descending = descending
         self._most = most

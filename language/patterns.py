@@ -1,5 +1,5 @@
-"""Regular expressions, matched by RE2 alone: its time is linear in the text for every pattern, where
-27 characters can hold the standard library's matcher for seconds."""
+"""Regular expressions, matched by RE2 alone: its time is linear in the text for every pattern,
+where 27 characters can hold the standard library's matcher for seconds."""
 
 from __future__ import annotations
 

@@ -12,9 +12,7 @@ from language import tree
 from language.parsing.expressions import (
     COMPARISON,
     LEVELS,
-    OR,
     RANGE,
-    SUM,
     operands_of,
 )
 from language.words import quote
@@ -24,8 +22,8 @@ from protocol.text import NAME, format_duration, format_value, quote_string
 _UNARY: Final = 9
 _PREFIX_NOT: Final = 3
 _STEPPED: Final = (
-    tree.Name, tree.Parameter, tree.Call, tree.Subquery, tree.Array, tree.Object, tree.RecordLiteral,
-    tree.Attribute, tree.Index, tree.Each,
+    tree.Name, tree.Parameter, tree.Call, tree.Subquery, tree.Array, tree.Object,
+    tree.RecordLiteral, tree.Attribute, tree.Index, tree.Each,
 )  # fmt: skip
 """What a path may begin with bare."""
 

@@ -1,8 +1,8 @@
 """Rows: what a statement sees of the records that it reads.
 
-A statement's *shape* is the set of top-level fields that its expressions look at. Of a stored record
-only these are decoded, into a msgspec Struct with one slot for each, which costs a tenth of decoding
-the whole. A shape that is `whole` decodes everything, into an object.
+A statement's *shape* is the set of top-level fields that its expressions look at. Of a stored
+record only these are decoded, into a msgspec Struct with one slot for each, which costs a tenth of
+decoding the whole. A shape that is `whole` decodes everything, into an object.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from language.generate import Memo
 from language.grouping import Grouping, check_ungrouped
 from language.names import children, shape_of, weight
 from language.ordering import Sorter
-from language.rows import WHOLE, Batch, Pairs, Row, Shape, whole
+from language.rows import WHOLE, Batch, Pairs, Row, Shape, item_value, whole
 from protocol.errors import BadRequest
 from protocol.values import NONE
 
@@ -188,7 +188,7 @@ class SelectPlan:
                 _has_subquery(columns),
             )
         if select.everything and not columns:
-            return lambda rows, env, memo: [shown.item_value(row) for row in rows]
+            return lambda rows, env, memo: [item_value(row) for row in rows]
         return self._plan_nested(shape)
 
     def _plan_nested(self, shape: Shape) -> Callable[[list[Row], Env, Memo], list[Any]]:
@@ -227,7 +227,13 @@ class SelectPlan:
             and not (select.omit or select.order or select.fetch)
             and all(
                 clause is None
-                for clause in (select.where, select.split, select.having, select.limit, select.start)
+                for clause in (
+                    select.where,
+                    select.split,
+                    select.having,
+                    select.limit,
+                    select.start,
+                )
             )
         )
 

@@ -10,26 +10,26 @@ from typing import Final
 
 from protocol import text
 
-STATEMENTS: Final = frozenset(
-    "ALTER BEGIN CANCEL COMMIT CREATE DEFINE DELETE DROP FOR IF INFO INSERT KILL LET RETURN SELECT"
-    " THROW UPDATE UPSERT USE".split()
-)
+STATEMENTS: Final = frozenset({
+    "ALTER", "BEGIN", "CANCEL", "COMMIT", "CREATE", "DEFINE", "DELETE", "DROP", "FOR", "IF",
+    "INFO", "INSERT", "KILL", "LET", "RETURN", "SELECT", "THROW", "UPDATE", "UPSERT", "USE",
+})  # fmt: skip
 """What a statement begins with."""
 
-RESERVED: Final = frozenset("AND AS CONTAINS FALSE FROM IN NONE NOT NULL OR SELECT TRUE WHERE".split())
+RESERVED: Final = frozenset({
+    "AND", "AS", "CONTAINS", "FALSE", "FROM", "IN", "NONE", "NOT", "NULL", "OR", "SELECT",
+    "TRUE", "WHERE",
+})  # fmt: skip
 """Never read as a bare name where an expression begins: a forgotten operand is then found where it
 is missing, and not one word later."""
 
-KEYWORDS: Final = (
-    STATEMENTS
-    | RESERVED
-    | frozenset(
-        "AFTER ALL ASC BEFORE BY COMMENT CONTENT DATABASE DESC DIFF DUPLICATE ELSE ENDPOINTS EXISTS"
-        " FETCH GROUP HAVING IGNORE INTO LIMIT MERGE NAMESPACE NODE OMIT ON ORDER OVERWRITE PASSHASH"
-        " PASSWORD REASON ROLE ROLES RUNNING SCHEMAFULL SCHEMALESS SET SPLIT START STORE TABLE"
-        " TIMEOUT TRANSACTION UNSET USER USERS VALUE".split()
-    )
-)
+KEYWORDS: Final = STATEMENTS | RESERVED | frozenset({
+    "AFTER", "ALL", "ASC", "BEFORE", "BY", "COMMENT", "CONTENT", "DATABASE", "DESC", "DIFF",
+    "DUPLICATE", "ELSE", "ENDPOINTS", "EXISTS", "FETCH", "GROUP", "HAVING", "IGNORE", "INTO",
+    "LIMIT", "MERGE", "NAMESPACE", "NODE", "OMIT", "ON", "ORDER", "OVERWRITE", "PASSHASH",
+    "PASSWORD", "REASON", "ROLE", "ROLES", "RUNNING", "SCHEMAFULL", "SCHEMALESS", "SET", "SPLIT",
+    "START", "STORE", "TABLE", "TIMEOUT", "TRANSACTION", "UNSET", "USER", "USERS", "VALUE",
+})  # fmt: skip
 
 
 def quote(name: str) -> str:

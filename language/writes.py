@@ -57,7 +57,7 @@ def _set(data: tree.Set) -> Write:
         after: Any = before
         for path, value in computed:
             after = assigned(after, path, value)
-        return dict(before) if after is before else after  # type: ignore[no-any-return]
+        return dict(before) if after is before else after
 
     return work
 

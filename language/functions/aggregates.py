@@ -57,7 +57,9 @@ def _sum(env: Env, items: list[Any]) -> tuple[Any, int]:
 def count(env: Env, items: list[Any] | None = None) -> int:
     """Rows of a group, or items that are neither none nor null."""
     if items is None:
-        raise TypeRefused("count() counts the rows of a group: wanted GROUP BY, GROUP ALL or an array")
+        raise TypeRefused(
+            "count() counts the rows of a group: wanted GROUP BY, GROUP ALL or an array"
+        )
     return sum(sum(map(present, part)) for part in slices(items, env))
 
 
@@ -100,4 +102,4 @@ def _present(items: list[Any], env: Env) -> Any:
         yield [item for item in part if present(item)]
 
 
-assert NUMBERS == {int, float, Decimal}
+assert {int, float, Decimal} == NUMBERS

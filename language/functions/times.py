@@ -12,10 +12,21 @@ from protocol.errors import BadRequest
 from protocol.text import parse_datetime
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_DAYS: Final = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
-_MONTHS: Final = (
-    "January February March April May June July August September October November December"
-).split()
+_DAYS: Final = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+_MONTHS: Final = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+]
 _DIRECTIVE: Final = re.compile(r"%(.?)", re.S)
 _FORMAT_CHARACTERS: Final = 256
 

@@ -1,4 +1,4 @@
-"""`type::…`: the casts, which are the only conversions of the language, and all exact or refused."""
+"""`type::…`: the casts. The language converts nowhere else, and these are exact or refuse."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def duration(value: Any) -> timedelta:
 
 
 @function("type::record", "any", "any", result="record")
-def record(value: Any, id: Any = None) -> RecordId:  # noqa: A002
+def record(value: Any, id: Any = None) -> RecordId:
     """A record from a text such as person:ana, or from a table's name and an id."""
     if id is not None:
         if type(value) is not str:

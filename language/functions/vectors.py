@@ -43,7 +43,7 @@ def euclidean(left: list[Any], right: list[Any]) -> float:
 
 @function("vector::cosine", "array", "array", result="float")
 def cosine(left: list[Any], right: list[Any]) -> float:
-    """The cosine of the angle between two vectors: 1 for the same direction, 0 for a right angle."""
+    """The cosine of the angle between two vectors: 1 for one direction, 0 for a right angle."""
     one, two = _pair(left, right)
     lengths = math.hypot(*one) * math.hypot(*two)
     if lengths == 0.0:

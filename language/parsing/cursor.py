@@ -199,7 +199,9 @@ class Cursor:
             if text == "/*":
                 return "a comment that does not end"
             if text[-1] in "'\"`":
-                return "a string that does not end" if text[-1] != "`" else "a name that does not end"
+                return (
+                    "a string that does not end" if text[-1] != "`" else "a name that does not end"
+                )
         if text[-1] in "'\"" and self._secretive():
             return "a string"
         return "`" + _ODD.sub("?", text if len(text) <= 40 else text[:37] + "...") + "`"
@@ -223,7 +225,7 @@ class Cursor:
         return f"{before}{after}\n{' ' * len(before)}^"
 
     def _hidden(self, start: int, end: int) -> str:
-        """What the tokens that begin in a stretch of the text say, strings and comments left out."""
+        """The tokens that begin in a stretch of the text, without strings and comments."""
         pieces: list[str] = []
         for i in range(bisect_left(self.starts, start), bisect_left(self.starts, end)):
             secret = self.kinds[i] in (STRING, PREFIXED, BAD)

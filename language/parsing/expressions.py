@@ -266,7 +266,7 @@ class Expressions(Cursor):
             return tree.Constant(text[1:-1])
         if kind in (INT, FLOAT, DURATION):
             return self._number(negative=False)
-        if kind == NAME or kind == QUOTED:
+        if kind in (NAME, QUOTED):
             return self._named()
         if kind == PARAM:
             self.height = 1
@@ -497,6 +497,8 @@ def _decimal(text: str, negative: bool) -> Decimal:
     try:
         value = Decimal(text)
     except InvalidOperation:
-        raise NumberTooLarge(f"a decimal's exponent lies within ±{limits.DECIMAL_EXPONENT}") from None
+        raise NumberTooLarge(
+            f"a decimal's exponent lies within ±{limits.DECIMAL_EXPONENT}"
+        ) from None
     check_decimal(value)
     return value.copy_negate() if negative else value

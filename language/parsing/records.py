@@ -22,7 +22,7 @@ class Records(Expressions):
     def target(self) -> tree.Target:
         """What a statement reads or writes: a table, a range of its records, or an expression."""
         kind = self.kinds[self.i]
-        if kind == NAME or kind == QUOTED:
+        if kind in (NAME, QUOTED):
             if self.is_mark(":", 1) and self.adjoins(1) and not self.is_mark(":", 2):
                 return self._addressed()
             called = kind == NAME and (self.is_mark("(", 1) or self.is_mark(":", 1))
@@ -193,9 +193,7 @@ class Records(Expressions):
         at = self._begin("UPDATE")
         target = self.target()
         data = self._data("SET", "MERGE", "CONTENT", "UNSET")
-        return tree.Update(
-            target, data, self._where(), self._returning(), self._timeout(), at
-        )
+        return tree.Update(target, data, self._where(), self._returning(), self._timeout(), at)
 
     def delete(self) -> tree.Delete:
         at = self._begin("DELETE")
@@ -237,7 +235,7 @@ class Records(Expressions):
             return None
         for kind in ("NONE", "BEFORE", "AFTER", "DIFF"):
             if self.take_word(kind):
-                return tree.Return(kind)  # type: ignore[arg-type]
+                return tree.Return(kind)
         columns = [self._column()]
         while self.separated():
             columns.append(self._column())
