@@ -1,0 +1,105 @@
+"""`python -m bench`: measure, print a table, write bench/results.json."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import machine, records, stores
+from bench.figures import Row, median, spread
+from bench.settings import Settings
+
+RESULTS = Path(__file__).with_name("results.json")
+STORES = Path(__file__).parents[1] / "build"
+"""Not the system's folder for temporary files, which may be memory."""
+WIDTH = 140
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    asked = _parser().parse_args()
+    asked.directory.mkdir(exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="storenode-bench-", dir=asked.directory))
+    settings = Settings(directory, asked.rounds, asked.scale)
+    console = Console(width=WIDTH)
+    found: list[Row] = []
+    try:
+        facts = machine.facts(directory)
+        console.print(_facts(facts, settings))
+        for source in (records, stores):
+            for row in source.rows(settings, lambda name: asked.row in (None, name)):
+                console.print(f"measured: {row.name}", style="dim")
+                found.append(row)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    console.print(table(found))
+    asked.results.write_text(json.dumps(results(facts, settings, found), indent=1) + "\n")
+
+
+def results(facts: dict[str, Any], settings: Settings, found: list[Row]) -> dict[str, Any]:
+    """A run as JSON holds it."""
+    return {
+        "machine": facts,
+        "rounds": settings.rounds,
+        "scale": settings.scale,
+        "rows": [row.plain() for row in found],
+    }
+
+
+def table(found: list[Row]) -> Table:
+    """Every row, a line for each of its sides."""
+    shown = Table(show_edge=False, pad_edge=False)
+    for heading in ("row", "side"):
+        shown.add_column(heading)
+    for heading in ("median", "spread", "node is"):
+        shown.add_column(heading, justify="right")
+    shown.add_column("goal")
+    shown.add_column("notes", overflow="fold")
+    for row in found:
+        first = True
+        for side, figures in row.sides.items():
+            ratio = row.ratio(side)
+            shown.add_row(
+                row.name if first else "",
+                side,
+                f"{_number(median(figures))} {row.unit}",
+                f"{spread(figures):.0%}" if len(figures) > 1 else "",
+                f"{ratio:.2f}×" if ratio is not None else "",
+                row.goal if first else "",
+                "; ".join([row.work, *row.notes]) if first else "",
+            )
+            first = False
+        for gap in row.gaps:
+            shown.add_row("" if row.sides else row.name, f"not measured: {gap}")
+        shown.add_section()
+    return shown
+
+
+def _number(figure: float) -> str:
+    return f"{figure:,.0f}" if figure >= 100 else f"{figure:.2f}"
+
+
+def _facts(facts: dict[str, Any], settings: Settings) -> str:
+    told = [f"{name.replace('_', ' ')}: {value}" for name, value in facts.items()]
+    return "; ".join([*told, f"rounds: {settings.rounds}, one before them for warmth"])
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--row", choices=(*records.NAMES, *stores.NAMES), help="only this row")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--scale", type=float, default=1.0, help="of the amounts of work")
+    parser.add_argument("--directory", type=Path, default=STORES, help="where stores are kept")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    return parser
+
+
+if __name__ == "__main__":
+    main()

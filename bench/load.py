@@ -1,0 +1,329 @@
+"""Load from outside the node: raw frames over sockets, from processes of their own.
+
+Each client has a connection, sends a request, waits for its answer, sends the next. Requests are
+encoded before the clock starts and answers are only looked at for being well, so that a driver
+costs a few microseconds a request. `Measured.driver_busy` says how much of its time the busiest
+driver computed: near 1 it is the driver that was measured, and the table says so.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import multiprocessing
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+from bench.nodes import DATABASE, NAMESPACE, PASSWORD, USER
+from bench.people import person
+from storeclient import RecordId
+from storeclient.frames import PREFIX_BYTES, FrameReader, Kind, encode
+from storeclient.settings import split_address
+
+RECEIVE_BYTES: Final = 1 << 18
+LATE_SECONDS: Final = 60
+"""An answer that has not come after so long will not come."""
+DRIVER_BUSY: Final = 0.85
+"""From here on the driver is a part of what is measured."""
+
+_SPAWN = multiprocessing.get_context("spawn")
+
+
+class LoadFailed(Exception):
+    """An answer was an error, or did not come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What to send."""
+
+    kind: str
+    """A name of `KINDS`."""
+    address: str
+    clients: int
+    requests: int
+    """From all clients together."""
+    first: int = 1
+    """The number of the first record that is written; or the lowest that is read."""
+    among: int = 0
+    """How many records there are to read."""
+    processes: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How it went."""
+
+    seconds: float
+    requests: int
+    p50_ms: float
+    p99_ms: float
+    driver_busy: float
+
+    @property
+    def rate(self) -> float:
+        """Answers a second."""
+        return self.requests / self.seconds
+
+
+def run(load: Load) -> Measured:
+    """Start drivers, have them connect, let them go together, and wait for the last.
+
+    :raises LoadFailed: an answer was no good one
+    """
+    shares = list(_shares(load))
+    ends: list[Connection] = []
+    drivers = []
+    for share in shares:
+        ours, theirs = _SPAWN.Pipe()
+        driver = _SPAWN.Process(target=_drive, args=(share, theirs), daemon=True)
+        driver.start()
+        theirs.close()
+        ends.append(ours)
+        drivers.append(driver)
+    try:
+        for end in ends:
+            _told(end)
+        for end in ends:
+            end.send("go")
+        found = [_told(end) for end in ends]
+    finally:
+        for end in ends:
+            end.close()
+        for driver in drivers:
+            driver.join()
+    late = sorted(took for _, _, _, took_all in found for took in took_all)
+    return Measured(
+        seconds=max(ended for _, ended, _, _ in found) - min(began for began, _, _, _ in found),
+        requests=len(late),
+        p50_ms=late[len(late) // 2] * 1000,
+        p99_ms=late[len(late) * 99 // 100] * 1000,
+        driver_busy=max(cpu / (ended - began) for began, ended, cpu, _ in found),
+    )
+
+
+def _told(end: Connection) -> Any:
+    try:
+        found = end.recv()
+    except EOFError:
+        raise LoadFailed("a driver ended without a word") from None
+    if isinstance(found, Exception):
+        raise LoadFailed(str(found))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """One process's part of a load: for each client the numbers of its records."""
+
+    load: Load
+    numbers: list[range]
+
+
+def _shares(load: Load) -> Iterator[_Share]:
+    processes = min(load.processes, load.clients)
+    each = load.requests // load.clients
+    numbers = [
+        range(load.first + at * each, load.first + (at + 1) * each) for at in range(load.clients)
+    ]
+    for at in range(processes):
+        yield _Share(load, numbers[at::processes])
+
+
+# --- in the driver's process ----------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Client:
+    """A connection and what it has yet to send."""
+
+    socket: socket.socket
+    requests: Iterator[bytes]
+    kept: bytearray
+    sent_at: float = 0.0
+
+
+def _drive(share: _Share, parent: Connection) -> None:
+    try:
+        kind = KINDS[share.load.kind]
+        clients = [
+            _Client(
+                kind.connect(share.load.address),
+                iter([kind.request(number, share.load) for number in numbers]),
+                bytearray(),
+            )
+            for numbers in share.numbers
+        ]
+        parent.send("ready")
+        parent.recv()
+        parent.send(_exchange(clients, kind.take))
+    except Exception as error:
+        parent.send(LoadFailed(f"{type(error).__name__}: {error}"))
+
+
+def _exchange(
+    clients: list[_Client], take: Callable[[bytearray], bool]
+) -> tuple[float, float, float, list[float]]:
+    """Send everything, each client one request at a time."""
+    took: list[float] = []
+    by_number = {client.socket.fileno(): client for client in clients}
+    poll = select.epoll()
+    clock = time.perf_counter
+    # A clock that all drivers share, so that the first start and the last end can be told.
+    began, cpu_before = time.monotonic(), time.process_time()
+    for number, client in by_number.items():
+        poll.register(number, select.EPOLLIN)
+        client.sent_at = clock()
+        client.socket.sendall(next(client.requests))
+    left = len(clients)
+    while left:
+        ready = poll.poll(LATE_SECONDS)
+        if not ready:
+            raise LoadFailed(f"no answer within {LATE_SECONDS} s")
+        for number, _ in ready:
+            client = by_number[number]
+            data = client.socket.recv(RECEIVE_BYTES)
+            if not data:
+                raise LoadFailed("the node closed the connection")
+            client.kept += data
+            if not take(client.kept):
+                continue
+            now = clock()
+            took.append(now - client.sent_at)
+            following = next(client.requests, None)
+            if following is None:
+                poll.unregister(number)
+                left -= 1
+            else:
+                client.sent_at = now
+                client.socket.sendall(following)
+    ended, cpu = time.monotonic(), time.process_time() - cpu_before
+    for client in clients:
+        client.socket.close()
+    return began, ended, cpu, took
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How to connect, what to send for a record's number, how to take an answer from bytes."""
+
+    connect: Callable[[str], socket.socket]
+    request: Callable[[int, Load], bytes]
+    take: Callable[[bytearray], bool]
+    """Removes a whole answer and says so; False: it is not whole yet."""
+
+
+def _open(address: str) -> socket.socket:
+    opened = socket.create_connection(split_address(address), timeout=LATE_SECONDS)
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return opened
+
+
+# Over the wire
+
+_GOOD: Final = bytes([0x93, Kind.ANSWER])
+"""A message begins as an array of three whose first is its kind."""
+
+
+def _connect_wire(address: str) -> socket.socket:
+    opened = _open(address)
+    hello = {"magic": "STORE", "major": 1, "minor": [0, 0], "user": USER, "password": PASSWORD}
+    opened.sendall(encode(Kind.HELLO, 0, hello))
+    reader = FrameReader()
+    messages: Sequence[Any] = ()
+    while not messages:
+        messages = reader.feed(opened.recv(RECEIVE_BYTES))
+    if messages[0].kind != Kind.WELCOME:
+        raise LoadFailed(str(messages[0].body))
+    return opened
+
+
+def _run(number: int, script: str, params: dict[str, Any]) -> bytes:
+    body = {"script": script, "params": params, "ns": NAMESPACE, "db": DATABASE}
+    return encode(Kind.RUN, number, body)
+
+
+def _take_frame(kept: bytearray) -> bool:
+    if len(kept) < PREFIX_BYTES:
+        return False
+    end = PREFIX_BYTES + int.from_bytes(kept[:PREFIX_BYTES], "big")
+    if len(kept) < end:
+        return False
+    if kept[PREFIX_BYTES : PREFIX_BYTES + 2] != _GOOD:
+        raise LoadFailed(str(FrameReader().feed(bytes(kept[:end]))[0].body))
+    del kept[:end]
+    return True
+
+
+CREATE: Final = "CREATE person CONTENT $v"
+READ: Final = "SELECT * FROM $id"
+
+
+def _create(number: int, load: Load) -> bytes:
+    return _run(number, CREATE, {"v": person(number)})
+
+
+def _picked(number: int, load: Load) -> int:
+    """A record to read: spread over all there are, the same in every run."""
+    return 1 + number * 7_919 % load.among
+
+
+def _read(number: int, load: Load) -> bytes:
+    return _run(number, READ, {"id": RecordId("person", _picked(number, load))})
+
+
+# Over HTTP
+
+
+def _connect_http(address: str) -> socket.socket:
+    """A connection that has signed in. Its token is not kept: Basic, once seen, costs no more."""
+    opened = _open(address)
+    opened.sendall(_http(b""))
+    kept = bytearray()
+    while not _take_http(kept, any_status=True):
+        kept += opened.recv(RECEIVE_BYTES)
+    return opened
+
+
+def _http(body: bytes) -> bytes:
+    pair = base64.b64encode(f"{USER}:{PASSWORD}".encode())
+    return (
+        b"POST /script HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic " + pair + b"\r\n"
+        b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    )
+
+
+def _read_http(number: int, load: Load) -> bytes:
+    script = {
+        "script": READ,
+        "params": {"id": {"$rec": f"person:{_picked(number, load)}"}},
+        "ns": NAMESPACE,
+        "db": DATABASE,
+    }
+    return _http(json.dumps(script).encode())
+
+
+def _take_http(kept: bytearray, any_status: bool = False) -> bool:
+    head = kept.find(b"\r\n\r\n")
+    if head < 0:
+        return False
+    at = kept.lower().find(b"content-length:", 0, head)
+    end = head + 4 + int(kept[at + 15 : kept.find(b"\r\n", at)])
+    if len(kept) < end:
+        return False
+    if not any_status and not kept.startswith(b"HTTP/1.1 200 "):
+        raise LoadFailed(kept[:end].decode("utf-8", "replace"))
+    del kept[:end]
+    return True
+
+
+KINDS: Final = {
+    "create": _Kind(_connect_wire, _create, _take_frame),
+    "read": _Kind(_connect_wire, _read, _take_frame),
+    "read-http": _Kind(_connect_http, _read_http, _take_http),
+}

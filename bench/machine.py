@@ -1,0 +1,73 @@
+"""What the figures were measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+SYNCS = 200
+
+
+def facts(directory: Path) -> dict[str, Any]:
+    """The machine, its system, and how long its disk takes to sync.
+
+    :param directory: where the stores of this run are kept
+    """
+    return {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "filesystem": _filesystem(directory),
+        "fdatasync_us": round(_sync_us(directory)),
+        "load_before": round(os.getloadavg()[0], 2),
+        "pinned": "nothing",
+        "commit": _commit(),
+    }
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def _filesystem(directory: Path) -> str:
+    """The type of the file system that a directory is on: a sync to memory would be no sync."""
+    best, kind = "", "unknown"
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, where, found = line.split()[:3]
+        if len(where) > len(best) and directory.resolve().is_relative_to(where):
+            best, kind = where, found
+    return kind
+
+
+def _sync_us(directory: Path) -> float:
+    """Median time of a small append and its fdatasync, microseconds."""
+    took = []
+    with tempfile.NamedTemporaryFile(dir=directory, buffering=0) as file:
+        for _ in range(SYNCS):
+            began = time.perf_counter()
+            file.write(b"x" * 200)
+            os.fdatasync(file.fileno())
+            took.append(time.perf_counter() - began)
+    return statistics.median(took) * 1e6
+
+
+def _commit() -> str:
+    asked = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return asked.stdout.strip() or "unknown"

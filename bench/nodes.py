@@ -1,0 +1,148 @@
+"""A node in a process of its own, as it is shipped."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from storeclient import Client
+
+ROOT: Final = Path(__file__).parents[1]
+USER: Final = "root"
+PASSWORD: Final = "correct horse battery"
+NAMESPACE: Final = "bench"
+DATABASE: Final = "bench"
+SURFACES: Final = ("--http", "127.0.0.1:0", "--serve", "127.0.0.1:0")
+START_SECONDS: Final = 600
+"""A node that is not ready after so long has failed to start."""
+
+
+class NodeFailed(Exception):
+    """The node ended before it was ready; the message is what it logged."""
+
+
+class NodeProcess:
+    """A node that serves `directory` on free ports of the loopback.
+
+    :param directory: made when missing; it survives the process
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.start_seconds = 0.0
+        """From the start of the process to its saying that it is ready."""
+        self.http = ""
+        self.wire = ""
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> Self:
+        """Start and wait until it is ready. :raises NodeFailed: it never was"""
+        began = time.perf_counter()
+        log_path = self.directory.with_suffix(".log")
+        with log_path.open("w") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "surfaces.command.main", str(self.directory), *SURFACES],
+                cwd=ROOT,
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                text=True,
+            )
+        ready = self._wait_ready(log_path, began)
+        self.start_seconds = time.perf_counter() - began
+        self.http, self.wire = ready["http"], ready["wire"]
+        return self
+
+    def _wait_ready(self, log_path: Path, began: float) -> dict[str, Any]:
+        # The log is a file and not a pipe: a pipe that nobody empties would stop the node.
+        with log_path.open() as log:
+            kept = ""
+            while time.perf_counter() - began < START_SECONDS:
+                kept += log.readline()
+                if not kept.endswith("\n"):
+                    if self.process.poll() is not None:
+                        break
+                    time.sleep(0.001)
+                    continue
+                line, kept = kept, ""
+                found = _event(line)
+                if found.get("event") == "ready":
+                    return found
+        self.process.kill()
+        self.process.wait()
+        raise NodeFailed(log_path.read_text().strip() or "it said nothing")
+
+    @property
+    def process(self) -> subprocess.Popen[str]:
+        """The running process."""
+        assert self._process is not None, "start it first"
+        return self._process
+
+    def client(self) -> Client:
+        """A client of it, signed in, at home in the place of the benchmarks."""
+        return Client(self.wire, user=USER, password=PASSWORD, ns=NAMESPACE, db=DATABASE)
+
+    def memory_mib(self) -> float:
+        """Its resident memory."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+        raise NodeFailed("the system does not say how much memory it has")
+
+    def cpu_seconds(self) -> float:
+        """Processor time it has used so far, all its threads together."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self) -> None:
+        """SIGTERM, and wait for the end."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait()
+
+    def kill(self) -> None:
+        """SIGKILL: what is not on the disk is lost."""
+        self.process.kill()
+        self.process.wait()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.process.poll() is None:
+            self.stop()
+
+
+def define_place(client: Client, *tables: str) -> None:
+    """The namespace, the database and the tables of a run."""
+    client.use(None)
+    client.query(f"DEFINE NAMESPACE IF NOT EXISTS {NAMESPACE}")
+    client.query(f"DEFINE DATABASE IF NOT EXISTS {NAMESPACE}.{DATABASE}")
+    client.use(NAMESPACE, DATABASE)
+    for table in tables:
+        client.query(f"DEFINE TABLE IF NOT EXISTS {table}")
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("STORE_")}
+    return {**kept, "STORE_USER": USER, "STORE_PASSWORD": PASSWORD, "PYTHONPATH": str(ROOT)}
+
+
+def _event(line: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,158 @@
+"""SurrealDB in a process of its own, told over a pipe what to do. It is used as its users do: the
+Python package, in process, without a network between. The clock runs in its process."""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+from bench import people
+
+_SPAWN = multiprocessing.get_context("spawn")
+
+PACKAGE: Final = "surrealdb"
+
+
+class PeerFailed(Exception):
+    """The peer did not do what it was asked to."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerKind:
+    """One way to run the peer."""
+
+    name: str
+    scheme: str
+    durable: bool
+    """Whether a write is synced before it is answered, as the node's are."""
+
+
+SYNCED: Final = PeerKind("SurrealDB surrealkv, synced", "surrealkv", True)
+MEMORY: Final = PeerKind("SurrealDB mem", "mem", False)
+KINDS: Final = (SYNCED, MEMORY)
+
+
+def missing() -> str | None:
+    """Why there is no peer on this machine, or None."""
+    if importlib.util.find_spec(PACKAGE) is None:
+        return f"the package {PACKAGE} is not installed (pip install '.[bench]')"
+    return None
+
+
+class Peer:
+    """A running peer. Every method answers the seconds its work took in the peer's process."""
+
+    def __init__(self, kind: PeerKind, directory: Path) -> None:
+        self.kind = kind
+        self._directory = directory
+        ours, theirs = _SPAWN.Pipe()
+        self._end = ours
+        self._process = _SPAWN.Process(target=_serve, args=(kind, directory, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def call(self, work: str, **arguments: Any) -> Any:
+        """Have one of the functions below done. :raises PeerFailed:"""
+        self._end.send((work, arguments))
+        try:
+            found = self._end.recv()
+        except EOFError:
+            raise PeerFailed("the peer's process has ended") from None
+        if isinstance(found, Exception):
+            raise PeerFailed(str(found))
+        return found
+
+    def memory_mib(self) -> float:
+        """Its resident memory, Python and driver included."""
+        for line in Path(f"/proc/{self._process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+        raise PeerFailed("the system does not say how much memory it has")
+
+    def close(self) -> None:
+        """End it and remove what it stored."""
+        self._end.close()
+        self._process.join()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+# --- in the peer's process ------------------------------------------------------------------------
+
+
+def _serve(kind: PeerKind, directory: Path, parent: Connection) -> None:
+    if kind.durable:
+        os.environ["SURREAL_SYNC_DATA"] = "true"  # seen with strace: one fsync for each commit
+    from surrealdb import RecordID, Surreal
+
+    address = "mem://" if kind.scheme == "mem" else f"{kind.scheme}://{directory}"
+    with Surreal(address) as db:
+        db.use("bench", "bench")
+        works: dict[str, Callable[..., Any]] = {
+            "fill": _fill,
+            "create": _create,
+            "read": _read,
+            "insert": _insert,
+            "scan": _scan,
+        }
+        while True:
+            try:
+                work, arguments = parent.recv()
+            except EOFError:
+                return
+            try:
+                parent.send(works[work](db, RecordID, **arguments))
+            except Exception as error:
+                parent.send(PeerFailed(f"{work}: {type(error).__name__}: {error}"))
+
+
+def _fill(db: Any, record: Any, count: int) -> float:
+    """A table `person` of so many records."""
+    db.query("REMOVE TABLE IF EXISTS person; DEFINE TABLE person")
+    return _inserted(db, "person", people.parts(count))
+
+
+def _create(db: Any, record: Any, count: int, first: int) -> float:
+    values = [people.person(number) for number in range(first, first + count)]
+    began = time.perf_counter()
+    for value in values:
+        db.query("CREATE made CONTENT $v", {"v": value})
+    return time.perf_counter() - began
+
+
+def _read(db: Any, record: Any, count: int, among: int) -> float:
+    ids = [record("person", 1 + number * 7_919 % among) for number in range(count)]
+    began = time.perf_counter()
+    for id in ids:
+        found = db.query("SELECT * FROM $id", {"id": id})
+    took = time.perf_counter() - began
+    assert len(found) == 1, found
+    return took
+
+
+def _insert(db: Any, record: Any, count: int) -> float:
+    db.query("REMOVE TABLE IF EXISTS bulk; DEFINE TABLE bulk")
+    return _inserted(db, "bulk", people.parts(count))
+
+
+def _inserted(db: Any, table: str, parts: Any) -> float:
+    took = 0.0
+    for part in parts:
+        began = time.perf_counter()
+        db.query(f"INSERT INTO {table} $rows RETURN NONE", {"rows": part})
+        took += time.perf_counter() - began
+    return took
+
+
+def _scan(db: Any, record: Any, statement: str) -> tuple[float, Any]:
+    """Also the answer, its records as text: what the node answers must be the same."""
+    began = time.perf_counter()
+    found = db.query(statement)
+    return time.perf_counter() - began, found

@@ -1,0 +1,249 @@
+"""Rows about records: created, read, inserted in bulk, scanned. Beside a peer, in one run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any, Final
+
+from bench import load, peers, people
+from bench.figures import NODE, Measure, Row, in_turns
+from bench.load import Load
+from bench.nodes import NodeProcess, define_place
+from bench.peers import Peer
+from bench.settings import Settings
+from storeclient import Client
+
+SCANNED: Final = 50_000
+INSERTED: Final = 25_000
+REQUESTS_1: Final = 2_000
+"""Of one client in a round."""
+REQUESTS_64: Final = 19_200
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """One scan, in both languages. `compare` makes of an answer what must be the same in both."""
+
+    name: str
+    work: str
+    node: str
+    peer: str
+    compare: Callable[[list[dict[str, Any]]], Any]
+
+
+SCANS: Final = (
+    Scan(
+        "filter",
+        "SELECT … WHERE on two fields; 1 row in 50 passes",
+        "SELECT name, balance FROM person WHERE age >= 60 AND city = 'Lima'",
+        "SELECT name, balance FROM person WHERE age >= 60 AND city = 'Lima'",
+        lambda rows: sorted((row["name"], row["balance"]) for row in rows),
+    ),
+    Scan(
+        "group",
+        "SELECT … GROUP BY, 20 groups, count and mean",
+        "SELECT city, count() AS people, mean(age) AS age FROM person GROUP BY city",
+        "SELECT city, count() AS people, math::mean(age) AS age FROM person GROUP BY city",
+        lambda rows: sorted((row["city"], row["people"], round(row["age"], 6)) for row in rows),
+    ),
+    Scan(
+        "sum",
+        "SELECT sum(…) GROUP ALL",
+        "SELECT sum(balance) AS total FROM person GROUP ALL",
+        "SELECT math::sum(balance) AS total FROM person GROUP ALL",
+        lambda rows: [round(row["total"], 2) for row in rows],
+    ),
+    Scan(
+        "top",
+        "SELECT … ORDER BY … DESC LIMIT 10",
+        "SELECT name, balance FROM person ORDER BY balance DESC LIMIT 10",
+        "SELECT name, balance FROM person ORDER BY balance DESC LIMIT 10",
+        lambda rows: [row["name"] for row in rows],
+    ),
+)
+
+NAMES: Final = (
+    "create-1", "create-64", "read-1", "read-64", "http-read-64", "insert",
+    *(scan.name for scan in SCANS),
+)  # fmt: skip
+
+
+class Differs(Exception):
+    """Node and peer answer differently: their times can't be compared."""
+
+
+def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
+    """Measure those that are wanted, and hand each over as soon as it is done."""
+    if not any(map(wanted, NAMES)):
+        return
+    with ExitStack() as held:
+        yield from _Ground(settings, held).measured(wanted)
+
+
+class _Ground:
+    """A node and the peers, each with the same table."""
+
+    def __init__(self, settings: Settings, held: ExitStack) -> None:
+        self._settings = settings
+        self._scanned = settings.scaled(SCANNED)
+        self._created = count(1_000_000)
+        self._node = held.enter_context(NodeProcess(settings.directory / "records"))
+        self._client = held.enter_context(self._node.client())
+        define_place(self._client, "person", "bulk")
+        self._gap = peers.missing()
+        self._peers: list[Peer] = []
+        self._notes: dict[str, list[load.Measured]] = {}
+        if self._gap is None:
+            for kind in peers.KINDS:
+                peer = Peer(kind, settings.directory / f"peer-{kind.scheme}")
+                held.callback(peer.close)
+                self._peers.append(peer)
+        self._fill()
+
+    def _fill(self) -> None:
+        insert(self._client, "person", self._scanned)
+        for peer in self._peers:
+            peer.call("fill", count=self._scanned)
+
+    def measured(self, wanted: Callable[[str], bool]) -> Iterator[Row]:
+        """The rows, scans first: they are to meet no more records than they say."""
+        for scan in SCANS:
+            if wanted(scan.name):
+                yield self._scan(scan)
+        table: dict[str, Callable[[], Row]] = {
+            "read-1": partial(self._read, "read-1", 1, "read", "≥ 1× SurrealDB"),
+            "read-64": partial(self._read, "read-64", 64, "read", ""),
+            "http-read-64": partial(self._read, "http-read-64", 64, "read-http", ""),
+            "insert": self._insert,
+            "create-1": partial(self._create, "create-1", 1, "≥ 1× SurrealDB in process"),
+            "create-64": partial(self._create, "create-64", 64, "≥ 5× SurrealDB, one client"),
+        }
+        for name, measure in table.items():
+            if wanted(name):
+                yield measure()
+
+    # --- scans ----------------------------------------------------------------------------------
+
+    def _scan(self, scan: Scan) -> Row:
+        work = f"{scan.work}, {self._scanned:,} rows"
+        row = self._row(scan.name, work, "ms", "≥ 3× SurrealDB")
+        found = scan.compare(self._client.query(scan.node))
+        measures: dict[str, Measure] = {NODE: partial(self._scan_node, scan)}
+        for peer in self._peers:
+            _, answered = peer.call("scan", statement=scan.peer)
+            if scan.compare(answered) != found:
+                raise Differs(f"{scan.name}: {found!r:.300} and {scan.compare(answered)!r:.300}")
+            measures[peer.kind.name] = partial(self._scan_peer, peer, scan)
+        row.sides = in_turns(self._settings.rounds, measures)
+        return row
+
+    def _scan_node(self, scan: Scan) -> float:
+        began = time.perf_counter()
+        self._client.query(scan.node)
+        return (time.perf_counter() - began) * 1000
+
+    def _scan_peer(self, peer: Peer, scan: Scan) -> float:
+        took, _ = peer.call("scan", statement=scan.peer)
+        return float(took) * 1000
+
+    # --- single records --------------------------------------------------------------------------
+
+    def _requests(self, clients: int) -> int:
+        wanted = self._settings.scaled(REQUESTS_1 if clients == 1 else REQUESTS_64)
+        return max(wanted // clients, 1) * clients
+
+    def _read(self, name: str, clients: int, kind: str, goal: str) -> Row:
+        over = "over HTTP" if kind == "read-http" else "over the wire"
+        row = self._row(name, f"read one record by id, {_clients(clients)}, {over}", "/s", goal)
+        asked = self._requests(clients)
+        measures: dict[str, Measure] = {
+            NODE: lambda: self._load(
+                row, Load(kind, self._address(kind), clients, asked, among=self._scanned)
+            )
+        }
+        for peer in self._peers:
+            measures[f"{peer.kind.name}, one client"] = partial(self._read_peer, peer)
+        row.sides = in_turns(self._settings.rounds, measures)
+        self._say_load(row)
+        return row
+
+    def _read_peer(self, peer: Peer) -> float:
+        asked = self._requests(1)
+        return asked / float(peer.call("read", count=asked, among=self._scanned))
+
+    def _create(self, name: str, clients: int, goal: str) -> Row:
+        row = self._row(name, f"create one record, {_clients(clients)}, over the wire", "/s", goal)
+        asked = self._requests(clients)
+        measures: dict[str, Measure] = {
+            NODE: lambda: self._load(row, Load("create", self._node.wire, clients, asked))
+        }
+        for peer in self._peers:
+            measures[f"{peer.kind.name}, one client"] = partial(self._create_peer, peer)
+        row.sides = in_turns(self._settings.rounds, measures)
+        self._say_load(row)
+        return row
+
+    def _create_peer(self, peer: Peer) -> float:
+        asked = self._requests(1)
+        return asked / float(peer.call("create", count=asked, first=next(self._created)))
+
+    def _address(self, kind: str) -> str:
+        return self._node.http if kind == "read-http" else self._node.wire
+
+    def _load(self, row: Row, asked: Load) -> float:
+        measured = load.run(asked)
+        self._notes.setdefault(row.name, []).append(measured)
+        return measured.rate
+
+    def _say_load(self, row: Row) -> None:
+        found = self._notes.pop(row.name)[1:]
+        middle = sorted(found, key=lambda measured: measured.rate)[len(found) // 2]
+        row.notes.append(f"p50 {middle.p50_ms:.2f} ms, p99 {middle.p99_ms:.2f} ms")
+        busy = max(measured.driver_busy for measured in found)
+        row.notes.append(
+            f"drivers busy {busy:.0%}" + (": too slow a driver" if busy > load.DRIVER_BUSY else "")
+        )
+
+    # --- in bulk ---------------------------------------------------------------------------------
+
+    def _insert(self) -> Row:
+        total = self._settings.scaled(INSERTED)
+        work = f"INSERT of {total:,} rows, {people.TRANSACTION:,} a transaction, one client"
+        row = self._row("insert", work, "rows/s", "≥ 3× SurrealDB")
+        measures: dict[str, Measure] = {NODE: partial(self._insert_node, total)}
+        for peer in self._peers:
+            measures[peer.kind.name] = partial(self._insert_peer, peer, total)
+        row.sides = in_turns(self._settings.rounds, measures)
+        return row
+
+    def _insert_node(self, total: int) -> float:
+        self._client.query("DROP TABLE bulk; DEFINE TABLE bulk")
+        return total / insert(self._client, "bulk", total)
+
+    def _insert_peer(self, peer: Peer, total: int) -> float:
+        return total / float(peer.call("insert", count=total))
+
+    def _row(self, name: str, work: str, unit: str, goal: str) -> Row:
+        row = Row(name, work, unit, "less" if unit == "ms" else "more", goal)
+        if self._gap is not None:
+            row.gaps.append(f"SurrealDB: {self._gap}")
+        return row
+
+
+def insert(client: Client, table: str, total: int, first: int = 1) -> float:
+    """Insert people in bulk. Answers the seconds it took, without making the rows up."""
+    took = 0.0
+    for part in people.parts(total, first):
+        began = time.perf_counter()
+        client.query(f"INSERT INTO {table} $rows RETURN NONE", {"rows": part})
+        took += time.perf_counter() - began
+    return took
+
+
+def _clients(number: int) -> str:
+    return "1 client" if number == 1 else f"{number} clients"
