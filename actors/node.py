@@ -311,7 +311,8 @@ class Node:
             self._engine.close()
         if self.directory is not None:
             self.directory.close()
-        log.info("node stopped")
+        if self._log_ref is not None:
+            log.info("node stopped")
 
     async def _settle(self) -> None:
         """Wait for the commits in flight, then flush, so that the next start replays nothing."""
@@ -382,7 +383,7 @@ async def start(settings: NodeSettings, doors: Doors) -> Node:
 
 
 def _report(recovery: Recovery) -> None:
-    if not recovery.clean:
+    if not recovery.clean and (recovery.last or recovery.cut_bytes):  # a new log was never open
         log.info(
             "log recovered after an unclean stop",
             last=recovery.last,

@@ -37,6 +37,8 @@ class LineWriter:
 
     def __init__(self, descriptor: int, capacity: int = QUEUE_LINES) -> None:
         self._descriptor = descriptor
+        self.on_terminal = os.isatty(descriptor)
+        """Whether a person reads it."""
         self._lines: queue.Queue[bytes | None] = queue.Queue(capacity)
         self._lock = threading.Lock()
         self._dropped_unsaid = 0
@@ -122,17 +124,18 @@ def hide_secrets(
     return event
 
 
-def configure(descriptor: int = STANDARD_ERROR) -> LineWriter:
-    """Send the logs of the node and of the libraries below it to `descriptor`. Call once, first;
-    `close` the writer last."""
-    writer = LineWriter(descriptor)
-    on_terminal = os.isatty(descriptor)
+def configure(writer: LineWriter, level: int = logging.INFO) -> None:
+    """Send the logs of the node and of the libraries below it to `writer`. Call once, before
+    anything logs.
+
+    :param level: the least that is written
+    """
     processors: list[Any] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         hide_secrets,
     ]
-    if on_terminal:
+    if writer.on_terminal:
         processors.append(structlog.dev.ConsoleRenderer(colors=True, pad_event_to=0))
     else:
         processors += [
@@ -141,12 +144,11 @@ def configure(descriptor: int = STANDARD_ERROR) -> LineWriter:
         ]
     structlog.configure(
         processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=lambda *_: LineLogger(writer),
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(handlers=[FromLibraries()], level=logging.WARNING, force=True)
-    return writer
 
 
 def _dropped_line(count: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -39,17 +40,17 @@ def main(words: Sequence[str] | None = None) -> int:
     """
     descriptors.keep_standard_streams()
     os.umask(PRIVATE)
-    writer = logs.configure()
-    console = Console(writer.write, terminal=os.isatty(logs.STANDARD_ERROR))
+    writer = logs.LineWriter(logs.STANDARD_ERROR)
     try:
-        return _main(sys.argv[1:] if words is None else words, console)
+        return _main(sys.argv[1:] if words is None else words, writer)
     except BrokenPipeError:
         return REFUSED  # whoever asked no longer reads the answer
     finally:
         writer.close()
 
 
-def _main(words: Sequence[str], console: Console) -> int:
+def _main(words: Sequence[str], writer: logs.LineWriter) -> int:
+    console = Console(writer.write, writer.on_terminal)
     try:
         command = understand(words, os.environ)
     except UsageRefused as refused:
@@ -61,6 +62,8 @@ def _main(words: Sequence[str], console: Console) -> int:
     if isinstance(command, ShowVersion):
         console.answer(f"storenode {VERSION}")
         return WELL
+    # A command that serves nothing says what it has to say itself.
+    logs.configure(writer, logging.INFO if isinstance(command, Serve) else logging.WARNING)
     return _run(command, console)
 
 

@@ -37,8 +37,8 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
         certificate = _certificate(command)
         _check_backup_folder(command.backup_dir)
         http, wire = (_reserve(address, held) for address in (command.http, command.wire))
-        _raise_descriptor_limit()
         async with opened(settings, system_doors(), console) as node:
+            _raise_descriptor_limit()
             surfaces = _surfaces(node, http, wire, certificate)
             try:
                 for surface in surfaces:

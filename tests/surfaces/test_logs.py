@@ -38,13 +38,19 @@ def logging_as_before() -> Iterator[None]:
     structlog.reset_defaults()
 
 
+def configured(descriptor: int) -> logs.LineWriter:
+    writer = logs.LineWriter(descriptor)
+    logs.configure(writer)
+    return writer
+
+
 def read_lines(descriptor: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in os.read(descriptor, 1 << 20).splitlines()]
 
 
 def test_line_is_json_with_level_time_and_fields(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
-    writer = logs.configure(writing)
+    writer = configured(writing)
     structlog.get_logger().info("listening", port=8000)
     writer.close()
     (line,) = read_lines(reading)
@@ -55,7 +61,7 @@ def test_line_is_json_with_level_time_and_fields(pipe: tuple[int, int]) -> None:
 def test_line_on_a_terminal_is_for_people() -> None:
     reading, writing = pty.openpty()
     try:
-        writer = logs.configure(writing)
+        writer = configured(writing)
         structlog.get_logger().info("listening", port=8000)
         writer.close()
         text = os.read(reading, 4096).decode()
@@ -67,7 +73,7 @@ def test_line_on_a_terminal_is_for_people() -> None:
 
 def test_exception_is_one_line_with_its_trace(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
-    writer = logs.configure(writing)
+    writer = configured(writing)
     try:
         raise ValueError("planted")
     except ValueError:
@@ -79,7 +85,7 @@ def test_exception_is_one_line_with_its_trace(pipe: tuple[int, int]) -> None:
 
 def test_libraries_log_through_it(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
-    writer = logs.configure(writing)
+    writer = configured(writing)
     logging.getLogger("asyncio").error("task %s", "lost")
     writer.close()
     (line,) = read_lines(reading)
@@ -91,7 +97,7 @@ def test_libraries_log_through_it(pipe: tuple[int, int]) -> None:
 )
 def test_secret_is_hidden(pipe: tuple[int, int], field: str) -> None:
     reading, writing = pipe
-    writer = logs.configure(writing)
+    writer = configured(writing)
     structlog.get_logger().info("signed in", **{field: "canary-7f3a"})
     writer.close()
     (line,) = read_lines(reading)

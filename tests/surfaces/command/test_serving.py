@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import ssl
@@ -199,3 +200,19 @@ def test_closed_stderr_is_survived_and_no_file_takes_its_place(tmp_path: Path) -
         process.kill()
         process.wait()
     assert run(str(tmp_path / "store"), "--health").stdout.startswith("well: ")
+
+
+def test_failed_log_ends_the_process_with_an_error(tmp_path: Path) -> None:
+    """A limit on the size of files makes the log's next write fail for good."""
+    directory = tmp_path / "store"
+    with serving(directory) as node:
+        node.script("DEFINE NAMESPACE before")
+        resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, (8, 8))
+        answer = node.script("DEFINE NAMESPACE after")
+        assert answer["error"]["code"] == "UnknownOutcome"
+        assert node.wait() == 1
+        assert "node failed" in node.events()
+    with serving(directory) as node:
+        names = str(node.script("INFO FOR STORE")["results"][0]["value"])
+        assert "before" in names
+        assert "after" not in names
