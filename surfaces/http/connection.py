@@ -371,10 +371,16 @@ class Connection(asyncio.Protocol):
         if self._raw > limits.SMALL_BODY_BYTES + CHUNK_OVERHEAD * (1 + exchange.bytes_in):
             self._end_with(BadRequest("more framing than body"))
             return
-        if exchange.wants_continue and self.current is None and not self.queue:
-            exchange.wants_continue = False
-            if not exchange.bytes_in:
-                self.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _invite_body(self) -> None:
+        """Ask for the body of a client that waits to be asked, once its turn to be answered has
+        come: before that the line would stand among other answers."""
+        exchange = self.receiving
+        if exchange is None or not exchange.wants_continue or self.current or self.queue:
+            return
+        exchange.wants_continue = False
+        if not exchange.bytes_in:
+            self.send(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _unreadable(self, error: HttpParserError) -> None:
         """What came is no request. Bytes after one that closes the connection are nobody's."""
@@ -419,6 +425,7 @@ class Connection(asyncio.Protocol):
         finally:
             self._pumping = False
         if not self._linger_until:
+            self._invite_body()
             self._pace_reading()
 
     def _pace_reading(self) -> None:

@@ -9,7 +9,8 @@ import resource
 import socket
 from collections.abc import Iterator
 
-from tests.surfaces.http.conftest import LONG, Node, Serve, script, until
+from actors.node import Node
+from tests.surfaces.http.conftest import LONG, Serve, script, until
 from tests.surfaces.http.raw import Raw, request
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from actors.node import Node
 from protocol import limits
 from surfaces.http.surface import HttpSurface
-from tests.surfaces.http.conftest import Node, script, until
+from tests.surfaces.http.conftest import script, until
 from tests.surfaces.http.raw import Raw, request
 
 SLOW = '{"script":"FOR $x IN 0..900000 { LET $y = $x; };","timeout":"100ms"}'
@@ -142,9 +143,7 @@ async def test_heads_split_over_reads_do_not_add_up(raw: Raw) -> None:
             received += 1
 
 
-async def test_bodies_held_are_bounded(
-    surface: HttpSurface, port: int, bearer: str, monkeypatch: object
-) -> None:
+async def test_bodies_held_are_bounded(surface: HttpSurface, port: int, bearer: str) -> None:
     surface.bodies_bytes = limits.BODIES_BYTES - 10
     async with await Raw.connect(port) as raw:
         await raw.send(script("RETURN 'more than ten bytes';", bearer))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import cast
 
+from actors.node import Node
 from surfaces.http.surface import Deadlines
-from tests.surfaces.http.conftest import LONG, Node, Serve, script, until
+from tests.surfaces.http.conftest import LONG, Serve, script, until
 from tests.surfaces.http.raw import Raw, request
 
 SHORT = 0.3
@@ -83,7 +85,7 @@ async def test_a_running_script_has_none_of_these_deadlines(
 async def test_an_answer_that_nobody_takes(serve: Serve, bearer: str) -> None:
     surface = await serve(deadlines=only(write_s=SHORT))
     async with await Raw.connect(surface.address[1]) as raw:
-        raw.writer.transport.pause_reading()
+        cast(asyncio.Transport, raw.writer.transport).pause_reading()
         text = "x" * 1_000_000
         await raw.send(script(f"LET $a = '{text}'; RETURN [{', '.join(['$a'] * 16)}];", bearer))
         await until(lambda: not surface.connections)

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from actors.node import Node
 from surfaces.http.hosts import Hosts
-from tests.surfaces.http.conftest import Node, script
+from tests.surfaces.http.conftest import script
 from tests.surfaces.http.raw import Raw
 
 

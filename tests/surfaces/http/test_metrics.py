@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.surfaces.http.conftest import Node, Serve, script
+from actors.node import Node
+from tests.surfaces.http.conftest import Serve, script
 from tests.surfaces.http.raw import Raw
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,7 @@ from tests.surfaces.http.conftest import PASSWORD
 from tests.surfaces.http.raw import Answer, Raw, request
 from tests.surfaces.http.shapes import misfits
 
-SECURITY = {
+SECURITY: dict[str, list[dict[str, list[str]]]] = {
     "none": [],
     "optional": [{}, {"token": []}, {"password": []}],
     "required": [{"token": []}, {"password": []}],
@@ -127,7 +126,7 @@ async def test_answers_are_as_described(raw: Raw, port: int, bearer: str, route:
         request(method, path, BAD_SIGN_IN, **json_type),
         request(method, path, b"x" * 10, content_type="image/png", authorization=bearer),
         request(
-            method, path, b"RETURN 1; THROW 1;", content_type="text/plain", authorization=bearer
+            method, path, b"LET $a = 1; THROW $a;", content_type="text/plain", authorization=bearer
         ),
         request(
             method, path, b"RETURN [1.5, 'a'];", content_type="text/plain", authorization=bearer
@@ -151,4 +150,3 @@ async def test_an_answer_that_is_not_described_is_seen(raw: Raw) -> None:
     assert check(described, "GET", "/health", answer) == []
     assert check(described, "GET", "/health", replace(answer, status=418))
     assert check(described, "GET", "/health", replace(answer, body=b'{"status":"ill"}'))
-    await asyncio.sleep(0)

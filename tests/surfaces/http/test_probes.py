@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from actors.node import Node
 from protocol.version import VERSION
 from surfaces.http.surface import HttpSurface
-from tests.surfaces.http.conftest import Node
 from tests.surfaces.http.raw import Raw
 
 

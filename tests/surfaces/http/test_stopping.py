@@ -7,8 +7,9 @@ import json
 
 import pytest
 
+from actors.node import Node
 from surfaces.http.surface import HttpSettings, HttpSurface
-from tests.surfaces.http.conftest import LONG, Node, Serve, script, until
+from tests.surfaces.http.conftest import LONG, Serve, script, until
 from tests.surfaces.http.raw import Raw
 
 FINISHES = json.dumps({"script": LONG, "timeout": "300ms"})

@@ -1,0 +1,103 @@
+"""A node in this process and its HTTP surface."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors import node as actors_node
+from actors.doors import system_doors
+from actors.node import FirstOwner, Node, NodeSettings
+from surfaces.http.surface import Deadlines, HttpSettings, HttpSurface
+from tests.nodes import CHEAP
+from tests.surfaces.http.raw import Raw, request
+
+PASSWORD = "correct horse"
+
+Serve = Callable[..., Awaitable[HttpSurface]]
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    """A node on a store of its own, whose owner is root; passwords cost little to hash."""
+    settings = NodeSettings(
+        str(tmp_path / "store"),
+        first_owner=FirstOwner("root", PASSWORD),
+        password_cost=CHEAP,
+    )
+    started = await actors_node.start(settings, system_doors())
+    yield started
+    await started.stop()
+
+
+@pytest.fixture
+async def serve(node: Node) -> AsyncIterator[Serve]:
+    """Starts surfaces on the node; keywords are settings. A last answer lingers only shortly."""
+    started: list[HttpSurface] = []
+
+    async def start(**settings: Any) -> HttpSurface:
+        settings.setdefault("deadlines", Deadlines(linger_s=0.2))
+        surface = HttpSurface(node, HttpSettings("127.0.0.1", 0, **settings))
+        await surface.start()
+        started.append(surface)
+        return surface
+
+    yield start
+    for surface in started:
+        await surface.close()
+        assert surface.bodies_bytes == 0
+        assert surface.running == 0
+        assert not surface.connections
+
+
+@pytest.fixture
+async def surface(serve: Serve) -> HttpSurface:
+    """A surface with its usual ceilings."""
+    return await serve()
+
+
+@pytest.fixture
+async def port(surface: HttpSurface) -> int:
+    """Where it listens."""
+    return surface.address[1]
+
+
+@pytest.fixture
+async def raw(port: int) -> AsyncIterator[Raw]:
+    """One connection to it."""
+    async with await Raw.connect(port) as connection:
+        yield connection
+
+
+@pytest.fixture
+async def bearer(raw: Raw) -> str:
+    """The owner's token, as an Authorization field."""
+    signed_in = await raw.ask(
+        "POST",
+        "/session",
+        b'{"user":"root","password":"%s"}' % PASSWORD.encode(),
+        content_type="application/json",
+    )
+    assert signed_in.status == 200, signed_in.body
+    return f"Bearer {signed_in.json['token']}"
+
+
+def script(text: str, bearer: str, **fields: str) -> bytes:
+    """A request that runs a script."""
+    fields.setdefault("content_type", "text/plain")
+    return request("POST", "/script", text.encode(), authorization=bearer, **fields)
+
+
+LONG = "FOR $x IN 0..900000 { FOR $y IN 0..10 { LET $z = $y; }; };"
+"""A script that would run for many seconds, giving way all the time."""
+
+
+async def until(condition: Callable[[], object], seconds: float = 20) -> None:
+    """Wait for a condition of this process."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)
