@@ -10,7 +10,6 @@ from language import tree
 from language.compile import compile_expression
 from language.parser import parse
 from language.printer import redacted
-from language.rows import NO_ROW
 from protocol import limits
 
 Plan = TypeVar("Plan")
@@ -36,7 +35,7 @@ class Prepared:
         plan = self._plans.get(id(node))
         if plan is None:
             plan = self._plans[id(node)] = make(node)
-        return plan  # type: ignore[no-any-return]
+        return plan
 
     def expression(self, node: Any) -> Callable[[Any], Any]:
         """A compiled expression that reads no row: called with its environment."""
@@ -59,7 +58,7 @@ class Prepared:
 
 
 def _rowless(node: Any) -> Callable[[Any], Any]:
-    function = compile_expression(node, NO_ROW)
+    function = compile_expression(node)
     return lambda env: function(None, env)
 
 

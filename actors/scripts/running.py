@@ -48,6 +48,10 @@ class Running:
             run.turn.cancel(Cancelled("the script was cancelled"))
         return run is not None
 
+    def slices(self) -> int:
+        """How often the scripts now running have handed the loop back."""
+        return sum(run.turn.slices for run in self)
+
     def info(self, now_us: int) -> list[Value]:
         """What INFO FOR RUNNING answers, longest first."""
         return [

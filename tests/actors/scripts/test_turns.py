@@ -154,7 +154,8 @@ async def test_work_waits_for_the_loop_without_holding_it(turns: Turns) -> None:
 
 async def test_what_a_future_raises_is_raised_in_the_work(turns: Turns) -> None:
     coming: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    turn = run(turns, lambda turn: print(turn.wait(coming)))
+    got: list[int] = []
+    turn = run(turns, lambda turn: got.append(turn.wait(coming)))
     coming.set_exception(Failed("no"))
     with pytest.raises(Failed):
         await turn.outcome

@@ -1,0 +1,146 @@
+"""What a script keeps and what it takes back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from protocol.errors import AlreadyExists, Conflict, NotInTransaction, Thrown, TypeRefused
+from protocol.values import NONE
+from tests.nodes import Running
+
+
+async def count(node: Running) -> int:
+    rows = await node.value("SELECT count() AS n FROM thing GROUP ALL")
+    return int(rows[0]["n"])
+
+
+async def test_a_script_keeps_what_ran_before_a_refusal(node: Running) -> None:
+    answer = await node.answer("CREATE thing:1; CREATE thing:1; CREATE thing:2")
+    assert isinstance(answer.refusal, AlreadyExists)
+    assert answer.refusal.detail["statement"] == 2
+    assert (answer.refusal.detail["line"], answer.refusal.detail["column"]) == (1, 17)
+    assert len(answer.results) == 1
+    assert await count(node) == 1
+
+
+async def test_a_transaction_that_fails_half_way_leaves_nothing(node: Running) -> None:
+    answer = await node.answer("BEGIN; CREATE thing:1; CREATE thing:2; CREATE thing:1; COMMIT")
+    assert isinstance(answer.refusal, AlreadyExists)
+    assert answer.results == ()
+    assert await count(node) == 0
+
+
+async def test_a_transaction_is_one_commit(node: Running) -> None:
+    before = node.node.committer.committed
+    await node.values("BEGIN; CREATE thing:1; CREATE thing:2; UPDATE thing SET a = 1; COMMIT")
+    assert node.node.committer.committed == before + 1
+
+
+async def test_statements_of_a_transaction_see_what_it_wrote(node: Running) -> None:
+    values = await node.values(
+        "BEGIN; CREATE thing:1 SET n = 1; UPDATE thing:1 SET n = n + 1;"
+        "SELECT VALUE n FROM thing; SELECT count() AS n FROM thing GROUP ALL; COMMIT"
+    )
+    assert values[3:5] == [[2], [{"n": 1}]]
+
+
+async def test_cancel_takes_everything_back_and_answers_nothing(node: Running) -> None:
+    values = await node.values("BEGIN; CREATE thing:1; CANCEL; CREATE thing:2")
+    assert values[:3] == [NONE, NONE, NONE]
+    assert await node.value("SELECT VALUE id.id FROM thing") is not None
+    assert await count(node) == 1
+
+
+async def test_return_inside_a_transaction_commits_it_and_the_script_goes_on(
+    node: Running,
+) -> None:
+    values = await node.values(
+        "BEGIN; CREATE thing:1; RETURN 'early'; CREATE thing:2; COMMIT; RETURN 'late'"
+    )
+    assert values[-2:] == ["early", "late"]
+    assert await count(node) == 1
+
+
+async def test_return_before_cancel_still_cancels(node: Running) -> None:
+    await node.values("BEGIN; CREATE thing:1; RETURN 1; CANCEL")
+    assert await count(node) == 0
+
+
+async def test_return_ends_a_script(node: Running) -> None:
+    assert await node.values("CREATE thing:1 RETURN NONE; RETURN 5; CREATE thing:2") == [[], 5]
+    assert await count(node) == 1
+
+
+@pytest.mark.parametrize(
+    "script",
+    ["BEGIN; CREATE thing:1", "COMMIT", "CANCEL", "BEGIN; BEGIN; COMMIT; COMMIT"],
+)
+async def test_unmatched_edges_run_nothing(node: Running, script: str) -> None:
+    answer = await node.answer("CREATE thing:9; " + script)
+    assert isinstance(answer.refusal, NotInTransaction)
+    assert await count(node) == 0
+
+
+async def test_a_loop_is_one_transaction(node: Running) -> None:
+    answer = await node.answer(
+        "FOR $n IN [1, 2, 3] { CREATE type::record('thing', $n); IF $n = 3 { THROW 'three' } }"
+    )
+    assert isinstance(answer.refusal, Thrown) and answer.refusal.message == "three"
+    assert await count(node) == 0
+
+
+async def test_insert_is_all_or_nothing(node: Running) -> None:
+    answer = await node.answer("INSERT INTO thing [{ id: 1 }, { id: 2 }, { id: 1 }]")
+    assert isinstance(answer.refusal, AlreadyExists)
+    assert await count(node) == 0
+    answer = await node.answer("INSERT INTO thing [{ id: 1 }, 5]")
+    assert isinstance(answer.refusal, TypeRefused)
+    assert await count(node) == 0
+
+
+async def test_64_clients_that_increment_one_field_lose_nothing(node: Running) -> None:
+    await node.values("CREATE thing:counter SET n = 0")
+
+    async def client() -> None:
+        for _ in range(10):
+            await node.values("UPDATE thing:counter SET n = n + 1 RETURN NONE")
+
+    await asyncio.gather(*(client() for _ in range(64)))
+    assert await node.value("SELECT VALUE n FROM thing:counter") == [640]
+
+
+async def test_a_statement_that_lost_its_race_is_run_again(node: Running) -> None:
+    """The long update pauses again and again; a write to what it reads makes it start over."""
+    await node.values("INSERT INTO thing $rows", {"rows": [{"id": n, "n": 0} for n in range(5000)]})
+    long = asyncio.ensure_future(node.values("UPDATE thing SET n = n + 1 RETURN NONE"))
+    while not node.node.running.slices():
+        await asyncio.sleep(0)
+    await node.values("UPDATE thing:4999 SET n = 10")
+    await long
+    assert await node.value("SELECT VALUE n FROM thing:4999") == [11]
+    assert await node.value("SELECT VALUE n FROM thing:1") == [1]
+
+
+async def test_one_that_loses_every_race_is_refused_as_a_conflict(
+    node: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("protocol.limits.COMMIT_RETRIES", 2)
+    await node.values("INSERT INTO thing $rows", {"rows": [{"id": n, "n": 0} for n in range(5000)]})
+    stop = asyncio.Event()
+
+    async def disturb() -> None:
+        while not stop.is_set():
+            await node.values("UPDATE thing:4999 SET n = n + 1 RETURN NONE")
+
+    disturbing = asyncio.ensure_future(disturb())
+    answer = await node.answer("UPDATE thing SET n = n + 1 RETURN NONE")
+    stop.set()
+    await disturbing
+    assert isinstance(answer.refusal, Conflict) and answer.refusal.retry
+    assert await node.value("SELECT VALUE n FROM thing:1") == [0]
+
+
+async def test_variables_and_place_are_as_before_when_a_block_is_run_again(node: Running) -> None:
+    assert await node.value("LET $a = 1; BEGIN; LET $a = $a + 1; COMMIT; RETURN $a") == 2

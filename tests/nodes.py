@@ -1,0 +1,81 @@
+"""A real node inside the test's own process: real disk, real threads, no surface."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from actors.doors import Doors, system_doors
+from actors.node import FirstOwner, Node, NodeSettings, start
+from actors.passwords import Cost
+from actors.runtime import ask
+from protocol.requests import Caller, RunScript, ScriptAnswer
+
+OWNER = Caller("root", "owner", None, "s-1", "http", "127.0.0.1:50000")
+PASSWORD = "correct horse battery"
+CHEAP = Cost(memory_kib=64, passes=1, lanes=1)
+"""What hashing costs where it is not what the test is about."""
+
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Running:
+    """A started node and short ways to use it."""
+
+    node: Node
+
+    async def answer(
+        self,
+        script: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        place: tuple[str | None, str | None] = ("shop", "main"),
+        caller: Caller = OWNER,
+        **fields: Any,
+    ) -> ScriptAnswer:
+        """The whole answer of a script, a refusal among it."""
+        return await ask(
+            self.node.scripts,
+            RunScript(
+                caller=caller,
+                script=script,
+                request=f"r-{next(_numbers)}",
+                parameters=parameters or {},
+                namespace=place[0],
+                database=place[1],
+                **fields,
+            ),
+        )
+
+    async def values(self, script: str, parameters: Mapping[str, Any] | None = None) -> list[Any]:
+        """What each statement answered; a refusal is raised."""
+        answer = await self.answer(script, parameters)
+        if answer.refusal is not None:
+            raise answer.refusal
+        return [result.value for result in answer.results]
+
+    async def value(self, script: str, parameters: Mapping[str, Any] | None = None) -> Any:
+        """What the last statement answered; a refusal is raised."""
+        return (await self.values(script, parameters))[-1]
+
+
+@asynccontextmanager
+async def running(directory: Path, doors: Doors | None = None) -> AsyncIterator[Running]:
+    """A node on a directory, with namespace `shop` and database `main`."""
+    settings = NodeSettings(
+        str(directory), first_owner=FirstOwner("root", PASSWORD), password_cost=CHEAP
+    )
+    node = await start(settings, doors or system_doors())
+    try:
+        here = Running(node)
+        define = "DEFINE NAMESPACE IF NOT EXISTS shop; DEFINE DATABASE IF NOT EXISTS shop.main"
+        answer = await here.answer(define, place=(None, None))
+        assert answer.refusal is None, answer.refusal
+        yield here
+    finally:
+        await node.stop()
