@@ -20,6 +20,9 @@ NO_STORE: Final = b"no-store"
 COMMON: Final = b"Store-Version: %s\r\nX-Content-Type-Options: nosniff\r\n" % VERSION.encode()
 """On every answer."""
 
+# One encoder for all: `json.dumps` with arguments makes a new one for each call.
+_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
 _REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
 
 
@@ -44,7 +47,7 @@ def field(name: str, value: str) -> bytes:
 
 def json_bytes(plain: Any) -> bytes:
     """JSON text of what holds no values of the language beyond JSON's own."""
-    return json.dumps(plain, ensure_ascii=False, separators=(",", ":")).encode()
+    return _encode(plain).encode()
 
 
 def error(refusal: Refusal, request: str) -> dict[str, Any]:
