@@ -69,10 +69,14 @@ class Layer:
             ordered = self._ordered = sorted(writes)
         return ordered[bisect_left(ordered, start) : bisect_left(ordered, end)]
 
-    def apply(self, batch: Batch) -> None:
-        """Add the changes to a batch for the engine."""
+    def apply_ranges(self, batch: Batch) -> None:
+        """Add the range deletes, which come before the writes, to a batch for the engine."""
         for start, end in self.ranges:
             batch.delete_range(start, end)
+
+    def apply(self, batch: Batch) -> None:
+        """Add the changes to a batch for the engine."""
+        self.apply_ranges(batch)
         put, delete = batch.put, batch.delete
         for key, value in self.writes.items():
             if value is None:
@@ -176,14 +180,12 @@ class InFlight:
                 over.newest = max(over.newest, self._sequences[key])
         return over
 
-    def upto(self, sequence: int) -> list[Layer]:
-        """The layers of the commits up to a sequence, oldest first."""
-        found = []
-        for layer in self.layers:
-            if layer.sequence > sequence:
-                break
-            found.append(layer)
-        return found
+    def keep(self, upto: int) -> None:
+        """Take away the layers of all commits after one: they never happened."""
+        kept = [layer for layer in self.layers if layer.sequence <= upto]
+        self.drop(len(self.layers))
+        for layer in kept:
+            self.add(layer)
 
     def drop(self, count: int) -> None:
         """Take away the `count` oldest layers: the engine has them."""

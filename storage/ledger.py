@@ -14,7 +14,7 @@ validation and its place in flight no other can slip in.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -31,6 +31,11 @@ from storage.transactions import Transaction
 
 REPLAY_BATCH_BYTES: Final = 1 << 20
 """Bodies of frames replayed in one write of the engine."""
+
+
+SETTLE_KEYS: Final = 4_096
+"""Keys that go to the engine in one step: about a millisecond of the loop."""
+SETTLE_BYTES: Final = 4 << 20
 
 
 class StateUnusable(Exception):
@@ -108,6 +113,8 @@ class Ledger:
         self._changes: deque[_Change] = deque()
         self._changed_keys = 0
         self._forgotten = 0
+        self._rest: Iterator[tuple[bytes, bytes | None]] | None = None
+        """Of a commit that is going to the engine in parts: what has not gone yet."""
         self._orphaned: set[int] = set()
 
     # --- where things stand ---------------------------------------------------------------------
@@ -218,34 +225,81 @@ class Ledger:
         return self.engine.get(key) if found is None else found[1]
 
     def durable(self, upto: int) -> None:
-        """The log holds every commit up to this one: they go to the engine.
+        """The log holds every commit up to this one: all of it goes to the engine.
 
-        :raises EngineFailed: they stay in flight; call again
+        :raises EngineFailed: what it did not take stays in flight, and nothing is lost by that
         """
-        layers = self.flight.upto(upto)
+        self.mark_durable(upto)
+        while self.settle():
+            pass
+
+    def mark_durable(self, upto: int) -> None:
+        """The log holds every commit up to this one: it may be answered. `settle` brings it to
+        the engine, in steps that don't hold the loop for long."""
+        self._durable = max(self._durable, min(upto, self._committed))
+
+    def settle(self) -> bool:
+        """Bring the next part of what is durable to the engine; whether there is more to bring.
+
+        A commit too large for one part stays in flight until its last part is written. A crash in
+        between leaves the engine at the commit before, with some of this one's effects; replaying
+        it from its beginning gives the same state, since effects are absolute.
+
+        :raises EngineFailed: this part is not in the engine and stays in flight
+        """
+        layers = self._next_part()
         if not layers:
-            return
+            return False
+        if len(layers[0].writes) > SETTLE_KEYS:
+            return self._settle_large(layers[0])
         batch = self.engine.batch()
         _gather(layers).apply(batch)
-        upto = layers[-1].sequence
-        self.engine.write(batch, upto)
+        self.engine.write(batch, layers[-1].sequence)
         self.flight.drop(len(layers))
-        self._durable = upto
+        return bool(self._next_part())
+
+    def _next_part(self) -> list[Layer]:
+        """The oldest durable layers that make one step, or one that is too large for it."""
+        found: list[Layer] = []
+        count = 0
+        for layer in self.flight.layers:
+            count += len(layer.writes) + len(layer.ranges)
+            if layer.sequence > self._durable or (found and count > SETTLE_KEYS):
+                break
+            found.append(layer)
+        return found
+
+    def _settle_large(self, layer: Layer) -> bool:
+        batch = self.engine.batch()
+        if self._rest is None:
+            self._rest = iter(layer.writes.items())
+            layer.apply_ranges(batch)
+        done = _apply_some(self._rest, batch)
+        rest, self._rest = self._rest, None  # if the engine fails it is begun anew
+        self.engine.write(batch, layer.sequence if done else self.engine.applied)
+        if not done:
+            self._rest = rest
+            return True
+        self.flight.drop(1)
+        return bool(self._next_part())
+
+    @property
+    def part_settled(self) -> bool:
+        """Whether the engine holds a part of a commit, so that only what is in flight over it
+        makes it the state of any one commit."""
+        return self._rest is not None
 
     def withdraw(self) -> None:
-        """The log took nothing of what is in flight: those commits never happened, and their
-        sequences are given again. Transactions that may have read them end in Conflict."""
-        durable = self._durable
-        self.flight.drop(len(self.flight.layers))
-        self._committed = durable
-        if self._catalog.since > durable:
-            self._catalog = Catalog(durable)
-        while self._changes and self._changes[-1].sequence > durable:
+        """The log had no room for what is in flight and not durable: it never happened, and its
+        sequences will be given again. Transactions that paused on top of it can't commit."""
+        self.flight.keep(self._durable)
+        self._committed = self._durable
+        while self._changes and self._changes[-1].sequence > self._durable:
             self._changed_keys -= len(self._changes.pop().keys)
-        self._forgotten = min(self._forgotten, durable)
-        self._orphaned.update(
-            number for number, tx in self._paused.items() if tx.sequence > durable
-        )
+        for tx in self._paused.values():
+            tx.withdrawn = tx.withdrawn or tx.sequence > self._durable
+        if self._catalog.since > self._durable:
+            self._catalog = Catalog(self._durable)
 
     # --- transactions that pause ----------------------------------------------------------------
 
@@ -275,6 +329,8 @@ class Ledger:
             self._forgotten = oldest.sequence
 
     def _validate(self, tx: Transaction) -> None:
+        if tx.withdrawn:
+            raise Conflict("a commit that this transaction had seen was taken back: disk full")
         if tx.used_catalog and self._catalog.since > tx.sequence:
             raise Conflict("the catalog changed while the transaction ran")
         if tx.sequence < self._forgotten:
@@ -325,6 +381,20 @@ def _gather(layers: list[Layer]) -> Layer:
             together.delete_range(start, end)
         together.writes.update(layer.writes)
     return together
+
+
+def _apply_some(writes: Iterator[tuple[bytes, bytes | None]], batch: Batch) -> bool:
+    """Add one step's worth of writes to a batch; whether they were the last."""
+    size = 0
+    for count, (key, value) in enumerate(writes, 1):
+        if value is None:
+            batch.delete(key)
+        else:
+            batch.put(key, value)
+            size += len(value)
+        if count >= SETTLE_KEYS or size > SETTLE_BYTES:
+            return False
+    return True
 
 
 def _covered(layer: Layer, key: bytes) -> bool:

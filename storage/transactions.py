@@ -40,6 +40,7 @@ class Transaction:
     __slots__ = (
         "_catalog", "_engine", "_flight", "_frozen", "_gone", "_ledger", "_reads", "_view",
         "adds", "ended", "now_us", "own", "rng", "saw", "sequence", "size", "used_catalog",
+        "withdrawn",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, sequence: int, now_us: int) -> None:
@@ -64,6 +65,8 @@ class Transaction:
         self.size = 0
         """Bytes that the changes will take in the log, about."""
         self.ended = False
+        self.withdrawn = False
+        """Whether a commit it reads from was taken back."""
         self.used_catalog = False
         """Whether anything rests on a look-up in `catalog`, which remembers no single reads."""
 

@@ -71,6 +71,8 @@ class Running:
     """Keys under its own range deletes."""
     reads: set[tuple[bytes, bytes]] = field(default_factory=set)
     saw: int = 0
+    doomed: bool = False
+    """Whether it reads from a commit that was taken back."""
     scans: list[Scan] = field(default_factory=list)
 
 
@@ -131,7 +133,12 @@ class Story:
 
     def run(self) -> None:
         """Let everything happen, and check it."""
-        acts = [self._act] * 60 + [self._durable] * 6 + [self._begin] * 8 + [self._crash]
+        acts = (
+            [self._act] * 60
+            + [self._durable] * 6
+            + [self._begin] * 8
+            + [self._crash, self._withdraw]
+        )
         for _ in range(self.steps):
             self.random.choice(acts)()
             self.clock.advance(self.random.randrange(5))
@@ -152,7 +159,7 @@ class Story:
 
     def _pause(self, running: Running) -> None:
         if not running.tx.paused:
-            running.floor = self.ledger.durable_upto
+            running.floor = self.store.engine.applied
         running.tx.pause()
 
     def _begin(self) -> None:
@@ -162,7 +169,7 @@ class Story:
         tx = self.ledger.begin()
         assert tx.sequence == len(self.states) - 1
         base = self.states[tx.sequence]
-        self.current = Running(tx, base, dict(base), self.ledger.durable_upto)
+        self.current = Running(tx, base, dict(base), self.store.engine.applied)
         self.open.append(self.current)
 
     def _act(self) -> None:
@@ -185,7 +192,9 @@ class Story:
     def _note(self, running: Running, start: bytes, end: bytes) -> None:
         """A read of the base: remember it, and what it must have seen in flight."""
         running.reads.add((start, end))
-        floor = running.floor if running.tx.paused else self.ledger.durable_upto
+        if running.doomed:
+            return
+        floor = running.floor if running.tx.paused else self.store.engine.applied
         for sequence in range(running.tx.sequence, floor, -1):
             if self.changes[sequence].touches(start, end):
                 running.saw = max(running.saw, sequence)
@@ -298,27 +307,32 @@ class Story:
             self._finish(running, scan)
         present, sequence = self.states[-1], len(self.states)
         state, change = after(present, running.ops, sequence)
-        changes = bool(change.keys or change.ranges)
+        _, meant = after(running.base, running.ops, sequence)
+        changes = bool(meant.keys or meant.ranges)
         since = self.changes[running.tx.sequence + 1 :]
         may = any(one.touches(*read) for one in since for read in running.reads)
         must = changes and any(
             _inside(running.base, *read) != _inside(present, *read) for read in running.reads
         )
+        must = must or (changes and running.doomed)
         handed, paused = len(self.frames), running.tx.paused
         self._forget(running)
         try:
             wait = self.ledger.commit(running.tx, BY)
         except Conflict:
-            assert paused and may and changes, "a conflict without a reason"
+            assert paused and (may or running.doomed) and changes, "a conflict without a reason"
             assert len(self.frames) == handed, "a refused commit was handed over"
             self.conflicts += 1
             return
         assert not must, "a lost race went unnoticed"
         assert running.tx.ended
         if not changes:
-            assert wait == (running.saw if running.saw > self.ledger.durable_upto else 0)
+            assert running.doomed or wait == (
+                running.saw if running.saw > self.ledger.durable_upto else 0
+            )
             assert len(self.frames) == handed
             return
+        assert not running.doomed, "a commit on top of one that was taken back"
         assert wait == sequence == self.ledger.committed
         self.states.append(state)
         self.changes.append(change)
@@ -347,16 +361,34 @@ class Story:
 
     def _durable(self) -> None:
         self._take_turn(None)
-        low, high = self.ledger.durable_upto, self.ledger.committed
-        self.ledger.durable(self.random.randint(low, high))
+        upto = self.random.randint(self.ledger.durable_upto, self.ledger.committed)
+        if self.random.random() < 0.6:
+            self.ledger.durable(upto)
+            assert self.store.engine.applied == self.ledger.durable_upto == upto
+        else:
+            self.ledger.mark_durable(upto)
+            for _ in range(self.random.randrange(4)):
+                self.ledger.settle()
         if self.random.random() < 0.3:
             self.store.engine.flush()
         self._check_engine()
 
     def _check_engine(self) -> None:
         applied = self.store.engine.applied
-        assert applied == self.ledger.durable_upto
+        assert applied <= self.ledger.durable_upto
+        if self.ledger.part_settled:
+            return  # only what lies over it makes it the state of any commit
         assert _content(self.store) == self.states[applied], "what is in the engine"
+
+    def _withdraw(self) -> None:
+        """The log has no room: what is not durable never happened."""
+        self._take_turn(None)
+        end = self.ledger.durable_upto
+        self.ledger.withdraw()
+        del self.frames[end:], self.states[end + 1 :], self.changes[end + 1 :]
+        for running in self.open:
+            running.doomed = running.doomed or running.tx.sequence > end
+        assert self.ledger.committed == end
 
     def _crash(self) -> None:
         """The process dies. The log kept what was durable, and perhaps some of the rest."""

@@ -20,7 +20,7 @@ from tests.storage.engines import KINDS, make
 from tests.storage.story import Story
 
 BY = Attribution("ana", "wire test")
-HISTORIES = {"memory": 250, "rocks": 40}
+HISTORIES = {"memory": 500, "rocks": 40}
 
 
 @pytest.fixture
@@ -33,6 +33,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layers, "_MANY", 6)
     monkeypatch.setattr(memory, "CHUNK_KEYS", 3)
     monkeypatch.setattr(ledger, "REPLAY_BATCH_BYTES", 200)
+    monkeypatch.setattr(ledger, "SETTLE_KEYS", 3)
 
 
 @pytest.mark.usefixtures("small")
@@ -102,6 +103,34 @@ def range_deletes_not_validated(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Reads, "touch_range", lambda self, low, high: False)
 
 
+def withdrawn_commits_stay_in_flight(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(InFlight, "keep", lambda self, upto: None)
+
+
+def withdrawn_reads_may_commit(patch: pytest.MonkeyPatch) -> None:
+    real = Ledger.withdraw
+
+    def withdraw(self: Ledger) -> None:
+        real(self)
+        for tx in self._paused.values():
+            tx.withdrawn = False
+
+    patch.setattr(Ledger, "withdraw", withdraw)
+
+
+def a_large_commit_leaves_before_its_last_part(patch: pytest.MonkeyPatch) -> None:
+    real = Ledger._settle_large
+
+    def settle(self: Ledger, layer: Layer) -> bool:
+        more = real(self, layer)
+        if self.part_settled:
+            self._rest = None
+            self.flight.drop(1)
+        return more
+
+    patch.setattr(Ledger, "_settle_large", settle)
+
+
 def nothing_validated(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "_validate", lambda self, tx: None)
 
@@ -169,7 +198,7 @@ def layers_frozen_oldest_first(patch: pytest.MonkeyPatch) -> None:
 
 def a_layer_dropped_unwritten(patch: pytest.MonkeyPatch) -> None:
     real = ledger._gather
-    patch.setattr(ledger, "_gather", lambda found: real(found[-3:]))
+    patch.setattr(ledger, "_gather", lambda found: real(found[-1:]))
 
 
 def writes_applied_before_range_deletes(patch: pytest.MonkeyPatch) -> None:
@@ -248,6 +277,9 @@ PLANTED = [
     point_reads_not_validated,
     range_deletes_not_validated,
     nothing_validated,
+    withdrawn_commits_stay_in_flight,
+    withdrawn_reads_may_commit,
+    a_large_commit_leaves_before_its_last_part,
     everything_conflicts,
     changes_forgotten_too_soon,
     what_was_seen_in_flight_not_noted,

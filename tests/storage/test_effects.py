@@ -1,0 +1,75 @@
+"""The body of a frame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from storage import effects
+from storage.effects import Attribution, EffectsDamaged
+
+some_bytes = st.binary(max_size=40)
+sequences = st.integers(0, 2**63)
+one_effect = st.one_of(
+    st.tuples(st.just(effects.PUT), some_bytes, some_bytes),
+    st.tuples(st.just(effects.DELETE), some_bytes),
+    st.tuples(st.just(effects.DELETE_RANGE), some_bytes, some_bytes),
+    st.tuples(st.just(effects.PUT_RECORD), some_bytes, some_bytes, sequences),
+    st.tuples(st.just(effects.DELETE_RECORD), some_bytes, sequences),
+)
+texts = st.text(st.characters(codec="utf-8"), max_size=20)
+attributions = st.builds(
+    Attribution, by=texts, how=texts, statement=st.none() | texts, reason=st.none() | texts
+)
+
+
+@given(attribution=attributions, found=st.lists(one_effect, max_size=8))
+def test_comes_back_as_it_went(attribution: Attribution, found: list[Any]) -> None:
+    commit = effects.decode(effects.encode(attribution, found))
+    assert commit.attribution == attribution
+    assert commit.effects == found
+
+
+def test_is_plain_msgpack() -> None:
+    """What stands at the head of the module, byte for byte."""
+    who = Attribution("ana", "http", None, "why")
+    body = effects.encode(who, [(effects.PUT_RECORD, b"k", b"v", 7), (effects.DELETE, b"x")])
+    wanted = ["ana", "http", None, "why", [[4, b"k", b"v", 7], [2, b"x"]]]
+    assert msgpack.unpackb(body) == wanted
+    assert msgpack.packb(wanted) == body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [],
+        ["ana"],
+        ["ana", "http", None, None],
+        [1, "http", None, None, []],
+        ["ana", "http", None, None, [[]]],
+        ["ana", "http", None, None, [[9, b"k"]]],
+        ["ana", "http", None, None, [["put", b"k"]]],
+        ["ana", "http", None, None, [[True, b"k", b"v"]]],
+        ["ana", "http", None, None, [[1, b"k"]]],
+        ["ana", "http", None, None, [[1, b"k", b"v", b"w"]]],
+        ["ana", "http", None, None, [[1, "k", b"v"]]],
+        ["ana", "http", None, None, [[4, b"k", b"v", "7"]]],
+        {"by": "ana"},
+    ],
+)
+def test_other_forms_are_damage(body: Any) -> None:
+    with pytest.raises(EffectsDamaged):
+        effects.decode(msgpack.packb(body))
+
+
+def test_every_cut_is_damage() -> None:
+    body = effects.encode(Attribution("ana", "http", "CREATE"), [(effects.PUT, b"k", b"v")])
+    for size in range(len(body)):
+        with pytest.raises(EffectsDamaged):
+            effects.decode(body[:size])
+    with pytest.raises(EffectsDamaged):
+        effects.decode(body + b"\0")

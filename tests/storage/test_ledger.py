@@ -1,0 +1,325 @@
+"""The ledger: time, replay, hand-over, and the way to the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from protocol import limits
+from protocol.errors import Busy, Conflict
+from storage import effects, keys, ledger
+from storage.effects import EffectsDamaged
+from storage.engine import Batch, EngineFailed
+from storage.frames import Frame
+from storage.ledger import Ledger, StateUnusable, Tail
+from storage.memory import MemoryEngine
+from storage.state_hash import state_hash
+from tests.simulation.doors import START_US, ManualClock, SeededRng
+from tests.storage.books import BY, Book
+
+HOUR_US = 3_600_000_000
+
+
+def key(number: int) -> bytes:
+    return keys.STORE_RANGE + b"\x40" + number.to_bytes(4, "big")
+
+
+def put(book: Book, *numbers: int) -> int:
+    tx = book.begin()
+    for number in numbers:
+        tx.put(key(number), b"%d" % number)
+    return book.commit(tx)
+
+
+@pytest.fixture
+def book() -> Book:
+    return Book()
+
+
+# --- time ---------------------------------------------------------------------------------------
+
+
+def test_log_time_begins_at_the_wall_and_follows_the_monotonic_clock(book: Book) -> None:
+    assert book.ledger.log_time() == START_US
+    book.clock.advance(5)
+    book.clock.step_wall(-HOUR_US)
+    assert book.ledger.log_time() == START_US + 5
+    book.clock.step_wall(3 * HOUR_US)
+    assert book.ledger.log_time() == START_US + 5
+
+
+@pytest.mark.parametrize("wall_us", [START_US - HOUR_US, START_US, START_US + HOUR_US])
+def test_log_time_never_falls_behind_the_log(wall_us: int) -> None:
+    clock = ManualClock(wall_us)
+    made = Ledger(MemoryEngine(), Tail(0, 1, START_US), clock, SeededRng(1), lambda frame: None)
+    assert made.log_time() == max(START_US, wall_us)
+    clock.advance(7)
+    assert made.log_time() == max(START_US, wall_us) + 7
+
+
+def test_a_transaction_and_its_frame_have_one_time(book: Book) -> None:
+    tx = book.begin()
+    book.clock.advance(1_000)
+    assert tx.now_us == START_US
+    tx.put(key(1), b"")
+    book.commit(tx)
+    assert book.frames[-1].time == START_US
+
+
+def test_frames_are_in_order_of_time_though_a_transaction_was_slow(book: Book) -> None:
+    slow = book.begin()
+    slow.pause()
+    book.clock.advance(1_000)
+    put(book, 1)
+    slow.put(key(2), b"")
+    book.commit(slow)
+    assert [frame.time for frame in book.frames] == [START_US + 1_000] * 2
+
+
+# --- commits ------------------------------------------------------------------------------------
+
+
+def test_nothing_changed_nothing_handed_over(book: Book) -> None:
+    tx = book.begin()
+    assert tx.get(key(1)) is None
+    assert book.commit(tx) == 0
+    assert book.frames == []
+    assert book.ledger.committed == 0
+
+
+def test_refused_by_the_log_is_as_if_not_tried(book: Book) -> None:
+    put(book, 1)
+
+    def refuse(frame: Frame) -> None:
+        raise Busy("no room in the mailbox")
+
+    real, book.ledger._hand_over = book.ledger._hand_over, refuse
+    with pytest.raises(Busy):
+        put(book, 2)
+    book.ledger._hand_over = real
+    assert book.begin().get(key(2)) is None
+    assert put(book, 3) == 2
+
+
+def test_ended_is_ended(book: Book) -> None:
+    tx = book.begin()
+    tx.release()
+    tx.release()
+    with pytest.raises(AssertionError):
+        tx.put(key(1), b"")
+    with pytest.raises(AssertionError):
+        book.commit(tx)
+
+
+def test_control_given_away_without_a_pause_is_a_bug(book: Book) -> None:
+    careless = book.begin()
+    careless.put(key(1), b"")
+    put(book, 2)
+    with pytest.raises(AssertionError, match="without a pause"):
+        careless.pause()
+    with pytest.raises(AssertionError, match="without a pause"):
+        book.commit(careless)
+
+
+def test_a_view_is_let_go_with_its_transaction(book: Book) -> None:
+    tx = book.begin()
+    tx.pause()
+    put(book, 1)
+    assert len(book.ledger._changes) == 1
+    tx.release()
+    assert len(book.ledger._changes) == 0
+    with pytest.raises(AssertionError, match="closed view"):
+        tx.get(key(1))
+
+
+def test_changes_remembered_are_bounded(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "REMEMBERED_KEYS", 10)
+    slow, reader = book.begin(), book.begin()
+    slow.pause()
+    reader.pause()
+    for number in range(1, 30):
+        put(book, number)
+    assert book.ledger._changed_keys <= 10
+    slow.put(key(0), b"")
+    with pytest.raises(Conflict, match="too long"):
+        book.commit(slow)
+    assert reader.get(key(1)) is None
+    book.commit(reader)
+
+
+def test_conflicts_name_no_reason_where_there_is_none(book: Book) -> None:
+    put(book, 1, 2, 3)
+    tx = book.begin()
+    tx.get(key(1))
+    list(tx.scan(key(10), key(20)))
+    tx.pause()
+    put(book, 2, 9, 20)
+    tx.put(key(5), b"")
+    assert book.commit(tx) == 3
+
+
+# --- to the engine ------------------------------------------------------------------------------
+
+
+class Failing(MemoryEngine):
+    """Refuses writes when told to."""
+
+    failing = False
+    writes = 0
+
+    def write(self, batch: Batch, applied: int) -> None:
+        if self.failing:
+            raise EngineFailed("planted")
+        self.writes += 1
+        super().write(batch, applied)
+
+
+@pytest.fixture
+def failing(book: Book) -> Failing:
+    engine = Failing()
+    book.engine = engine
+    book.ledger = Ledger(engine, Tail(), book.clock, SeededRng(1), book.frames.append)
+    return engine
+
+
+def test_many_commits_one_write(book: Book, failing: Failing) -> None:
+    for number in range(50):
+        put(book, number)
+    book.durable()
+    assert failing.writes == 1
+    assert failing.applied == 50
+    assert not book.ledger.flight.layers
+
+
+def test_what_the_engine_refused_stays_readable_and_is_tried_again(
+    book: Book, failing: Failing
+) -> None:
+    put(book, 1)
+    failing.failing = True
+    with pytest.raises(EngineFailed):
+        book.durable()
+    assert book.begin().get(key(1)) == b"1"
+    assert put(book, 2) == 2
+    failing.failing = False
+    book.durable()
+    assert failing.applied == 2
+    assert failing.get(key(1)) == b"1"
+
+
+def test_a_large_commit_goes_in_parts(
+    book: Book, failing: Failing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(book, *range(10))
+    book.durable()
+    monkeypatch.setattr(ledger, "SETTLE_KEYS", 30)
+    tx = book.begin()
+    tx.delete_range(key(0), key(5))
+    for number in range(100):
+        tx.put(key(number + 3), b"new")
+    book.commit(tx)
+    put(book, 1_000)
+    book.ledger.mark_durable(3)
+    wanted = [pair for step in book.begin().scan(key(0), key(2_000)) for pair in step]
+    parts = 0
+    for _ in step_by_step(book.ledger):
+        parts += 1
+        assert failing.applied in (1, 2, 3)
+        seen = [pair for step in book.begin().scan(key(0), key(2_000)) for pair in step]
+        assert seen == wanted
+        if parts == 2:
+            failing.failing = True
+            with pytest.raises(EngineFailed):
+                book.ledger.settle()
+            failing.failing = False
+    assert parts > 4
+    assert failing.applied == 3
+    assert [pair for step in failing.scan(key(0), key(2_000)) for pair in step] == wanted
+
+
+def step_by_step(made: Ledger) -> Iterator[None]:
+    while made.settle():
+        yield
+    yield
+
+
+# --- replay -------------------------------------------------------------------------------------
+
+
+def replayed(book: Book, engine: MemoryEngine, upto: int) -> Ledger:
+    made = Ledger(engine, Tail(upto), book.clock, SeededRng(1), book.frames.append)
+    for frame in book.frames[engine.applied : upto]:
+        made.replay(frame)
+    return made
+
+
+def test_replay_gives_the_same_state_from_any_point(book: Book) -> None:
+    for number in range(20):
+        put(book, number, number * 7)
+    book.durable()
+    wanted = state_hash(book.engine)
+    for kept in range(0, 20, 3):
+        engine = MemoryEngine()
+        replayed(book, engine, kept)
+        made = replayed(book, engine, 20)
+        assert state_hash(engine) == wanted
+        assert made.committed == made.durable_upto == engine.applied == 20
+
+
+def test_replaying_a_part_twice_changes_nothing(book: Book) -> None:
+    """What a crash between the parts of a large commit leaves is made whole."""
+    put(book, 1, 2, 3)
+    tx = book.begin()
+    tx.delete_range(key(1), key(3))
+    tx.put(key(2), b"new")
+    book.commit(tx)
+    book.durable()
+    engine = MemoryEngine()
+    replayed(book, engine, 1)
+    for _ in range(2):
+        batch = engine.batch()
+        effects.apply(effects.decode(book.frames[1].body).effects, 2, batch)
+        engine.write(batch, 1)
+    replayed(book, engine, 2)
+    assert state_hash(engine) == state_hash(book.engine)
+
+
+def test_state_beyond_the_log(book: Book) -> None:
+    put(book, 1)
+    book.durable()
+    with pytest.raises(StateUnusable, match="beyond the end"):
+        Ledger(book.engine, Tail(0), book.clock, SeededRng(1), book.frames.append)
+
+
+def test_log_that_begins_too_late(book: Book) -> None:
+    put(book, 1)
+    put(book, 2)
+    made = Ledger(MemoryEngine(), Tail(2), book.clock, SeededRng(1), book.frames.append)
+    with pytest.raises(StateUnusable, match="goes on at 2"):
+        made.replay(book.frames[1])
+
+
+def test_log_not_replayed_to_its_end(book: Book) -> None:
+    put(book, 1)
+    made = Ledger(MemoryEngine(), Tail(1), book.clock, SeededRng(1), book.frames.append)
+    with pytest.raises(AssertionError, match="not been replayed"):
+        made.begin()
+
+
+def test_damaged_body(book: Book) -> None:
+    put(book, 1)
+    made = Ledger(MemoryEngine(), Tail(1), book.clock, SeededRng(1), book.frames.append)
+    with pytest.raises(EffectsDamaged):
+        made.replay(book.frames[0]._replace(body=b"\x95"))
+
+
+def test_withdrawn_numbers_are_given_again(book: Book) -> None:
+    put(book, 1)
+    book.durable()
+    assert put(book, 2) == 2
+    book.ledger.withdraw()
+    assert book.begin().get(key(2)) is None
+    assert put(book, 3) == 2
+    book.durable()
+    assert book.engine.get(key(2)) is None
+    assert effects.decode(book.frames[-1].body).attribution == BY
