@@ -5,15 +5,14 @@ Everything here runs inside the script's greenlet and is synchronous; see `turns
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from actors.access import Action, authorise
-from actors.scripts.handlers import HANDLERS
+from actors.scripts.handlers import HANDLERS, Handler
 from actors.scripts.prepared import Prepared, PreparedScripts
 from actors.scripts.services import Services
 from actors.scripts.turns import Turn
@@ -21,16 +20,13 @@ from language import tree
 from protocol import limits
 from protocol.binary import unpack_object
 from protocol.doors import Rng
-from protocol.errors import BadRequest, Conflict, NotInTransaction, Refusal
+from protocol.errors import BadRequest, Conflict, Refusal
 from protocol.requests import Result, ResultKind, RunScript
 from protocol.values import MICROSECOND, NONE, RecordId, Value
 from storage import catalog, records
 from storage.catalog import Database, Table
 from storage.effects import Attribution
 from storage.transactions import Transaction
-
-ANSWERED_WHILE_DRAINED = (tree.DefineNode, tree.Info)
-"""What a node without the serving role still runs, so that it can be asked and given one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +62,12 @@ class Execution:
         self.results: list[Result] = []
         self.sequence = 0
         """The newest sequence that the answer shows: it is sent once that is durable."""
+        self.began = False
+        """Whether `transaction` is set."""
         self.iterations = 0
         self.generation = services.committer.generation
         self._ids = 0
-        self.transaction: Transaction = services.committer.begin()
-        self.transaction.release()  # nothing is read before the first statement
+        self.transaction: Transaction
         self.written = 0
         """The sequence of the last commit; 0 when there was none."""
         self.read_at = 0
@@ -89,23 +86,19 @@ class Execution:
         """
         if self.request.timeout_us is not None:
             self.turn.push_deadline(self.request.timeout_us)
-        self.prepared = self.scripts.get(self.request.script, self.tick)
-        statements = self.prepared.script.statements
-        if not all(isinstance(statement, ANSWERED_WHILE_DRAINED) for statement in statements):
+        self.prepared = prepared = self.scripts.get(self.request.script, self.tick)
+        if not prepared.about_node_only:
             self.services.roles.check_serving()
-        blocks = matched_blocks(self.prepared.script)
-        at = 0
-        while at < len(statements):
-            end = blocks.get(at, at) + 1
-            if self._transact(at, end):
+        for first, end in prepared.transactions:
+            if self._transact(first, end):
                 return
-            at = end
 
     def _transact(self, first: int, end: int) -> bool:
         """Run statements `first` to `end` as one transaction, again when it lost a race. Answers
         whether RETURN ended the script."""
-        place, variables, done = self.place, dict(self.variables), len(self.results)
+        place, variables, done = self.place, self.variables, len(self.results)
         for attempt in range(limits.COMMIT_RETRIES + 1):
+            self.place, self.variables = place, variables.copy()
             self._begin(done)
             try:
                 ended = self._statements(first, end, done)
@@ -114,19 +107,25 @@ class Execution:
             except Conflict as conflict:
                 if attempt == limits.COMMIT_RETRIES:
                     raise self._located(conflict, first) from None
-                self.place, self.variables = place, dict(variables)
             except Refusal:
                 del self.results[done:]
                 raise
             finally:
-                self.transaction.release()
+                self._release()
         raise AssertionError("the last attempt returns or raises")
+
+    def _release(self) -> None:
+        """End the transaction. What it saw in flight the answer shows, a refusal too."""
+        self.transaction.release()
+        self.sequence = max(self.sequence, self.transaction.saw)
 
     def _begin(self, done: int) -> None:
         self.transaction = self.services.committer.begin()
+        self.began = True
         self.read_at = self.transaction.sequence
         self._ids = 0
-        self.afterwards.clear()
+        if self.afterwards:
+            self.afterwards.clear()
         self.reason = None
         del self.results[done:]
 
@@ -150,16 +149,24 @@ class Execution:
     def _cancel(self, done: int) -> None:
         """Nothing of the block was written, so nothing of it is answered."""
         answered = len(self.results) - done
-        self.transaction.release()
+        self._release()
         self._begin(done)
         self.results.extend([Result(NONE, "none", 0, 0)] * answered)
 
     def _statement(self, statement: Any) -> None:
         handler = HANDLERS[type(statement)]
         began_us = self.services.clock.monotonic_us()
-        with self.within(getattr(statement, "timeout", None)):
-            value = handler.run(self, statement)
-        self._answer(value, handler.kind, began_us)
+        self._answer(self._run(handler, statement), handler.kind, began_us)
+
+    def _run(self, handler: Handler, statement: Any) -> Value:
+        timeout: timedelta | None = getattr(statement, "timeout", None)
+        if timeout is None:
+            return handler.run(self, statement)
+        self.turn.push_deadline(timeout // MICROSECOND)
+        try:
+            return handler.run(self, statement)
+        finally:
+            self.turn.pop_deadline()
 
     def _answer(self, value: Value, kind: ResultKind, began_us: int) -> None:
         took_us = self.services.clock.monotonic_us() - began_us if began_us else 0
@@ -168,26 +175,22 @@ class Execution:
 
     def pause(self) -> None:
         """Called before the loop gets its turn: what was read so far stays as it was read."""
-        self.transaction.pause()
+        if self.began:
+            self.transaction.pause()
 
     def _commit(self, first: int, end: int) -> None:
-        wrote = self.transaction.size > 0
-        if wrote:
+        if self.transaction.size:
             self.services.roles.check_writable()
-        sequence = self.services.committer.commit(self.transaction, self._attribution(first, end))
-        self.sequence = max(self.sequence, sequence)
-        if wrote:
-            self.written = sequence
+            attribution = Attribution(
+                by=self.caller.user,
+                how=self.caller.surface,
+                statement=self.prepared.redacted(first, end),
+                reason=self.reason or self.request.reason,
+            )
+            self.written = self.services.committer.commit(self.transaction, attribution)
+            self.sequence = max(self.sequence, self.written)
         for follow_up in self.afterwards:
             follow_up()
-
-    def _attribution(self, first: int, end: int) -> Attribution:
-        return Attribution(
-            by=self.caller.user,
-            how=self.caller.surface,
-            statement=self.prepared.redacted(first, end),
-            reason=self.reason or self.request.reason,
-        )
 
     def _located(self, refusal: Refusal, number: int) -> Refusal:
         statement = self.prepared.script.statements[number]
@@ -203,25 +206,12 @@ class Execution:
         """Run the statements of an IF or FOR; the value is that of the last one."""
         value: Value = NONE
         for statement in block.statements:
-            with self.within(getattr(statement, "timeout", None)):
-                value = HANDLERS[type(statement)].run(self, statement)
+            value = self._run(HANDLERS[type(statement)], statement)
         return value
 
     def evaluate(self, expression: Any) -> Any:
         """The value of an expression that stands outside any row."""
         return self.prepared.expression(expression)(self)
-
-    @contextmanager
-    def within(self, timeout: timedelta | None) -> Iterator[None]:
-        """Let ticks raise StatementTimeout once `timeout` has passed."""
-        if timeout is None:
-            yield
-            return
-        self.turn.push_deadline(timeout // MICROSECOND)
-        try:
-            yield
-        finally:
-            self.turn.pop_deadline()
 
     def database(self) -> Database:
         """The database the script stands in. :raises BadRequest: none is chosen"""
@@ -267,8 +257,7 @@ class Execution:
         outer = self.variables.get("parent", NONE)
         self.variables["parent"] = parent
         try:
-            with self.within(select.timeout):
-                return HANDLERS[tree.Select].run(self, select)
+            return self._run(HANDLERS[tree.Select], select)
         finally:
             self.variables["parent"] = outer
 
@@ -283,33 +272,3 @@ def chosen(namespace: str | None) -> str:
     if namespace is None:
         raise BadRequest("no namespace is chosen: name one with the request, or USE it first")
     return namespace
-
-
-def matched_blocks(script: tree.Script) -> dict[int, int]:
-    """Where each BEGIN's block ends: the offset of its COMMIT or CANCEL by that of its BEGIN.
-
-    :raises NotInTransaction: one without the other, or a BEGIN inside a block
-    """
-    blocks: dict[int, int] = {}
-    begun: int | None = None
-    for number, statement in enumerate(script.statements):
-        kind = type(statement)
-        problem = None
-        if kind is tree.Begin:
-            problem = None if begun is None else "BEGIN inside a transaction"
-            begun = number if begun is None else begun
-        elif kind is tree.Commit or kind is tree.Cancel:
-            if begun is None:
-                problem = f"{kind.__name__.upper()} without BEGIN"
-            else:
-                blocks[begun], begun = number, None
-        if problem:
-            raise _misplaced(script, number, problem)
-    if begun is not None:
-        raise _misplaced(script, begun, "BEGIN without COMMIT or CANCEL")
-    return blocks
-
-
-def _misplaced(script: tree.Script, number: int, problem: str) -> NotInTransaction:
-    line, column = script.position(script.statements[number].at)
-    return NotInTransaction(problem, statement=number + 1, line=line, column=column)

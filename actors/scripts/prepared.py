@@ -11,9 +11,11 @@ from language.compile import compile_expression
 from language.parser import parse
 from language.printer import redacted
 from protocol import limits
+from protocol.errors import NotInTransaction
 
 Plan = TypeVar("Plan")
 
+ABOUT_NODE: Final = (tree.DefineNode, tree.Info)
 CACHED_SCRIPTS: Final = 512
 CACHED_TEXT_CHARACTERS: Final = 16 * limits.KIB
 """Longer texts carry their data in them and hardly come twice."""
@@ -27,6 +29,10 @@ class Prepared:
 
     def __init__(self, script: tree.Script) -> None:
         self.script = script
+        self.transactions = transactions(script)
+        """Which statements run as one transaction: the offsets of the first and behind the last."""
+        self.about_node_only = all(isinstance(each, ABOUT_NODE) for each in script.statements)
+        """Whether a node without the serving role runs it too, so that it can be given one."""
         self._plans: dict[int, Any] = {}
         self._redacted: dict[tuple[int, int], str] = {}
 
@@ -68,6 +74,37 @@ def _cut(text: str) -> str:
         return text
     kept = encoded[: limits.STATEMENT_TEXT_BYTES].decode(errors="ignore")
     return f"{kept}… ({len(encoded)} bytes)"
+
+
+def transactions(script: tree.Script) -> tuple[tuple[int, int], ...]:
+    """The spans of statements that are one transaction each: a BEGIN to its COMMIT or CANCEL, and
+    every statement outside of these.
+
+    :raises NotInTransaction: one without the other, or a BEGIN inside a block
+    """
+    spans: list[tuple[int, int]] = []
+    begun: int | None = None
+    for number, statement in enumerate(script.statements):
+        if isinstance(statement, tree.Begin):
+            if begun is not None:
+                raise _misplaced(script, number, "BEGIN inside a transaction")
+            begun = number
+        elif isinstance(statement, (tree.Commit, tree.Cancel)):
+            if begun is None:
+                word = type(statement).__name__.upper()
+                raise _misplaced(script, number, f"{word} without BEGIN")
+            spans.append((begun, number + 1))
+            begun = None
+        elif begun is None:
+            spans.append((number, number + 1))
+    if begun is not None:
+        raise _misplaced(script, begun, "BEGIN without COMMIT or CANCEL")
+    return tuple(spans)
+
+
+def _misplaced(script: tree.Script, number: int, problem: str) -> NotInTransaction:
+    line, column = script.position(script.statements[number].at)
+    return NotInTransaction(problem, statement=number + 1, line=line, column=column)
 
 
 class PreparedScripts:
