@@ -10,6 +10,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -35,9 +36,12 @@ def command_line(*words: str) -> list[str]:
 
 def environment(**more: str) -> dict[str, str]:
     """The environment of a test's process, with the first owner every test knows."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("STORE_")}
+    dropped = ("STORE_", "PYTHONDONTWRITEBYTECODE")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
     return {
         **kept,
+        # Compiled once for all the processes of a run, and not into the source tree.
+        "PYTHONPYCACHEPREFIX": f"{tempfile.gettempdir()}/storenode-pycache",
         "PYTHONPATH": str(ROOT),
         "STORE_USER": USER,
         "STORE_PASSWORD": PASSWORD,
