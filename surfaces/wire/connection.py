@@ -39,6 +39,10 @@ LINGER_SECONDS: Final = 2
 """How long a connection that has been told its last word stays open for it to be read. Closing at
 once would answer what the peer is still sending with a reset, which can overtake that word."""
 
+GOODBYE_SECONDS: Final = 2
+"""How long a peer has to answer the node's BYE with its own. What it sends until then is refused
+one by one, so that it knows of each request whether it was begun."""
+
 Done = TypeVar("Done")
 _log = structlog.get_logger()
 
@@ -132,6 +136,7 @@ class WireConnection(asyncio.Protocol):
         self._written = 0
         self._choked = False
         self._finishing = False
+        self._goodbye_over = False
         self._gone = False
         self._timer: asyncio.TimerHandle | None = None
         self._minor = 0
@@ -206,6 +211,8 @@ class WireConnection(asyncio.Protocol):
         except Refusal as refusal:
             self._break_off(refusal)
         self._steer()
+        if self._goodbye_over:
+            self._end_if_done()
 
     def _act(self, message: Message) -> None:
         kind = message.kind
@@ -285,10 +292,10 @@ class WireConnection(asyncio.Protocol):
 
     def _welcome(self, id: int, caller: Caller | None) -> None:
         status = self._wire.gate.status()
+        greeted = self._talk.welcomed
         self._send(Kind.WELCOME, id, bodies.welcome(self._minor, status, caller))
-        if self._wire.draining:
-            self._send(Kind.BYE, 0)
-            self._end_if_done()
+        if self._wire.draining and not greeted:
+            self.say_goodbye()
         self._advance()
 
     def _not_greeted(self) -> None:
@@ -408,10 +415,16 @@ class WireConnection(asyncio.Protocol):
         return not self._talk.open and self._talk.state is not State.SIGNING_IN
 
     def say_goodbye(self) -> None:
-        """The node begins nothing new: the peer is told, and the connection ends once what is
-        under way has been answered."""
-        if self._talk.welcomed:
+        """The node begins nothing new: the peer is told, and the connection ends once the peer has
+        said BYE too (or has had its time) and what is under way has been answered."""
+        if self._talk.state is State.AWAITING_HELLO:
+            self._break_off(self._wire.leaving())
+        elif self._talk.welcomed:
             self._send(Kind.BYE, 0)
+            self._loop.call_later(GOODBYE_SECONDS, self._waited_for_goodbye)
+
+    def _waited_for_goodbye(self) -> None:
+        self._goodbye_over = True
         self._end_if_done()
 
     def abort(self) -> None:
@@ -419,16 +432,11 @@ class WireConnection(asyncio.Protocol):
         self._transport.abort()
 
     def _end_if_done(self) -> None:
-        """Close when one side has said BYE and nothing is open any more."""
+        """Close when no more requests come and nothing is open any more."""
         if self._finishing or self._gone:
             return
-        if self._talk.state is State.CLOSED:
+        if self._talk.state is State.CLOSED or (self._goodbye_over and self.idle):
             self._finish()
-        elif self._wire.draining and self.idle:
-            if not self._talk.welcomed:
-                self._break_off(self._wire.leaving())
-            else:
-                self._finish()
 
     def _refuse(self, refusal: Refusal, id: int = 0) -> None:
         self._send(Kind.REFUSED, id, {"error": refusal.answer()})

@@ -29,7 +29,7 @@ from storeclient import (
     connection as client_connection,
 )
 from surfaces.wire import WireSettings, WireSurface
-from tests.surfaces.wire.certificates import make_certificate
+from tests.certificates import self_signed
 from tests.surfaces.wire.peers import PASSWORD, USER, FakeNode, serving, until
 
 
@@ -487,7 +487,7 @@ class TestSync:
 
 
 async def test_tls(node: FakeNode, tmp_path: Path) -> None:
-    certificate, key = make_certificate(tmp_path)
+    certificate, key = self_signed(tmp_path, "localhost")
     serving_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving_side.load_cert_chain(certificate, key)
     trusting = ssl.create_default_context(cafile=str(certificate))

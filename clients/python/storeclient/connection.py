@@ -24,6 +24,7 @@ class Connection(asyncio.Protocol):
         self._unsent: list[int] = []
         self._writable = asyncio.Event()
         self._writable.set()
+        self._said_bye = False
         self._quiet = asyncio.Event()
         self._quiet.set()
         self._closed: asyncio.Future[None] = self._loop.create_future()
@@ -96,7 +97,7 @@ class Connection(asyncio.Protocol):
 
     def _give_up(self, id: int) -> None:
         data = self._exchange.give_up(id)
-        if data is not None and not self._exchange.broken:
+        if data is not None and not self._exchange.broken and not self._said_bye:
             self._send(data)
         self._look()
 
@@ -121,14 +122,21 @@ class Connection(asyncio.Protocol):
         self._exchange.leaving = True
         await self._quiet.wait()
         if not self._exchange.broken:
-            self._send(self._exchange.bye())
-            self._flush()
+            self._say_bye()
             try:
                 async with asyncio.timeout(GRACE_SECONDS):
                     await asyncio.shield(self._closed)
             except TimeoutError:
                 self.abort()
         await self._closed
+
+    def _say_bye(self) -> None:
+        """Nothing more is sent after this. The node's own BYE is answered with it, so that the
+        node knows it has seen every request, and refuses those it has not begun."""
+        if not self._said_bye:
+            self._said_bye = True
+            self._send(self._exchange.bye())
+            self._flush()
 
     async def gone(self) -> None:
         """Wait until the node, which has said BYE, has answered what is open and closed."""
@@ -151,6 +159,8 @@ class Connection(asyncio.Protocol):
             return
         if self._exchange.broken:
             self._end(self._exchange.cause)
+        elif self._exchange.leaving:
+            self._say_bye()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._end(error)

@@ -20,8 +20,8 @@ from protocol.errors import CATALOGUE
 from protocol.frames import Kind, encode
 from protocol.requests import Result, RunScript, ScriptAnswer
 from surfaces.wire import WireSettings, WireSurface, connection, listener
+from tests.certificates import self_signed
 from tests.logbook import Logbook
-from tests.surfaces.wire.certificates import make_certificate
 from tests.surfaces.wire.peers import PASSWORD, USER, FakeNode, Peer, connected, serving, until
 
 
@@ -546,11 +546,13 @@ class TestEnding:
             await until(lambda: node.held and surface.held == 3)
             draining = asyncio.create_task(surface.drain())
             await idle.must_hear(Kind.BYE)
+            idle.say(Kind.BYE)
             assert await idle.closed()
             assert_error(await stranger.must_hear(Kind.REFUSED), "Draining")
             await peer.must_hear(Kind.BYE)
             assert_error((await peer.run(2, "RETURN")).body or {}, "Draining")
             assert not draining.done()
+            peer.say(Kind.BYE)
             node.release_all()
             await peer.must_hear(Kind.ANSWER, 1)
             assert await peer.closed()
@@ -561,6 +563,32 @@ class TestEnding:
                 await draining
         assert surface.held == 0
         assert not node.cancelled
+
+    async def test_requests_that_cross_the_goodbye_are_refused_one_by_one(
+        self, peer: Peer, surface: WireSurface, node: FakeNode
+    ) -> None:
+        """None is lost in silence: its sender could not know whether it had been begun."""
+        batch = b"".join(encode(Kind.RUN, id, {"script": "RETURN"}) for id in range(1, 21))
+        draining = asyncio.create_task(surface.drain())
+        await asyncio.sleep(0)
+        peer.writer.write(batch + encode(Kind.BYE, 0))
+        await peer.must_hear(Kind.BYE)
+        for id in range(1, 21):
+            assert_error(await peer.must_hear(Kind.ERROR, id), "Draining")
+        assert await peer.closed()
+        await peer.close()
+        await draining
+        assert not node.requests
+
+    async def test_a_peer_that_never_says_goodbye_has_its_time(
+        self, peer: Peer, surface: WireSurface, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(connection, "GOODBYE_SECONDS", 0.05)
+        draining = asyncio.create_task(surface.drain())
+        await peer.must_hear(Kind.BYE)
+        assert await peer.closed()
+        await peer.close()
+        await draining
 
     async def test_close_ends_everything_now(self, node: FakeNode) -> None:
         async with serving(node) as surface, connected(surface) as peer:
@@ -577,7 +605,7 @@ class TestEnding:
 class TestTls:
     @pytest.fixture
     def contexts(self, tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-        certificate, key = make_certificate(tmp_path)
+        certificate, key = self_signed(tmp_path, "localhost")
         serving_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         serving_side.load_cert_chain(certificate, key)
         return serving_side, ssl.create_default_context(cafile=str(certificate))

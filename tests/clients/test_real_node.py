@@ -1,0 +1,267 @@
+"""Both clients against a real node: real disk, real sockets, real threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from protocol import limits
+from storeclient import NONE, AsyncClient, Client, OutcomeUnknown, RecordId, errors
+from surfaces.wire import NodeGate, WireSettings, WireSurface
+from tests.nodes import PASSWORD, running
+from tests.processes import PASSWORD as PROCESS_PASSWORD
+from tests.processes import USER, NodeProcess
+from tests.surfaces.wire.peers import until
+
+EVERY_TYPE: dict[str, Any] = {
+    "null": None,
+    "bool": True,
+    "int": 2**63 - 1,
+    "least": -(2**63),
+    "float": 0.1,
+    "decimal": Decimal("12.30"),
+    "string": "naïve ☃ 'quoted'",
+    "bytes": bytes(range(256)),
+    "datetime": datetime(2026, 1, 2, 3, 4, 5, 123456, tzinfo=UTC),
+    "before": datetime(1931, 1, 2, 3, 4, 5, 7, tzinfo=UTC),
+    "duration": timedelta(days=-3, microseconds=7),
+    "uuid": UUID("018f0000-0000-7000-8000-000000000001"),
+    "record": RecordId("person", ["a", 1]),
+    "array": [1, [2.5, [Decimal("1")]], "x"],
+    "object": {"b c": {"d": []}},
+}
+
+
+@contextlib.asynccontextmanager
+async def serving(directory: Path) -> AsyncIterator[tuple[WireSurface, str]]:
+    """A node with its wire surface, and the surface's address."""
+    async with running(directory) as here:
+        surface = WireSurface(NodeGate(here.node), WireSettings("127.0.0.1", 0))
+        await surface.start()
+        try:
+            host, port = surface.address
+            yield surface, f"{host}:{port}"
+        finally:
+            await surface.close()
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[AsyncClient]:
+    async with (
+        serving(tmp_path / "store") as (_, address),
+        AsyncClient(address, user="root", password=PASSWORD, ns="shop", db="main") as client,
+    ):
+        await client.run("DEFINE TABLE item")
+        yield client
+
+
+async def test_every_type_comes_back_from_a_record_as_it_went(client: AsyncClient) -> None:
+    await client.run("CREATE item:1 CONTENT $v", {"v": {"v": EVERY_TYPE}})
+    found = await client.query("SELECT VALUE v FROM item:1")
+    value = found[0] if isinstance(found, list) else found
+    assert value == EVERY_TYPE
+    for name, kept in EVERY_TYPE.items():
+        assert type(value[name]) is type(kept), name
+    assert str(value["decimal"]) == "12.30"
+    assert await client.query("RETURN $v", {"v": NONE}) is NONE
+
+
+async def test_a_refusal_inside_a_script(client: AsyncClient) -> None:
+    with pytest.raises(errors.AlreadyExists) as refused:
+        await client.run("CREATE item:1 SET a = 1; CREATE item:1 SET a = 2; RETURN 3")
+    assert refused.value.statement == 2
+    assert len(refused.value.results) == 1
+    assert refused.value.request
+
+
+async def test_a_text_that_does_not_parse_runs_nothing(client: AsyncClient) -> None:
+    with pytest.raises(errors.UnexpectedToken) as refused:
+        await client.run("CREATE item:1 SET a = 1;\nSELEKT")
+    assert refused.value.line == 2
+    assert refused.value.column
+    assert await client.query("SELECT * FROM item") == []
+
+
+async def test_a_transaction_is_a_script(client: AsyncClient) -> None:
+    with pytest.raises(errors.Thrown):
+        await client.run("BEGIN; CREATE item:1 SET a = 1; THROW 'no'; COMMIT")
+    assert await client.query("SELECT * FROM item") == []
+    answer = await client.run("BEGIN; CREATE item:1 SET a = 1; CREATE item:2 SET a = 2; COMMIT")
+    assert answer.seq > 0
+    assert len(await client.query("SELECT * FROM item")) == 2
+
+
+async def test_64_tasks_that_increment_one_field_lose_no_increment(client: AsyncClient) -> None:
+    await client.run("CREATE item:1 SET n = 0")
+
+    async def increment() -> None:
+        for _ in range(5):
+            while True:
+                try:
+                    await client.run("UPDATE item:1 SET n = n + 1")
+                    break
+                except errors.Conflict:
+                    continue  # says of itself that it may be sent again
+
+    await asyncio.gather(*(increment() for _ in range(64)))
+    found = await client.query("SELECT VALUE n FROM item:1")
+    assert found in (320, [320])
+
+
+async def test_an_answer_too_large_leaves_the_connection(client: AsyncClient) -> None:
+    await client.run("CREATE item:1 SET b = $b", {"b": bytes(limits.RECORD_BYTES - 1000)})
+    with pytest.raises(errors.AnswerTooLarge) as refused:
+        await client.query("SELECT VALUE [b, b, b] FROM item:1")
+    assert refused.value.detail["bytes"] > limits.FRAME_BYTES
+    assert await client.query("RETURN 1") == 1
+
+
+async def test_a_timeout_ends_a_script(client: AsyncClient) -> None:
+    with pytest.raises(errors.StatementTimeout):
+        await client.run("FOR $i IN 0..900000 { LET $x = $i * 2 }", timeout=0.05)
+    assert await client.query("RETURN 1") == 1
+
+
+async def test_a_cancelled_task_ends_its_script(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path / "store") as (surface, address),
+        AsyncClient(address, user="root", password=PASSWORD) as client,
+    ):
+        endless = "FOR $i IN 0..900000 { FOR $j IN 0..900000 { LET $x = $j } }"
+        task = asyncio.create_task(client.run(endless))
+        await until(lambda: surface.running == 1)
+        assert await client.query("RETURN 1") == 1
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await until(lambda: surface.running == 0)
+
+
+async def test_scripts_of_a_client_that_is_gone_end(tmp_path: Path) -> None:
+    async with serving(tmp_path / "store") as (surface, address):
+        client = AsyncClient(address, user="root", password=PASSWORD)
+        endless = "FOR $i IN 0..900000 { FOR $j IN 0..900000 { LET $x = $j } }"
+        task = asyncio.create_task(client.run(endless))
+        await until(lambda: surface.running == 1)
+        assert client._connection is not None
+        client._connection.abort()
+        with pytest.raises(OutcomeUnknown):
+            await task
+        await until(lambda: surface.running == 0)
+        await client.close()
+
+
+async def test_a_wrong_password_and_a_dropped_user(client: AsyncClient) -> None:
+    where = f"{client._settings.host}:{client._settings.port}"
+    await client.run("DEFINE USER bob ROLE owner PASSWORD 'a good password'")
+    wrong = AsyncClient(where, user="bob", password="another password")
+    with pytest.raises(errors.SignInRefused):
+        await wrong.connect()
+    await wrong.close()
+    async with AsyncClient(where, user="bob", password="a good password") as bob:
+        assert await bob.query("RETURN 1") == 1
+        await client.run("DROP USER bob")
+        with pytest.raises((errors.SignInRefused, errors.SessionEnded)):
+            await bob.query("RETURN 1")
+
+
+MakeProcess = Callable[[str], NodeProcess]
+
+
+class TestProcess:
+    """Against the command itself."""
+
+    @pytest.fixture
+    def make(self, tmp_path: Path) -> Iterator[MakeProcess]:
+        """Makes processes on one store, for an address; what a failed test leaves is killed."""
+        made: list[NodeProcess] = []
+
+        def make(address: str) -> NodeProcess:
+            made.append(NodeProcess(tmp_path / "store", ("--serve", address)))
+            return made[-1]
+
+        yield make
+        for node in made:
+            if hasattr(node, "process") and node.process.poll() is None:
+                node.kill()
+
+    async def test_killed_and_started_again(self, make: MakeProcess) -> None:
+        """What was answered is there; what was under way is unknown, and never sent twice."""
+        first = make("127.0.0.1:0").start()
+        host, port = first.address("wire")
+        again = make(f"{host}:{port}")
+        answered: list[int] = []
+        unknown: list[int] = []
+        async with AsyncClient(
+            f"{host}:{port}", user=USER, password=PROCESS_PASSWORD, connect_timeout=60
+        ) as client:
+            await client.run("DEFINE NAMESPACE shop; DEFINE DATABASE shop.main")
+            client.use("shop", "main")
+            await client.run("DEFINE TABLE item")
+            stop = asyncio.Event()
+            numbers = iter(range(1_000_000))
+
+            async def create() -> None:
+                while not stop.is_set():
+                    n = next(numbers)
+                    try:
+                        await client.run("CREATE $id SET n = 1", {"id": RecordId("item", n)})
+                        answered.append(n)
+                    except OutcomeUnknown:
+                        unknown.append(n)
+
+            tasks = [asyncio.create_task(create()) for _ in range(8)]
+            await until(lambda: len(answered) > 50)
+            first.kill()
+            await asyncio.to_thread(again.start)
+            mark = len(answered)
+            await until(lambda: len(answered) > mark + 20)
+            stop.set()
+            await asyncio.gather(*tasks)
+            rows = await client.query("SELECT VALUE id FROM item")
+        found = {row.id for row in rows}
+        assert set(answered) <= found
+        assert found <= set(answered) | set(unknown)
+        assert unknown
+        assert await asyncio.to_thread(again.stop) == 0
+
+    async def test_a_drain_leaves_no_outcome_unknown(self, make: MakeProcess) -> None:
+        first = make("127.0.0.1:0").start()
+        host, port = first.address("wire")
+        again = make(f"{host}:{port}")
+        done = 0
+        async with AsyncClient(
+            f"{host}:{port}", user=USER, password=PROCESS_PASSWORD, connect_timeout=60
+        ) as client:
+            stop = asyncio.Event()
+
+            async def work() -> None:
+                nonlocal done
+                while not stop.is_set():
+                    assert await client.query("RETURN $v", {"v": 1}) == 1
+                    done += 1
+
+            tasks = [asyncio.create_task(work()) for _ in range(8)]
+            await until(lambda: done > 50)
+            assert await asyncio.to_thread(first.stop) == 0
+            await asyncio.to_thread(again.start)
+            mark = done
+            await until(lambda: done > mark + 50)
+            stop.set()
+            await asyncio.gather(*tasks)
+        assert await asyncio.to_thread(again.stop) == 0
+
+    def test_the_blocking_client(self, make: MakeProcess) -> None:
+        node = make("127.0.0.1:0").start()
+        host, port = node.address("wire")
+        with Client(f"{host}:{port}", user=USER, password=PROCESS_PASSWORD) as client:
+            assert client.query("RETURN $v", {"v": EVERY_TYPE}) == EVERY_TYPE
+        assert node.stop() == 0
