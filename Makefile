@@ -37,6 +37,7 @@ run: .venv/.node ## serve ./data, HTTP on :8000, wire on :8001
 	$(BIN)/storenode $(DATA) --http $(HTTP) --serve $(WIRE)
 
 test: .venv/.test ## the suite
+	@.ci/packages curl
 	$(BIN)/python -m pytest --numprocesses auto $(PYTEST_ARGS)
 
 check: .venv/.test ## format, lint, types, import directions
