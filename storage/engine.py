@@ -90,6 +90,9 @@ class Engine(Reader, Protocol):
     def flushed_sequence(self) -> int:
         """The sequence that the state would stand at, at least, after a crash now."""
 
+    def unflushed_bytes(self) -> int:
+        """What a flush would write, at most: the room it needs on the disk."""
+
     def checkpoint(self, path: str) -> None:
         """A copy of the present state as a directory of its own, which must not exist yet."""
 
@@ -97,4 +100,7 @@ class Engine(Reader, Protocol):
         """An estimate of the memory held for the state, caches included."""
 
     def close(self) -> None:
-        """Flush and let go. Every view and scan must have ended before."""
+        """Flush and let go. Every view and scan must have ended before.
+
+        :raises EngineFailed: it could not be flushed; it is closed all the same
+        """

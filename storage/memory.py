@@ -113,6 +113,9 @@ class MemoryEngine:
     def flushed_sequence(self) -> int:
         return self._flushed.applied
 
+    def unflushed_bytes(self) -> int:
+        return 0 if self._flushed is self._version else self.memory_bytes()
+
     def checkpoint(self, path: str) -> None:
         raise NotImplementedError("the state in memory has no files to copy")
 

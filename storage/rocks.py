@@ -125,6 +125,9 @@ class RocksEngine:
     def flushed_sequence(self) -> int:
         return self._flushed
 
+    def unflushed_bytes(self) -> int:
+        return self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
+
     def checkpoint(self, path: str) -> None:
         try:
             Checkpoint(self._db).create_checkpoint(path)
@@ -132,14 +135,15 @@ class RocksEngine:
             raise EngineFailed(f"no checkpoint of the state at {path}: {error}") from error
 
     def memory_bytes(self) -> int:
-        tables = self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
         readers = self._db.property_int_value("rocksdb.estimate-table-readers-mem") or 0
-        return tables + readers + self._cache.get_usage()
+        return self.unflushed_bytes() + readers + self._cache.get_usage()
 
     def close(self) -> None:
-        self.flush()
-        del self._get
-        self._db.close()
+        try:
+            self.flush()
+        finally:
+            del self._get
+            self._db.close()
 
 
 class _RocksView:

@@ -134,6 +134,18 @@ def test_scan_once_begun_is_not_disturbed(engine: Engine, reverse: bool) -> None
     assert first + rest == expected(model, reverse=reverse)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scan_keeps_its_bound_while_memory_is_used_anew(engine: Engine, reverse: bool) -> None:
+    model = {key(n): b"x" * 50 for n in range(4_000)}
+    put(engine, model)
+    begun = [engine.scan(key(5), key(3_000), reverse) for _ in range(20)]
+    churn = [bytes(n) * 2 for n in range(2_000)]
+    del churn
+    for scan in begun:
+        found = [pair for step in scan for pair in step]
+        assert found == expected(model, key(5), key(3_000), reverse)
+
+
 def test_views_stay_as_they_were(engine: Engine) -> None:
     model: dict[bytes, bytes] = {}
     views = []
@@ -231,6 +243,9 @@ def test_flush_in_another_thread(engine: Engine) -> None:
 def test_memory_is_reported(engine: Engine) -> None:
     put(engine, {key(n): b"x" * 1_000 for n in range(1_000)})
     assert engine.memory_bytes() > 500_000
+    assert engine.unflushed_bytes() > 500_000
+    engine.flush()
+    assert engine.unflushed_bytes() < 500_000
 
 
 @pytest.mark.parametrize("kind", KINDS)

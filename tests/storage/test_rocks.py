@@ -1,0 +1,246 @@
+"""The engine on disk: what only it can get wrong."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+import rocksdict
+
+from storage import rocks
+from storage.engine import Engine, EngineFailed
+from storage.rocks import RocksEngine
+from tests.storage.test_engine import HIGH, LOW, key, put, rows
+
+
+def test_opened_once(tmp_path: Path) -> None:
+    path = str(tmp_path / "state")
+    engine = RocksEngine(path)
+    with pytest.raises(EngineFailed, match="does not open"):
+        RocksEngine(path)
+    put(engine, {key(1): b"still usable"})
+    engine.close()
+    RocksEngine(path).close()
+
+
+def test_checkpoint_is_a_state_of_its_own(tmp_path: Path) -> None:
+    engine = RocksEngine(str(tmp_path / "state"))
+    put(engine, {key(n): b"%d" % n for n in range(100)}, applied=5)
+    engine.checkpoint(str(tmp_path / "copy"))
+    put(engine, {key(1): b"later"}, applied=6)
+    copy = RocksEngine(str(tmp_path / "copy"))
+    assert copy.applied == 5
+    assert copy.get(key(1)) == b"1"
+    assert len(rows(copy)) == 100
+    copy.close()
+    with pytest.raises(EngineFailed, match="no checkpoint"):
+        engine.checkpoint(str(tmp_path / "copy"))
+    engine.close()
+
+
+def test_dropped_ranges_are_cheap_to_step_over(tmp_path: Path) -> None:
+    """A range delete among many rows, on disk and in memory, seen from both sides."""
+    engine = RocksEngine(str(tmp_path / "state"))
+    put(engine, {key(n): b"x" for n in range(10_000)})
+    engine.flush()
+    batch = engine.batch()
+    batch.delete_range(key(10), key(9_990))
+    engine.write(batch, 2)
+    left = [(key(n), b"x") for n in [*range(10), *range(9_990, 10_000)]]
+    for _ in range(2):
+        assert rows(engine) == left
+        assert rows(engine, reverse=True) == left[::-1]
+        assert engine.get(key(500)) is None
+        engine.flush()
+    engine.close()
+
+
+# --- killed -------------------------------------------------------------------------------------
+
+WRITER = """
+    import sys
+    from storage.rocks import RocksEngine
+    from tests.storage.test_engine import key
+
+    engine = RocksEngine(sys.argv[1])
+    number = engine.applied
+    while True:
+        number += 1
+        batch = engine.batch()
+        for n in range(20):
+            batch.put(key((number * 31 + n * 17) % 500), b"%d" % number * 50)
+        batch.delete_range(key(number % 500), key(number % 500 + 3))
+        engine.write(batch, number)
+        if number % 300 == 0:
+            engine.flush()
+            print(engine.flushed_sequence(), flush=True)
+"""
+
+
+def model_at(sequence: int) -> dict[bytes, bytes]:
+    state: dict[bytes, bytes] = {}
+    for number in range(1, sequence + 1):
+        for n in range(20):
+            state[key((number * 31 + n * 17) % 500)] = b"%d" % number * 50
+        for n in range(number % 500, number % 500 + 3):
+            state.pop(key(n), None)
+    return state
+
+
+def test_killed_it_comes_back_as_it_was_after_some_batch(
+    tmp_path: Path, figure: Callable[[str, object], None]
+) -> None:
+    path, lost = str(tmp_path / "state"), 0
+    chance = random.Random(4)
+    for _ in range(6):
+        with subprocess.Popen(
+            [sys.executable, "-c", dedent(WRITER), path],
+            cwd=Path(__file__).parents[2],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as writer:
+            assert writer.stdout is not None
+            for _ in range(chance.randint(1, 4)):
+                flushed = int(writer.stdout.readline())
+            writer.send_signal(signal.SIGKILL)
+            rest = writer.stdout.read().split()
+        flushed = int(rest[-1]) if rest else flushed
+        engine = RocksEngine(path)
+        lost += engine.applied - flushed
+        assert engine.applied >= flushed
+        assert dict(rows(engine)) == model_at(engine.applied)
+        engine.close()
+    figure("state engine killed", f"6 kills, 0 states that never were, {lost} batches kept beyond")
+
+
+# --- damaged ------------------------------------------------------------------------------------
+
+
+def test_damage_is_never_a_shorter_answer(
+    tmp_path: Path, figure: Callable[[str, object], None]
+) -> None:
+    """Flipped bits in the tables: a read fails by name or is right, a scan as well."""
+    model = {key(n): random.Random(n).randbytes(100) for n in range(1_500)}
+    engine = RocksEngine(str(tmp_path / "state"))
+    put(engine, model)
+    engine.close()
+    (table,) = (tmp_path / "state").glob("*.sst")
+    whole = table.read_bytes()
+    chance, failed, wanted = random.Random(1), 0, sorted(model.items())
+    for _ in range(100):
+        damaged = bytearray(whole)
+        damaged[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        table.write_bytes(damaged)
+        try:
+            failed += not _reads_right(str(tmp_path / "state"), wanted)
+        finally:
+            table.write_bytes(whole)
+    figure("state engine damaged", f"100 bit flips, {failed} refused by name, 0 wrong answers")
+    assert failed > 50
+
+
+def _reads_right(path: str, wanted: list[tuple[bytes, bytes]]) -> bool:
+    """Whether everything could be read. What could be read must be right."""
+    try:
+        engine = RocksEngine(path)
+    except EngineFailed:
+        return False
+    try:
+        return all([_scans_right(engine, wanted), _gets_right(engine, wanted)])
+    finally:
+        engine.close()
+
+
+def _scans_right(engine: Engine, wanted: list[tuple[bytes, bytes]]) -> bool:
+    view, right = engine.snapshot(), True
+    for reader in (engine, view):
+        for reverse in (False, True):
+            try:
+                assert rows(reader, LOW, HIGH, reverse) == sorted(wanted, reverse=reverse)
+            except EngineFailed:
+                right = False
+    view.close()
+    return right
+
+
+def _gets_right(engine: Engine, wanted: list[tuple[bytes, bytes]]) -> bool:
+    view, right = engine.snapshot(), True
+    for name, value in wanted[::10]:
+        for reader in (engine, view):
+            try:
+                assert reader.get(name) == value
+            except EngineFailed:
+                right = False
+    view.close()
+    return right
+
+
+def test_planted_trust_in_the_end_of_a_scan_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rocks, "_prove", lambda proof: None)
+    with pytest.raises(AssertionError):
+        test_damage_is_never_a_shorter_answer(tmp_path, lambda name, value: None)
+
+
+# --- bounded ------------------------------------------------------------------------------------
+
+
+def test_memory_does_not_grow_with_the_data(tmp_path: Path) -> None:
+    engine = RocksEngine(str(tmp_path / "state"))
+    most = 0
+    for turn in range(40):
+        batch = engine.batch()
+        chance = random.Random(turn)
+        for n in range(4_000):
+            batch.put(key(turn * 4_000 + n), chance.randbytes(400))
+        engine.write(batch, turn + 1)
+        if turn % 10 == 9:
+            for _ in engine.scan(LOW, HIGH):
+                pass
+        most = max(most, engine.memory_bytes())
+    bound = rocks.CACHE_BYTES + (rocks.MEMTABLES + 1) * rocks.MEMTABLE_BYTES + (4 << 20)
+    assert most < bound
+    engine.close()
+
+
+# --- what rocksdict does, and this engine works around ----------------------------------------
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> rocksdict.Rdict:
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    made = rocksdict.Rdict(str(tmp_path / "raw"), options)
+    for n in range(10):
+        made[key(n)] = b"old"
+    return made
+
+
+def test_an_absent_key_of_a_snapshot_raises_a_plain_exception(raw: rocksdict.Rdict) -> None:
+    """The view tells absence from failure by these words. They must not change unnoticed."""
+    snapshot = raw.snapshot()
+    with pytest.raises(Exception, match="key not found") as raised:
+        snapshot[b"absent"]
+    assert raised.value.args == ("key not found",)
+    del snapshot
+    raw.close()
+
+
+def test_an_iterator_is_a_fixed_view_that_can_be_sought_again(raw: rocksdict.Rdict) -> None:
+    cursor = raw.iter(rocksdict.ReadOptions())
+    raw[key(3)] = b"new"
+    raw[key(30)] = b"new"
+    for _ in range(2):
+        cursor.seek(key(3))
+        assert cursor.value() == b"old"
+        cursor.seek_to_last()
+        assert cursor.key() == key(9)
+    del cursor
+    raw.close()
