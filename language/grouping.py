@@ -7,7 +7,7 @@ each grouped expression and each aggregate in them becomes a field of it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from language import tree
 from language.budget import Budget
 from language.functions.aggregates import average, not_a_number, present, total
 from language.generate import Code, Memo, order_source
-from language.names import parent_fields
+from language.names import children, parent_fields, rebuilt
 from language.numbers import add
 from language.printer import print_expression
 from language.rows import Row, Shape
@@ -140,14 +140,7 @@ class Grouping:
             raise BadRequest(
                 "a subquery beside GROUP can't look at $parent: a group has no one row"
             )
-        if isinstance(node, tuple):
-            return tuple(map(self.rewritten, node))
-        if isinstance(node, tree.Subquery | tree.Constant) or not hasattr(
-            node, "__dataclass_fields__"
-        ):
-            return node
-        changed = {one.name: self.rewritten(getattr(node, one.name)) for one in fields(node)}
-        return replace(node, **changed)
+        return node if isinstance(node, tree.Subquery) else rebuilt(node, self.rewritten)
 
     def _slot(self, call: tree.Call) -> str:
         argument = call.arguments[0] if call.arguments else None
@@ -248,11 +241,6 @@ def check_ungrouped(node: Any) -> None:
         raise BadRequest(
             f"{print_expression(node)} counts the rows of a group: wanted GROUP BY or GROUP ALL"
         )
-    if isinstance(node, tuple):
-        for one in node:
-            check_ungrouped(one)
-    elif hasattr(node, "__dataclass_fields__") and not isinstance(
-        node, tree.Subquery | tree.Constant
-    ):
-        for one in fields(node):
-            check_ungrouped(getattr(node, one.name))
+    if not isinstance(node, tree.Subquery):
+        for child in children(node):
+            check_ungrouped(child)

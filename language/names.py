@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
 from typing import Any, Final
 
 from language import tree
@@ -18,6 +19,15 @@ def children(node: Any) -> Iterator[Any]:
     elif not isinstance(node, _LEAVES) and hasattr(node, "__dataclass_fields__"):
         for name in node.__dataclass_fields__:
             yield getattr(node, name)
+
+
+def rebuilt(node: Any, change: Callable[[Any], Any]) -> Any:
+    """A node, or a tuple of nodes, with each of the nodes right below it changed."""
+    if isinstance(node, tuple):
+        return tuple(map(change, node))
+    if isinstance(node, _LEAVES) or not hasattr(node, "__dataclass_fields__"):
+        return node
+    return replace(node, **{one.name: change(getattr(node, one.name)) for one in fields(node)})
 
 
 def shape_of(*nodes: Any) -> Shape:

@@ -17,8 +17,8 @@ from language.budget import Budget
 from language.compile import compile_condition, compile_expression, count_of
 from language.env import Env
 from language.generate import Memo
-from language.grouping import Grouping, check_ungrouped
-from language.names import children, shape_of, weight
+from language.grouping import AGGREGATES, Grouping, check_ungrouped
+from language.names import children, rebuilt, shape_of, weight
 from language.ordering import Sorter
 from language.rows import WHOLE, Batch, Pairs, Row, Shape, item_value, whole
 from protocol.errors import BadRequest
@@ -90,6 +90,7 @@ class SelectPlan:
 
     def __init__(self, select: tree.Select) -> None:
         self._select = select
+        self._aliases = {c.alias: c.expression for c in select.columns if c.alias is not None}
         self._grouping = None if select.group is None else Grouping(self._aliased(select.group))
         if self._grouping is None:
             check_ungrouped((select.columns, select.where, select.order))
@@ -103,17 +104,24 @@ class SelectPlan:
 
     # --- planning ---------------------------------------------------------------------------------
 
-    def _aliased(self, nodes: Any) -> Any:
-        """GROUP BY and ORDER BY may name a column by its alias."""
-        known = {c.alias: c.expression for c in self._select.columns if c.alias is not None}
-        return tuple(
-            known.get(node.name, node) if isinstance(node, tree.Name) else node for node in nodes
-        )
+    def _aliased(self, node: Any) -> Any:
+        """What GROUP BY, HAVING or ORDER BY says, with a column's alias read as the column.
+
+        Inside an aggregate a name is always that of a field: in `sum(n) AS n … HAVING sum(n) > 1`
+        nothing is summed twice.
+        """
+        if isinstance(node, tree.Name):
+            return self._aliases.get(node.name, node)
+        if isinstance(node, tree.Subquery) or (
+            isinstance(node, tree.Call) and node.name in AGGREGATES
+        ):
+            return node
+        return rebuilt(node, self._aliased)
 
     def _plan_expressions(self) -> None:
         select = self._select
-        orders = self._aliased(order.expression for order in select.order)
-        columns, having = select.columns, select.having
+        orders = tuple(self._aliased(order.expression) for order in select.order)
+        columns, having = select.columns, self._aliased(select.having)
         if self._grouping is not None:
             rewrite = self._grouping.rewritten
             # A column keeps the name that it had before it was rewritten.

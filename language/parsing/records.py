@@ -10,7 +10,7 @@ from language.parsing.expressions import Expressions
 from protocol.text import parse_duration
 from protocol.values import MICROSECOND
 
-_AFTER_NAME = frozenset({",", "=", "<", ">", "<=", ">=", "!=", "~", "??", "+", "*", "/", "%", "."})
+_AFTER_NAME = frozenset({",", "=", "<", ">", "<=", ">=", "!=", "~", "??", "*", "/", "%", "."})
 """Marks that make VALUE after SELECT the name of a column."""
 
 
@@ -107,8 +107,15 @@ class Records(Expressions):
         if self.word() != "VALUE" or self.word(1) in ("FROM", "AS", "OMIT"):
             return False
         following = self.i + 1
-        if self.kinds[following] == PUNCTUATION and self.texts[following] in _AFTER_NAME:
+        if (self.is_mark("+", 1) or self.is_mark("-", 1)) and not self.adjoins(2):
+            # `value - 1` subtracts from a column, `VALUE -1` is a number.
             return False
+        if self.kinds[following] == PUNCTUATION and self.texts[following] in _AFTER_NAME:
+            # `VALUE *` is a product, unless nothing follows that could be multiplied.
+            return self.is_mark("*", 1) and self.word(2) == "FROM" and self._taken()
+        return self._taken()
+
+    def _taken(self) -> bool:
         self.i += 1
         return True
 

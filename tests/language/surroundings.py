@@ -1,0 +1,94 @@
+"""Surroundings for expressions: an `Env` over plain objects, and rows packed as a store packs them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from language import tree
+from language.compile import evaluate
+from language.parser import parse
+from language.rows import Batch, Objects, Pairs
+from language.select import plan_select
+from protocol import binary
+from protocol.values import RecordId
+
+NOW = datetime(2026, 11, 20, 12, 30, 15, 250000, tzinfo=UTC)
+
+
+class Dice:
+    """Repeatable randomness."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self._random = random.Random(seed)
+
+    def bytes(self, count: int) -> bytes:
+        return self._random.randbytes(count)
+
+    def below(self, bound: int) -> int:
+        return self._random.randrange(bound)
+
+
+class Tables:
+    """An `Env` in which a table is a list of objects, whose ids count from 0."""
+
+    def __init__(self, batch: int = 7, **tables: list[dict[str, Any]]) -> None:
+        self.tables = tables
+        self.batch = batch
+        self.variables: dict[str, Any] = {}
+        self.now = NOW
+        self.rng = Dice()
+        self.ticks = 0
+        self.selected = 0
+        self.pulled = 0
+
+    def tick(self) -> None:
+        self.ticks += 1
+
+    def record(self, record: RecordId) -> dict[str, Any] | None:
+        rows = self.tables.get(record.table, [])
+        if isinstance(record.id, int) and record.id < len(rows):
+            return {"id": record, **rows[record.id]}
+        return None
+
+    def select(self, select: tree.Select, parent: Any) -> Any:
+        self.selected += 1
+        outer = self.variables.get("parent")
+        self.variables["parent"] = parent
+        try:
+            return plan_select(select).run(self.batches(select.sources), self)
+        finally:
+            self.variables["parent"] = outer
+
+    def batches(self, sources: Sequence[tree.Target]) -> Iterator[Batch]:
+        for source in sources:
+            if isinstance(source, tree.TableTarget):
+                yield from self._scan(source.table)
+            else:
+                assert isinstance(source, tree.ExpressionTarget)
+                found = evaluate(source.expression, self)
+                items = found if isinstance(found, list) else [found]
+                yield Objects([self.record(i) if type(i) is RecordId else i for i in items])
+
+    def _scan(self, name: str) -> Iterator[Batch]:
+        packed = [(str(n).encode(), binary.pack(row)) for n, row in enumerate(self.tables[name])]
+        for at in range(0, len(packed), self.batch):
+            self.pulled += 1
+            yield Pairs(packed[at : at + self.batch], lambda key: RecordId(name, int(key)))
+
+    def run(self, text: str, **variables: Any) -> Any:
+        """What a SELECT answers."""
+        self.variables.update(variables)
+        (statement,) = parse(text).statements
+        assert isinstance(statement, tree.Select)
+        return plan_select(statement).run(self.batches(statement.sources), self)
+
+    def value(self, text: str, **variables: Any) -> Any:
+        """What an expression comes to where there is no row."""
+        self.variables.update(variables)
+        (statement,) = parse(f"RETURN {text}").statements
+        assert isinstance(statement, tree.ReturnStatement)
+        assert not isinstance(statement.value, tree.If)
+        return evaluate(statement.value, self)

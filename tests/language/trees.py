@@ -1,0 +1,249 @@
+"""Strategies for syntax trees as the parser makes them."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from hypothesis import strategies as st
+
+from language import tree
+from language.functions import TABLE
+from language.parsing.expressions import chain
+from protocol import limits
+from protocol.values import NONE
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+WORDS = st.sampled_from(
+    ["a", "name", "value", "order", "SELECT", "from", "none", "not", "in", "limit", "start", "if",
+     "b_1", "count", "group", "time", "before", "u", "d", "b", "true", "dec", "_x"]
+)  # fmt: skip
+LABELS = st.one_of(WORDS, st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6))
+NAMES = st.one_of(WORDS, st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,5}", fullmatch=True))
+INTS = st.integers(limits.INT_MIN, limits.INT_MAX)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+DECIMALS = st.builds(
+    lambda sign, digits, exponent: Decimal((sign, digits, exponent)),
+    st.integers(0, 1),
+    st.lists(st.integers(0, 9), min_size=1, max_size=34).map(tuple),
+    st.integers(-40, 40),
+)
+DURATIONS = st.timedeltas(timedelta(days=-10_000_000), timedelta(days=10_000_000))
+DATETIMES = st.datetimes(datetime(1, 1, 1), timezones=st.just(UTC)).map(
+    lambda moment: moment.replace(fold=0)
+)
+SCALARS = st.one_of(
+    st.sampled_from([NONE, None, True, False, math.pi, 0, 1, -1]),
+    INTS, FLOATS, DECIMALS, TEXT, st.binary(max_size=8), DATETIMES, DURATIONS, st.uuids(),
+)  # fmt: skip
+CONSTANTS = SCALARS.map(tree.Constant)
+IDENTITIES = st.one_of(
+    INTS.map(tree.Constant),
+    LABELS.map(tree.Constant),
+    st.uuids().map(tree.Constant),
+    NAMES.filter(str.isidentifier).map(tree.Parameter),
+)
+LEAVES = st.one_of(
+    CONSTANTS,
+    LABELS.map(tree.Name),
+    NAMES.filter(str.isidentifier).map(tree.Parameter),
+    st.builds(tree.RecordLiteral, NAMES, IDENTITIES),
+)
+BINARY = ["=", "!=", "<", "<=", ">", ">=", "IN", "NOT IN", "CONTAINS", "~", "??", "+", "-", "*", "/",
+          "%"]  # fmt: skip
+
+
+def unary(operator: Any, operand: tree.Expression) -> tree.Expression:
+    """A sign before a number is part of the number."""
+    return tree.Unary(operator, operand)
+
+
+def calls(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    def of(name: str) -> st.SearchStrategy[Any]:
+        known = TABLE[name]
+        arguments = st.lists(inner, min_size=known.least, max_size=len(known.parameters))
+        return arguments.map(lambda found: tree.Call(name, tuple(found)))
+
+    return st.sampled_from(sorted(TABLE)).flatmap(of)
+
+
+def larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    some = st.lists(inner, max_size=3).map(tuple)
+    return st.one_of(
+        some.map(tree.Array),
+        st.lists(st.tuples(TEXT, inner), max_size=3).map(tuple).map(tree.Object),
+        st.builds(tree.RecordLiteral, NAMES, some.map(tree.Array)),
+        st.builds(tree.Attribute, inner, LABELS),
+        st.builds(tree.Index, inner, inner),
+        st.builds(tree.Each, inner),
+        st.builds(unary, st.sampled_from(["-", "+", "NOT"]), inner),
+        st.builds(tree.Binary, st.sampled_from(BINARY), inner, inner),
+        st.builds(
+            lambda operator, parts: flat(operator, parts),
+            st.sampled_from(["AND", "OR"]),
+            st.lists(inner, min_size=2, max_size=5),
+        ),
+        st.builds(tree.Range, inner, inner, st.booleans()),
+        calls(inner),
+        selects(inner).map(tree.Subquery),
+    )
+
+
+def flat(operator: str, parts: list[Any]) -> tree.Expression:
+    from language.parsing.expressions import operands_of
+
+    return chain(operator, [one for part in parts for one in operands_of(part, operator)])
+
+
+PATHS = st.lists(
+    st.one_of(LABELS.filter(lambda name: name != "*"), st.integers(-9, 9), st.just("*")),
+    max_size=3,
+).flatmap(
+    lambda rest: LABELS.filter(lambda n: n != "*").map(lambda first: (first, *rest))
+)  # fmt: skip
+
+
+def targets(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.one_of(
+        NAMES.map(tree.TableTarget),
+        st.builds(
+            lambda table, low, high, inclusive: tree.RecordRange(
+                table, low, high, inclusive and high is not None
+            ),
+            NAMES,
+            st.none() | IDENTITIES,
+            st.none() | IDENTITIES,
+            st.booleans(),
+        ),
+        inner.map(tree.ExpressionTarget),
+    )
+
+
+def columns(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(st.builds(tree.Column, inner, st.none() | LABELS), min_size=1, max_size=3).map(
+        tuple
+    )
+
+
+TIMEOUTS = st.none() | st.timedeltas(timedelta(microseconds=1), timedelta(days=9))
+
+
+def selects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    maybe = st.none() | inner
+    paths = st.lists(PATHS, max_size=2).map(tuple)
+    rest: dict[str, Any] = {
+        "omit": paths,
+        "sources": st.lists(targets(inner), min_size=1, max_size=2).map(tuple),
+        "where": maybe,
+        "split": st.none() | PATHS,
+        "group": st.none() | st.lists(inner, max_size=2).map(tuple),
+        "having": maybe,
+        "order": st.lists(st.builds(tree.Order, inner, st.booleans()), max_size=2).map(tuple),
+        "limit": maybe,
+        "start": maybe,
+        "fetch": paths,
+        "timeout": TIMEOUTS,
+    }
+    one = st.builds(tree.Column, inner, st.none() | LABELS).map(lambda column: (column,))
+    return st.one_of(
+        st.builds(tree.Select, value=st.just(True), everything=st.just(False), columns=one, **rest),
+        st.builds(
+            tree.Select,
+            value=st.just(False),
+            everything=st.just(False),
+            columns=columns(inner),
+            **rest,
+        ),
+        st.builds(
+            tree.Select,
+            value=st.just(False),
+            everything=st.just(True),
+            columns=st.just(()) | columns(inner),
+            **rest,
+        ),
+    )
+
+
+EXPRESSIONS = st.recursive(LEAVES, larger, max_leaves=12)
+SMALL = st.recursive(LEAVES, larger, max_leaves=4)
+SETS = st.lists(st.tuples(PATHS, SMALL), min_size=1, max_size=3).map(tuple).map(tree.Set)
+CONTENTS = SMALL.map(tree.Content)
+MERGES = SMALL.map(tree.Merge)
+UNSETS = st.lists(PATHS, min_size=1, max_size=3).map(tuple).map(tree.Unset)
+RETURNS = st.none() | st.one_of(
+    st.sampled_from([tree.Return(kind) for kind in ("NONE", "BEFORE", "AFTER", "DIFF")]),
+    columns(SMALL).map(lambda found: tree.Return("FIELDS", found)),
+)
+SINGLE = st.one_of(NAMES.map(tree.TableTarget), SMALL.map(tree.ExpressionTarget))
+EXISTS = st.sampled_from(tree.Exists)
+COMMENTS = st.none() | TEXT
+SPACES = st.lists(NAMES, max_size=2).map(tuple)
+ROLES = st.sampled_from(["owner", "editor", "viewer", "member", "writable", "odd"])
+VARIABLES = NAMES.filter(str.isidentifier)
+
+PLACES = st.one_of(
+    st.builds(tree.DefineNamespace, NAMES, EXISTS, COMMENTS),
+    st.builds(tree.DefineDatabase, st.none() | NAMES, NAMES, EXISTS, COMMENTS),
+    st.builds(tree.DefineTable, NAMES, EXISTS, st.booleans(), COMMENTS),
+    st.builds(tree.DropNamespace, NAMES, COMMENTS),
+    st.builds(tree.DropDatabase, st.none() | NAMES, NAMES, COMMENTS),
+    st.builds(tree.DropTable, NAMES, COMMENTS),
+    st.builds(tree.DefineUser, NAMES, ROLES, TEXT, st.none(), EXISTS, COMMENTS, SPACES),
+    st.builds(tree.DefineUser, NAMES, ROLES, st.none(), TEXT, EXISTS, COMMENTS, SPACES),
+    st.builds(tree.AlterUser, NAMES, TEXT, st.none()),
+    st.builds(tree.AlterUser, NAMES, st.none(), ROLES),
+    st.builds(tree.DropUser, NAMES, COMMENTS),
+    st.builds(
+        tree.DefineNode,
+        st.none() | st.lists(ROLES, max_size=3).map(tuple),
+        st.lists(TEXT, min_size=1, max_size=2).map(tuple),
+    ),
+    st.builds(tree.DefineNode, st.lists(ROLES, max_size=3).map(tuple), st.none()),
+    st.builds(tree.Use, NAMES, st.none() | NAMES),
+    st.builds(tree.Use, st.none(), NAMES),
+    st.sampled_from([tree.Info(one) for one in ("STORE", "USERS", "NODE", "RUNNING")]),
+    NAMES.map(lambda name: tree.Info("TABLE", (name,))),
+    NAMES.map(lambda name: tree.Info("USER", (name,))),
+    st.lists(NAMES, max_size=1).map(lambda names: tree.Info("NAMESPACE", tuple(names))),
+    st.lists(NAMES, max_size=2).map(lambda names: tree.Info("DATABASE", tuple(names))),
+    TEXT.map(tree.Kill),
+)
+PLAIN = st.one_of(
+    st.builds(tree.Create, SINGLE, st.none() | SETS | CONTENTS, RETURNS, TIMEOUTS),
+    st.builds(
+        lambda table, rows, ignore, twice, returning, timeout: tree.Insert(
+            table, rows, ignore, None if ignore else twice, returning, timeout
+        ),
+        NAMES, SMALL, st.booleans(), st.none() | SETS, RETURNS, TIMEOUTS,
+    ),
+    st.builds(
+        tree.Upsert, SMALL.map(tree.ExpressionTarget), SETS | CONTENTS | MERGES, RETURNS, TIMEOUTS
+    ),
+    st.builds(
+        tree.Update,
+        targets(SMALL), SETS | CONTENTS | MERGES | UNSETS, st.none() | SMALL, RETURNS, TIMEOUTS,
+    ),
+    st.builds(tree.Delete, targets(SMALL), st.none() | SMALL, RETURNS, TIMEOUTS),
+    selects(SMALL),
+    st.builds(tree.Throw, SMALL),
+    st.sampled_from([tree.Begin(), tree.Commit(), tree.Cancel()]),
+    SMALL.map(tree.Evaluate),
+    PLACES,
+)  # fmt: skip
+
+
+def flowing(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    blocks = st.lists(inner, max_size=2).map(tuple).map(tree.Block)
+    branches = st.lists(st.tuples(SMALL, blocks), min_size=1, max_size=2).map(tuple)
+    ifs = st.builds(tree.If, branches, st.none() | blocks)
+    return st.one_of(
+        ifs,
+        st.builds(tree.For, VARIABLES, SMALL, blocks),
+        st.builds(tree.Let, VARIABLES, SMALL | ifs),
+        st.builds(tree.ReturnStatement, SMALL | ifs),
+    )
+
+
+STATEMENTS = st.recursive(PLAIN, flowing, max_leaves=4)
