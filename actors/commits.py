@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
 
@@ -32,10 +33,16 @@ IDLE_SECONDS: Final = 1.0
 """A log without a new commit for so long gets a mark."""
 
 
+@dataclass(frozen=True, slots=True)
+class SettleMore:
+    """Said to the commits actor by itself: more is durable than went to the engine at once."""
+
+
 class Committer:
     """Transactions for everybody on the loop. See the head of the file."""
 
     ledger: Ledger
+    _commits: ActorRef[Any]
     _log: ActorRef[Any]
 
     def __init__(self, runtime: Runtime) -> None:
@@ -47,13 +54,15 @@ class Committer:
         self._released = 0
         self._waiters: dict[int, list[asyncio.Future[None]]] = {}
         self._lost: BaseException | None = None
+        self._settling = False
         self._idle: asyncio.TimerHandle | None = None
         self.unflushed_bytes = 0
         """Log written since the state was last flushed."""
 
-    def attach(self, ledger: Ledger, log: ActorRef[Any]) -> None:
+    def attach(self, ledger: Ledger, commits: ActorRef[Any], log: ActorRef[Any]) -> None:
         """Begin work on a ledger that has replayed the log."""
         self.ledger = ledger
+        self._commits = commits
         self._log = log
         self._released = ledger.durable_upto
 
@@ -139,7 +148,8 @@ class Committer:
         """All up to `upto` is on the disk: to the engine with it, and its waiters may answer."""
         if self._lost is not None:
             return
-        self.ledger.durable(upto)
+        self.ledger.mark_durable(upto)
+        self._settle_part()
         self.unflushed_bytes += written_bytes
         waiters = self._waiters
         for sequence in range(self._released + 1, upto + 1):
@@ -148,6 +158,18 @@ class Committer:
                     future.set_result(None)
         self._released = upto
         self._look_at_flight()
+
+    def _settle_part(self) -> None:
+        """Bring a part of what is durable to the engine; the rest after others had their turn."""
+        if self.ledger.settle() and not self._settling:
+            self._settling = True
+            tell(self._commits, SettleMore())
+
+    def settle_more(self) -> None:
+        """The turn for the rest has come."""
+        self._settling = False
+        if self._lost is None:
+            self._settle_part()
 
     def withdraw(self, generation: int, refusal: Refusal) -> None:
         """The disk is full: what is in flight never happened."""
@@ -166,6 +188,12 @@ class Committer:
             self._lost = error
             self._fail_waiters(_unknown)
             self.close()
+
+    def finish(self) -> None:
+        """Bring all that is durable to the engine: the node stops. :raises EngineFailed:"""
+        while self._lost is None and self.ledger.settle():
+            pass
+        self.close()
 
     def close(self) -> None:
         """Stop what runs by itself."""
@@ -229,6 +257,11 @@ class CommitsActor(LoopActor):
         """The log had no room."""
         self._committer.withdraw(message.generation, message.refusal)
 
+    @handles(SettleMore)
+    def settle_more(self, _message: SettleMore) -> None:
+        """The rest of something large."""
+        self._committer.settle_more()
+
     def on_stop(self) -> None:
-        """Nothing is in flight any more: the log has stopped before."""
-        self._committer.close()
+        """Nothing is on its way any more: the log has stopped before."""
+        self._committer.finish()

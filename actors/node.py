@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -30,7 +31,7 @@ from actors.scripts.running import Running
 from actors.scripts.services import Services
 from actors.sessions import Sessions, SessionsActor
 from protocol import limits
-from protocol.errors import Refusal
+from protocol.errors import Draining, Refusal
 from protocol.requests import Health, NodeStatus, Unready
 from protocol.version import VERSION
 from storage import users
@@ -45,6 +46,8 @@ log = structlog.get_logger("node")
 
 GENERATED_OWNER: Final = "root"
 GENERATED_PASSWORD_BYTES: Final = 18
+END_SECONDS: Final = 5
+"""Scripts that the drain did not see the end of get so long to reach the end of their slice."""
 REPLAY_FRAMES: Final = 256
 """Frames replayed before the loop gets its turn."""
 
@@ -91,6 +94,8 @@ class Node:
         self.failed = asyncio.Event()
         """Set when the node has failed: stop it and exit with an error."""
         self.failure: BaseException | None = None
+        self.first_owner: str | None = None
+        """The owner this start gave to a store that had no users."""
         self.generated_owner: FirstOwner | None = None
         """The owner this start has made up: to be shown once."""
         self.runtime = Runtime(doors.scheduler, doors.clock, self._actor_failed, self._noticed)
@@ -163,7 +168,7 @@ class Node:
         runtime, committer, engine = self.runtime, self.committer, self._engine
         self._commits = commits = CommitsActor.start(runtime, committer)
         self._log_ref = log_ref = LogActor.start(runtime, self._log, commits)
-        committer.attach(committer.ledger, log_ref)
+        committer.attach(committer.ledger, commits, log_ref)
         self._roles = self.roles = Roles(runtime, self.directory)
         self._passwords = self.passwords = Passwords(
             runtime, self.doors.rng, self.doors.cores, self.settings.password_cost
@@ -223,6 +228,7 @@ class Node:
                 tx, Attribution(owner.name, "node", None, "first owner of the store")
             )
         await self.committer.durable(sequence, generation)
+        self.first_owner = owner.name
 
     # --- ready ----------------------------------------------------------------------------------
 
@@ -291,39 +297,55 @@ class Node:
             await asyncio.sleep(0.01)
 
     async def stop(self) -> None:
-        """Close the store. Whatever still runs is ended; what was acknowledged is on the disk."""
+        """Close the store. Whatever still runs is ended; what was acknowledged is on the disk.
+
+        What can't be closed in order is closed as far as it can be; `failure` says so.
+        """
         self.not_ready()
-        if self._commits is not None and self.failure is None:
-            await self._settle()
-        for place in reversed(self._places):
-            await stop(place.ref)
-        if self._passwords is not None:
-            await self._passwords.stop()
-        if self._roles is not None:
-            await self._roles.stop()
-        if self._log_ref is not None:
-            await stop(self._log_ref)
-        elif self._log is not None:
-            self._log.close(clean=False)
-        if self._commits is not None:
-            await stop(self._commits)
-        if self._engine is not None:
-            self._engine.close()
-        if self.directory is not None:
-            self.directory.close()
-        if self._log_ref is not None:
-            log.info("node stopped")
+        async with AsyncExitStack() as closing:  # runs from the last line to the first
+            if self.directory is not None:
+                closing.callback(self.directory.close)
+            if self._engine is not None:
+                closing.callback(self._engine.close)
+            if self._commits is not None:
+                closing.push_async_callback(stop, self._commits)
+            if self._log_ref is not None:
+                closing.push_async_callback(stop, self._log_ref)
+            elif self._log is not None:
+                closing.callback(self._log.close, clean=False)
+            if self._roles is not None:
+                closing.push_async_callback(self._roles.stop)
+            if self._passwords is not None:
+                closing.push_async_callback(self._passwords.stop)
+            for place in self._places:
+                closing.push_async_callback(_stop_place, place)
+            if self._commits is not None and self.failure is None:
+                closing.push_async_callback(self._settle)
+        await asyncio.sleep(0)  # failures of the last actors arrive
+        log.info("node stopped")
 
     async def _settle(self) -> None:
         """Wait for the commits in flight, then flush, so that the next start replays nothing."""
         committer = self.committer
         try:
-            await stop(self._scripts.ref)
+            await self._end_scripts()
+            await committer.durable(committer.committed, committer.generation)
             await stop(self._sessions.ref)
+            await stop(self._scripts.ref)
             await committer.durable(committer.committed, committer.generation)
             await ask(self._checkpoints.ref, CheckpointNow())
         except Refusal as refusal:
             log.warning("the last commits were refused", reason=refusal.message)
+        except Exception as error:
+            self.fail(error)
+
+    async def _end_scripts(self) -> None:
+        """What outlasted the drain is ended at its next slice, and answered."""
+        for run in self.running:
+            run.turn.cancel(Draining("the node is stopping"))
+        until_us = self.doors.clock.monotonic_us() + END_SECONDS * 1_000_000
+        while len(self.running) and self.doors.clock.monotonic_us() < until_us:
+            await asyncio.sleep(0.001)
 
     # --- failure --------------------------------------------------------------------------------
 
@@ -362,6 +384,10 @@ class Node:
 START_FAULTS: Final = (StoreFault, StateUnusable, EngineFailed, Refusal, OSError)
 """What `start` raises when the world, not a bug, keeps the node from starting. The text of each is
 for whoever runs it."""
+
+
+async def _stop_place(place: Supervised[Any]) -> None:
+    await stop(place.ref)
 
 
 async def start(settings: NodeSettings, doors: Doors) -> Node:

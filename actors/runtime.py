@@ -40,7 +40,7 @@ from pykka._envelope import Envelope  # public in effect: an inbox is handed the
 
 from protocol import limits
 from protocol.doors import Clock, Scheduler
-from protocol.errors import Busy, Draining, Refusal
+from protocol.errors import Busy, Draining, Refusal, UnknownOutcome
 from protocol.requests import Request
 
 Reply = TypeVar("Reply")
@@ -399,7 +399,7 @@ class LoopActor(Actor):
             self._following.discard(future)
             if future.cancelled():
                 if isinstance(reply_to, LoopFuture):
-                    reply_to.fail(Draining("the node is stopping"))
+                    reply_to.fail(UnknownOutcome("the node stopped before this was done"))
                 return
             error = future.exception()
             if error is not None:
@@ -419,7 +419,7 @@ class LoopActor(Actor):
             self._fail(error)
 
     def _refuse_waiting(self) -> None:
-        """After the end: work under way is cancelled, waiting askers hear that the node stops."""
+        """After the end: work under way is cancelled and may have happened; what waits has not."""
         for future in list(self._following):
             future.cancel()
         while self.actor_inbox.waiting:

@@ -115,7 +115,6 @@ class Ledger:
         self._forgotten = 0
         self._rest: Iterator[tuple[bytes, bytes | None]] | None = None
         """Of a commit that is going to the engine in parts: what has not gone yet."""
-        self._orphaned: set[int] = set()
 
     # --- where things stand ---------------------------------------------------------------------
 
@@ -190,8 +189,6 @@ class Ledger:
         assert not tx.ended, "a transaction is committed once"
         own = tx.own
         try:
-            if id(tx) in self._orphaned:
-                raise Conflict("a commit that this transaction had read was taken back")
             if not own.writes and not own.ranges and not tx.adds:
                 return tx.saw if tx.saw > self._durable else 0
             if tx.paused:
@@ -214,7 +211,7 @@ class Ledger:
         self.flight.add(own)
         self._committed = sequence
         self._frame_time = time
-        if self._paused:
+        if len(self._paused) > tx.paused:  # somebody else paused before this commit
             self._remember(own)
         if own.catalog:
             self._catalog = Catalog(sequence)
@@ -296,6 +293,7 @@ class Ledger:
         self._committed = self._durable
         while self._changes and self._changes[-1].sequence > self._durable:
             self._changed_keys -= len(self._changes.pop().keys)
+        self._forgotten = min(self._forgotten, self._durable)
         for tx in self._paused.values():
             tx.withdrawn = tx.withdrawn or tx.sequence > self._durable
         if self._catalog.since > self._durable:
@@ -313,7 +311,6 @@ class Ledger:
     def thaw(self, tx: Transaction) -> None:
         """A paused transaction has ended: forget what only it could ask for."""
         del self._paused[id(tx)]
-        self._orphaned.discard(id(tx))
         oldest = min((other.sequence for other in self._paused.values()), default=self._committed)
         changes = self._changes
         while changes and changes[0].sequence <= oldest:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-import structlog
-
 from actors.runtime import LoopActor, Runtime, handles
 from actors.scripts import flow, node, places, reading, users, writing  # noqa: F401  (handlers)
 from actors.scripts.execution import Execution
@@ -16,8 +14,6 @@ from actors.scripts.services import Services
 from actors.scripts.turns import Turn, Turns
 from protocol.errors import Draining, Failed, Refusal
 from protocol.requests import CancelScript, RunScript, ScriptAnswer
-
-log = structlog.get_logger("scripts")
 
 
 class ScriptsActor(LoopActor):
@@ -50,7 +46,7 @@ class ScriptsActor(LoopActor):
         """The answer of a script that has ended, or its promise while its commits are in flight."""
         self._running.remove(execution.request.request)
         committer = self._services.committer
-        refusal = _refusal(execution)
+        refusal = self._refusal(execution)
         if committer.is_durable(execution.sequence, execution.generation):
             return self._answer(execution, refusal)
         promised: asyncio.Future[ScriptAnswer] = self.runtime.loop.create_future()
@@ -87,12 +83,12 @@ class ScriptsActor(LoopActor):
         for run in self._running:
             run.turn.cancel(Draining("the node is stopping"))
 
-
-def _refusal(execution: Execution) -> Refusal | None:
-    """What a script stopped at. Anything but a refusal is a bug: the trace goes to the log only."""
-    error = execution.turn.outcome.exception()
-    if error is None or isinstance(error, Refusal):
-        return error
-    request = execution.request.request
-    log.error("script failed", request=request, exc_info=error)
-    return Failed(f"the node failed at this script: see its log for request {request}")
+    def _refusal(self, execution: Execution) -> Refusal | None:
+        """What a script stopped at. Anything but a refusal is a bug, or the state engine's end: the
+        trace goes to the log only, and the node hears of it."""
+        error = execution.turn.outcome.exception()
+        if error is None or isinstance(error, Refusal):
+            return error
+        request = execution.request.request
+        self.runtime.noticed("script", error, request=request)
+        return Failed(f"the node failed at this script: see its log for request {request}")

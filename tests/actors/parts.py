@@ -150,7 +150,7 @@ async def parts(
         ledger.replay(frame)
     made.commits = CommitsActor.start(runtime, committer)
     made.log_ref = LogActor.start(runtime, log, made.commits)
-    committer.attach(ledger, made.log_ref)
+    committer.attach(ledger, made.commits, made.log_ref)
     try:
         yield made
     finally:

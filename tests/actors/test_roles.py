@@ -32,16 +32,16 @@ def test_roles_are_in_force_once_saved_and_found_again(kind: str) -> None:
         async with parts(kind, disk) as node:
             roles = Roles(node.runtime, node.directory)
             assert list(roles.words) == ["serving", "writable"]
-            assert roles.unready is None
+            assert not roles.unready
             roles.check_writable()
             await roles.define(["serving"], ["db.example:4000"])
             assert isinstance(_refused(roles.check_writable), NotWritable)
             roles.check_serving()
             await roles.define([], None)
-            assert roles.unready == "no_roles"
+            assert str(roles.unready) == "no_roles"
             assert isinstance(_refused(roles.check_serving), Draining)
             await roles.define(["coordinating", "writable"], None)
-            assert roles.unready == "not_serving"
+            assert str(roles.unready) == "not_serving"
             assert roles.info()["roles"] == ["writable", "coordinating"]
             await roles.stop()
             return roles.node_id

@@ -1,0 +1,104 @@
+"""Whole nodes for tests, with real or simulated doors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from actors.doors import Doors, SystemClock, SystemNet, SystemRng
+from actors.node import FirstOwner, Node, NodeSettings, start
+from actors.runtime import ask
+from protocol.doors import Clock, Fs
+from protocol.requests import Caller, RunScript, ScriptAnswer
+from storage.disk import Disk
+from storage.engine import Engine
+from storage.rocks import RocksEngine
+from tests.actors.parts import CHEAP, clock_of, scheduler_of
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.doors import SeededRng
+
+OWNER = FirstOwner("ana", "correct horse")
+ANA = Caller("ana", "owner", None, None, "wire", "192.0.2.1:5000")
+
+_requests = iter(range(1, 1 << 60))
+
+
+def simulated_doors(
+    kind: str, disk: SimulatedDisk, engine: Engine, seed: int = 1, clock: Clock | None = None
+) -> Doors:
+    """Doors onto a simulated disk and a state in memory."""
+    return Doors(
+        scheduler_of(kind),
+        clock or clock_of(kind),
+        SeededRng(seed),
+        disk,
+        SystemNet(),
+        lambda _path: engine,
+        cores=2,
+    )
+
+
+def real_doors(fs: Fs | None = None) -> Doors:
+    """The real doors, with few cores."""
+    return Doors(
+        scheduler_of("real"), SystemClock(), SystemRng(), fs or Disk(), SystemNet(), RocksEngine, 2
+    )
+
+
+def settings(path: str = "/store", **fields: Any) -> NodeSettings:
+    """Settings with hashes that cost nothing."""
+    return NodeSettings(path, **{"first_owner": OWNER, "password_cost": CHEAP, **fields})
+
+
+@asynccontextmanager
+async def running(doors: Doors, told: NodeSettings | None = None) -> AsyncIterator[Node]:
+    """A node, stopped at the end."""
+    node = await start(told or settings(), doors)
+    try:
+        yield node
+    finally:
+        await node.stop()
+
+
+async def run(
+    node: Node,
+    script: str,
+    parameters: Mapping[str, Any] | None = None,
+    caller: Caller = ANA,
+    place: tuple[str | None, str | None] = ("a", "b"),
+) -> ScriptAnswer:
+    """Run a script; a refusal is in the answer."""
+    request = RunScript(
+        caller,
+        script,
+        f"r-{next(_requests)}",
+        dict(parameters or {}),
+        namespace=place[0],
+        database=place[1],
+    )
+    return await ask(node.scripts, request)
+
+
+async def value(node: Node, script: str, parameters: Mapping[str, Any] | None = None) -> Any:
+    """What the last statement of a script answered. Raises what it refused."""
+    answer = await run(node, script, parameters)
+    if answer.refusal is not None:
+        raise answer.refusal
+    return answer.results[-1].value
+
+
+async def prepare(node: Node) -> None:
+    """Namespace a, database b, and the tables of these tests."""
+    tables = " ".join(f"DEFINE TABLE {name};" for name in ("t", "u", "v", "counter"))
+    script = f"DEFINE NAMESPACE a; DEFINE DATABASE a.b; USE a.b; {tables}"
+    answer = await run(node, script, place=(None, None))
+    if answer.refusal is not None:
+        raise answer.refusal
+
+
+async def yield_often(times: int = 20) -> None:
+    """Let everything else on the loop go on for a while."""
+    for _ in range(times):
+        await asyncio.sleep(0)

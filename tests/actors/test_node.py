@@ -1,0 +1,527 @@
+"""A whole node: start, ready, drain, stop, and what ends it early."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+import shutil
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pykka
+import pytest
+
+from actors.node import GENERATED_OWNER, Node, start
+from actors.runtime import ask, tell
+from protocol.errors import BadRequest, DiskFull, Failed, UnknownOutcome
+from protocol.requests import SignIn
+from storage.engine import Batch, EngineFailed
+from storage.faults import StoreLocked
+from storage.ledger import StateUnusable
+from storage.memory import MemoryEngine
+from storage.state_hash import state_hash
+from tests.actors.nodes import (
+    OWNER,
+    prepare,
+    real_doors,
+    run,
+    running,
+    settings,
+    simulated_doors,
+    value,
+)
+from tests.actors.parts import KINDS, outcome, play, until
+from tests.logbook import Logbook
+from tests.simulation.disk import Fault, SimulatedDisk
+
+both = pytest.mark.parametrize("kind", KINDS)
+
+
+def in_log(path: str) -> bool:
+    return path.endswith(".storelog")
+
+
+async def sign_in(node: Node, user: str, password: str) -> Any:
+    return await outcome(ask(node.sessions, SignIn(user, password, "http", "192.0.2.1:1")))
+
+
+@both
+def test_the_first_start_makes_the_owner_it_is_given(kind: str) -> None:
+    disk, engine = SimulatedDisk(), MemoryEngine()
+
+    async def first() -> None:
+        async with running(simulated_doors(kind, disk, engine)) as node:
+            assert node.generated_owner is None
+            assert (await sign_in(node, "ana", "correct horse")).caller.role == "owner"
+
+    async def second() -> None:
+        told = settings(first_owner=None)
+        async with running(simulated_doors(kind, disk, engine), told) as node:
+            assert node.generated_owner is None, "there is one already"
+            assert (await sign_in(node, "ana", "correct horse")).caller.user == "ana"
+
+    play(kind, first)
+    play(kind, second)
+
+
+@both
+def test_without_one_a_node_that_serves_makes_one_up(kind: str) -> None:
+    async def main() -> None:
+        doors = simulated_doors(kind, SimulatedDisk(), MemoryEngine())
+        async with running(doors, settings(first_owner=None)) as node:
+            owner = node.generated_owner
+            assert owner is not None
+            assert owner.name == GENERATED_OWNER
+            assert len(owner.password) == 24
+            assert owner.password not in repr(owner)
+            assert (await sign_in(node, "root", owner.password)).caller.role == "owner"
+
+    play(kind, main)
+
+
+@both
+def test_a_node_that_serves_nobody_makes_no_owner(kind: str) -> None:
+    async def main() -> None:
+        doors = simulated_doors(kind, SimulatedDisk(), MemoryEngine())
+        async with running(doors, settings(first_owner=None, serves=False)) as node:
+            assert node.generated_owner is None
+            assert node.status().sequence == 0
+
+    play(kind, main)
+
+
+@both
+def test_an_owner_that_is_refused_leaves_nothing_running(kind: str) -> None:
+    async def main() -> None:
+        disk = SimulatedDisk()
+        short = settings(first_owner=type(OWNER)("ana", "short"))
+        with pytest.raises(BadRequest):
+            await start(short, simulated_doors(kind, disk, MemoryEngine()))
+        assert pykka.ActorRegistry.get_all() == []
+        assert not disk.locks
+        assert not disk.open_files
+
+    play(kind, main)
+
+
+def test_every_failing_step_of_a_start_leaves_nothing_running(logbook: Logbook) -> None:
+    """Each change to the disk during a start, in turn, is refused."""
+    logbook.allow("actor failed|node failed|handler failed")
+
+    async def attempt(step: int) -> bool:
+        disk = SimulatedDisk()
+        disk.plan = lambda _operation, _path: Fault(errno.EIO) if disk.operations == step else None
+        failed = True
+        try:
+            node = await start(settings(), simulated_doors("stepped", disk, MemoryEngine()))
+            failed = node.failure is not None
+            await node.stop()
+        except Exception:
+            failed = True
+        assert pykka.ActorRegistry.get_all() == []
+        assert not disk.open_files
+        return failed
+
+    failures = [play("stepped", partial(attempt, step)) for step in range(1, 60)]
+    assert failures[0]
+    assert sum(failures) > 10
+    assert not failures[-1], "the sweep reaches beyond the start"
+
+
+def test_a_second_node_on_the_same_store_leaves(tmp_path: Path) -> None:
+    async def main() -> None:
+        path = str(tmp_path / "store")
+        async with running(real_doors(), settings(path)):
+            with pytest.raises(StoreLocked):
+                await start(settings(path), real_doors())
+
+    play("real", main)
+
+
+@both
+def test_status_from_start_to_stop(kind: str) -> None:
+    async def main() -> None:
+        doors = simulated_doors(kind, SimulatedDisk(), MemoryEngine())
+        unopened = Node(settings(), doors).status()
+        assert (unopened.health, unopened.reason, unopened.roles) == ("well", "opening", ())
+        node = await start(settings(), doors)
+        status = node.status()
+        assert (status.health, status.reason) == ("well", None)
+        assert status.roles == ("serving", "writable")
+        assert status.sequence == 1
+        assert status.log_begins == 1
+        assert len(status.store_id) == len(status.node_id) == 36
+        await node.roles.define([], None)
+        assert str(node.status().reason) == "no_roles"
+        node.not_ready()
+        assert (node.status().health, str(node.status().reason)) == ("closing", "draining")
+        await node.stop()
+        assert pykka.ActorRegistry.get_all() == []
+
+    play(kind, main)
+
+
+def test_no_actor_and_no_thread_is_alive_after_stop(tmp_path: Path) -> None:
+    async def main() -> None:
+        before = set(threading.enumerate())
+        async with running(real_doors(), settings(str(tmp_path / "store"))) as node:
+            await prepare(node)
+            assert len(set(threading.enumerate()) - before) >= 4
+            assert len(pykka.ActorRegistry.get_all()) >= 8
+        assert pykka.ActorRegistry.get_all() == []
+        left = [one.name for one in set(threading.enumerate()) - before]
+        assert left == []
+
+    play("real", main)
+
+
+@both
+def test_a_drain_lets_a_script_finish(kind: str) -> None:
+    async def main() -> None:
+        doors = simulated_doors(kind, SimulatedDisk(), MemoryEngine())
+        async with running(doors) as node:
+            await prepare(node)
+            slow = asyncio.ensure_future(
+                value(node, "FOR $i IN 1..=20000 { LET $x = $i; }; CREATE t:1 SET done = true;")
+            )
+            await until(lambda: bool(len(node.running)) or slow.done())
+            await node.drain()
+            assert node.status().reason == "draining"
+            await slow
+            assert await value(node, "SELECT VALUE done FROM t:1;") == [True]
+
+    play(kind, main)
+
+
+@both
+def test_a_log_that_fails_ends_the_node(kind: str, logbook: Logbook) -> None:
+    logbook.allow("actor failed|node failed")
+    disk, engine = SimulatedDisk(), MemoryEngine()
+
+    async def main() -> None:
+        node = await start(settings(), simulated_doors(kind, disk, engine))
+        await prepare(node)
+        await value(node, "CREATE t:1 SET a = 1;")
+        disk.plan = lambda operation, path: (
+            Fault(errno.EIO) if operation == "sync" and in_log(path) else None
+        )
+        lost = await outcome(run(node, "CREATE t:2 SET a = 1;"))
+        assert isinstance(lost, UnknownOutcome)
+        await node.failed.wait()
+        status = node.status()
+        assert (status.health, status.reason) == ("failed", "failed")
+        after = await outcome(value(node, "CREATE t:3 SET a = 1;"))
+        assert isinstance(after, Failed)
+        disk.plan = None
+        await node.stop()
+        assert pykka.ActorRegistry.get_all() == []
+
+    async def again() -> None:
+        async with running(simulated_doors(kind, disk, engine)) as node:
+            assert (await value(node, "SELECT VALUE a FROM t:1;")) == [1]
+            await value(node, "CREATE t:9 SET a = 1;")
+
+    play(kind, main)
+    disk.kill()
+    engine.crash()
+    play(kind, again)
+
+
+class Unwritable(MemoryEngine):
+    """Refuses writes when told to."""
+
+    broken = False
+
+    def write(self, batch: Batch, applied: int) -> None:
+        if self.broken:
+            raise EngineFailed("the state can't be written")
+        super().write(batch, applied)
+
+    def get(self, key: bytes) -> bytes | None:
+        if self.broken:
+            raise EngineFailed("the state can't be read")
+        return super().get(key)
+
+
+@both
+def test_an_engine_that_can_not_be_written_ends_the_node(kind: str, logbook: Logbook) -> None:
+    logbook.allow("actor failed|node failed|handler failed|script failed")
+
+    async def main() -> None:
+        engine = Unwritable()
+        node = await start(settings(), simulated_doors(kind, SimulatedDisk(), engine))
+        await prepare(node)
+        with node.committer.begin() as tx:
+            tx.put(b"\0\1\xf0a", b"1")
+            engine.broken = True
+            sequence = node.committer.commit(tx, _attribution())
+        waiting = node.committer.durable(sequence, node.committer.generation)
+        assert isinstance(await outcome(waiting), UnknownOutcome)
+        await node.failed.wait()
+        engine.broken = False
+        await node.stop()
+
+    play(kind, main)
+
+
+def _attribution() -> Any:
+    from tests.actors.parts import SOMEBODY
+
+    return SOMEBODY
+
+
+@both
+def test_an_engine_that_can_not_be_read_ends_the_node(kind: str, logbook: Logbook) -> None:
+    logbook.allow("actor failed|node failed|handler failed|script failed")
+
+    async def main() -> None:
+        engine = Unwritable()
+        node = await start(settings(), simulated_doors(kind, SimulatedDisk(), engine))
+        await prepare(node)
+        await value(node, "CREATE t:1 SET a = 1;")
+        engine.broken = True
+        found = await outcome(value(node, "SELECT * FROM t:77;"))
+        assert isinstance(found, (Failed, EngineFailed))
+        await node.failed.wait()
+        engine.broken = False
+        await node.stop()
+
+    play(kind, main)
+
+
+@both
+def test_actors_that_hold_nothing_of_their_own_are_replaced(kind: str, logbook: Logbook) -> None:
+    logbook.allow("actor failed")
+
+    async def main() -> None:
+        doors = simulated_doors(kind, SimulatedDisk(), MemoryEngine())
+        async with running(doors) as node:
+            await prepare(node)
+            for place in ("scripts", "sessions"):
+                before = getattr(node, place)
+                tell(before, "no message of theirs")
+                while getattr(node, place) is before:
+                    await asyncio.sleep(0.001)
+            assert node.failure is None
+            assert await value(node, "RETURN 1;") == 1
+            assert (await sign_in(node, "ana", "correct horse")).caller.user == "ana"
+
+    play(kind, main)
+
+
+@both
+def test_an_actor_that_fails_too_often_ends_the_node(kind: str, logbook: Logbook) -> None:
+    logbook.allow("actor failed|node failed")
+
+    async def main() -> None:
+        doors = simulated_doors(kind, SimulatedDisk(), MemoryEngine())
+        async with running(doors) as node:
+            for _ in range(6):
+                before = node.scripts
+                tell(before, "no message of theirs")
+                while node.scripts is before and not node.failed.is_set():
+                    await asyncio.sleep(0.001)
+            assert node.failed.is_set()
+            assert node.status().health == "failed"
+
+    play(kind, main)
+
+
+@both
+def test_a_full_disk_refuses_writes_and_resumes_by_itself(kind: str) -> None:
+    async def main() -> None:
+        disk = SimulatedDisk()
+        async with running(simulated_doors(kind, disk, MemoryEngine())) as node:
+            await prepare(node)
+            await value(node, "CREATE t:1 SET a = 1;")
+            disk.plan = lambda operation, path: (
+                Fault(errno.ENOSPC) if operation == "append" and in_log(path) else None
+            )
+            assert isinstance(await outcome(value(node, "UPDATE t:1 SET a = 2;")), DiskFull)
+            assert await value(node, "SELECT VALUE a FROM t:1;") == [1]
+            assert node.status().health == "well"
+            disk.plan = None
+            await value(node, "UPDATE t:1 SET a = 3;")
+            assert await value(node, "SELECT VALUE a FROM t:1;") == [3]
+
+    play(kind, main)
+
+
+def test_no_reply_is_sent_while_the_sync_is_held() -> None:
+    async def main() -> None:
+        disk = SimulatedDisk()
+        async with running(simulated_doors("real", disk, MemoryEngine())) as node:
+            await prepare(node)
+            asked, let = threading.Event(), threading.Event()
+
+            def hold(operation: str, path: str) -> None:
+                if operation == "sync" and in_log(path):
+                    asked.set()
+                    let.wait()
+
+            disk.watch = hold
+            replies: list[asyncio.Future[Any]] = [
+                asyncio.ensure_future(value(node, "CREATE t:1 SET a = 1;"))
+            ]
+            await until(asked.is_set)
+            # Reads of it, and refusals that show it, wait as well.
+            replies.append(asyncio.ensure_future(value(node, "SELECT * FROM t:1;")))
+            replies.append(asyncio.ensure_future(outcome(value(node, "CREATE t:1;"))))
+            try:
+                for _ in range(50):
+                    await asyncio.sleep(0.001)
+                    assert not any(reply.done() for reply in replies)
+                async with asyncio.timeout(5):  # what shows nothing of it need not wait
+                    assert await value(node, "RETURN 1;") == 1
+            finally:
+                let.set()
+            await asyncio.gather(*replies)
+
+    play("real", main)
+
+
+def test_sixty_four_callers_lose_no_increment(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(real_doors(), settings(str(tmp_path / "store"))) as node:
+            await prepare(node)
+            await value(node, "CREATE counter:1 SET n = 0;")
+
+            async def caller() -> None:
+                for _ in range(10):
+                    await value(node, "UPDATE counter:1 SET n = n + 1;")
+
+            await asyncio.gather(*(caller() for _ in range(64)))
+            assert await value(node, "SELECT VALUE n FROM counter:1;") == [640]
+
+    play("real", main)
+
+
+async def live_through(node: Node, rng: random.Random, steps: int) -> None:
+    """A random history."""
+    for _ in range(steps):
+        number = rng.randrange(40)
+        script = rng.choice(
+            [
+                f"UPSERT t:{number} SET a = {rng.randrange(1000)}, b = 'x' * 3;",
+                f"UPDATE t:{number} SET a = 5;",
+                f"DELETE t:{number};",
+                f"CREATE u SET at = time::now(), r = rand::int(0, 100), n = {number};",
+                "BEGIN; CREATE v SET a = 1; UPSERT t:1 SET a = 2; COMMIT;",
+                "BEGIN; CREATE v SET a = 1; THROW 'no'; COMMIT;",
+                f"DEFINE TABLE IF NOT EXISTS w{number % 5};",
+                f"CREATE w{number % 5} SET a = 1;",
+                f"DROP TABLE w{number % 5};",
+                "DELETE u WHERE n < 5;",
+            ]
+        )
+        await outcome(value(node, script))
+
+
+def hash_of(node: Node) -> tuple[int, str]:
+    ledger = node.committer.ledger
+    assert ledger.committed == ledger.durable_upto
+    return ledger.durable_upto, state_hash(ledger.engine)
+
+
+def test_the_live_state_is_the_replayed_state(tmp_path: Path) -> None:
+    """state/ is deleted, and a part of it is lost: what is folded from the log is the same."""
+    path = tmp_path / "store"
+
+    async def live() -> tuple[int, str]:
+        async with running(real_doors(), settings(str(path))) as node:
+            await prepare(node)
+            await live_through(node, random.Random(1), 400)
+            await node.committer.durable(node.committer.committed, node.committer.generation)
+            return hash_of(node)
+
+    async def reopened() -> tuple[int, str]:
+        async with running(real_doors(), settings(str(path))) as node:
+            return hash_of(node)
+
+    before = play("real", live)
+    assert before[0] > 100
+    assert play("real", reopened) == before
+    shutil.rmtree(path / "state")
+    assert play("real", reopened) == before
+    assert play("real", reopened) == before
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_history_replays_the_same_whatever_was_flushed(seed: int) -> None:
+    """In virtual time, with the state losing what no flush had covered."""
+    disk, engine = SimulatedDisk(), MemoryEngine()
+    rng = random.Random(seed)
+
+    async def live() -> tuple[int, str]:
+        async with running(simulated_doors("stepped", disk, engine, seed)) as node:
+            await prepare(node)
+            await live_through(node, rng, 30)
+            if rng.random() < 0.5:
+                await asyncio.sleep(rng.choice([1, 40]))
+            await live_through(node, rng, 30)
+            await node.committer.durable(node.committer.committed, node.committer.generation)
+            return hash_of(node)
+
+    async def replayed(state: MemoryEngine) -> tuple[int, str]:
+        async with running(simulated_doors("stepped", disk, state, seed + 1)) as node:
+            return hash_of(node)
+
+    before = play("stepped", live, seed)
+    engine.crash()
+    assert play("stepped", lambda: replayed(engine), seed) == before
+    assert play("stepped", lambda: replayed(MemoryEngine()), seed + 1) == before
+
+
+def test_the_comparison_of_hashes_sees_a_difference() -> None:
+    """The planted fault: one byte of one value changed behind the node's back."""
+    disk, engine = SimulatedDisk(), MemoryEngine()
+
+    async def live() -> tuple[int, str]:
+        async with running(simulated_doors("stepped", disk, engine)) as node:
+            await prepare(node)
+            await value(node, "CREATE t:1 SET a = 1;")
+            batch = engine.batch()
+            batch.put(b"\0\1\xf0planted", b"")
+            engine.write(batch, engine.applied)
+            return hash_of(node)
+
+    async def replayed() -> tuple[int, str]:
+        async with running(simulated_doors("stepped", disk, MemoryEngine())) as node:
+            return hash_of(node)
+
+    live_hash = play("stepped", live)
+    found = play("stepped", replayed)
+    assert found[0] == live_hash[0]
+    assert found[1] != live_hash[1]
+
+
+@both
+def test_a_state_ahead_of_its_log_is_refused(kind: str) -> None:
+    engine = MemoryEngine()
+
+    async def first() -> None:
+        async with running(simulated_doors(kind, SimulatedDisk(), engine)):
+            pass
+
+    async def other() -> None:
+        with pytest.raises(StateUnusable):
+            await start(settings(), simulated_doors(kind, SimulatedDisk(), engine))
+
+    play(kind, first)
+    play(kind, other)
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    async def live() -> list[Any]:
+        disk, engine = SimulatedDisk(), MemoryEngine()
+        async with running(simulated_doors("stepped", disk, engine, 5)) as node:
+            await prepare(node)
+            await live_through(node, random.Random(5), 30)
+            await node.committer.durable(node.committer.committed, node.committer.generation)
+            found: list[Any] = [hash_of(node)]
+        return [*found, disk.operations, disk.image()]
+
+    assert play("stepped", live, 5) == play("stepped", live, 5)
