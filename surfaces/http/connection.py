@@ -105,6 +105,7 @@ class Connection(asyncio.Protocol):
         """Parse, run what is complete, send what is ready."""
         if self._ended:
             return
+        self._idle_since = 0.0
         self._batch = []
         try:
             self._parser.feed_data(data)
@@ -298,13 +299,14 @@ class Connection(asyncio.Protocol):
 
     def check(self, now: float) -> None:
         """Enforce the deadlines; called for every connection a few times a second."""
-        if self._linger_until:
-            if now >= self._linger_until and not self._still_sending(now):
-                self.transport.abort()
-            return
         deadlines = self.surface.deadlines
         if self._still_sending(now):
             if now - self._stalled_since >= deadlines.write_s:
+                self.transport.abort()
+            elif self._linger_until:
+                self._linger_until = now + deadlines.linger_s
+        elif self._linger_until:
+            if now >= self._linger_until:
                 self.transport.abort()
         elif self._in_head or not self._served:
             self._check_head(now, deadlines.head_s)
@@ -354,7 +356,6 @@ class Connection(asyncio.Protocol):
 
     def _note_head(self, read: int) -> None:
         """A head is incomplete at the end of a read of so many bytes."""
-        self._idle_since = 0.0
         if not self._head_since:
             self._head_since = self.surface.loop.time()
         self._raw = 0 if self._raw < 0 else self._raw + read
@@ -429,7 +430,10 @@ class Connection(asyncio.Protocol):
             self._pace_reading()
 
     def _pace_reading(self) -> None:
-        if len(self.queue) > limits.PIPELINED:
+        """Read on, so that a client that goes away is noticed, unless too much waits already."""
+        queue = self.queue
+        held = sum(exchange.bytes_held for exchange in queue)
+        if len(queue) > limits.PIPELINED or held > limits.CONNECTION_BUFFER_BYTES:
             if not self._reading_paused:
                 self._reading_paused = True
                 self.transport.pause_reading()

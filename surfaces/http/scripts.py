@@ -12,7 +12,7 @@ from tornado.httputil import HTTPMessageDelegate
 
 from actors.runtime import ask, tell
 from protocol import binary, jsonvalues
-from protocol.errors import BadRequest, Refusal
+from protocol.errors import BadRequest, Busy, Refusal
 from protocol.requests import CancelScript, Result, RunScript, ScriptAnswer
 from protocol.text import check_name, parse_duration
 from protocol.values import MICROSECOND, Value
@@ -51,8 +51,12 @@ class ScriptDelegate(HTTPMessageDelegate):
 
     def on_connection_close(self) -> None:
         """The client is gone: nobody reads the answer, so the script stops at its next slice."""
-        if self._running:
+        if not self._running:
+            return
+        try:
             tell(self._surface.node.scripts, CancelScript(self._exchange.request))
+        except Busy as busy:  # it then runs to its own end, and nobody reads its answer
+            self._surface.report(self._exchange, busy)
 
     async def _run(self) -> None:
         exchange = self._exchange

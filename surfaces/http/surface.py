@@ -95,6 +95,7 @@ class HttpSurface:
         self._tasks: set[asyncio.Task[None]] = set()
         self._quiet: asyncio.Event = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
+        self._listener: Listener | None = None
 
     # --- stages ---------------------------------------------------------------------------------
 
@@ -119,13 +120,15 @@ class HttpSurface:
     @property
     def address(self) -> tuple[str, int]:
         """Host and port that it listens on."""
+        assert self._listener is not None, "not started"
         return self._listener.address
 
     def stop_accepting(self) -> None:
         """No new connections from here on; requests that come on the open ones, probes apart, hear
         `Draining`. What runs, runs on."""
         self.stopping = True
-        self._listener.close()
+        if self._listener is not None:
+            self._listener.close()
 
     async def drain(self, seconds: float = limits.DRAIN_SECONDS) -> int:
         """Wait until every request in flight is answered and its answer sent, at most so long.
@@ -144,8 +147,9 @@ class HttpSurface:
     async def close(self) -> None:
         """Cut what is left and be gone."""
         self.stopping = True
-        self._listener.close()
-        await self._listener.abandon_handshakes()
+        if self._listener is not None:
+            self._listener.close()
+            await self._listener.abandon_handshakes()
         for connection in list(self.connections):
             connection.end()
         tasks = list(self._tasks)
@@ -282,12 +286,12 @@ class HttpSurface:
 
     def _tick(self) -> None:
         """A few times a second: the Date of answers, and every connection's deadlines."""
+        self._timer = self.loop.call_later(1 / CHECKS_A_SECOND, self._tick)
         seconds = self.clock.wall_us() // 1_000_000
         self.date_field = b"Date: %s\r\n" % formatdate(seconds, usegmt=True).encode("ascii")
         now = self.loop.time()
         for connection in list(self.connections):
             connection.check(now)
-        self._timer = self.loop.call_later(1 / CHECKS_A_SECOND, self._tick)
 
     def _busy(self) -> int:
         return sum(connection.busy for connection in self.connections)

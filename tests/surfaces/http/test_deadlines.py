@@ -70,6 +70,14 @@ async def test_idle_between_requests(serve: Serve) -> None:
         assert await raw.rest() == b""
 
 
+async def test_a_connection_in_use_is_not_idle(serve: Serve) -> None:
+    surface = await serve(deadlines=only(idle_s=1.2))
+    async with await Raw.connect(surface.address[1]) as raw:
+        enough = surface.loop.time() + 3
+        while surface.loop.time() < enough:  # many times over what an idle one would live
+            assert (await raw.ask("GET", "/health")).status == 200
+
+
 async def test_a_running_script_has_none_of_these_deadlines(
     serve: Serve, node: Node, bearer: str
 ) -> None:
