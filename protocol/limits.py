@@ -48,7 +48,7 @@ LOG_RESERVE_BYTES: Final = MIB
 """Kept free so that a full disk still takes the closing mark."""
 COMMIT_RETRIES: Final = 16
 """How often a transaction that lost a race is run again before its caller hears `Conflict`."""
-READ_KEYS: Final = 65_536
+READ_KEYS: Final = 500_000
 READ_RANGES: Final = 1_024
 """Keys and ranges that a transaction remembers having read one by one. Past this it remembers the
 range around them: more conflicts, bounded memory."""

@@ -47,7 +47,8 @@ MEMTABLES: Final = 3
 """One being filled, and two that may be on their way to disk before writes have to wait."""
 OPEN_FILES: Final = 256
 TABLE_BYTES: Final = 32 * _MIB
-BLOCK_BYTES: Final = 8 * 1024
+BLOCK_BYTES: Final = 4 * 1024
+"""A point read that the cache does not answer reads and decompresses one of these."""
 BLOOM_BITS: Final = 10
 """Bits per key of the filters: one point read in a hundred for an absent key touches a block."""
 _FIRST_STEP: Final = 32
