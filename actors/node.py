@@ -322,7 +322,8 @@ class Node:
             if self._commits is not None and self.failure is None:
                 closing.push_async_callback(self._settle)
         await asyncio.sleep(0)  # failures of the last actors arrive
-        log.info("node stopped")
+        if self._log_ref is not None:  # a start that was refused has its own line
+            log.info("node stopped")
 
     async def _settle(self) -> None:
         """Wait for the commits in flight, then flush, so that the next start replays nothing."""
