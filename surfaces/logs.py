@@ -132,13 +132,16 @@ def configure(writer: LineWriter, level: int = logging.INFO) -> None:
     """
     processors: list[Any] = [
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
         hide_secrets,
     ]
     if writer.on_terminal:
-        processors.append(structlog.dev.ConsoleRenderer(colors=True, pad_event_to=0))
+        processors += [
+            structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
+            structlog.dev.ConsoleRenderer(colors=True, pad_event_to=0),
+        ]
     else:
         processors += [
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(default=str),
         ]

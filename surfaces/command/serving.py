@@ -136,9 +136,11 @@ def _tell_ready(
     if console.terminal and "http" in shown:
         scheme = "https" if command.cert else "http"
         console.tell(f"console: {scheme}://{shown['http']}/")
-    owner = node.generated_owner
-    if owner is not None:
-        console.tell(f"first owner: {owner.name}, password: {owner.password} (shown this once)")
+    made_up = node.generated_owner
+    if made_up is not None:
+        console.tell(f"first owner: {made_up.name}, password: {made_up.password} (shown this once)")
+    elif node.first_owner is not None:
+        console.tell(f"first owner: {node.first_owner}, with the password of STORE_PASSWORD")
 
 
 def _name(surface: AnySurface) -> str:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from storeclient import Client, StoreError
 from surfaces.command.stopping import STAGES
-from tests.processes import PASSWORD, USER, NodeProcess, Reply, run
+from tests.processes import PASSWORD, USER, NodeProcess, run
 
 DRAINS = 50
 GROUPS = 5
@@ -27,30 +28,38 @@ Figure = Callable[[str, object], None]
 
 
 class SlowClient(threading.Thread):
-    """Runs one slow script over HTTP and keeps the answer, or why there is none."""
+    """Runs one slow script, over the wire or HTTP, and keeps the answer, or why there is none."""
 
     def __init__(self, node: NodeProcess, token: str, number: int) -> None:
         super().__init__()
         self.node, self.token, self.number = node, token, number
-        self.reply: Reply | None = None
+        self.value: object = None
+        self.sequence = 0
         self.error: Exception | None = None
 
     def run(self) -> None:
+        try:
+            self.value, self.sequence = self._over_wire() if self.number % 2 else self._over_http()
+        except (OSError, StoreError) as error:
+            self.error = error
+
+    def _over_http(self) -> tuple[object, int]:
         body = {"script": SLOW, "params": {"client": self.number}, "ns": "a", "db": "b"}
         headers = {"Authorization": f"Bearer {self.token}"}
-        try:
-            self.reply = self.node.request("POST", "/script", body, headers, user=None)
-        except OSError as error:
-            self.error = error
+        reply = self.node.request("POST", "/script", body, headers, user=None)
+        assert reply.status == 200, reply.body
+        return reply.json["results"][-1]["value"], reply.json["seq"]
+
+    def _over_wire(self) -> tuple[object, int]:
+        host, port = self.node.address("wire")
+        with Client(f"{host}:{port}", token=self.token, ns="a", db="b") as client:
+            answer = client.run(SLOW, {"client": self.number})
+            return answer.value, answer.seq
 
     @property
     def finished(self) -> bool:
         """Whether the script was answered whole."""
-        return (
-            self.reply is not None
-            and self.reply.status == 200
-            and self.reply.json["results"][-1]["value"] == "finished"
-        )
+        return self.value == "finished"
 
 
 def stages(lines: list[dict[str, Any]]) -> list[tuple[int, str]]:
@@ -100,7 +109,7 @@ def test_drain_cuts_nothing_off(tmp_path: Path, group: int, figure: Figure) -> N
         assert all(client.finished for client in clients)
         assert stages(node.lines) == list(enumerate(STAGES, 1))
         finished += CLIENTS
-        sequence = max(client.reply.json["seq"] for client in clients if client.reply)
+        sequence = max(client.sequence for client in clients)
 
         before = {path.name for path in (directory / "log").iterdir()}
         health = run(str(directory), "--health")

@@ -92,6 +92,7 @@ def test_owner_of_the_environment_signs_in_and_its_password_is_never_logged(
         refused = {"user": "ana", "password": "canary-of-the-test"}
         assert node.request("POST", "/session", refused, user=None).status == 401
         node.stop()
+        assert "first owner: ana, with the password of STORE_PASSWORD" in node.events()
         logged = json.dumps(node.lines)
         for secret in (PASSWORD, token, "canary-of-the-test"):
             assert secret not in logged
