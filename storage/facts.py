@@ -66,14 +66,12 @@ def read_facts(fs: Fs, path: str) -> dict[str, object]:
     finally:
         file.close()
     line, _, rest = data.partition(b"\n")
-    try:
-        facts = json.loads(line)
-    except ValueError:
-        raise StoreDamaged(f"{path} is damaged: it does not hold a line of JSON") from None
-    if not isinstance(facts, dict) or not isinstance(facts.get("format"), int):
-        raise StoreDamaged(f"{path} is damaged: it names no format")
-    if facts["format"] > FORMAT:  # before the checksum, which may be made otherwise by then
-        raise StoreTooNew(f"{path} has format {facts['format']}; this version knows up to {FORMAT}")
+    # Every format keeps to the two lines, so damage is not taken for the future.
     if rest != _checksum(line) + b"\n":
         raise StoreDamaged(f"{path} is damaged: it does not match its checksum")
+    facts = json.loads(line)
+    if not isinstance(facts, dict) or not isinstance(facts.get("format"), int):
+        raise StoreDamaged(f"{path} names no format")
+    if facts["format"] > FORMAT:
+        raise StoreTooNew(f"{path} has format {facts['format']}; this version knows up to {FORMAT}")
     return facts

@@ -1,0 +1,387 @@
+"""Crash enumeration for the log: a workload on a simulated disk, cut at every operation.
+
+`Workload` does everything that a log does, at random, and keeps a `Story`: what has been promised
+so far. Before every change of the disk, `Enumeration` takes each state that a power cut there could
+leave, opens the store on it, and compares what is there with the story. The recoveries of some of
+those states are cut at each of their own operations, and so on.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from uuid import UUID
+
+from protocol.errors import DiskFull
+from storage.directory import StoreDirectory
+from storage.faults import LogFailed
+from storage.frames import Frame
+from storage.log import Log
+from storage.node_file import NodeFacts, load_node, save_node
+from tests.simulation.disk import NO_LIMIT, Fault, Image, SimulatedDisk
+from tests.simulation.doors import START_US, ManualClock, SeededRng
+
+PATH = "/data/store"
+SECTOR = 64
+SEGMENT_BYTES = 700
+SEGMENT_FRAMES = 6
+RESERVE_BYTES = 256
+MACHINE: Image = {"": None, "/data": None}
+
+
+class Killed(BaseException):
+    """The process ends here, in the middle of whatever it does."""
+
+
+class Broken(AssertionError):
+    """A promise that a crash state does not keep."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """What a store must and may hold."""
+
+    store_id: UUID | None = None
+    """Known once an open has returned."""
+    frames: dict[int, Frame] = field(default_factory=dict)
+    """By sequence: the only frames that may be there."""
+    acknowledged: int = 0
+    begins: int = 1
+    """A prune may have removed what is below. It must leave all the rest."""
+    nodes: tuple[NodeFacts, ...] = ()
+    """What NODE may say; empty: there need not be one."""
+    log_time: int = 0
+
+
+def open_store(
+    disk: SimulatedDisk, rng: SeededRng, log_class: type[Log] = Log
+) -> tuple[StoreDirectory, Log]:
+    """Open, or make, the store."""
+    directory = StoreDirectory.open(PATH, disk, ManualClock(), rng, create=True)
+    try:
+        log = log_class.open(
+            directory,
+            segment_bytes=SEGMENT_BYTES,
+            segment_frames=SEGMENT_FRAMES,
+            reserve_bytes=RESERVE_BYTES,
+        )
+    except BaseException:
+        directory.close()
+        raise
+    return directory, log
+
+
+class Enumeration:
+    """Takes crash points, opens what they may leave, and checks it.
+
+    :param per_point: crash states looked at for each crash point
+    :param nested: one in so many recoveries is itself cut at each of its operations
+    """
+
+    def __init__(
+        self, seed: int, log_class: type[Log] = Log, per_point: int = 24, nested: int = 40
+    ) -> None:
+        self._rng = random.Random(seed)
+        self._log_class = log_class
+        self._per_point = per_point
+        self._nested = nested
+        self._seen: set[bytes] = set()
+        self.states = 0
+        """Different crash states checked."""
+        self.recoveries_cut = 0
+        """Of these, states left by a cut during recovery."""
+
+    def cut(self, disk: SimulatedDisk, story: Story, depth: int = 0) -> None:
+        """Check every state that a cut at this moment may leave."""
+        per_point = self._per_point if depth == 0 else 6
+        for image in disk.crash_point().images(per_point, self._rng):
+            if self._is_new(image, story):
+                self.states += 1
+                self.recoveries_cut += depth > 0
+                self._check(image, story, depth)
+
+    def _is_new(self, image: Image, story: Story) -> bool:
+        digest = blake2b(digest_size=16)
+        digest.update(f"{story.acknowledged} {story.begins} {len(story.nodes)}".encode())
+        for path, content in image.items():
+            digest.update(path.encode())
+            digest.update(b"/" if content is None else b"%d:" % len(content) + content)
+        key = digest.digest()
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        return True
+
+    def _check(self, image: Image, story: Story, depth: int) -> None:
+        disk = SimulatedDisk(image, sector=SECTOR)
+        rng = SeededRng(self._rng.getrandbits(32))
+        if depth < 2 and self._rng.randrange(self._nested) == 0:
+            disk.watch = lambda _kind, _path: self.cut(disk, story, depth + 1)
+        directory, log = open_store(disk, rng, self._log_class)
+        disk.watch = None
+        check_promises(directory, log, story)
+        follow_up = self._rng.randrange(8)
+        if follow_up == 0:
+            story = self._carry_on(disk, log, directory, story)
+            directory, log = open_store(disk, rng, self._log_class)
+            check_promises(directory, log, story)
+        log.close(clean=False)
+        directory.close()
+
+    def _carry_on(
+        self, disk: SimulatedDisk, log: Log, directory: StoreDirectory, story: Story
+    ) -> Story:
+        """Go on writing after a recovery, and stop in one of three ways."""
+        kept = {n: f for n, f in story.frames.items() if log.first <= n <= log.last}
+        frame = Frame(log.last + 1, log.epoch, log.last_time, 0, b"after the crash")
+        log.append([frame])
+        kept[frame.sequence] = frame
+        way = self._rng.randrange(3)
+        if way == 0:
+            log.close()
+            directory.close()
+        elif way == 1:
+            disk.kill()
+        else:
+            disk.cut_power(self._rng)
+        return replace(
+            story,
+            store_id=directory.store_id,
+            frames=kept,
+            acknowledged=frame.sequence,
+            begins=log.first,
+        )
+
+
+def check_promises(directory: StoreDirectory, log: Log, story: Story) -> None:
+    """Compare an opened store with the story.
+
+    :raises Broken: something acknowledged is lost, or something is there that never was
+    """
+    if story.store_id is not None and directory.store_id != story.store_id:
+        raise Broken("another store is there")
+    if log.last < story.acknowledged:
+        raise Broken(f"acknowledged {story.acknowledged}, held {log.last}")
+    if log.first > story.begins:
+        raise Broken(f"the log begins at {log.first}, pruned was below {story.begins}")
+    expected = log.first
+    for frame in log.read(log.first):
+        if frame.sequence != expected:
+            raise Broken(f"{frame.sequence} follows {expected - 1}")
+        if expected not in story.frames and expected >= story.begins:
+            raise Broken(f"nobody wrote {expected}")
+        if expected in story.frames and frame != story.frames[expected]:
+            raise Broken(f"{expected} is not what was written")
+        expected += 1
+    if expected != log.last + 1:
+        raise Broken(f"the log reads up to {expected - 1} and says {log.last}")
+    if log.last_time < story.log_time and log.last >= story.acknowledged:
+        raise Broken("log time went back")
+    if story.nodes and load_node(directory) not in story.nodes:
+        raise Broken("NODE is neither what it was nor what it was to become")
+
+
+class Workload:
+    """Random work on one store; each action is a method `_do_…`."""
+
+    def __init__(
+        self,
+        seed: int,
+        log_class: type[Log] = Log,
+        enumeration: Enumeration | None = None,
+    ) -> None:
+        self._random = random.Random(seed)
+        self._rng = SeededRng(seed)
+        self._log_class = log_class
+        self._enumeration = enumeration
+        self.disk = SimulatedDisk(dict(MACHINE), sector=SECTOR)
+        self.disk.watch = self._before_each_operation
+        self.story = Story()
+        self._time = START_US
+        self._operations_to_live: int | None = None
+        self._open()
+
+    def run(self, actions: int) -> None:
+        """Do so many things, and close."""
+        choices = [
+            (self._do_append, 12),
+            (self._do_mark, 2),
+            (self._do_prune, 2),
+            (self._do_close, 2),
+            (self._do_kill, 1),
+            (self._do_power_cut, 1),
+            (self._do_node, 1),
+            (self._do_full_disk, 1),
+            (self._do_failed_sync, 1),
+            (self._do_failed_write, 1),
+            (self._do_kill_inside, 4),
+        ]
+        acts = [act for act, _ in choices]
+        weights = [weight for _, weight in choices]
+        for _ in range(actions):
+            self._random.choices(acts, weights)[0]()
+        self._do_close()
+        self._log.close()
+        self._directory.close()
+        self.disk.watch = None
+
+    def _before_each_operation(self, _kind: str, _path: str) -> None:
+        if self._enumeration is not None:
+            self._enumeration.cut(self.disk, self.story)
+        if self._operations_to_live is not None:
+            self._operations_to_live -= 1
+            if self._operations_to_live < 0:
+                raise Killed
+
+    def _open(self) -> None:
+        self._directory, self._log = open_store(self.disk, self._rng, self._log_class)
+        log = self._log
+        check_promises(self._directory, log, self.story)
+        # What an open has shown stays: it is as good as acknowledged.
+        frames = {n: f for n, f in self.story.frames.items() if n <= log.last}
+        self.story = replace(
+            self.story,
+            store_id=self._directory.store_id,
+            frames=frames,
+            acknowledged=log.last,
+            begins=log.first,
+        )
+
+    def _frames(self) -> Iterator[Frame]:
+        """Frames to append: one, or a group."""
+        for at in range(self._random.choice([1, 1, 1, 2, 3, 5])):
+            self._time += self._random.randrange(3)
+            size = self._random.choice([0, 5, 40, 90, 200])
+            body = self._random.randbytes(size)
+            time = max(self._time, self._log.last_time)
+            yield Frame(self._log.last + 1 + at, 1, time, 0x100, body)
+
+    def _attempt(self) -> bool:
+        """Append, and keep the story. False: refused, because the disk is full."""
+        before = self.story
+        frames = list(self._frames())
+        written = {frame.sequence: frame for frame in frames}
+        self.story = replace(before, frames={**before.frames, **written})
+        try:
+            self._log.append(frames, reserved=self._random.random() < 0.2)
+        except DiskFull:
+            self.story = before  # refused: they must never be seen
+            return False
+        self.story = replace(self.story, acknowledged=self._log.last, log_time=self._log.last_time)
+        return True
+
+    def _do_append(self) -> None:
+        self._attempt()
+
+    def _do_mark(self) -> None:
+        self._log.mark()
+
+    def _do_prune(self) -> None:
+        below = self._random.randrange(1, self._log.last + 2)
+        self.story = replace(self.story, begins=max(self.story.begins, below))
+        self._log.prune(below)
+        self.story = replace(self.story, begins=self._log.first)
+
+    def _do_close(self) -> None:
+        self._log.close()
+        self._directory.close()
+        self._open()
+        assert self._log.recovery.clean, "a clean close was not clean"
+
+    def _do_kill(self) -> None:
+        self.disk.kill()
+        self._open()
+
+    def _do_kill_inside(self) -> None:
+        """Killed in the middle of something, and perhaps again in the recovery after it."""
+        act = self._random.choice(
+            [self._do_append, self._do_append, self._do_close, self._do_prune, self._do_node]
+        )
+        for step in [act] + [self._open] * self._random.randrange(1, 4):
+            self._operations_to_live = self._random.randrange(12)
+            with suppress(Killed):
+                step()
+            self._operations_to_live = None
+            self.disk.kill()
+        self._open()
+
+    def _do_power_cut(self) -> None:
+        self.disk.cut_power(self._random)
+        self._open()
+
+    def _do_node(self) -> None:
+        before = self.story.nodes
+        if not before:
+            # Made at the first look, and then kept: until it is durable there may be none.
+            self.story = replace(self.story, nodes=(load_node(self._directory),))
+            return
+        after = replace(before[-1], endpoints=(f"host:{self._random.randrange(65536)}",))
+        self.story = replace(self.story, nodes=(*before, after))
+        save_node(self._directory, after)
+        self.story = replace(self.story, nodes=(after,))
+
+    def _do_full_disk(self) -> None:
+        """The disk fills up, refuses a while, and gets room again."""
+        used = sum(len(c) for c in self.disk.image().values() if c is not None)
+        self.disk.capacity = used + self._random.randrange(600)
+        for _ in range(6):
+            self._attempt()
+        if self._random.random() < 0.3:
+            self._do_mark_on_full_disk()
+        self.disk.capacity = NO_LIMIT
+        assert self._attempt(), "writes must resume by themselves when room returns"
+
+    def _do_mark_on_full_disk(self) -> None:
+        try:
+            self._log.mark()
+        except DiskFull:
+            return
+
+    def _do_failed_sync(self) -> None:
+        self._fail("sync", Fault(errno.EIO))
+
+    def _do_failed_write(self) -> None:
+        self._fail("append", Fault(errno.EIO, self._random.randrange(300)))
+
+    def _fail(self, failing: str, fault: Fault) -> None:
+        """One operation on a segment fails: final. The process ends, the machine goes on."""
+
+        def plan(kind: str, path: str) -> Fault | None:
+            return fault if kind == failing and path.endswith(".storelog") else None
+
+        self.disk.plan = plan
+        try:
+            self._attempt()
+            raise Broken(f"a failed {failing} was acknowledged")
+        except LogFailed:
+            changes = self._refused_afterwards()
+        self.disk.plan = None
+        if changes:
+            raise Broken("a failed log went on asking the disk for changes")
+        self.disk.kill()
+        self._open()
+
+    def _refused_afterwards(self) -> int:
+        """Nothing more may be written. Returns how many changes were asked of the disk."""
+        before = self.disk.operations
+        try:
+            self._log.append([Frame(self._log.last + 1, 1, self._log.last_time, 0, b"")])
+            raise Broken("a failed log took a frame")
+        except LogFailed:
+            pass
+        return self.disk.operations - before
+
+
+def enumerate_crashes(
+    seed: int, states: int, log_class: type[Log] = Log, per_point: int = 24
+) -> Enumeration:
+    """Run workloads from a seed on until so many crash states were checked."""
+    enumeration = Enumeration(seed, log_class, per_point)
+    while enumeration.states < states:
+        Workload(seed, log_class, enumeration).run(40)
+        seed += 1_000
+    return enumeration

@@ -1,0 +1,132 @@
+"""R1: cut the power at every operation of a log's life; nothing acknowledged is ever lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+import storage.directory
+import storage.facts
+import storage.log
+from protocol.doors import File, Fs
+from storage.faults import StoreFault
+from storage.frames import Placed
+from storage.log import Log, Recovery, _Segment
+from tests.reliability.crashes import Broken, enumerate_crashes
+
+STATES = 100_000
+PARTS = 8
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_crash_state_breaks_a_promise(part: int, figure: Callable[[str, object], None]) -> None:
+    done = enumerate_crashes(seed=part, states=STATES // PARTS)
+    assert done.recoveries_cut > STATES // PARTS // 10
+    figure(
+        f"R1 crash states, part {part + 1} of {PARTS}",
+        f"{done.states}, {done.recoveries_cut} of them in a recovery; 0 lost, 0 ghosts, 0 refused",
+    )
+
+
+class AcknowledgesBeforeSync(Log):
+    def _write(self, data: bytes, reserved: bool) -> None:
+        assert self._file is not None
+        self._file.append(data)
+
+
+class TrustsThePageCache(Log):
+    """Appends to the old segment after an unclean stop, without rewriting its tail."""
+
+    def _move_tail(
+        self, file: File, old: _Segment, good: int, durable: int, unproven: object
+    ) -> None:
+        file.truncate(good)
+        old.size = good
+        self._file = file
+        self.recovery = Recovery(False, self.last)
+
+
+class PrunesBeforeItSaysSo(Log):
+    def prune(self, below: int) -> None:
+        for segment in self._segments[:-1]:
+            if segment.first < below:
+                self._fs.unlink(segment.path)
+        super().prune(below)
+
+
+class CutsBackWithoutSync(Log):
+    def _cut_back(self, file: File) -> None:
+        file.truncate(self._segments[-1].size)
+        self._worn = True
+
+
+class WritesOnAfterCuttingBack(Log):
+    def _cut_back(self, file: File) -> None:
+        super()._cut_back(file)
+        self._worn = False
+
+
+class LeavesClosedStanding(Log):
+    def _prepare_to_write(self, reserved: bool) -> None:
+        self._closed_file = False
+        super()._prepare_to_write(reserved)
+
+
+class TakesMarksForProof(Log):
+    """Forgets the frames of the last batch when it recovers."""
+
+    def _move_tail(
+        self, file: File, old: _Segment, good: int, durable: int, unproven: Sequence[Placed]
+    ) -> None:
+        super()._move_tail(file, old, good, durable, unproven[:-1])
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        AcknowledgesBeforeSync,
+        TrustsThePageCache,
+        PrunesBeforeItSaysSo,
+        CutsBackWithoutSync,
+        WritesOnAfterCuttingBack,
+        LeavesClosedStanding,
+        TakesMarksForProof,
+    ],
+)
+def test_planted_log_is_caught(planted: type[Log]) -> None:
+    _assert_caught(planted)
+
+
+def _rename_before_sync(fs: Fs, tmp: str, target: str, data: bytes) -> None:
+    folder, _, name = target.rpartition("/")
+    file = fs.open(f"{tmp}/{name}.new", create=True)
+    file.truncate(0)
+    file.append(data)
+    file.close()
+    fs.rename(f"{tmp}/{name}.new", target)
+    fs.sync_directory(folder)
+
+
+def _directory_not_synced(fs: Fs, tmp: str, target: str, data: bytes) -> None:
+    _, _, name = target.rpartition("/")
+    file = fs.open(f"{tmp}/{name}.new", create=True)
+    file.truncate(0)
+    file.append(data)
+    file.sync()
+    file.close()
+    fs.rename(f"{tmp}/{name}.new", target)
+
+
+@pytest.mark.parametrize("planted", [_rename_before_sync, _directory_not_synced])
+def test_planted_replace_is_caught(
+    planted: Callable[[Fs, str, str, bytes], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (storage.log, storage.facts, storage.directory):
+        monkeypatch.setattr(module, "replace_file", planted)
+    _assert_caught(Log)
+
+
+def _assert_caught(log_class: type[Log]) -> None:
+    with pytest.raises((Broken, StoreFault, AssertionError)):
+        enumerate_crashes(seed=0, states=60_000, log_class=log_class)

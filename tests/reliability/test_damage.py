@@ -1,0 +1,299 @@
+"""R8, the log's part: flipped bits, cut files, swapped and repeated frames.
+
+Every damage is refused with file, offset and sequence, or took away only what nothing in the log
+shows to have been acknowledged. No damage ever gives a wrong answer.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+import storage.log
+from storage.directory import StoreDirectory
+from storage.faults import LogDamaged, StoreDamaged, StoreTooNew
+from storage.frames import SEGMENT_HEADER_BYTES, Frame, FrameCodec, SegmentHeader, Walk
+from storage.log import Log
+from tests.reliability.crashes import MACHINE, PATH, open_store
+from tests.simulation.disk import Image, SimulatedDisk
+from tests.simulation.doors import SeededRng
+
+FLIPS = 10_000
+TRUNCATIONS = 1_000
+MIXES = 1_000
+LOG = f"{PATH}/log"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one frame, or mark, stands in an undamaged log."""
+
+    path: str
+    start: int
+    end: int
+    expected: int
+    """The sequence that stands here, or for a mark the one after it."""
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """An undamaged log."""
+
+    image: Image
+    frames: list[Frame]
+    proven: int
+    """The log itself shows that all up to here was acknowledged."""
+    closed: bool
+    places: list[Place]
+
+    @property
+    def segments(self) -> list[str]:
+        return [path for path in self.image if path.endswith(".storelog")]
+
+    def content(self, path: str) -> bytes:
+        content = self.image[path]
+        assert content is not None
+        return content
+
+
+def specimen(seed: int, closed: bool) -> Specimen:
+    """A log of several segments with groups, marks, and bodies that look like frames."""
+    rng = random.Random(seed)
+    disk = SimulatedDisk(dict(MACHINE))
+    directory, log = open_store(disk, SeededRng(seed))
+    frames: list[Frame] = []
+    impostor = FrameCodec(b"impostor")
+    while len(frames) < 60:
+        group = [
+            Frame(log.last + 1 + i, 1, log.last_time + i, 0, _body(rng, impostor, log.last + 2))
+            for i in range(rng.choice([1, 2, 3]))
+        ]
+        log.append(group)
+        frames += group
+        if rng.random() < 0.1:
+            log.mark()
+    if not closed:  # so that the last group, and nothing else, is without proof
+        log.append([Frame(log.last + 1, 1, log.last_time, 0, b"last")])
+        frames += list(log.read(log.last))
+    log.close(clean=closed)
+    directory.close()
+    image = disk.image()
+    places, proven = _places(image)
+    return Specimen(image, frames, log.last if closed else proven, closed, places)
+
+
+def _body(rng: random.Random, impostor: FrameCodec, sequence: int) -> bytes:
+    if rng.random() < 0.2:
+        return impostor.encode(Frame(sequence, 1, 1, 0, b"not a frame"), sequence - 1)
+    return rng.randbytes(rng.choice([0, 3, 30, 120]))
+
+
+def _places(image: Image) -> tuple[list[Place], int]:
+    disk = SimulatedDisk(image)
+    places: list[Place] = []
+    proven = 0
+    for path in [path for path in image if path.endswith(".storelog")]:
+        file = disk.open_read(path)
+        header = SegmentHeader.decode(file.read(0, SEGMENT_HEADER_BYTES))
+        walk = Walk(file, FrameCodec(header.salt), SEGMENT_HEADER_BYTES, file.size())
+        for frame, durable, offset in walk:
+            expected = frame.sequence + bool(frame.flags & 1)
+            places.append(Place(path, offset, walk.offset, expected))
+            proven = max(proven, durable)
+        file.close()
+    return places, proven
+
+
+def examine(image: Image, whole: Specimen, log_class: type[Log] = Log) -> LogDamaged | None:
+    """Open and read a damaged log.
+
+    :returns: how it was refused, or None when what it holds is right and all of what is proven
+    """
+    disk = SimulatedDisk(image)
+    directory: StoreDirectory | None = None
+    log: Log | None = None
+    try:
+        directory, log = open_store(disk, SeededRng(1), log_class)
+        held = list(log.read(log.first))
+    except LogDamaged as damage:
+        return damage
+    finally:
+        if log is not None:
+            log.close(clean=False)
+        if directory is not None:
+            directory.close()
+    assert held == whole.frames[: len(held)], "a wrong answer"
+    assert len(held) >= whole.proven, f"{len(held)} of {whole.proven} proven frames are left"
+    assert not whole.closed, "a closed log was changed and nobody noticed"
+    return None
+
+
+def specimens() -> list[Specimen]:
+    return [specimen(seed, closed) for seed in (1, 2) for closed in (True, False)]
+
+
+def flipped(whole: Specimen, rng: random.Random) -> tuple[Image, str, int]:
+    """The log with one bit changed, and where."""
+    files = [*whole.segments, *[p for p in (f"{LOG}/CLOSED",) if p in whole.image]]
+    path = rng.choice(files)
+    content = bytearray(whole.content(path))
+    at = rng.randrange(len(content))
+    content[at] ^= 1 << rng.randrange(8)
+    return {**whole.image, path: bytes(content)}, path, at
+
+
+def flip_bits(count: int, log_class: type[Log] = Log) -> dict[str, int]:
+    """Flip bits, one at a time; counts of what came of it."""
+    rng = random.Random(8)
+    counts = {"refused": 0, "unproven": 0}
+    wholes = specimens()
+    for n in range(count):
+        whole = wholes[n % len(wholes)]
+        image, path, at = flipped(whole, rng)
+        damage = examine(image, whole, log_class)
+        counts["unproven" if damage is None else "refused"] += 1
+        place = next((p for p in whole.places if p.path == path and p.start <= at < p.end), None)
+        if damage is not None and place is not None:
+            named = (damage.file, damage.offset, damage.sequence)
+            assert named == (path, place.start, place.expected), "the damage is elsewhere"
+            assert f"{path} is damaged at byte {place.start}" in str(damage)
+    return counts
+
+
+def test_flipped_bits(figure: Callable[[str, object], None]) -> None:
+    counts = flip_bits(FLIPS)
+    assert counts["refused"] > counts["unproven"] > 0
+    figure("R8 log, bits flipped", f"{FLIPS}: {counts}, 0 wrong answers")
+
+
+def truncate(count: int, log_class: type[Log] = Log) -> dict[str, int]:
+    """Cut segments short, one at a time; counts of what came of it."""
+    rng = random.Random(9)
+    counts = {"refused": 0, "unproven": 0}
+    wholes = specimens()
+    for n in range(count):
+        whole = wholes[n % len(wholes)]
+        path = rng.choice(whole.segments)
+        size = rng.randrange(len(whole.content(path)))
+        last = path == whole.segments[-1]
+        if last and not whole.closed:
+            # Without CLOSED, only what is proven by what is left can be missed.
+            size = rng.randrange(_end_of_proof(whole), len(whole.content(path)))
+        damage = examine({**whole.image, path: whole.content(path)[:size]}, whole, log_class)
+        counts["unproven" if damage is None else "refused"] += 1
+        assert damage is not None or (last and not whole.closed)
+        assert damage is None or damage.file == path
+    return counts
+
+
+def test_truncations(figure: Callable[[str, object], None]) -> None:
+    counts = truncate(TRUNCATIONS)
+    assert counts["unproven"] > 0
+    figure("R8 log, truncations", f"{TRUNCATIONS}: {counts}, 0 wrong answers")
+
+
+def _end_of_proof(whole: Specimen) -> int:
+    """Where the proven frames of the last segment end."""
+    path = whole.segments[-1]
+    ends = [p.end for p in whole.places if p.path == path and p.expected <= whole.proven]
+    return max(ends, default=SEGMENT_HEADER_BYTES)
+
+
+def mixed(whole: Specimen, rng: random.Random) -> tuple[Image, int]:
+    """The log with two frames swapped, or one copied to another place; and the first sequence that
+    is in the wrong place."""
+    one, two = sorted(rng.sample(range(len(whole.places)), 2))
+    first, second = whole.places[one], whole.places[two]
+    cut = whole.content(first.path)[first.start : first.end]
+    other = whole.content(second.path)[second.start : second.end]
+    if rng.random() < 0.5:  # swap
+        image = _spliced(whole.image, second, cut)
+        return _spliced(image, first, other), first.expected
+    if rng.random() < 0.5:  # repeat the earlier behind the later
+        return _spliced(whole.image, second, other + cut), second.expected + 1
+    return _spliced(whole.image, first, other + cut), first.expected  # or the later before it
+
+
+def _spliced(image: Image, place: Place, data: bytes) -> Image:
+    content = image[place.path]
+    assert content is not None
+    return {**image, place.path: content[: place.start] + data + content[place.end :]}
+
+
+def test_swapped_and_repeated_frames(figure: Callable[[str, object], None]) -> None:
+    rng = random.Random(10)
+    counts = {"refused": 0, "unproven": 0}
+    wholes = specimens()
+    for n in range(MIXES):
+        whole = wholes[n % len(wholes)]
+        image, _ = mixed(whole, rng)
+        if image == whole.image:
+            continue
+        damage = examine(image, whole)
+        counts["unproven" if damage is None else "refused"] += 1
+    assert counts["refused"] > 0.9 * MIXES
+    figure("R8 log, frames swapped or repeated", f"{MIXES}: {counts}, 0 wrong answers")
+
+
+@pytest.mark.parametrize("gone", ["first", "middle", "last"])
+def test_missing_segment(gone: str) -> None:
+    whole = specimen(3, closed=True)
+    at = {"first": 0, "middle": len(whole.segments) // 2, "last": -1}[gone]
+    image = {p: c for p, c in whole.image.items() if p != whole.segments[at]}
+    assert examine(image, whole) is not None
+
+
+@pytest.mark.parametrize("name", ["STORE", "log/CLOSED"])
+def test_damaged_facts_are_refused(name: str) -> None:
+    whole = specimen(4, closed=True)
+    path = f"{PATH}/{name}"
+    for at in range(len(whole.content(path))):
+        content = bytearray(whole.content(path))
+        content[at] ^= 1
+        with pytest.raises((StoreDamaged, StoreTooNew)) as refusal:
+            open_store(SimulatedDisk({**whole.image, path: bytes(content)}), SeededRng(1))
+        assert path in str(refusal.value)
+
+
+def test_planted_recovery_that_cuts_at_any_bad_frame_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(storage.log, "find_proof", lambda *_: None)
+    with pytest.raises(AssertionError, match="proven frames are left"):
+        flip_bits(500)
+
+
+def test_planted_reader_that_trusts_the_disk_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Same:
+        def copy(self) -> Same:
+            return self
+
+        def update(self, _data: bytes) -> None:
+            pass
+
+        def digest(self) -> bytes:
+            return b"checksum"
+
+    honest = FrameCodec.__init__
+
+    def careless(self: FrameCodec, salt: bytes) -> None:
+        honest(self, salt)
+        monkeypatch.setattr(FrameCodec, "head_holds", lambda *_: True)
+        self._seeded = Same()  # type: ignore[assignment]
+
+    monkeypatch.setattr(FrameCodec, "__init__", careless)
+    with pytest.raises(AssertionError):
+        flip_bits(500)
+
+
+class ForgetsThatItWasClosed(Log):
+    def _refuse_changed(self, *_: object) -> None:
+        pass
+
+
+def test_planted_log_that_ignores_its_clean_close_is_caught() -> None:
+    with pytest.raises(AssertionError, match=r"closed log|proven frames"):
+        truncate(500, ForgetsThatItWasClosed)

@@ -1,0 +1,556 @@
+"""A disk in memory that keeps only what it must: the faulty side of the `Fs` door.
+
+It keeps two pictures of everything: what a process sees (the page cache, the visible names) and
+what the medium holds (what was synced). What lies between the two is undecided until a power cut
+decides it, sector by sector and name by name:
+
+- bytes written since a file's last sync are kept, lost, zeroed or garbled, each sector for itself;
+  the size is the old one, the new one, or one between;
+- bytes written and cut off again before a sync may have reached the medium, the cut not;
+- a garbled sector may show what once stood there and was cut off;
+- names made, renamed and removed since their directory's last sync are kept or lost, each for
+  itself: a later one may survive an earlier one. Syncing a file does not make its name durable.
+
+Bytes that were synced stay as they are, even in a sector that is written again: a sector's write
+is taken to leave the bytes it does not change unharmed.
+
+A failed sync behaves as Linux does: the pages are thought clean from then on, show their contents
+until the cache is dropped, and a later sync "succeeds" without having written them.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+Image = dict[str, bytes | None]
+"""What is on a medium: files by path, None for a directory. The root is the empty string."""
+
+NO_LIMIT: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What goes wrong with one operation."""
+
+    error: int
+    """errno."""
+    after_bytes: int = 0
+    """Of an append: so many bytes get into the file first."""
+
+
+class ProcessIsDead(Exception):
+    """A file of a process that was killed is used: a bug of the test."""
+
+
+@dataclass(eq=False, slots=True)
+class _Inode:
+    """A file. `disk` and `cache` are what the medium holds and what processes see."""
+
+    disk: bytes = b""
+    cache: bytearray = field(default_factory=bytearray)
+    dirty: list[tuple[int, int]] = field(default_factory=list)
+    """Byte ranges of the cache that the next sync will write."""
+    before_cut: _Inode | None = None
+    """As it was before it was cut, if it was, since the last sync."""
+    stale: bytes = b""
+    """What once stood at these offsets and was cut off: blocks that the file may be given again."""
+
+    def write(self, data: bytes) -> None:
+        start = len(self.cache)
+        self.cache += data
+        if self.dirty and self.dirty[-1][1] == start:
+            self.dirty[-1] = (self.dirty[-1][0], len(self.cache))
+        elif data:
+            self.dirty.append((start, len(self.cache)))
+
+    def truncate(self, size: int) -> None:
+        if size < len(self.cache):
+            self.stale = bytes(self.cache)
+            if self.before_cut is None:
+                self.before_cut = _Inode(self.disk, bytearray(self.cache), list(self.dirty))
+            del self.cache[size:]
+            self.dirty = [(a, min(b, size)) for a, b in self.dirty if a < size]
+        elif size > len(self.cache):
+            self.cache += bytes(size - len(self.cache))
+
+    @property
+    def settled(self) -> bool:
+        uncut = self.before_cut is None
+        return uncut and not self.dirty and len(self.disk) == len(self.cache)
+
+    def sync(self) -> None:
+        if not self.settled:
+            self.disk = self.overlaid(self.dirty)
+            self.dirty = []
+        self.before_cut = None
+
+    def sync_failed(self) -> None:
+        """The system gives the pages up: the size is known, the bytes are not on the medium."""
+        self.disk = self.overlaid([])
+        self.dirty = []
+        self.before_cut = None
+
+    def overlaid(self, ranges: list[tuple[int, int]]) -> bytes:
+        disk = bytearray(self.disk[: len(self.cache)])
+        disk += bytes(len(self.cache) - len(disk))
+        for start, end in ranges:
+            disk[start:end] = self.cache[start:end]
+        return bytes(disk)
+
+    def drop_clean_pages(self) -> None:
+        self.cache = bytearray(self.overlaid(self.dirty))
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """One change of names that is not durable yet."""
+
+    gone: str | None
+    made: str | None
+    inode: _Inode | None
+    """What `made` names; None: a directory."""
+
+    def concerns(self, directory: str) -> bool:
+        return any(p is not None and _parent(p) == directory for p in (self.gone, self.made))
+
+    def apply(self, names: dict[str, _Inode | None]) -> None:
+        if self.gone is not None:
+            names.pop(self.gone, None)
+        if self.made is not None:
+            names[self.made] = self.inode
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """What a file's unsynced bytes may become."""
+
+    new: bytes
+    sizes: tuple[int, ...]
+    chunks: tuple[tuple[int, int], ...]
+    """Unsynced byte ranges, cut at sector borders."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Undecided:
+    """A file with unsynced bytes, at the moment of the cut."""
+
+    old: bytes
+    stale: bytes
+    versions: tuple[_Version, ...]
+    """As it is now and, if it was cut back since the last sync, as it was before."""
+
+    @property
+    def dimensions(self) -> list[int]:
+        sizes = max(len(version.sizes) for version in self.versions)
+        chunks = max(len(version.chunks) for version in self.versions)
+        return [len(self.versions), sizes, *([4] * chunks)]
+
+
+KEPT, LOST, ZEROED, GARBLED = range(4)
+
+
+class CrashPoint:
+    """A moment at which the power may fail: all that a medium may hold afterwards."""
+
+    def __init__(
+        self,
+        names: dict[str, _Inode | None],
+        changes: list[_Change],
+        sector: int,
+    ) -> None:
+        self._names = dict(names)
+        self._changes = list(changes)
+        inodes = [*names.values(), *(change.inode for change in changes)]
+        self._still: dict[_Inode, bytes] = {}
+        self._undecided: dict[_Inode, _Undecided] = {}
+        for inode in inodes:
+            if inode is None or inode in self._still or inode in self._undecided:
+                continue
+            if inode.settled:
+                self._still[inode] = inode.disk
+            else:
+                self._undecided[inode] = _undecided(inode, sector)
+        # One dimension for each independent decision; its values count from 0, "all went well".
+        self._dimensions = [2] * len(self._changes)
+        for file in self._undecided.values():
+            self._dimensions += file.dimensions
+
+    @property
+    def states(self) -> int:
+        """How many combinations of decisions there are."""
+        total = 1
+        for values in self._dimensions:
+            total *= values
+        return total
+
+    def images(self, limit: int, rng: random.Random) -> Iterator[Image]:
+        """Media after the cut: all of them, or `limit` when there are more: the extremes, each
+        single deviation from them, and then at random. Some may be equal."""
+        dimensions = self._dimensions
+        if self.states <= limit:
+            for decisions in itertools.product(*(range(n) for n in dimensions)):
+                yield self._image(decisions, rng)
+            return
+        for decisions in itertools.islice(self._corners(), limit // 2):
+            yield self._image(decisions, rng)
+        for _ in range(limit - limit // 2):
+            decisions = tuple(rng.randrange(n) for n in dimensions)
+            yield self._image(decisions, rng)
+
+    def _corners(self) -> Iterator[tuple[int, ...]]:
+        dimensions = self._dimensions
+        for value in range(4):
+            yield tuple(min(value, n - 1) for n in dimensions)
+        for base in (KEPT, GARBLED):
+            for at, values in enumerate(dimensions):
+                for value in range(values):
+                    decisions = [min(base, n - 1) for n in dimensions]
+                    decisions[at] = value
+                    yield tuple(decisions)
+
+    def _image(self, decisions: tuple[int, ...], rng: random.Random) -> Image:
+        names = dict(self._names)
+        for change, decision in zip(self._changes, decisions, strict=False):
+            if decision == KEPT:
+                change.apply(names)
+        contents = dict(self._still)
+        at = len(self._changes)
+        for inode, file in self._undecided.items():
+            count = len(file.dimensions)
+            contents[inode] = _decide(file, decisions[at : at + count], rng)
+            at += count
+        image: Image = {}
+        for path in sorted(names):
+            named = names[path]
+            if path and _parent(path) not in image:
+                continue  # its directory was lost, and it with it
+            image[path] = None if named is None else contents[named]
+        return image
+
+
+def _undecided(inode: _Inode, sector: int) -> _Undecided:
+    versions = [_version(inode, sector)]
+    if inode.before_cut is not None:
+        versions.append(_version(inode.before_cut, sector))
+    return _Undecided(inode.disk, inode.stale, tuple(versions))
+
+
+def _version(inode: _Inode, sector: int) -> _Version:
+    old, new = inode.disk, bytes(inode.cache)
+    chunks: list[tuple[int, int]] = []
+    for start, end in inode.dirty:
+        while start < end:
+            border = min(end, (start // sector + 1) * sector)
+            chunks.append((start, border))
+            start = border
+    between = [b for _, b in chunks if len(old) < b < len(new)]
+    sizes = tuple(dict.fromkeys([len(new), len(old), *between]))
+    return _Version(new, sizes, tuple(chunks))
+
+
+def _decide(file: _Undecided, decisions: tuple[int, ...], rng: random.Random) -> bytes:
+    version = file.versions[decisions[0]]
+    size = version.sizes[decisions[1] % len(version.sizes)]
+    content = bytearray(file.old[:size])
+    content += bytes(size - len(content))
+    for (start, end), decision in zip(version.chunks, decisions[2:], strict=False):
+        end = min(end, size)
+        if start >= end or decision == LOST:
+            continue
+        if decision == KEPT:
+            content[start:end] = version.new[start:end]
+        elif decision == ZEROED:
+            content[start:end] = bytes(end - start)
+        elif len(file.stale) >= end and rng.random() < 0.5:
+            content[start:end] = file.stale[start:end]
+        else:
+            content[start:end] = rng.randbytes(end - start)
+    return bytes(content)
+
+
+class SimulatedFile:
+    """An open file (`protocol.doors.File`)."""
+
+    def __init__(self, disk: SimulatedDisk, path: str, inode: _Inode, writable: bool) -> None:
+        self._disk = disk
+        self._life = disk.life
+        self._path = path
+        self._inode = inode
+        self._writable = writable
+        disk.open_files.add(self)
+
+    def append(self, data: bytes) -> None:
+        """Write at the end; with a fault or a full disk only a part of it."""
+        fault = self._touch("append")
+        assert self._writable, f"{self._path} was opened for reading"
+        room = self._disk.free_bytes(self._path)
+        if fault is not None:
+            self._inode.write(data[: min(fault.after_bytes, room)])
+            raise _os_error(fault.error, self._path)
+        self._inode.write(data[:room])
+        if len(data) > room:
+            raise _os_error(errno.ENOSPC, self._path)
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Bytes as processes see them."""
+        self._alive()
+        return bytes(self._inode.cache[offset : offset + count])
+
+    def sync(self) -> None:
+        """The medium holds what processes see, unless a fault is planned."""
+        fault = self._touch("sync")
+        if fault is not None:
+            self._inode.sync_failed()
+            raise _os_error(fault.error, self._path)
+        self._inode.sync()
+
+    def truncate(self, size: int) -> None:
+        """Cut; durable at the next sync."""
+        fault = self._touch("truncate")
+        assert self._writable, f"{self._path} was opened for reading"
+        if fault is not None:
+            raise _os_error(fault.error, self._path)
+        self._inode.truncate(size)
+
+    def size(self) -> int:
+        """Size as processes see it."""
+        self._alive()
+        return len(self._inode.cache)
+
+    def forget_cache(self) -> None:
+        """Pages that are thought clean show what the medium holds."""
+        self._alive()
+        self._inode.drop_clean_pages()
+
+    def close(self) -> None:
+        """Close; never syncs."""
+        self._disk.open_files.discard(self)
+
+    def _alive(self) -> None:
+        if self._life != self._disk.life:
+            raise ProcessIsDead(self._path)
+        assert self in self._disk.open_files, f"{self._path} is used after it was closed"
+
+    def _touch(self, kind: str) -> Fault | None:
+        self._alive()
+        return self._disk.touch(kind, self._path)
+
+
+class SimulatedLock:
+    """A hold on a path."""
+
+    def __init__(self, disk: SimulatedDisk, path: str) -> None:
+        self._disk = disk
+        self._life = disk.life
+        self._path = path
+
+    def release(self) -> None:
+        """Give it up."""
+        if self._life == self._disk.life:
+            self._disk.locks.discard(self._path)
+
+
+class SimulatedDisk:
+    """The disk (`protocol.doors.Fs`). Paths are absolute; the root exists.
+
+    :param image: what it holds at first, all of it durable
+    :param sector: bytes of a sector. Small ones make more ways to tear a small write
+    :param capacity: bytes that fit
+    """
+
+    def __init__(
+        self, image: Image | None = None, *, sector: int = 512, capacity: int = NO_LIMIT
+    ) -> None:
+        self.sector = sector
+        self.capacity = capacity
+        self.operations = 0
+        """Changes asked for so far: appends, syncs, renames and the like."""
+        self.plan: Callable[[str, str], Fault | None] | None = None
+        """Asked before each change, with its kind and path: the fault it shall meet."""
+        self.watch: Callable[[str, str], None] | None = None
+        """Told before each change, for a test that takes `crash_point` there."""
+        self.life = 0
+        self.open_files: set[SimulatedFile] = set()
+        self.locks: set[str] = set()
+        self._names: dict[str, _Inode | None] = {"": None}
+        for path, content in (image or {}).items():
+            self._names[path] = None if content is None else _Inode(content, bytearray(content))
+        self._durable = dict(self._names)
+        self._changes: list[_Change] = []
+
+    # --- what a test does ------------------------------------------------------------------------
+
+    def crash_point(self) -> CrashPoint:
+        """All that may be left if the power failed now."""
+        return CrashPoint(self._durable, self._changes, self.sector)
+
+    def image(self) -> Image:
+        """What processes see now."""
+        return {
+            path: None if inode is None else bytes(inode.cache)
+            for path, inode in sorted(self._names.items())
+        }
+
+    def kill(self) -> None:
+        """The process dies, the machine does not: open files and locks are gone, the rest stays."""
+        self.life += 1
+        self.open_files.clear()
+        self.locks.clear()
+
+    def cut_power(self, rng: random.Random) -> None:
+        """The machine dies: what was undecided is decided."""
+        decisions = next(self.crash_point().images(1, rng))
+        self.kill()
+        self._names = {
+            path: None if content is None else _Inode(content, bytearray(content))
+            for path, content in decisions.items()
+        }
+        self._durable = dict(self._names)
+        self._changes = []
+
+    def touch(self, kind: str, path: str) -> Fault | None:
+        """Count a change, tell the watcher, and look up its fault."""
+        self.operations += 1
+        if self.watch is not None:
+            self.watch(kind, path)
+        return None if self.plan is None else self.plan(kind, path)
+
+    # --- the door --------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False, exclusive: bool = False) -> SimulatedFile:
+        """Open for reading and appending."""
+        if path in self._names:
+            if exclusive:
+                raise _os_error(errno.EEXIST, path)
+            return SimulatedFile(self, path, self._file(path), True)
+        if not (create or exclusive):
+            raise _os_error(errno.ENOENT, path)
+        inode = _Inode()
+        self._change("create", _Change(None, path, inode))
+        return SimulatedFile(self, path, inode, True)
+
+    def open_read(self, path: str) -> SimulatedFile:
+        """Open for reading only."""
+        return SimulatedFile(self, path, self._file(path), False)
+
+    def exists(self, path: str) -> bool:
+        """Whether anything is there."""
+        return _clean(path) in self._names
+
+    def is_directory(self, path: str) -> bool:
+        """Whether a directory is there."""
+        return self._names.get(_clean(path), self) is None
+
+    def names(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+        self._directory(path)
+        return sorted(p.rpartition("/")[2] for p in self._names if p and _parent(p) == _clean(path))
+
+    def make_directory(self, path: str) -> None:
+        """Create one directory."""
+        if path in self._names:
+            raise _os_error(errno.EEXIST, path)
+        self._change("make_directory", _Change(None, path, None))
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic replace."""
+        inode = self._file(source)
+        self._change("rename", _Change(source, target, inode))
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+        self._file(path)
+        self._change("unlink", _Change(path, None, None))
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory with all it holds, a name at a time."""
+        self._directory(path)
+        for name in self.names(path):
+            child = f"{path}/{name}"
+            if self.is_directory(child):
+                self.remove_tree(child)
+            else:
+                self.unlink(child)
+        self._change("remove_directory", _Change(path, None, None))
+
+    def sync_directory(self, path: str) -> None:
+        """Names made, renamed or removed here are durable."""
+        self._directory(path)
+        self._refuse("sync_directory", path)
+        left: list[_Change] = []
+        moved: set[str] = set()
+        for change in reversed(self._changes):
+            if change.concerns(_clean(path)):
+                if change.gone is not None:
+                    moved.add(change.gone)
+            elif change.made in moved and change.gone is None:
+                continue  # the name was made and has been moved on: it won't come back
+            else:
+                left.append(change)
+        for change in self._changes:
+            if change.concerns(_clean(path)):
+                change.apply(self._durable)
+        self._changes = left[::-1]
+
+    def lock(self, path: str, owner: str) -> SimulatedLock | None:
+        """Take a lock that dies with the process."""
+        file = self.open(path, create=True)
+        try:
+            if path in self.locks:
+                return None
+            self.locks.add(path)
+            file.truncate(0)
+            file.append(f"1\n{owner}\n".encode())
+        finally:
+            file.close()
+        return SimulatedLock(self, path)
+
+    def free_bytes(self, path: str) -> int:
+        """Room left."""
+        if self.capacity == NO_LIMIT:
+            return NO_LIMIT
+        used = sum(len(inode.cache) for inode in self._names.values() if inode is not None)
+        return max(0, self.capacity - used)
+
+    def _file(self, path: str) -> _Inode:
+        if path not in self._names:
+            raise _os_error(errno.ENOENT, path)
+        inode = self._names[path]
+        if inode is None:
+            raise _os_error(errno.EISDIR, path)
+        return inode
+
+    def _directory(self, path: str) -> None:
+        if self._names.get(_clean(path), self) is not None:
+            raise _os_error(errno.ENOTDIR if self.exists(path) else errno.ENOENT, path)
+
+    def _change(self, kind: str, change: _Change) -> None:
+        path = change.made or change.gone
+        assert path is not None
+        self._directory(_parent(path))
+        self._refuse(kind, path)
+        change.apply(self._names)
+        self._changes.append(change)
+
+    def _refuse(self, kind: str, path: str) -> None:
+        fault = self.touch(kind, path)
+        if fault is not None:
+            raise _os_error(fault.error, path)
+
+
+def _clean(path: str) -> str:
+    return "" if path == "/" else path
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _os_error(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)
