@@ -83,6 +83,31 @@ def encode(attribution: Attribution, effects: list[Effect]) -> bytes:
     return _encoder.encode((who.by, who.how, who.statement, who.reason, effects))
 
 
+Chunk = tuple[int, bytes]
+"""How many effects, and their encodings one after the other."""
+
+
+def encode_some(effects: list[Effect]) -> Chunk:
+    """A part of a body, to be joined with others."""
+    return len(effects), _encoder.encode(effects)[len(_array_head(len(effects))) :]
+
+
+def join(attribution: Attribution, chunks: list[Chunk]) -> bytes:
+    """The body of a frame, exactly as `encode` makes it of all the effects at once."""
+    who = attribution
+    head = _encoder.encode((who.by, who.how, who.statement, who.reason, ()))
+    count = sum(some for some, _ in chunks)
+    return b"".join((head[:-1], _array_head(count), *(encoded for _, encoded in chunks)))
+
+
+def _array_head(count: int) -> bytes:
+    if count < 16:
+        return bytes((0x90 | count,))
+    return (
+        b"\xdc" + count.to_bytes(2, "big") if count < 65_536 else b"\xdd" + count.to_bytes(4, "big")
+    )
+
+
 def decode(body: bytes) -> Commit:
     """What a body says, checked in form. :raises EffectsDamaged:"""
     try:

@@ -3,6 +3,9 @@
 A layer is what one transaction changed: first its range deletes, then its writes over them. Layers
 lie over the engine, newer over older; `InFlight` also keeps them merged, so that a point read costs
 one look-up however many commits are on their way to the disk.
+
+A record in a layer begins with the sequence of the change *before* this one: its own is known only
+at the commit. Whoever reads it from a commit, or writes it to the engine, stamps it then.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
 
+from storage.effects import SEQUENCE_BYTES
 from storage.engine import BATCH_PAIRS, Batch, Pair
-from storage.keys import Range
+from storage.keys import RECORD, TAG_AT, Range
 
 _FEW: Final = 16
 """Writes of a layer up to which looking at each beats sorting them."""
@@ -23,6 +27,13 @@ _MANY: Final = 4096
 """Writes in flight beyond which each layer is looked at by itself."""
 
 _by_key: Final = itemgetter(0)
+
+
+def stamped(key: bytes, value: bytes | None, sequence: int) -> bytes | None:
+    """A value of commit `sequence` as the engine is to hold it."""
+    if value is None or key[TAG_AT] != RECORD:
+        return value
+    return sequence.to_bytes(SEQUENCE_BYTES, "big") + value[SEQUENCE_BYTES:]
 
 
 class Layer:
@@ -77,12 +88,20 @@ class Layer:
     def apply(self, batch: Batch) -> None:
         """Add the changes to a batch for the engine."""
         self.apply_ranges(batch)
-        put, delete = batch.put, batch.delete
-        for key, value in self.writes.items():
-            if value is None:
-                delete(key)
-            else:
-                put(key, value)
+        apply_writes(self.writes.items(), self.sequence, batch)
+
+
+def apply_writes(writes: Iterable[tuple[bytes, bytes | None]], sequence: int, batch: Batch) -> None:
+    """Add writes of commit `sequence` to a batch for the engine."""
+    put, delete = batch.put, batch.delete
+    stamp = sequence.to_bytes(SEQUENCE_BYTES, "big")
+    for key, value in writes:
+        if value is None:
+            delete(key)
+        elif key[TAG_AT] == RECORD:
+            put(key, stamp + value[SEQUENCE_BYTES:])
+        else:
+            put(key, value)
 
 
 @dataclass(slots=True)
@@ -104,9 +123,11 @@ class Overlay:
             keys = layer.within(start, end)
             if keys:
                 self.newest = max(self.newest, layer.sequence)
-                writes = layer.writes
-                for key in keys:
-                    self.writes[key] = writes[key]
+                writes, sequence = layer.writes, layer.sequence
+                if sequence == 0:  # not committed: records show the change before
+                    self.writes.update((key, writes[key]) for key in keys)
+                else:
+                    self.writes.update((key, stamped(key, writes[key], sequence)) for key in keys)
 
     def _delete_range(self, low: bytes, high: bytes) -> None:
         for key in [key for key in self.writes if low <= key < high]:
@@ -126,7 +147,7 @@ def lookup(layers: Iterable[Layer], key: bytes) -> tuple[int, bytes | None] | No
     for layer in layers:
         writes = layer.writes
         if key in writes:
-            return layer.sequence, writes[key]
+            return layer.sequence, stamped(key, writes[key], layer.sequence)
         for start, end in layer.ranges:
             if start <= key < end:
                 return layer.sequence, None
@@ -161,7 +182,7 @@ class InFlight:
         """As `lookup`, in one step."""
         sequence = self._sequences.get(key)
         if sequence is not None:
-            return sequence, self.values[key]
+            return sequence, stamped(key, self.values[key], sequence)
         for sequence, start, end in reversed(self._ranges):
             if start <= key < end:
                 return sequence, None
@@ -176,8 +197,9 @@ class InFlight:
             return over
         for key, value in self.values.items():
             if start <= key < end:
-                over.writes[key] = value
-                over.newest = max(over.newest, self._sequences[key])
+                sequence = self._sequences[key]
+                over.writes[key] = stamped(key, value, sequence)
+                over.newest = max(over.newest, sequence)
         return over
 
     def keep(self, upto: int) -> None:

@@ -14,8 +14,9 @@ validation and its place in flight no other can slip in.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 from protocol import limits
@@ -26,7 +27,7 @@ from storage.effects import SEQUENCE_BYTES, Attribution, Effect
 from storage.engine import Batch, Engine, View
 from storage.frames import Frame
 from storage.keys import Range
-from storage.layers import InFlight, Layer
+from storage.layers import InFlight, Layer, apply_writes
 from storage.transactions import Transaction
 
 REPLAY_BATCH_BYTES: Final = 1 << 20
@@ -35,7 +36,8 @@ REPLAY_BATCH_BYTES: Final = 1 << 20
 
 SETTLE_KEYS: Final = 4_096
 """Keys that go to the engine in one step: about a millisecond of the loop."""
-SETTLE_BYTES: Final = 4 << 20
+PREPARE_KEYS: Final = 2_048
+"""Keys encoded in one step of `prepare`."""
 
 
 class StateUnusable(Exception):
@@ -113,8 +115,9 @@ class Ledger:
         self._changes: deque[_Change] = deque()
         self._changed_keys = 0
         self._forgotten = 0
-        self._rest: Iterator[tuple[bytes, bytes | None]] | None = None
-        """Of a commit that is going to the engine in parts: what has not gone yet."""
+        self._part_of: list[tuple[bytes, bytes | None]] = []
+        self._part_at = 0
+        """Of a commit that is going to the engine in parts: its writes, and how many have gone."""
 
     # --- where things stand ---------------------------------------------------------------------
 
@@ -201,10 +204,11 @@ class Ledger:
 
     def _commit(self, tx: Transaction, attribution: Attribution) -> int:
         own, sequence = tx.own, self._committed + 1
-        for key, delta in tx.adds.items():
-            base = None if _covered(own, key) else self._present(key)
-            own.write(key, keys.pack_counter(keys.unpack_counter(base) + delta))
-        body = effects.encode(attribution, _effects(tx, sequence))
+        if tx.prepared is None:
+            changes = [*_range_effects(tx), *_write_effects(tx, own.writes.items())]
+            body = effects.encode(attribution, changes + self._sums(tx))
+        else:
+            body = effects.join(attribution, [*tx.prepared, effects.encode_some(self._sums(tx))])
         time = max(self._frame_time, self.log_time() if tx.paused else tx.now_us)
         self._hand_over(Frame(sequence, self.epoch, time, 0, body))
         own.sequence = sequence
@@ -216,6 +220,27 @@ class Ledger:
         if own.catalog:
             self._catalog = Catalog(sequence)
         return sequence
+
+    def prepare(self, tx: Transaction) -> Iterator[None]:
+        """Encode the changes of a large transaction before its commit, in steps of about a
+        millisecond, so that the commit itself is short. Between the steps control may be given
+        away, after a `pause`; nothing more may be changed."""
+        chunks = [effects.encode_some(_range_effects(tx))]
+        writes = iter(tx.own.writes.items())
+        while part := _write_effects(tx, islice(writes, PREPARE_KEYS)):
+            chunks.append(effects.encode_some(part))
+            yield
+        tx.prepared = chunks
+
+    def _sums(self, tx: Transaction) -> list[Effect]:
+        """Counters that were added to, as what they now say: put, and told as effects."""
+        found: list[Effect] = []
+        for key, delta in tx.adds.items():
+            base = None if _covered(tx.own, key) else self._present(key)
+            value = keys.pack_counter(keys.unpack_counter(base) + delta)
+            tx.own.write(key, value)
+            found.append((effects.PUT, key, value))
+        return found
 
     def _present(self, key: bytes) -> bytes | None:
         found = self.flight.get(key)
@@ -250,7 +275,7 @@ class Ledger:
         if len(layers[0].writes) > SETTLE_KEYS:
             return self._settle_large(layers[0])
         batch = self.engine.batch()
-        _gather(layers).apply(batch)
+        _apply_together(layers, batch)
         self.engine.write(batch, layers[-1].sequence)
         self.flight.drop(len(layers))
         return bool(self._next_part())
@@ -267,16 +292,18 @@ class Ledger:
         return found
 
     def _settle_large(self, layer: Layer) -> bool:
-        batch = self.engine.batch()
-        if self._rest is None:
-            self._rest = iter(layer.writes.items())
+        batch, begun = self.engine.batch(), self._part_at
+        if begun == 0:
             layer.apply_ranges(batch)
-        done = _apply_some(self._rest, batch)
-        rest, self._rest = self._rest, None  # if the engine fails it is begun anew
+            self._part_of = list(layer.writes.items())
+        part = self._part_of[begun : begun + SETTLE_KEYS]
+        apply_writes(part, layer.sequence, batch)
+        done = begun + len(part) >= len(self._part_of)
         self.engine.write(batch, layer.sequence if done else self.engine.applied)
         if not done:
-            self._rest = rest
+            self._part_at += len(part)
             return True
+        self._part_at, self._part_of = 0, []
         self.flight.drop(1)
         return bool(self._next_part())
 
@@ -284,7 +311,7 @@ class Ledger:
     def part_settled(self) -> bool:
         """Whether the engine holds a part of a commit, so that only what is in flight over it
         makes it the state of any one commit."""
-        return self._rest is not None
+        return self._part_at > 0
 
     def withdraw(self) -> None:
         """The log had no room for what is in flight and not durable: it never happened, and its
@@ -350,48 +377,45 @@ class Ledger:
         return shared
 
 
-def _effects(tx: Transaction, sequence: int) -> list[Effect]:
-    """The effects of a transaction, its records now bearing the sequence of their change."""
-    stamp = sequence.to_bytes(SEQUENCE_BYTES, "big")
-    writes = tx.own.writes
-    found: list[Effect] = [(effects.DELETE_RANGE, start, end) for start, end in tx.own.ranges]
-    for key, value in writes.items():
+def _range_effects(tx: Transaction) -> list[Effect]:
+    return [(effects.DELETE_RANGE, start, end) for start, end in tx.own.ranges]
+
+
+def _write_effects(tx: Transaction, writes: Iterable[tuple[bytes, bytes | None]]) -> list[Effect]:
+    found: list[Effect] = []
+    for key, value in writes:
         if key[keys.TAG_AT] != keys.RECORD:
             found.append((effects.DELETE, key) if value is None else (effects.PUT, key, value))
         elif value is None:
             found.append((effects.DELETE_RECORD, key, tx.previous(key)))
         else:
-            fields = value[SEQUENCE_BYTES:]
             previous = int.from_bytes(value[:SEQUENCE_BYTES], "big")
-            found.append((effects.PUT_RECORD, key, fields, previous))
-            writes[key] = stamp + fields
+            found.append((effects.PUT_RECORD, key, value[SEQUENCE_BYTES:], previous))
     return found
 
 
-def _gather(layers: list[Layer]) -> Layer:
-    """The layers as one. What several of them wrote, a table's count above all, is written once."""
+def _apply_together(layers: list[Layer], batch: Batch) -> None:
+    """Add several layers to a batch. What more than one of them wrote, a table's count above all,
+    is written once."""
     if len(layers) == 1:
-        return layers[0]
-    together = Layer()
+        layers[0].apply(batch)
+        return
+    together: dict[bytes, tuple[int, bytes | None]] = {}
     for layer in layers:
         for start, end in layer.ranges:
-            together.delete_range(start, end)
-        together.writes.update(layer.writes)
-    return together
-
-
-def _apply_some(writes: Iterator[tuple[bytes, bytes | None]], batch: Batch) -> bool:
-    """Add one step's worth of writes to a batch; whether they were the last."""
-    size = 0
-    for count, (key, value) in enumerate(writes, 1):
+            for key in [key for key in together if start <= key < end]:
+                del together[key]
+            batch.delete_range(start, end)
+        sequence = layer.sequence
+        for key, value in layer.writes.items():
+            together[key] = sequence, value
+    for key, (sequence, value) in together.items():
         if value is None:
             batch.delete(key)
+        elif key[keys.TAG_AT] == keys.RECORD:
+            batch.put(key, sequence.to_bytes(SEQUENCE_BYTES, "big") + value[SEQUENCE_BYTES:])
         else:
             batch.put(key, value)
-            size += len(value)
-        if count >= SETTLE_KEYS or size > SETTLE_BYTES:
-            return False
-    return True
 
 
 def _covered(layer: Layer, key: bytes) -> bool:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from protocol import limits
 from protocol.errors import TooLarge
 from storage import keys
-from storage.effects import SEQUENCE_BYTES
+from storage.effects import SEQUENCE_BYTES, Chunk
 from storage.engine import Pair, View
 from storage.layers import Layer, Overlay, lookup
 from storage.reads import Reads
@@ -39,8 +39,8 @@ class Transaction:
 
     __slots__ = (
         "_catalog", "_engine", "_flight", "_frozen", "_gone", "_ledger", "_reads", "_view",
-        "adds", "ended", "now_us", "own", "rng", "saw", "sequence", "size", "used_catalog",
-        "withdrawn",
+        "adds", "ended", "now_us", "own", "prepared", "rng", "saw", "sequence", "size",
+        "used_catalog", "withdrawn",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, sequence: int, now_us: int) -> None:
@@ -62,6 +62,8 @@ class Transaction:
         durable. 0: none. A paused transaction may name a later one than it strictly needs."""
         self.own = Layer()
         self.adds: dict[bytes, int] = {}
+        self.prepared: list[Chunk] | None = None
+        """The changes as encoded effects, if `Ledger.prepare` was run after the last of them."""
         self.size = 0
         """Bytes that the changes will take in the log, about."""
         self.ended = False
@@ -155,6 +157,7 @@ class Transaction:
         """Remove every key with start <= key < end. :raises TooLarge:"""
         if start >= end:
             return
+        self.prepared = None
         for key in self.own.delete_range(start, end):
             self._gone.pop(key, None)
         for key in [key for key in self.adds if start <= key < end]:
@@ -191,6 +194,7 @@ class Transaction:
         if created is not None:
             # By this very transaction: nothing remains to be said.
             self.own.forget(key)
+            self.prepared = None
             self.size -= len(key) + len(created) + _OVERHEAD_BYTES
             return
         self._gone[key] = previous
@@ -206,6 +210,7 @@ class Transaction:
         else:
             grown += len(key) + _OVERHEAD_BYTES
         self.own.write(key, value)
+        self.prepared = None
         if keys.is_catalog(key):
             self.own.catalog = True
             self._catalog = None

@@ -183,7 +183,7 @@ class Story:
             [self._get] * 6 + [self._scan] * 4 + [self._step_scan] * 3 + [self._put] * 4
             + [self._delete] * 2 + [self._delete_range, self._pause] + [self._add] * 2
             + [self._put_record] * 3 + [self._delete_record] * 2 + [self._commit] * 2
-            + [self._release]
+            + [self._release, self._prepare]
         )  # fmt: skip
         self.random.choice(acts)(running)
 
@@ -288,6 +288,10 @@ class Story:
             running.tx.delete_record(key, int.from_bytes(found[:8], "big"))
             running.ops.append(("delete", key))
             del running.view[key]
+
+    def _prepare(self, running: Running) -> None:
+        for _ in self.ledger.prepare(running.tx):
+            pass
 
     # --- ending ---------------------------------------------------------------------------------
 

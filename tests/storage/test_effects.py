@@ -34,6 +34,15 @@ def test_comes_back_as_it_went(attribution: Attribution, found: list[Any]) -> No
     assert commit.effects == found
 
 
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 65_535, 65_536])
+@pytest.mark.parametrize("size", [7, 16, 40_000])
+def test_joined_is_as_encoded_at_once(count: int, size: int) -> None:
+    found: list[Any] = [(effects.PUT_RECORD, b"k%d" % n, b"v", n) for n in range(count)]
+    who = Attribution("ana", "http", "CREATE", "why")
+    chunks = [effects.encode_some(found[at : at + size]) for at in range(0, count, size)]
+    assert effects.join(who, chunks) == effects.encode(who, found)
+
+
 def test_is_plain_msgpack() -> None:
     """What stands at the head of the module, byte for byte."""
     who = Attribution("ana", "http", None, "why")

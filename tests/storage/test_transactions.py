@@ -34,6 +34,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "CHUNK_KEYS", 3)
     monkeypatch.setattr(ledger, "REPLAY_BATCH_BYTES", 200)
     monkeypatch.setattr(ledger, "SETTLE_KEYS", 3)
+    monkeypatch.setattr(ledger, "PREPARE_KEYS", 2)
 
 
 @pytest.mark.usefixtures("small")
@@ -124,11 +125,26 @@ def a_large_commit_leaves_before_its_last_part(patch: pytest.MonkeyPatch) -> Non
     def settle(self: Ledger, layer: Layer) -> bool:
         more = real(self, layer)
         if self.part_settled:
-            self._rest = None
+            self._part_at = 0
             self.flight.drop(1)
         return more
 
     patch.setattr(Ledger, "_settle_large", settle)
+
+
+def prepared_changes_outlive_later_ones(patch: pytest.MonkeyPatch) -> None:
+    real = Transaction._write
+
+    def write(self: Transaction, key: bytes, value: bytes | None) -> None:
+        before = self.prepared
+        real(self, key, value)
+        self.prepared = before
+
+    patch.setattr(Transaction, "_write", write)
+
+
+def records_in_flight_not_stamped(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(layers, "stamped", lambda key, value, sequence: value)
 
 
 def nothing_validated(patch: pytest.MonkeyPatch) -> None:
@@ -197,8 +213,8 @@ def layers_frozen_oldest_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_layer_dropped_unwritten(patch: pytest.MonkeyPatch) -> None:
-    real = ledger._gather
-    patch.setattr(ledger, "_gather", lambda found: real(found[-1:]))
+    real = ledger._apply_together
+    patch.setattr(ledger, "_apply_together", lambda found, batch: real(found[-1:], batch))
 
 
 def writes_applied_before_range_deletes(patch: pytest.MonkeyPatch) -> None:
@@ -212,6 +228,13 @@ def writes_applied_before_range_deletes(patch: pytest.MonkeyPatch) -> None:
             batch.delete_range(start, end)
 
     patch.setattr(Layer, "apply", apply)
+    real = ledger._apply_together
+
+    def together(found: list[Layer], batch: Batch) -> None:
+        for layer in found:
+            real([layer], batch)
+
+    patch.setattr(ledger, "_apply_together", together)
 
 
 def newer_writes_leave_with_older(patch: pytest.MonkeyPatch) -> None:
@@ -276,6 +299,8 @@ PLANTED = [
     range_reads_not_validated,
     point_reads_not_validated,
     range_deletes_not_validated,
+    prepared_changes_outlive_later_ones,
+    records_in_flight_not_stamped,
     nothing_validated,
     withdrawn_commits_stay_in_flight,
     withdrawn_reads_may_commit,
