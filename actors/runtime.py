@@ -31,7 +31,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import CoroutineType
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import pykka
 import structlog
@@ -50,9 +50,11 @@ M = TypeVar("M")
 log = structlog.get_logger("actors")
 
 _AWAITABLE = (CoroutineType, asyncio.Future)
-GIVE_WAY_AFTER_US = 500
-GIVE_WAY_EVERY_US = 250
-GIVE_WAY_SECONDS = 0.0002
+GIVE_WAY_AFTER_US: Final = 500
+GIVE_WAY_EVERY_US: Final = 250
+GIVE_WAY_TIMES: Final = 4
+"""How often for one batch; after that the pauses between double."""
+GIVE_WAY_SECONDS: Final = 0.0002
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,19 +133,21 @@ class Urgent:
     now and then, until the batch is done.
     """
 
-    __slots__ = ("_done", "_next_us", "since_us")
+    __slots__ = ("_done", "_next_us", "_times", "since_us")
 
     def __init__(self) -> None:
         self._done = threading.Lock()
         self._done.acquire()
         self.since_us = 0
         self._next_us = 0
+        self._times = 0
 
     def handed_over(self, now_us: int) -> None:
         """On the loop: the thread has work that somebody waits for."""
         if not self.since_us:
             self.since_us = now_us
             self._next_us = now_us + GIVE_WAY_AFTER_US
+            self._times = 0
             self._done.acquire(blocking=False)
 
     def finished(self) -> None:
@@ -158,7 +162,10 @@ class Urgent:
     def give_way(self, now_us: int) -> None:
         """On the loop, between two pieces of work, while something is out."""
         if now_us >= self._next_us:
-            self._next_us = now_us + GIVE_WAY_EVERY_US
+            # The thread needs the interpreter about three times for a batch. If it was let in
+            # more often than that, it is not the loop that it waits for but the disk.
+            self._times += 1
+            self._next_us = now_us + (GIVE_WAY_EVERY_US << max(self._times - GIVE_WAY_TIMES, 0))
             self._done.acquire(timeout=GIVE_WAY_SECONDS)
 
 

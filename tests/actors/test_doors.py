@@ -1,0 +1,119 @@
+"""The real doors, and how a busy loop lets an urgent thread in."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from itertools import pairwise
+
+import pytest
+
+from actors.doors import SWITCH_SECONDS, system_doors
+from actors.runtime import (
+    GIVE_WAY_AFTER_US,
+    GIVE_WAY_EVERY_US,
+    GIVE_WAY_TIMES,
+    Urgent,
+)
+from tests.actors.parts import play, until
+
+
+class Echo(asyncio.Protocol):
+    """Answers with what it got."""
+
+    transport: asyncio.WriteTransport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(data)
+
+
+class Hears(Echo):
+    """Keeps what it got."""
+
+    heard = b""
+
+    def data_received(self, data: bytes) -> None:
+        self.heard += data
+
+
+def test_a_connection_through_the_net() -> None:
+    async def main() -> None:
+        net = system_doors().net
+        listener = await net.listen("127.0.0.1", 0, Echo)
+        host, port = listener.address
+        assert host == "127.0.0.1"
+        with pytest.raises(OSError):
+            await net.listen("127.0.0.1", port, Echo)
+        transport, protocol = await net.connect(host, port, Hears)
+        assert isinstance(protocol, Hears)
+        protocol.transport.write(b"hello")
+        await until(lambda: protocol.heard == b"hello")
+        listener.close()
+        protocol.transport.write(b" again")
+        await until(lambda: protocol.heard == b"hello again")
+        transport.close()
+        with pytest.raises(OSError):
+            await net.connect(host, port, Hears)
+        await asyncio.sleep(0.01)
+
+    play("real", main)
+
+
+def test_the_clocks_and_the_randomness() -> None:
+    async def main() -> None:
+        before = sys.getswitchinterval()
+        try:
+            doors = system_doors()
+            assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
+        finally:
+            sys.setswitchinterval(before)
+        assert doors.clock.wall_us() > 1_700_000_000_000_000
+        assert doors.clock.monotonic_us() <= doors.clock.monotonic_us()
+        assert len(doors.rng.bytes(7)) == 7
+        assert {doors.rng.below(2) for _ in range(100)} == {0, 1}
+        assert doors.scheduler.loop is asyncio.get_running_loop()
+        assert doors.cores >= 1
+
+    play("real", main)
+
+
+def windows(urgent: Urgent, until_us: int) -> list[int]:
+    """When a loop that is always busy stands still, in microseconds since the hand-over."""
+    found: list[int] = []
+
+    class Asked:
+        def acquire(self, timeout: float) -> bool:
+            found.append(now)
+            return False
+
+    urgent._done = Asked()  # type: ignore[assignment]
+    for now in range(0, until_us, 10):
+        urgent.give_way(now + 1)
+    return found
+
+
+def test_a_loop_gives_way_a_few_times_soon_and_then_ever_more_rarely() -> None:
+    urgent = Urgent()
+    urgent.handed_over(1)
+    found = windows(urgent, 100_000)
+    assert found[0] == GIVE_WAY_AFTER_US
+    gaps = [later - sooner for sooner, later in pairwise(found)]
+    assert gaps[:GIVE_WAY_TIMES] == [GIVE_WAY_EVERY_US] * GIVE_WAY_TIMES
+    assert gaps[GIVE_WAY_TIMES : GIVE_WAY_TIMES + 3] == [500, 1000, 2000]
+    assert len(found) < 15, "a slow disk must not stop the loop"
+
+
+def test_a_batch_that_is_done_ends_the_wait() -> None:
+    urgent = Urgent()
+    urgent.handed_over(1)
+    threading.Thread(target=urgent.finished).start()
+    urgent.give_way(10_000)
+    urgent.settled()
+    assert [urgent.since_us] == [0]
+    urgent.handed_over(20_000)
+    assert [urgent.since_us] == [20_000]
