@@ -13,10 +13,10 @@ from tornado.httputil import HTTPMessageDelegate
 from actors.runtime import ask, tell
 from protocol import binary, jsonvalues
 from protocol.errors import BadRequest, Busy, Refusal
-from protocol.requests import CancelScript, Result, RunScript, ScriptAnswer
+from protocol.requests import CancelScript, RunScript, ScriptAnswer
 from protocol.text import check_name, parse_duration
 from protocol.values import MICROSECOND, Value
-from surfaces.http import answers
+from surfaces.http import answers, results
 from surfaces.http.credentials import caller
 from surfaces.http.exchange import Exchange
 
@@ -76,7 +76,7 @@ class ScriptDelegate(HTTPMessageDelegate):
             self._running = True
             answer = await ask(self._surface.node.scripts, run)
             if not exchange.connection.closed:
-                self._answer(answer)
+                await self._answer(answer)
         except Refusal as refusal:
             exchange.refuse(refusal)
         except asyncio.CancelledError:
@@ -87,30 +87,18 @@ class ScriptDelegate(HTTPMessageDelegate):
             self._running = False
             exchange.finished()
 
-    def _answer(self, answer: ScriptAnswer) -> None:
+    async def _answer(self, answer: ScriptAnswer) -> None:
         exchange = self._exchange
+        form = results.MSGPACK if exchange.msgpack else results.JSON
         refusal = answer.refusal
-        encode: Callable[[Any], bytes]
-        if exchange.msgpack:
-            results = [_result(result, _same) for result in answer.results]
-            encode, kind = binary.pack, answers.MSGPACK
-        else:
-            results = [_result(result, jsonvalues.to_json) for result in answer.results]
-            encode, kind = answers.json_bytes, answers.JSON
         if refusal is None:
-            body = {
-                "results": results,
-                "seq": answer.sequence,
-                "ns": answer.namespace,
-                "db": answer.database,
-            }
-            exchange.reply(200, encode(body), kind)
+            others = {"seq": answer.sequence, "ns": answer.namespace, "db": answer.database}
+            body = await results.encode(form, answer.results, others)
+            exchange.reply(200, body, form.kind)
             return
-        error: Any = answers.error(refusal, exchange.request)
-        if not exchange.msgpack:
-            error = jsonvalues.to_json(error)
-        body = {"error": error, "results": results}
-        exchange.reply(refusal.status, encode(body), kind, answers.error_fields(refusal))
+        error = form.plain(answers.error(refusal, exchange.request))
+        body = await results.encode(form, answer.results, {"error": error})
+        exchange.reply(refusal.status, body, form.kind, answers.error_fields(refusal))
 
 
 def read(head: Head, body: bytes) -> Asked:
@@ -189,24 +177,6 @@ def _utf8(body: bytes) -> str:
         return body.decode()
     except UnicodeDecodeError as error:
         raise BadRequest(f"the script is not UTF-8 at byte {error.start}") from None
-
-
-def _result(result: Result, shown: Callable[[Any], Any]) -> dict[str, Any]:
-    return {
-        "value": shown(result.value),
-        "kind": result.kind,
-        "rows": result.rows,
-        "took": took(result.took_us),
-    }
-
-
-def took(microseconds: int) -> str:
-    """A measured time for people: `85us`, `1.4ms`, `2.31s`."""
-    if microseconds < 1_000:
-        return f"{microseconds}us"
-    if microseconds < 1_000_000:
-        return f"{microseconds / 1_000:.1f}ms"
-    return f"{microseconds / 1_000_000:.2f}s"
 
 
 def _same(value: Any) -> Any:

@@ -12,6 +12,7 @@ from actors.node import Node
 from protocol import binary
 from protocol.values import RecordId
 from surfaces.http import scripts
+from surfaces.http.results import took
 from surfaces.http.surface import HttpSurface
 from tests.logbook import Logbook
 from tests.surfaces.http.conftest import LONG, script, until
@@ -229,7 +230,7 @@ async def test_a_bug_answers_its_request_and_logs_the_rest(
     "microseconds, text", [(0, "0us"), (999, "999us"), (1_449, "1.4ms"), (2_310_000, "2.31s")]
 )
 def test_took_is_for_people(microseconds: int, text: str) -> None:
-    assert scripts.took(microseconds) == text
+    assert took(microseconds) == text
 
 
 async def test_no_credential_is_refused_before_the_body_is_read(raw: Raw) -> None:

@@ -1,0 +1,78 @@
+"""Results as bytes: the long way and the short way give the same."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from protocol import binary, jsonvalues
+from protocol.requests import Result
+from protocol.values import NONE, RecordId
+from surfaces.http import results
+from surfaces.http.results import JSON, MSGPACK, ROWS_A_STEP, Form, encode
+
+ROW = {
+    "id": RecordId("t", 1),
+    "at": datetime(2026, 1, 2, tzinfo=UTC),
+    "d": Decimal("1.20"),
+    "x": 2**60,
+}
+OTHERS: dict[str, Any] = {"seq": 7, "ns": "shop", "db": None}
+
+
+def answered(rows: list[Any]) -> tuple[Result, ...]:
+    """A long list between two short values."""
+    return (
+        Result(NONE, "none", 0, 10),
+        Result(rows, "rows", len(rows), 1_500),
+        Result([1, "a"], "value", 0, 2_000_000),
+    )
+
+
+def expected(found: tuple[Result, ...], plain: Any) -> dict[str, Any]:
+    """What the answer stands for."""
+    shown = [
+        {
+            "value": plain(one.value),
+            "kind": one.kind,
+            "rows": one.rows,
+            "took": results.took(one.took_us),
+        }
+        for one in found
+    ]
+    return {"results": shown, **OTHERS}
+
+
+@pytest.mark.parametrize("count", [0, 1, ROWS_A_STEP, ROWS_A_STEP + 1, 4 * ROWS_A_STEP, 70_000])
+async def test_both_ways_give_the_same_json(count: int) -> None:
+    found = answered([ROW] * count)
+    body = await encode(JSON, found, OTHERS)
+    assert json.loads(body) == expected(found, jsonvalues.to_json)
+
+
+@pytest.mark.parametrize("count", [0, 1, ROWS_A_STEP, ROWS_A_STEP + 1, 4 * ROWS_A_STEP, 70_000])
+async def test_both_ways_give_the_same_msgpack(count: int) -> None:
+    found = answered([ROW] * count)
+    body = await encode(MSGPACK, found, OTHERS)
+    assert binary.unpack(body) == expected(found, lambda value: value)
+
+
+@pytest.mark.parametrize("form", [JSON, MSGPACK], ids=["json", "msgpack"])
+async def test_others_get_their_turn_while_a_long_answer_is_encoded(form: Form) -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(count())
+    await encode(form, answered([ROW] * 100_000), OTHERS)
+    other.cancel()
+    assert turns > 5
