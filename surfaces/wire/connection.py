@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, cast
+from functools import partial
+from typing import Any, Final, cast
 
 import structlog
 
@@ -31,7 +32,7 @@ from protocol.errors import (
     SignInRefused,
 )
 from protocol.frames import Kind, Message
-from protocol.requests import Caller
+from protocol.requests import Caller, ScriptAnswer
 from surfaces.wire import bodies
 from surfaces.wire.gate import Gate
 
@@ -43,7 +44,6 @@ GOODBYE_SECONDS: Final = 2
 """How long a peer has to answer the node's BYE with its own. What it sends until then is refused
 one by one, so that it knows of each request whether it was begun."""
 
-Done = TypeVar("Done")
 _log = structlog.get_logger()
 
 
@@ -60,7 +60,7 @@ class Wire:
         self.draining = False
         self.made = 0
         """Connections since the start; numbers them in the names of requests."""
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._under_way: set[asyncio.Future[Any]] = set()
         self._still = asyncio.Event()
         self._still.set()
 
@@ -73,21 +73,25 @@ class Wire:
         """Why nothing new is begun while draining."""
         return Draining("the node is stopping and begins nothing new")
 
-    def spawn(self, work: Coroutine[Any, Any, Done]) -> asyncio.Task[Done]:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Run `work` until it ends, or the surface does."""
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        self._still.clear()
-        task.add_done_callback(self._ended)
+        self.follow(task)
         return task
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+    def follow(self, future: asyncio.Future[Any]) -> None:
+        """Count `future` among what is under way until it is done."""
+        self._under_way.add(future)
+        self._still.clear()
+        future.add_done_callback(self._ended)
+
+    def _ended(self, future: asyncio.Future[Any]) -> None:
+        self._under_way.discard(future)
         self.look()
 
     def look(self) -> None:
         """Note whether anything is left; called whenever something has ended."""
-        if not self._tasks and not self.held:
+        if not self._under_way and not self.held:
             self._still.set()
 
     def arrived(self, connection: WireConnection) -> None:
@@ -108,8 +112,8 @@ class Wire:
 
     def end(self) -> None:
         """Cut every connection and drop every request, now."""
-        for task in self._tasks:
-            task.cancel()
+        for future in list(self._under_way):
+            future.cancel()
         for connection in list(self.connections):
             connection.abort()
 
@@ -118,6 +122,7 @@ class Wire:
 class _Script:
     """A RUN under way."""
 
+    message: Message
     name: str
     asked: bool = False
     """Whether the node has been asked yet; before that, cancelling is not asking."""
@@ -142,7 +147,8 @@ class WireConnection(asyncio.Protocol):
         self._minor = 0
         self._token: str | None = None
         self._own_session = False
-        self._caller: asyncio.Task[Caller] | None = None
+        self._batch: list[_Script] = []
+        self._starting: asyncio.Task[None] | None = None
         self._address = "unknown"
         wire.made += 1
         wire.coming.add(self)
@@ -204,12 +210,15 @@ class WireConnection(asyncio.Protocol):
 
     def _advance(self) -> None:
         """Act on every whole message that may be acted on now."""
-        self._caller = None  # who the peer is, is asked anew for each read: a session can end
         try:
             while not self._choked and (message := self._talk.next()) is not None:
                 self._act(message)
         except Refusal as refusal:
             self._break_off(refusal)
+        if self._batch:
+            assert self._token is not None, "a script was begun for nobody"
+            batch, self._batch = self._batch, []
+            self._starting = self._wire.spawn(self._run(batch, self._token))
         self._steer()
         if self._goodbye_over:
             self._end_if_done()
@@ -256,6 +265,9 @@ class WireConnection(asyncio.Protocol):
             self._welcome(message.id, caller)
 
     async def _sign_in_again(self, message: Message) -> None:
+        if self._starting is not None:
+            # What came before is being started by the session that this may end.
+            await asyncio.wait([self._starting])
         try:
             caller = await self._sign_in(bodies.read_auth(message.body))
         except Refusal as refusal:
@@ -321,35 +333,64 @@ class WireConnection(asyncio.Protocol):
             self._send(Kind.ERROR, id, bodies.error(refusal, name))
         else:
             wire.running += 1
-            self._scripts[id] = script = _Script(name)
-            if self._caller is None:
-                # One question for all the scripts of one read.
-                asked = wire.spawn(wire.gate.caller(self._token, self._address))
-                asked.add_done_callback(_seen)
-                self._caller = asked
-            self._wire.spawn(self._run(message, script, self._caller))
+            self._scripts[id] = script = _Script(message, name)
+            self._batch.append(script)
 
-    async def _run(self, message: Message, script: _Script, asked: asyncio.Task[Caller]) -> None:
-        id, name = message.id, script.name
+    async def _run(self, batch: list[_Script], token: str) -> None:
+        """Start the scripts of one read. Who the peer is, is asked once for all of them, and anew
+        for each read: a session can end at any time.
+
+        :param token: the peer's at the time of the read; an AUTH behind them may change it
+        """
         try:
-            caller = await asked
-            request = bodies.read_run(message.body, caller, name)
+            caller = await self._wire.gate.caller(token, self._address)
+        except asyncio.CancelledError:  # the surface closes
+            for script in batch:
+                self._answer(script, Kind.ERROR, bodies.error(self._wire.leaving(), script.name))
+            raise
+        except Refusal as refusal:
+            for script in batch:
+                self._answer(script, Kind.ERROR, bodies.error(refusal, script.name))
+        except Exception:
+            for script in batch:
+                self._answer(script, Kind.ERROR, bodies.error(_failed(script.name), script.name))
+        else:
+            for script in batch:
+                self._start(script, caller)
+
+    def _start(self, script: _Script, caller: Caller) -> None:
+        try:
             if script.cancelled:
                 raise Cancelled("the request was cancelled before it began")
+            request = bodies.read_run(script.message.body, caller, script.name)
+            found = asyncio.ensure_future(self._wire.gate.run(request))
+        except Refusal as refusal:
+            self._answer(script, Kind.ERROR, bodies.error(refusal, script.name))
+        else:
             script.asked = True
-            found = await self._wire.gate.run(request)
+            self._wire.follow(found)
+            found.add_done_callback(partial(self._found, script))
+
+    def _found(self, script: _Script, future: asyncio.Future[ScriptAnswer]) -> None:
+        kind, name = Kind.ERROR, script.name
+        try:
+            found = future.result()
             if found.refusal is None:
                 kind, body = Kind.ANSWER, bodies.answer(found)
             else:
-                kind, body = Kind.ERROR, bodies.error(found.refusal, name, found.results)
+                body = bodies.error(found.refusal, name, found.results)
         except Refusal as refusal:
-            kind, body = Kind.ERROR, bodies.error(refusal, name)
+            body = bodies.error(refusal, name)
+        except asyncio.CancelledError:
+            body = bodies.error(self._wire.leaving(), name)
         except Exception:
-            kind, body = Kind.ERROR, bodies.error(_failed(name), name)
-        finally:
-            self._wire.running -= 1
-            del self._scripts[id]
-        self._send(kind, id, body)
+            body = bodies.error(_failed(name), name)
+        self._answer(script, kind, body)
+
+    def _answer(self, script: _Script, kind: Kind, body: dict[str, Any]) -> None:
+        self._wire.running -= 1
+        del self._scripts[script.message.id]
+        self._send(kind, script.message.id, body)
         self._end_if_done()
 
     def _cancel(self, id: int) -> None:
@@ -487,10 +528,3 @@ def _failed(name: str) -> Failed:
     """The answer to a bug, whose trace goes to the log. Called while it is being handled."""
     _log.error("a request failed", request=name, exc_info=True)
     return Failed("the node failed at this request; its log has the trace", request=name)
-
-
-def _seen(asked: asyncio.Task[Caller]) -> None:
-    """A refusal is each waiting script's to answer; here it counts as seen, for the case that
-    every one of them has ended before."""
-    if not asked.cancelled():
-        asked.exception()

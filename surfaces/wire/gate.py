@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -38,8 +39,8 @@ class Gate(Protocol):
     async def sign_out(self, token: str) -> None:
         """End a session that this surface opened; one that has ended by itself is well."""
 
-    async def run(self, request: RunScript) -> ScriptAnswer:
-        """Run a script."""
+    def run(self, request: RunScript) -> Awaitable[ScriptAnswer]:
+        """Run a script. A future is followed as it is; a coroutine costs a task."""
 
     def cancel(self, request: str) -> None:
         """Stop a running script; nobody waits for it."""
@@ -69,8 +70,8 @@ class NodeGate:
         except Busy:
             _log.warning("a session was left to end by itself")
 
-    async def run(self, request: RunScript) -> ScriptAnswer:
-        return await ask(self._node.scripts, request)
+    def run(self, request: RunScript) -> Awaitable[ScriptAnswer]:
+        return ask(self._node.scripts, request)
 
     def cancel(self, request: str) -> None:
         try:

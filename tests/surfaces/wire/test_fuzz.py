@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -21,9 +22,11 @@ import pytest
 from protocol import binary, limits
 from protocol.frames import Kind, encode
 from protocol.values import NONE, RecordId
-from surfaces.wire import WireSurface
+from surfaces.wire import NodeGate, WireSettings, WireSurface
 from surfaces.wire.connection import WireConnection
 from tests.logbook import Logbook
+from tests.nodes import PASSWORD as OWNER_PASSWORD
+from tests.nodes import running
 from tests.surfaces.wire.peers import PASSWORD, USER, FakeNode, Peer, connected, serving, until
 
 HANG_SECONDS = 10.0
@@ -61,10 +64,10 @@ SEEDS = [
 ]
 
 
-def mutate(rng: random.Random) -> bytes:
+def mutate(rng: random.Random, seeds: Sequence[bytes] = SEEDS) -> bytes:
     """One frame, no longer what it was. Mostly the length is made to fit again, so that what is
     inside gets looked at."""
-    data = bytearray(rng.choice(SEEDS)[4:])
+    data = bytearray(rng.choice(seeds)[4:])
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(len(data) + 1)
         choice = rng.randrange(7)
@@ -81,7 +84,7 @@ def mutate(rng: random.Random) -> bytes:
         elif choice == 5:
             data += data[at:]
         else:
-            other = rng.choice(SEEDS)[4:]
+            other = rng.choice(seeds)[4:]
             data[at:] = other[rng.randrange(len(other)) :]
     length = len(data)
     if rng.random() < 0.05:
@@ -107,8 +110,12 @@ class Hang(AssertionError):
 class Fuzzer:
     """Sends frames on a few connections at once, each replaced when it ends."""
 
-    def __init__(self, surface: WireSurface) -> None:
+    def __init__(
+        self, surface: WireSurface, hello: bytes = HELLO, seeds: Sequence[bytes] = SEEDS
+    ) -> None:
         self.surface = surface
+        self.hello = hello
+        self.seeds = seeds
         self.outcomes: Counter[str] = Counter()
 
     async def run(self, seed: int, count: int) -> None:
@@ -121,10 +128,10 @@ class Fuzzer:
     async def _one(self, rng: random.Random, count: int) -> None:
         while count > 0:
             async with connected(self.surface) as peer:
-                peer.writer.write(HELLO)
+                peer.writer.write(self.hello)
                 await peer.must_hear(Kind.WELCOME)
                 while count > 0:
-                    frame = mutate(rng)
+                    frame = mutate(rng, self.seeds)
                     count -= 1
                     try:
                         async with asyncio.timeout(HANG_SECONDS):
@@ -173,6 +180,27 @@ async def test_mutated_frames(figure: Callable[[str, object], None]) -> None:
 @pytest.mark.hard
 async def test_a_hundred_thousand_mutated_frames(figure: Callable[[str, object], None]) -> None:
     await sweep(2, 100_000, figure)
+
+
+async def test_mutated_frames_before_the_real_node(
+    tmp_path: Path, figure: Callable[[str, object], None]
+) -> None:
+    """With a token, and without AUTH: wrong passwords are slowed down on purpose."""
+    async with running(tmp_path / "store") as here:
+        gate = NodeGate(here.node)
+        surface = WireSurface(gate, WireSettings("127.0.0.1", 0))
+        await surface.start()
+        session = await gate.sign_in("root", OWNER_PASSWORD, "here")
+        greeting = {"magic": "STORE", "major": 1, "minor": [0, 0], "token": session.token}
+        hello = encode(Kind.HELLO, 0, greeting)
+        seeds = [*SEEDS[:4], hello]
+        fuzzer = Fuzzer(surface, hello, seeds)
+        await fuzzer.run(3, 2_000)
+        await until(lambda: surface.held == 0 and surface.running == 0)
+        assert here.node.failure is None
+        assert await here.value("RETURN 1") == 1
+        await surface.close()
+    figure("S4 wire frames mutated, real node", f"2000, {dict(fuzzer.outcomes)}")
 
 
 class TestPlantedFaults:

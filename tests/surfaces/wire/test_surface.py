@@ -351,6 +351,21 @@ class TestSession:
             await until(lambda: len(node.ended) == 1)
             assert_error((await peer.run(4, "RETURN")).body or {}, "SignInRefused")
 
+    async def test_what_came_before_auth_is_run_by_whom_it_was_then(
+        self, peer: Peer, node: FakeNode
+    ) -> None:
+        peer.writer.write(
+            encode(Kind.RUN, 1, {"script": "RETURN"})
+            + encode(Kind.AUTH, 2)
+            + encode(Kind.RUN, 3, {"script": "RETURN"})
+        )
+        heard = {
+            message.id: message for message in [await peer.hear() for _ in range(3)] if message
+        }
+        assert heard[1].kind is Kind.ANSWER
+        assert heard[2].kind is Kind.WELCOME
+        assert_error(heard[3].body or {}, "SignInRefused")
+
     async def test_a_refused_auth_keeps_who_was_there(self, peer: Peer) -> None:
         peer.say(Kind.AUTH, 1, {"user": USER, "password": "wrong"})
         peer.say(Kind.RUN, 2, {"script": "RETURN"})
