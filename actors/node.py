@@ -368,6 +368,14 @@ class Node:
         fatal = isinstance(error, EngineFailed)
         if fatal or place is None or not place.restart(now_us):
             self.fail(error)
+        elif place is self._scripts:
+            self._forget_scripts()
+
+    def _forget_scripts(self) -> None:
+        """Scripts of an actor that is gone: their callers have heard, nobody waits for them."""
+        for run in self.running:
+            run.turn.cancel(Draining("the scripts' actor failed"))
+            self.running.remove(run.request.request)
 
     def _replaceable(self) -> list[Supervised[Any]]:
         places = list(self._places)

@@ -36,6 +36,7 @@ from tests.actors.nodes import (
 from tests.actors.parts import KINDS, outcome, play, until
 from tests.logbook import Logbook
 from tests.simulation.disk import Fault, SimulatedDisk
+from tests.simulation.doors import LoopClock
 
 both = pytest.mark.parametrize("kind", KINDS)
 
@@ -312,6 +313,24 @@ def test_actors_that_hold_nothing_of_their_own_are_replaced(kind: str, logbook: 
     play(kind, main)
 
 
+def test_scripts_of_a_failed_actor_are_ended_and_forgotten(logbook: Logbook) -> None:
+    logbook.allow("actor failed")
+
+    async def main() -> None:
+        doors = simulated_doors("real", SimulatedDisk(), MemoryEngine())
+        async with running(doors) as node:
+            await prepare(node)
+            endless = "FOR $i IN 1..=900000 { LET $x = $i; }; CREATE t:1 SET a = 1;"
+            slow = asyncio.ensure_future(outcome(value(node, endless)))
+            await until(lambda: len(node.running) == 1)
+            tell(node.scripts, "no message of theirs")
+            assert isinstance(await slow, UnknownOutcome)
+            await until(lambda: len(node.running) == 0)
+            assert await value(node, "SELECT * FROM t:1;") == []
+
+    play("real", main)
+
+
 @both
 def test_an_actor_that_fails_too_often_ends_the_node(kind: str, logbook: Logbook) -> None:
     logbook.allow("actor failed|node failed")
@@ -512,6 +531,23 @@ def test_a_state_ahead_of_its_log_is_refused(kind: str) -> None:
 
     play(kind, first)
     play(kind, other)
+
+
+def test_in_virtual_time_scripts_interleave_when_computing_takes_time() -> None:
+    async def main() -> None:
+        clock = LoopClock(asyncio.get_running_loop(), tick_us=20)
+        doors = simulated_doors("stepped", SimulatedDisk(), MemoryEngine(), clock=clock)
+        async with running(doors) as node:
+            await prepare(node)
+            slow = asyncio.ensure_future(
+                value(node, "FOR $i IN 1..=5000 { LET $x = $i; }; CREATE t:1 SET a = 1;")
+            )
+            await until(lambda: len(node.running) == 1)
+            assert await value(node, "CREATE t:2 SET a = 1 RETURN NONE;") is not None
+            assert not slow.done()
+            await slow
+
+    play("stepped", main)
 
 
 def test_the_same_seed_is_the_same_run() -> None:

@@ -37,11 +37,19 @@ class ManualClock:
 
 
 class LoopClock:
-    """Follows the virtual time of a stepped loop. The wall may be stepped beside it."""
+    """Follows the virtual time of a stepped loop. The wall may be stepped beside it.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, wall_us: int = START_US) -> None:
+    :param tick_us: time that each look at the monotonic clock takes. Without it no computing takes
+        any time, so no script ever uses up its slice and gives others their turn in between.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, wall_us: int = START_US, tick_us: int = 0
+    ) -> None:
+        assert isinstance(loop, SteppedLoop)
         self._loop = loop
         self._wall_us = wall_us
+        self._tick_us = tick_us
 
     def wall_us(self) -> int:
         """Microseconds since 1970."""
@@ -49,6 +57,8 @@ class LoopClock:
 
     def monotonic_us(self) -> int:
         """Microseconds since an arbitrary start."""
+        if self._tick_us:
+            self._loop.advance(self._tick_us / 1_000_000)
         return 1_000_000 + self._passed_us()
 
     def step_wall(self, microseconds: int) -> None:
