@@ -7,7 +7,7 @@ DATA ?= ./data
 HTTP ?= 127.0.0.1:8000
 WIRE ?= 127.0.0.1:8001
 PYTEST_ARGS ?=
-SOURCES := protocol language storage actors surfaces tests
+SOURCES := protocol language storage actors surfaces bench tests
 
 .PHONY: run test check test-hard bench docs demo format cases-accept clean
 .DEFAULT_GOAL := test

@@ -64,6 +64,8 @@ class Measured:
     p50_ms: float
     p99_ms: float
     driver_busy: float
+    node_cpu_us: float
+    """Processor time that the node spent on a request, microseconds."""
 
     @property
     def rate(self) -> float:
@@ -71,9 +73,10 @@ class Measured:
         return self.requests / self.seconds
 
 
-def run(load: Load) -> Measured:
+def run(load: Load, cpu_seconds: Callable[[], float] = lambda: 0.0) -> Measured:
     """Start drivers, have them connect, let them go together, and wait for the last.
 
+    :param cpu_seconds: the processor time that the node has used so far
     :raises LoadFailed: an answer was no good one
     """
     shares = list(_shares(load))
@@ -89,9 +92,11 @@ def run(load: Load) -> Measured:
     try:
         for end in ends:
             _told(end)
+        cpu_before = cpu_seconds()
         for end in ends:
             end.send("go")
         found = [_told(end) for end in ends]
+        cpu = cpu_seconds() - cpu_before
     finally:
         for end in ends:
             end.close()
@@ -103,7 +108,8 @@ def run(load: Load) -> Measured:
         requests=len(late),
         p50_ms=late[len(late) // 2] * 1000,
         p99_ms=late[len(late) * 99 // 100] * 1000,
-        driver_busy=max(cpu / (ended - began) for began, ended, cpu, _ in found),
+        driver_busy=max(busy / (ended - began) for began, ended, busy, _ in found),
+        node_cpu_us=cpu / len(late) * 1e6,
     )
 
 

@@ -196,7 +196,7 @@ class _Ground:
         return self._node.http if kind == "read-http" else self._node.wire
 
     def _load(self, row: Row, asked: Load) -> float:
-        measured = load.run(asked)
+        measured = load.run(asked, self._node.cpu_seconds)
         self._notes.setdefault(row.name, []).append(measured)
         return measured.rate
 
@@ -204,6 +204,7 @@ class _Ground:
         found = self._notes.pop(row.name)[1:]
         middle = sorted(found, key=lambda measured: measured.rate)[len(found) // 2]
         row.notes.append(f"p50 {middle.p50_ms:.2f} ms, p99 {middle.p99_ms:.2f} ms")
+        row.notes.append(f"node computes {middle.node_cpu_us:.0f} µs a request")
         busy = max(measured.driver_busy for measured in found)
         row.notes.append(
             f"drivers busy {busy:.0%}" + (": too slow a driver" if busy > load.DRIVER_BUSY else "")

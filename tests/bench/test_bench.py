@@ -1,0 +1,94 @@
+"""The benchmarks run, in small, and say what they did. How fast is not a matter for tests."""
+
+from __future__ import annotations
+
+import json
+from multiprocessing import resource_tracker
+from pathlib import Path
+
+import pytest
+
+from bench import __main__ as command
+from bench import figures, load, peers, people, records, stores
+from bench.figures import NODE, Row
+from bench.nodes import NodeProcess, define_place
+from bench.settings import Settings
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tracker() -> None:
+    """The pipe that multiprocessing keeps open for ever is there before descriptors are counted."""
+    resource_tracker.ensure_running()
+
+
+def test_every_row_about_records_is_measured(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, rounds=1, scale=0.01)
+    found = {row.name: row for row in records.rows(settings, lambda name: True)}
+    assert sorted(found) == sorted(records.NAMES)
+    for row in found.values():
+        assert row.sides[NODE][0] > 0
+        assert len(row.sides) > 1 or row.gaps, "a peer was left out without a word"
+
+
+def test_every_row_about_a_grown_store_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "IDLE_SECONDS", 0)
+    settings = Settings(tmp_path, rounds=1, scale=0.002)
+    found = {row.name: row for row in stores.rows(settings, lambda name: True)}
+    assert sorted(found) == sorted(stores.NAMES)
+    assert len(found["growth-read"].sides) == len(stores.SIZES)
+
+
+def test_a_missing_peer_is_a_printed_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "PACKAGE", "no_such_package")
+    settings = Settings(tmp_path, rounds=1, scale=0.001)
+    row = next(records.rows(settings, lambda name: name == "sum"))
+    assert list(row.sides) == [NODE]
+    shown = "".join(str(cell) for column in command.table([row]).columns for cell in column.cells)
+    assert "not measured: SurrealDB: the package no_such_package" in shown
+
+
+def test_a_load_of_refusals_is_no_load(tmp_path: Path) -> None:
+    """A driver that took errors for answers would measure how fast a node can refuse."""
+    with NodeProcess(tmp_path / "store") as node:
+        with node.client() as client:
+            define_place(client)  # no table
+        for kind, address in (("create", node.wire), ("read-http", node.http)):
+            with pytest.raises(load.LoadFailed, match="person"):
+                load.run(load.Load(kind, address, clients=2, requests=4, among=10))
+
+
+def test_ratios_say_how_many_times_better_the_node_is() -> None:
+    rate = Row("r", "", "/s", "more", sides={NODE: [10, 30, 20], "other": [5, 5, 4]})
+    time = Row("t", "", "ms", "less", sides={NODE: [10, 30, 20], "other": [5, 5, 4]})
+    assert rate.ratio("other") == 4
+    assert time.ratio("other") == 0.25
+    assert rate.ratio(NODE) is None
+    assert figures.spread([10, 30, 20]) == 1
+
+
+def test_sides_are_measured_in_turns() -> None:
+    order: list[str] = []
+
+    def side(name: str) -> figures.Measure:
+        def measure() -> float:
+            order.append(name)
+            return 1.0
+
+        return measure
+
+    found = figures.in_turns(2, {"a": side("a"), "b": side("b")})
+    assert order == ["a", "b", "a", "b", "b", "a"]
+    assert found == {"a": [1.0, 1.0], "b": [1.0, 1.0]}
+
+
+def test_people_are_the_same_in_every_run() -> None:
+    assert people.person(7) == people.person(7)
+    assert [row["id"] for part in people.parts(6_000, 11) for row in part] == [*range(11, 6_011)]
+
+
+def test_results_are_json(tmp_path: Path) -> None:
+    row = Row("r", "work", "/s", "more", sides={NODE: [1.0]})
+    told = command.results({"cores": 4}, Settings(tmp_path), [row])
+    assert json.loads(json.dumps(told)) == told
