@@ -1,0 +1,73 @@
+"""R19 on the wire, at its real size: as many connections as the surface holds, and one more."""
+
+from __future__ import annotations
+
+import resource
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from protocol import limits
+from protocol.frames import FrameReader, Kind, Message, encode
+from tests.processes import serving
+
+HELLO = encode(Kind.HELLO, 0, {"magic": "STORE", "major": 1, "minor": [0, 0]})
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """Room in this process for the other end of every connection."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = limits.CONNECTIONS + 1024
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), max(hard, needed)))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def greet(address: tuple[str, int], held: ExitStack) -> tuple[socket.socket, Message]:
+    """A connection and the node's first word on it."""
+    peer = held.enter_context(socket.create_connection(address, timeout=30))
+    peer.sendall(HELLO)
+    reader = FrameReader()
+    while (message := reader.next()) is None:
+        data = peer.recv(65536)
+        assert data, "closed without a word"
+        reader.feed(data)
+    return peer, message
+
+
+@pytest.mark.hard
+def test_the_ceiling_of_connections(
+    tmp_path: Path, many_descriptors: None, figure: Callable[[str, object], None]
+) -> None:
+    with serving(tmp_path / "store", "--serve", "127.0.0.1:0") as node, ExitStack() as held:
+        address = node.address("wire")
+        descriptors = Path(f"/proc/{node.process.pid}/fd")
+        before = len(list(descriptors.iterdir()))
+        peers = []
+        for _ in range(limits.CONNECTIONS):
+            peer, message = greet(address, held)
+            assert message.kind is Kind.WELCOME, message
+            peers.append(peer)
+        for _ in range(20):
+            refused, message = greet(address, held)
+            assert message.kind is Kind.REFUSED
+            assert message.body is not None
+            assert message.body["error"]["code"] == "Full"
+            assert refused.recv(1) == b""
+            refused.close()
+        peers[7].sendall(encode(Kind.PING, 1))
+        assert peers[7].recv(100) == encode(Kind.PONG, 1)
+        peers.pop().close()
+        while True:  # the node hears of it in its own time
+            _, message = greet(address, held)
+            if message.kind is Kind.WELCOME:
+                break
+        held.close()
+        while len(list(descriptors.iterdir())) > before:
+            assert node.process.poll() is None
+        assert node.stop() == 0
+    figure("R19 wire connections held", f"{limits.CONNECTIONS}, then 20 refused by name")
