@@ -6,6 +6,8 @@ single records use. For batches of rows `language.generate` puts the commonest n
 code and calls these closures for the rest, so that each operator has one meaning, in
 `language.operators` and `language.numbers`.
 
+A field that is NONE stays in an object until it is stored or merged: MERGE removes by it.
+
 Values are never changed in place: a constant is the same object each time, and what a statement
 changes is copied first (`language.assignments`).
 """
@@ -88,8 +90,7 @@ def constant(node: tree.Expression) -> Any:
             found = constant(value)
             if found is MISSING:
                 return MISSING
-            if found is not NONE:
-                fields[name] = found
+            fields[name] = found
         return fields
     if isinstance(node, tree.RecordLiteral):
         found = constant(node.id)
@@ -137,15 +138,7 @@ def _array(node: tree.Array, shape: Shape | None) -> Compiled:
 def _object(node: tree.Object, shape: Shape | None) -> Compiled:
     fields = [(name, compile_expression(value, shape)) for name, value in node.fields]
 
-    def work(row: Row, env: Env) -> dict[str, Any]:
-        found = {}
-        for name, value in fields:
-            computed = value(row, env)
-            if computed is not NONE:
-                found[name] = computed
-        return found
-
-    return work
+    return lambda row, env: {name: value(row, env) for name, value in fields}
 
 
 def _record_literal(node: tree.RecordLiteral, shape: Shape | None) -> Compiled:

@@ -268,7 +268,14 @@ def _data(node: tree.Data | None) -> str:
 def _returning(node: tree.Return | None) -> str:
     if node is None:
         return ""
-    return f"RETURN {_columns(node.columns) if node.kind == 'FIELDS' else node.kind}"
+    if node.kind != "FIELDS":
+        return f"RETURN {node.kind}"
+    text = _columns(node.columns)
+    if text.startswith("NONE"):
+        # The constant begins the first column: bare it would ask for no answer.
+        first = len(print_expression(node.columns[0].expression))
+        text = f"({text[:first]}){text[first:]}"
+    return f"RETURN {text}"
 
 
 def _write(word: str, node: Any) -> str:

@@ -29,7 +29,7 @@ def plan_data(data: tree.Data) -> Write:
     """The function that applies CONTENT, MERGE, SET or UNSET to a record.
 
     Every expression of a SET sees the record as it was before the statement, whatever stands before
-    it in the list. A field set to NONE goes.
+    it in the list. A field set to NONE goes; what is NONE inside a value is dropped when stored.
     """
     if isinstance(data, tree.Set):
         return _set(data)

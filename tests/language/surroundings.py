@@ -1,4 +1,4 @@
-"""Surroundings for expressions: an `Env` over plain objects, and rows packed as a store packs them."""
+"""Surroundings for expressions: an `Env` over plain objects, packed as a store packs rows."""
 
 from __future__ import annotations
 

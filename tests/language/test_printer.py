@@ -10,7 +10,7 @@ from language.parser import parse, parse_expression
 from language.printer import print_expression, print_script, print_statement, redacted
 from tests.language.trees import EXPRESSIONS, STATEMENTS
 
-SLOW = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def exact(node: Any) -> str:

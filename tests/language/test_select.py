@@ -22,7 +22,8 @@ from tests.language.surroundings import Tables
 
 PEOPLE: list[dict[str, Any]] = [
     {"name": f"n{n}", "age": n * 7 % 90, "city": f"c{n % 5}", "score": n * 31 % 1000 / 8,
-     "active": n % 2 == 0, "tags": ["a", f"t{n % 3}"], "home": {"zip": n % 4}, "link": RecordId("p", n // 2)}
+     "active": n % 2 == 0, "tags": ["a", f"t{n % 3}"], "home": {"zip": n % 4},
+     "link": RecordId("p", n // 2)}
     for n in range(500)
 ]  # fmt: skip
 
@@ -206,8 +207,8 @@ def test_paths_follow_links(tables: Tables) -> None:
 
 def test_subqueries_see_the_row_around_them(tables: Tables) -> None:
     found = tables.run(
-        "SELECT name, (SELECT VALUE name FROM p WHERE age = $parent.age AND id != $parent.id LIMIT 1)"
-        " AS twin FROM p WHERE name = 'n0'"
+        "SELECT name, (SELECT VALUE name FROM p WHERE age = $parent.age AND id != $parent.id"
+        " LIMIT 1) AS twin FROM p WHERE name = 'n0'"
     )
     assert found == [{"name": "n0", "twin": ["n90"]}]
     whole = tables.run("SELECT VALUE (SELECT VALUE $parent FROM [1]) FROM p LIMIT 1")

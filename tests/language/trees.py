@@ -51,8 +51,9 @@ LEAVES = st.one_of(
     NAMES.filter(str.isidentifier).map(tree.Parameter),
     st.builds(tree.RecordLiteral, NAMES, IDENTITIES),
 )
-BINARY = ["=", "!=", "<", "<=", ">", ">=", "IN", "NOT IN", "CONTAINS", "~", "??", "+", "-", "*", "/",
-          "%"]  # fmt: skip
+BINARY = [
+    "=", "!=", "<", "<=", ">", ">=", "IN", "NOT IN", "CONTAINS", "~", "??", "+", "-", "*", "/", "%",
+]  # fmt: skip
 
 
 def unary(operator: Any, operand: tree.Expression) -> tree.Expression:

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from language.functions import TABLE
+from language.functions.randoms import uuid7
+from protocol.errors import (
+    BadRequest,
+    DivisionByZero,
+    NameRefused,
+    NumberTooLarge,
+    Refusal,
+    TooLarge,
+    TypeRefused,
+)
+from protocol.values import NONE, RecordId, identical
+from tests.language.surroundings import NOW, Dice, Tables
+
+LISTED = """
+    count sum min max mean string::{len lower upper trim split join starts ends contains replace
+    slice} array::{len first last sort distinct flatten push} object::{keys values} math::{abs floor
+    ceil round sqrt pow} time::{now format parse floor year month day} type::{of int float decimal
+    string datetime duration record} rand::{uuid int} record::{id table} vector::{cosine euclidean
+    dot} crypto::{sha256 md5}
+"""
+
+
+def value(text: str, **variables: Any) -> Any:
+    return Tables().value(text, **variables)
+
+
+def test_the_table_holds_the_functions_of_the_language_and_no_others() -> None:
+    listed: set[str] = set()
+    for family, members, alone in re.findall(r"(\w+)::\{([^}]*)\}|(\w+)", LISTED):
+        listed |= {alone} if alone else {f"{family}::{one}" for one in members.split()}
+    assert set(TABLE) == listed
+
+
+@pytest.mark.parametrize("name", sorted(TABLE))
+def test_every_function_is_documented_and_refuses_what_it_does_not_take(name: str) -> None:
+    known = TABLE[name]
+    assert known.doc.endswith(".") and len(known.doc) < 100
+    assert known.signature.startswith(f"{name}(")
+    env = Tables()
+    for number, parameter in enumerate(known.parameters):
+        if parameter.kind == "any":
+            continue
+        arguments: list[Any] = [_fitting(p.kind) for p in known.parameters]
+        arguments[number] = None
+        with pytest.raises(TypeRefused) as caught:
+            known.run(env, *arguments)
+        assert caught.value.detail["argument"] == number + 1
+
+
+def _fitting(kind: str) -> Any:
+    return {
+        "string": "a", "text": "a", "int": 1, "number": 1, "array": [1], "object": {}, "any": 1,
+        "bool": True, "datetime": NOW, "duration": timedelta(1), "record": RecordId("t", 1),
+    }[kind]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("count([1, NONE, NULL, false])", 2),
+        ("sum([1, 2.5, NULL])", 3.5),
+        ("sum([1, 0.10dec])", Decimal("1.10")),
+        ("sum([])", 0),
+        ("min([3, 1, 2])", 1),
+        ("max(['a', 3])", "a"),
+        ("max([])", NONE),
+        ("mean([1, 2])", 1.5),
+        ("mean([1dec, 2dec])", Decimal("1.5")),
+        ("mean([NONE])", NONE),
+        ("string::len('añb')", 3),
+        ("string::lower('ABC') + string::upper('abc')", "abcABC"),
+        ("string::trim('  a b\n')", "a b"),
+        ("string::split('a,b,,c', ',')", ["a", "b", "", "c"]),
+        ("string::join(['a', 'b'], '-')", "a-b"),
+        ("string::join([], '-')", ""),
+        ("string::starts('abc', 'ab') AND string::ends('abc', 'bc')", True),
+        ("string::contains('abc', 'x')", False),
+        ("string::replace('aXbX', 'X', '--')", "a--b--"),
+        ("string::slice('abcdef', 1, 3) + string::slice('abcdef', -2)", "bcef"),
+        ("array::len([1, 2])", 2),
+        ("array::first([1, 2]) + array::last([1, 2])", 3),
+        ("array::first([])", NONE),
+        ("array::sort([3, 'a', NULL, 1])", [None, 1, 3, "a"]),
+        ("array::sort([1, 2, 3], true)", [3, 2, 1]),
+        ("array::distinct([1, 1.0, true, 'a', 'a', [1], [1]])", [1, True, "a", [1]]),
+        ("array::flatten([1, [2, [3]], []])", [1, 2, [3]]),
+        ("array::push([1], [2])", [1, [2]]),
+        ("object::keys({ b: 1, a: 2 })", ["b", "a"]),
+        ("object::values({ b: 1, a: 2 })", [1, 2]),
+        ("math::abs(-5) + math::abs(5)", 10),
+        ("math::abs(-1.5dec)", Decimal("1.5")),
+        ("math::floor(-1.5)", -2),
+        ("math::ceil(1.2dec)", 2),
+        ("math::round(2.5)", 3),
+        ("math::round(-2.5)", -3),
+        ("math::round(2.345, 2)", 2.35),
+        ("math::round(2.345dec, 2)", Decimal("2.35")),
+        ("math::round(1.5dec, 3)", Decimal("1.5")),
+        ("math::round(1e300, 2)", 1e300),
+        ("math::sqrt(9)", 3.0),
+        ("math::sqrt(4.00dec)", Decimal("2.0")),
+        ("math::pow(2, 62)", 2**62),
+        ("math::pow(-2, 63)", -(2**63)),
+        ("math::pow(2, -1)", 0.5),
+        ("math::pow(-1, 9223372036854775807)", -1),
+        ("math::pow(-1, 9223372036854775806)", 1),
+        ("math::pow(1, 9223372036854775807)", 1),
+        ("math::pow(0, 0)", 1),
+        ("math::pow(0, 5)", 0),
+        ("math::pow(7, 0)", 1),
+        ("math::pow(1.5dec, 2)", Decimal("2.25")),
+        ("math::pow(2.0, 0.5)", 2**0.5),
+        ("time::now()", NOW),
+        ("time::format(time::now(), '%Y-%m-%d %H:%M:%S.%f %j %a %A %b %B %%')",
+         "2026-11-20 12:30:15.250000 324 Fri Friday Nov November %"),
+        ("time::parse('2026-01-02T03:04:05+01:00')", datetime(2026, 1, 2, 2, 4, 5, tzinfo=UTC)),
+        ("time::floor(time::now(), 1h)", datetime(2026, 11, 20, 12, tzinfo=UTC)),
+        ("time::floor(d'1969-12-31T23:59:59Z', 1m)", datetime(1969, 12, 31, 23, 59, tzinfo=UTC)),
+        ("time::year(time::now()) + time::month(time::now()) + time::day(time::now())", 2057),
+        ("type::of(NONE) + type::of(1dec) + type::of(t:1)", "nonedecimalrecord"),
+        ("type::int('-42')", -42),
+        ("type::int(42.0)", 42),
+        ("type::int(42.00dec)", 42),
+        ("type::float('1.5e3')", 1500.0),
+        ("type::float(1)", 1.0),
+        ("type::decimal(0.1)", Decimal("0.1")),
+        ("type::decimal('12.30')", Decimal("12.30")),
+        ("type::decimal(5)", Decimal(5)),
+        ("type::string(12.30dec)", "12.30"),
+        ("type::string(5m)", "5m"),
+        ("type::string(d'2026-01-02T00:00:00Z')", "2026-01-02T00:00:00Z"),
+        ("type::string(u'018f2d5e-7f5a-7c3e-8b1e-0123456789ab')",
+         "018f2d5e-7f5a-7c3e-8b1e-0123456789ab"),
+        ("type::string(person:ana)", "person:ana"),
+        ("type::string([1, 'a'])", "[1, 'a']"),
+        ("type::string(true)", "true"),
+        ("type::datetime('2026-01-02')", datetime(2026, 1, 2, tzinfo=UTC)),
+        ("type::duration('1h30m')", timedelta(minutes=90)),
+        ("type::record('person:ana')", RecordId("person", "ana")),
+        ("type::record('person', 1)", RecordId("person", 1)),
+        ("type::record('person', 'any text')", RecordId("person", "any text")),
+        ("record::id(person:[1, 'a'])", [1, "a"]),
+        ("record::table(person:1)", "person"),
+        ("vector::dot([1, 2], [3, 4dec])", 11.0),
+        ("vector::euclidean([0, 0], [3, 4])", 5.0),
+        ("vector::cosine([1, 0], [0, 1])", 0.0),
+        ("vector::cosine([2, 0], [5, 0])", 1.0),
+        ("crypto::sha256('abc')",
+         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+        ("crypto::md5(b'YWJj')", "900150983cd24fb0d6963f7d28e17f72"),
+    ],
+)  # fmt: skip
+def test_what_a_function_answers(text: str, expected: Any) -> None:
+    found = value(text)
+    assert identical(found, expected), found
+
+
+@pytest.mark.parametrize(
+    "text, kind",
+    [
+        ("sum(['a'])", TypeRefused),
+        ("sum([1.5, 1dec])", TypeRefused),
+        ("sum([9223372036854775807, 1])", NumberTooLarge),
+        ("sum([1e308, 1e308])", NumberTooLarge),
+        ("string::split('a', '')", BadRequest),
+        ("string::replace('a', '', 'b')", BadRequest),
+        ("string::join([1], '')", TypeRefused),
+        ("math::floor(1e300)", NumberTooLarge),
+        ("math::ceil(1e6000dec)", NumberTooLarge),
+        ("math::round(1, -1)", BadRequest),
+        ("math::sqrt(-1)", TypeRefused),
+        ("math::pow(2, 63)", NumberTooLarge),
+        ("math::pow(0, -1)", NumberTooLarge),
+        ("math::pow(-1.5, 0.5)", TypeRefused),
+        ("math::pow(1.5dec, 0.5)", TypeRefused),
+        ("time::format(time::now(), '%Q')", BadRequest),
+        ("time::parse('yesterday')", BadRequest),
+        ("time::floor(time::now(), 0s)", BadRequest),
+        ("type::int('4.2')", TypeRefused),
+        ("type::int(4.2)", TypeRefused),
+        ("type::int('99999999999999999999')", NumberTooLarge),
+        ("type::float('nan')", TypeRefused),
+        ("type::float('1e999')", NumberTooLarge),
+        ("type::decimal('1e9999')", NumberTooLarge),
+        ("type::string(b'')", TypeRefused),
+        ("type::datetime('2026-13-01')", TypeRefused),
+        ("type::duration('5 minutes')", TypeRefused),
+        ("type::record('person')", TypeRefused),
+        ("type::record('per son', 1)", NameRefused),
+        ("type::record('person', 1.5)", TypeRefused),
+        ("rand::int(2, 1)", BadRequest),
+        ("vector::dot([1], [1, 2])", BadRequest),
+        ("vector::dot(['a'], [1])", TypeRefused),
+        ("vector::cosine([0], [1])", BadRequest),
+    ],
+)
+def test_what_a_function_refuses(text: str, kind: type[Refusal]) -> None:
+    with pytest.raises(kind):
+        value(text)
+
+
+def test_large_arrays_are_sorted_as_small_ones_are_and_tick() -> None:
+    env = Tables()
+    items = [n * 7919 % 10_007 for n in range(30_000)]
+    assert env.value("array::sort($items)", items=items) == sorted(items)
+    assert env.value("array::sort($items, true)", items=items) == sorted(items, reverse=True)
+    assert env.value("array::distinct($items)", items=items) == list(dict.fromkeys(items))
+    assert env.ticks > 10
+
+
+def test_uuids_are_of_version_7_and_ordered_by_time() -> None:
+    found = [uuid7(NOW + timedelta(milliseconds=n), Dice(n)) for n in range(50)]
+    assert all(one.version == 7 and one.int >> 62 & 3 == 2 for one in found)
+    assert found == sorted(found)
+    assert isinstance(value("rand::uuid()"), UUID)
+
+
+def test_random_ints_reach_both_bounds() -> None:
+    env = Tables()
+    assert {env.value("rand::int(-1, 1)") for _ in range(60)} == {-1, 0, 1}
+
+
+def test_division_is_the_same_error_everywhere() -> None:
+    with pytest.raises(DivisionByZero):
+        value("1 / sum([])")
+
+
+def test_a_string_is_never_built_beyond_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("protocol.limits.STRING_BYTES", 100)
+    for text in [
+        "$a + $a", "string::join([$a, $a], '')", "string::join(['a', 'b'], $a + $b)",
+        "string::replace($a, 'a', 'aa')", "type::string([$a, $a])",
+    ]:  # fmt: skip
+        with pytest.raises(TooLarge):
+            value(text, a="a" * 60, b="b" * 41)
