@@ -401,6 +401,8 @@ class Log:
         self._refuse_failed()
         self._require_room(reserved)
         self._prepare_to_write(reserved)
+        if self._is_full():
+            self._roll(reserved)
         segment = self._segments[-1]
         encode, durable = segment.codec.encode, self.last
         offset, sequence, epoch, time = segment.size, durable, self.epoch, self.last_time
@@ -490,13 +492,14 @@ class Log:
             except OSError as error:
                 self._fail(error)
             self._closed_file = False
-        segment = self._segments[-1]
-        if (
-            self._worn
-            or segment.size >= self._segment_bytes
-            or self.last - segment.first + 1 >= self._segment_frames
-        ):
+        if self._worn:
             self._roll(reserved)
+
+    def _is_full(self) -> bool:
+        """Whether the last segment is closed to frames; a mark may still follow them."""
+        segment = self._segments[-1]
+        frames = self.last - segment.first + 1
+        return segment.size >= self._segment_bytes or frames >= self._segment_frames
 
     def _roll(self, reserved: bool) -> None:
         try:

@@ -1,0 +1,159 @@
+"""The data directory: whose it is, and what is refused untouched."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from storage import facts
+from storage.directory import StoreDirectory, segment_name
+from storage.disk import Disk
+from storage.facts import read_facts, write_facts
+from storage.faults import StoreDamaged, StoreForeign, StoreLocked, StoreMissing, StoreTooNew
+from storage.node_file import NodeFacts, load_node, save_node
+from tests.simulation.doors import ManualClock, SeededRng
+
+
+def open_directory(path: Path | str, create: bool = False, seed: int = 1) -> StoreDirectory:
+    return StoreDirectory.open(str(path), Disk(), ManualClock(), SeededRng(seed), create)
+
+
+def everything(path: Path) -> dict[str, bytes | None]:
+    """All names below a path, with the contents of files."""
+    return {
+        str(p.relative_to(path)): None if p.is_dir() else p.read_bytes()
+        for p in sorted(path.rglob("*"))
+    }
+
+
+def test_first_open_makes_the_store_and_the_next_finds_it(tmp_path: Path) -> None:
+    path = tmp_path / "some" / "where"
+    directory = open_directory(f"{path}/", create=True)
+    assert sorted(os.listdir(path)) == ["LOCK", "STORE", "log", "state", "tmp"]
+    assert os.listdir(path / "log") == [segment_name(1)]
+    assert (path / "LOCK").read_text().splitlines()[0] == str(os.getpid())
+    assert path.stat().st_mode & 0o777 == 0o700
+    directory.close()
+    again = open_directory(path, seed=2)
+    assert (again.store_id, again.created) == (directory.store_id, directory.created)
+    again.close()
+
+
+def test_missing_store_is_not_made_unasked(tmp_path: Path) -> None:
+    with pytest.raises(StoreMissing):
+        open_directory(tmp_path / "none")
+    with pytest.raises(StoreMissing):
+        open_directory(tmp_path)
+    assert everything(tmp_path) == {}
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "log/", ".hidden"])
+def test_foreign_directory_is_refused_untouched(tmp_path: Path, name: str) -> None:
+    if name == "log/":
+        (tmp_path / "log").mkdir()
+        (tmp_path / "log" / "messages").write_text("not ours")
+    else:
+        (tmp_path / name).write_text("not ours")
+    before = everything(tmp_path)
+    with pytest.raises(StoreForeign):
+        open_directory(tmp_path, create=True)
+    assert everything(tmp_path) == before
+
+
+def test_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("a file")
+    with pytest.raises(StoreForeign):
+        open_directory(tmp_path / "f", create=True)
+
+
+@pytest.mark.parametrize("kept", ["log", "state"])
+def test_store_that_lost_its_store_file_is_not_made_anew(tmp_path: Path, kept: str) -> None:
+    open_directory(tmp_path, create=True).close()
+    (tmp_path / "STORE").unlink()
+    if kept == "log":
+        with (tmp_path / "log" / segment_name(1)).open("ab") as file:
+            file.write(b"a frame")
+    else:
+        (tmp_path / "state" / "CURRENT").write_text("x")
+    before = everything(tmp_path)
+    with pytest.raises(StoreForeign):
+        open_directory(tmp_path, create=True)
+    assert everything(tmp_path) == before
+
+
+def test_first_start_cut_short_is_done_again(tmp_path: Path) -> None:
+    first = open_directory(tmp_path, create=True)
+    first.close()
+    (tmp_path / "STORE").unlink()
+    (tmp_path / "tmp" / "STORE.new").write_text("half")
+    (tmp_path / "lost+found").mkdir()
+    again = open_directory(tmp_path, create=True, seed=2)
+    assert again.store_id != first.store_id
+    again.close()
+
+
+def test_second_opener_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    owner = open_directory(tmp_path, create=True)
+    (tmp_path / "tmp" / "work").write_text("in progress")
+    before = everything(tmp_path)
+    with pytest.raises(StoreLocked, match=str(os.getpid())):
+        open_directory(tmp_path)
+    with pytest.raises(StoreLocked):
+        open_directory(tmp_path, create=True)
+    assert everything(tmp_path) == before
+    owner.close()
+
+
+def test_newer_store_is_refused_untouched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "FORMAT", 2)
+    open_directory(tmp_path, create=True).close()
+    monkeypatch.undo()
+    (tmp_path / "tmp" / "theirs").write_text("x")
+    before = everything(tmp_path)
+    with pytest.raises(StoreTooNew):
+        open_directory(tmp_path, create=True)
+    assert everything(tmp_path) == before
+
+
+def test_damaged_store_file_is_refused(tmp_path: Path) -> None:
+    open_directory(tmp_path, create=True).close()
+    for content in (b"", b"{}\n", b"nonsense", (tmp_path / "STORE").read_bytes()[:-3]):
+        (tmp_path / "STORE").write_bytes(content)
+        with pytest.raises(StoreDamaged):
+            open_directory(tmp_path)
+
+
+def test_tmp_is_emptied_and_what_may_be_missing_is_made(tmp_path: Path) -> None:
+    open_directory(tmp_path, create=True).close()
+    (tmp_path / "tmp" / "folder").mkdir()
+    (tmp_path / "tmp" / "folder" / "f").write_text("x")
+    (tmp_path / "tmp" / "f").write_text("x")
+    (tmp_path / "state").rmdir()
+    open_directory(tmp_path).close()
+    assert os.listdir(tmp_path / "tmp") == []
+    assert (tmp_path / "state").is_dir()
+
+
+def test_facts_come_back_and_are_readable(tmp_path: Path) -> None:
+    path = f"{tmp_path}/F"
+    write_facts(Disk(), str(tmp_path), path, {"a": 1, "b": ["x"]})
+    assert read_facts(Disk(), path) == {"a": 1, "b": ["x"], "format": 1}
+    assert json.loads(Path(path).read_text().splitlines()[0])["a"] == 1
+
+
+def test_node_file(tmp_path: Path) -> None:
+    directory = open_directory(tmp_path, create=True)
+    node = load_node(directory)
+    assert (node.roles, node.endpoints) == (None, ())
+    assert load_node(directory) == node
+    for roles in (("serving", "writable"), (), None):
+        changed = NodeFacts(node.node_id, roles, ("a:1", "b:2"))
+        save_node(directory, changed)
+        assert load_node(directory) == changed
+    (tmp_path / "NODE").write_text("{}")
+    with pytest.raises(StoreDamaged):
+        load_node(directory)
+    directory.close()

@@ -1,0 +1,508 @@
+"""The log on a real directory and, where the disk must fail, on a simulated one."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import DiskFull, LogPruned
+from storage.directory import StoreDirectory, segment_name
+from storage.disk import Disk
+from storage.faults import LogDamaged, LogFailed, StoreTooNew
+from storage.frames import SEGMENT_HEADER_BYTES, Frame
+from storage.log import Log
+from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
+from tests.simulation.doors import ManualClock, SeededRng
+
+
+class Store:
+    """A directory and its log, opened and reopened."""
+
+    def __init__(self, path: str, fs: Disk | SimulatedDisk) -> None:
+        self.path = path
+        self.fs = fs
+        self.sizes = {"segment_bytes": 2_000, "segment_frames": 10, "reserve_bytes": 4_096}
+        self._seed = 0
+        self.open()
+
+    def open(self) -> Log:
+        self._seed += 1
+        doors = (self.fs, ManualClock(), SeededRng(self._seed))
+        self.directory = StoreDirectory.open(self.path, *doors, create=True)
+        try:
+            self.log = Log.open(self.directory, **self.sizes)
+        except BaseException:
+            self.directory.close()
+            raise
+        return self.log
+
+    def close(self, clean: bool = True) -> None:
+        try:
+            self.log.close(clean)
+        finally:
+            self.directory.close()
+
+    def reopen(self, clean: bool = True) -> Log:
+        self.close(clean)
+        return self.open()
+
+    def append(self, count: int = 1, size: int = 50) -> list[Frame]:
+        frames = self.frames(count, size)
+        self.log.append(frames)
+        return frames
+
+    def frames(self, count: int = 1, size: int = 50) -> list[Frame]:
+        log = self.log
+        return [
+            Frame(log.last + 1 + i, log.epoch, log.last_time + i, 0, bytes([i % 256]) * size)
+            for i in range(count)
+        ]
+
+    def segments(self) -> list[str]:
+        return [n for n in self.fs.names(f"{self.path}/log") if n.endswith(".storelog")]
+
+    def held(self) -> list[int]:
+        return [frame.sequence for frame in self.log.read(self.log.first)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """On the real disk."""
+    store = Store(f"{tmp_path}/s", Disk())
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def simulated() -> Iterator[Store]:
+    """On a simulated disk."""
+    store = Store("/s", SimulatedDisk())
+    yield store
+    store.close(clean=False)
+
+
+def simulated_disk(store: Store) -> SimulatedDisk:
+    assert isinstance(store.fs, SimulatedDisk)
+    return store.fs
+
+
+def test_empty_log(store: Store) -> None:
+    log = store.log
+    assert (log.first, log.last, log.epoch) == (1, 0, 1)
+    assert log.last_time == ManualClock().wall_us()
+    assert list(log.read(1)) == []
+    log.append([])
+    log = store.reopen()
+    assert (log.first, log.last, log.recovery.clean) == (1, 0, True)
+
+
+def test_frames_come_back_over_segments_and_restarts(store: Store) -> None:
+    written = []
+    for count in (1, 3, 8, 2, 30, 1):
+        written += store.append(count)
+        assert list(store.log.read(1)) == written
+    assert len(store.segments()) > 3
+    for clean in (True, False, True):
+        log = store.reopen(clean)
+        assert list(log.read(1)) == written
+        assert log.recovery.clean is clean
+        assert (log.last, log.last_time) == (written[-1].sequence, written[-1].time)
+        written += store.append()
+    for start in range(1, len(written) + 2):
+        assert list(store.log.read(start)) == written[start - 1 :]
+        assert list(store.log.read(start, start + 4)) == written[start - 1 : start + 4]
+
+
+def test_flags_epoch_and_time_are_kept(store: Store) -> None:
+    frame = Frame(1, 7, store.log.last_time + 5, 0x300, b"x")
+    store.log.append([frame])
+    log = store.reopen(clean=False)
+    assert list(log.read(1)) == [frame]
+    assert (log.epoch, log.last_time) == (7, frame.time)
+
+
+def test_bugs_of_the_writer_are_not_written(store: Store) -> None:
+    [good] = store.frames()
+    for bad in (
+        good._replace(sequence=2),
+        good._replace(time=good.time - 1),
+        good._replace(epoch=0),
+        good._replace(flags=1),
+    ):
+        with pytest.raises(AssertionError):
+            store.log.append([bad])
+    assert store.log.last == 0
+    store.log.append([good])
+
+
+def test_epoch_and_time_survive_a_roll_to_an_empty_segment(store: Store) -> None:
+    store.append(10)
+    time = store.log.last_time
+    log = store.reopen(clean=False)  # everything but the last batch is copied: an own segment
+    log.mark()
+    log = store.reopen(clean=False)  # now all is proven: a segment with nothing in it
+    assert store.segments()[-1] == segment_name(11)
+    assert (log.last, log.epoch, log.last_time) == (10, 1, time)
+
+
+def test_unclean_stop_copies_what_is_not_proven(store: Store) -> None:
+    store.append(2)
+    store.append(3)
+    log = store.reopen(clean=False)
+    assert (log.recovery.copied, log.recovery.cut_bytes) == (3, 0)
+    assert store.segments() == [segment_name(1), segment_name(3)]
+    log = store.reopen(clean=False)
+    assert store.segments() == [segment_name(1), segment_name(3)], "the same again: it is replaced"
+    log.mark()
+    log = store.reopen(clean=False)
+    assert log.recovery.copied == 0, "a mark proves them"
+    assert store.held() == [1, 2, 3, 4, 5]
+
+
+def test_torn_tail_is_cut_and_kept_aside(store: Store) -> None:
+    store.append(2)
+    store.append(2)
+    store.close(clean=False)
+    path = Path(store.path, "log", segment_name(1))
+    torn = b"torn bytes of a batch nobody was told of"
+    path.write_bytes(path.read_bytes() + torn)
+    log = store.open()
+    assert (log.recovery.cut_bytes, log.last) == (len(torn), 4)
+    assert log.recovery.cut_file is not None
+    assert Path(log.recovery.cut_file).read_bytes() == torn
+    assert store.append()[0].sequence == 5
+    assert store.held() == [1, 2, 3, 4, 5]
+
+
+def test_cut_files_do_not_pile_up(store: Store) -> None:
+    for n in range(12):
+        store.append(1 + n)
+        store.close(clean=False)
+        last = Path(store.path, "log", store.segments()[-1])
+        last.write_bytes(last.read_bytes() + b"torn")
+        store.open()
+    assert len([n for n in os.listdir(f"{store.path}/log") if n.endswith(".cut")]) == 8
+
+
+def test_damage_under_a_later_batch_is_refused(store: Store) -> None:
+    store.append(2)
+    store.append(1)
+    store.close(clean=False)
+    path = Path(store.path, "log", segment_name(1))
+    whole = path.read_bytes()
+    at = SEGMENT_HEADER_BYTES + 60
+    path.write_bytes(whole[:at] + b"?" + whole[at + 1 :])
+    with pytest.raises(LogDamaged, match="acknowledged") as refusal:
+        store.open()
+    damage = refusal.value
+    assert (damage.file, damage.offset, damage.sequence) == (str(path), SEGMENT_HEADER_BYTES, 1)
+    path.write_bytes(whole)
+    store.open()
+
+
+def test_damage_in_an_older_segment_is_found_when_read(store: Store) -> None:
+    store.append(10)
+    store.append(10)
+    store.close()
+    path = Path(store.path, "log", segment_name(1))
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    log = store.open()
+    assert [f.sequence for f in log.read(11)] == list(range(11, 21))
+    with pytest.raises(LogDamaged) as refusal:
+        list(log.read(1))
+    assert refusal.value.sequence == 10
+
+
+@pytest.mark.parametrize("size", [0, 1, SEGMENT_HEADER_BYTES - 1])
+def test_torn_header_of_the_newest_segment_is_damage(store: Store, size: int) -> None:
+    store.append(10)
+    store.append(1)
+    store.close(clean=False)
+    path = Path(store.path, "log", segment_name(11))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:size])
+    with pytest.raises(LogDamaged) as refusal:
+        store.open()
+    assert (refusal.value.offset, refusal.value.sequence) == (0, 11)
+    path.write_bytes(whole)
+    store.open()
+
+
+def test_store_without_a_segment_is_damage(store: Store) -> None:
+    store.close()
+    path = Path(store.path, "log", segment_name(1))
+    whole = path.read_bytes()
+    path.unlink()
+    with pytest.raises(LogDamaged, match="missing"):
+        store.open()
+    path.write_bytes(whole)
+    store.open()
+
+
+def test_segment_of_another_store_is_damage(store: Store, tmp_path: Path) -> None:
+    other = Store(f"{tmp_path}/other", Disk())
+    other._seed = 99
+    other.close()
+    store.close()
+    path = Path(store.path, "STORE")
+    own = path.read_bytes()
+    doors = (Disk(), ManualClock(), SeededRng(1234))
+    third = StoreDirectory.open(f"{tmp_path}/third", *doors, create=True)
+    third.close()
+    path.write_bytes(Path(tmp_path, "third", "STORE").read_bytes())
+    with pytest.raises(LogDamaged, match="another store"):
+        store.open()
+    path.write_bytes(own)
+    store.open()
+
+
+def test_newer_segment_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage.frames.FORMAT", 2)
+    store.append(10)
+    store.append(1)  # rolls
+    monkeypatch.undo()
+    store.close()
+    with pytest.raises(StoreTooNew):
+        store.open()
+    monkeypatch.setattr("storage.frames.FORMAT", 2)
+    store.open()
+
+
+def test_both_segments_hold_the_copied_frames(store: Store) -> None:
+    """A recovery that named the new segment and did not get to cut the old one."""
+    store.append(2)
+    written = list(store.log.read(1)) + store.append(3)
+    store.close(clean=False)
+    old = Path(store.path, "log", segment_name(1))
+    uncut = old.read_bytes()
+    store.open()
+    store.close(clean=False)
+    assert len(old.read_bytes()) < len(uncut)
+    old.write_bytes(uncut + b"and torn bytes")
+    for clean in (False, True):
+        log = store.open()
+        assert list(log.read(1)) == written
+        assert list(log.read(2, 4)) == written[1:4]
+        store.close(clean)
+    store.open()
+
+
+def test_prune_removes_whole_segments(store: Store) -> None:
+    for _ in range(5):
+        store.append(10)
+    log = store.log
+    log.prune(1)
+    log.prune(10)
+    assert log.first == 1
+    log.prune(25)
+    assert (log.first, store.segments()[0]) == (21, segment_name(21))
+    assert store.held() == list(range(21, 51))
+    with pytest.raises(LogPruned) as refusal:
+        log.read(20)
+    assert refusal.value.detail == {"first": 21}
+    log.prune(1_000)
+    assert log.first == 41, "the last segment stays"
+    log = store.reopen()
+    assert (log.first, log.last) == (41, 50)
+
+
+def test_prune_cut_short_is_finished_at_open(store: Store) -> None:
+    for _ in range(3):
+        store.append(10)
+    one = Path(store.path, "log", segment_name(1))
+    content = one.read_bytes()
+    store.log.prune(21)
+    store.close()
+    one.write_bytes(content)
+    log = store.open()
+    assert (log.first, store.segments()) == (21, [segment_name(21)])
+
+
+def test_segment_missing_behind_the_beginning_is_damage(store: Store) -> None:
+    for _ in range(4):
+        store.append(10)
+    store.log.prune(11)
+    store.close()
+    path = Path(store.path, "log", segment_name(11))
+    content = path.read_bytes()
+    path.unlink()
+    with pytest.raises(LogDamaged) as refusal:
+        store.open()
+    assert refusal.value.sequence == 11
+    path.write_bytes(content)
+    store.open()
+
+
+def test_read_that_is_overtaken_by_a_prune_says_so(store: Store) -> None:
+    for _ in range(3):
+        store.append(10)
+    reader = store.log.read(1)
+    assert next(reader).sequence == 1
+    store.log.prune(21)
+    with pytest.raises(LogPruned):
+        list(reader)
+
+
+def test_reader_on_another_thread_sees_a_prefix(store: Store) -> None:
+    stop = threading.Event()
+    problems: list[str] = []
+    rounds = 0
+
+    def look() -> None:
+        nonlocal rounds
+        while not stop.is_set() or rounds == 0:
+            start = random.randrange(1, store.log.last + 2)
+            held = [frame.sequence for frame in store.log.read(start)]
+            if held != list(range(start, start + len(held))):
+                problems.append(f"from {start}: {held}")
+            rounds += 1
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for _ in range(100):
+        store.append(3, size=400)
+    stop.set()
+    reader.join()
+    assert not problems
+    assert rounds > 0
+
+
+def test_large_frames(store: Store) -> None:
+    [frame] = store.append(1, size=5_000_000)
+    store.append()
+    log = store.reopen(clean=False)
+    assert next(log.read(1)) == frame
+    assert log.last == 2
+
+
+def test_clean_close_is_noticed_when_undone(store: Store) -> None:
+    store.append(3)
+    store.close()
+    path = Path(store.path, "log", segment_name(1))
+    whole = path.read_bytes()
+    for damaged in (whole[:-1], whole[:SEGMENT_HEADER_BYTES], whole + b"x", whole + whole[-52:]):
+        path.write_bytes(damaged)
+        with pytest.raises(LogDamaged, match="closed"):
+            store.open()
+    path.write_bytes(whole)
+    assert store.open().recovery.clean
+
+
+def test_open_and_close_without_a_write_change_nothing(store: Store) -> None:
+    store.append(3)
+    store.close()
+    folder = Path(store.path, "log")
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+    store.open().mark()
+    store.close()
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+    store.open()
+
+
+# --- when the disk fails --------------------------------------------------------------------------
+
+
+def test_failed_sync_is_final(simulated: Store) -> None:
+    disk = simulated_disk(simulated)
+    simulated.append(2)
+    disk.plan = lambda kind, _path: Fault(errno.EIO) if kind == "sync" else None
+    with pytest.raises(LogFailed):
+        simulated.append(2)
+    disk.plan = None
+    assert simulated.log.last == 2
+    before = disk.operations
+    for refused in (simulated.append, simulated.log.mark, lambda: simulated.log.prune(1)):
+        with pytest.raises(LogFailed):
+            refused()
+    simulated.close()
+    assert disk.operations == before, "neither synced again, nor written"
+    log = simulated.open()
+    assert log.last == 2, "read past the page cache, the frames are not there"
+    assert not log.recovery.clean
+    simulated.append()
+    assert simulated.held() == [1, 2, 3]
+
+
+def test_write_error_is_final(simulated: Store) -> None:
+    disk = simulated_disk(simulated)
+    disk.plan = lambda kind, _path: Fault(errno.EIO, 20) if kind == "append" else None
+    with pytest.raises(LogFailed):
+        simulated.append()
+    disk.plan = None
+    with pytest.raises(LogFailed):
+        simulated.append()
+
+
+def test_full_disk_refuses_reads_on_and_resumes(simulated: Store) -> None:
+    disk = simulated_disk(simulated)
+    simulated.append(3)
+    disk.capacity = sum(len(c) for c in disk.image().values() if c) + 300
+    with pytest.raises(DiskFull):
+        simulated.append(5, size=200)
+    assert simulated.held() == [1, 2, 3]
+    with pytest.raises(DiskFull):
+        simulated.append(5, size=200)
+    disk.capacity = NO_LIMIT
+    simulated.append(2)
+    assert simulated.held() == [1, 2, 3, 4, 5]
+    simulated.log.close(clean=False)
+    simulated.directory.close()
+    assert simulated.open().last == 5
+
+
+def test_reserve_takes_what_must_be_written(simulated: Store) -> None:
+    disk = simulated_disk(simulated)
+    simulated.append(3)
+    disk.capacity = sum(len(c) for c in disk.image().values() if c)
+    with pytest.raises(DiskFull):
+        simulated.append()
+    simulated.log.append(simulated.frames(), reserved=True)
+    with pytest.raises(DiskFull):
+        simulated.append()
+    assert simulated.log.last == 4, "what the reserve gave is not for everybody"
+    simulated.close()
+    log = simulated.open()
+    assert (log.last, log.recovery.clean) == (4, True), "closed cleanly on a full disk"
+    with pytest.raises(DiskFull):
+        simulated.append()
+    disk.capacity = NO_LIMIT
+    simulated.append()
+    assert disk.exists("/s/log/RESERVE")
+
+
+def test_recovery_on_a_full_disk_uses_the_reserve(simulated: Store) -> None:
+    disk = simulated_disk(simulated)
+    simulated.append(2)
+    simulated.append(2, size=300)
+    simulated.close(clean=False)
+    disk.capacity = sum(len(c) for c in disk.image().values() if c)
+    log = simulated.open()
+    assert (log.last, log.recovery.copied) == (4, 2)
+    assert simulated.held() == [1, 2, 3, 4]
+
+
+def test_prune_on_a_full_disk_makes_room(simulated: Store) -> None:
+    disk = simulated_disk(simulated)
+    for _ in range(3):
+        simulated.append(10)
+    disk.capacity = sum(len(c) for c in disk.image().values() if c)
+    simulated.log.prune(21)
+    assert simulated.log.first == 21
+    simulated.append()
+    assert simulated.held() == list(range(21, 32))
+
+
+def test_one_write_and_one_sync_for_a_group(simulated: Store) -> None:
+    disk = simulated_disk(simulated)
+    simulated.append()
+    before = disk.operations
+    simulated.append(8)
+    assert disk.operations == before + 2
