@@ -102,7 +102,7 @@ class Fs(Protocol):
         """Make the entries of a directory durable."""
 
     def lock(self, path: str, owner: str) -> Lock | None:
-        """Take an exclusive lock that dies with the process, writing `owner` into the file for
+        """Take an exclusive lock that dies with the process, writing its id and `owner` into the file for
         people to read; None when another process holds it."""
 
     def free_bytes(self, path: str) -> int:
