@@ -102,8 +102,8 @@ class Fs(Protocol):
         """Make the entries of a directory durable."""
 
     def lock(self, path: str, owner: str) -> Lock | None:
-        """Take an exclusive lock that dies with the process, writing its id and `owner` into the file for
-        people to read; None when another process holds it."""
+        """Take an exclusive lock that dies with the process, writing the process id and `owner`
+        into the file for people to read; None when another process holds it."""
 
     def free_bytes(self, path: str) -> int:
         """Bytes that may still be written below `path`."""
