@@ -30,7 +30,7 @@ IDLE_WORKERS: Final = 256
 
 
 class Turns:
-    """The queue of scripts that wait for their next slice on one loop, and greenlets to run them."""
+    """The queue of scripts that wait for a slice on one loop, and greenlets to run them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self.loop = loop

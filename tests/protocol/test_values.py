@@ -31,7 +31,8 @@ IN_ORDER = [
 
 
 def test_types_and_values_have_one_total_order() -> None:
-    assert sorted(IN_ORDER[::-1], key=sort_key) == IN_ORDER
+    backwards = IN_ORDER[::-1]
+    assert sorted(backwards, key=sort_key) == IN_ORDER
     for place, left in enumerate(IN_ORDER):
         for other, right in enumerate(IN_ORDER):
             assert compare(left, right) == (place > other) - (place < other), (left, right)

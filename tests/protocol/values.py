@@ -19,7 +19,7 @@ decimals = st.builds(
     st.integers(-6143, 6100),
 )
 numbers = st.one_of(integers, floats, decimals)
-strings = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+strings = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 durations = st.timedeltas(timedelta(days=-100_000), timedelta(days=100_000))
 datetimes = st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30)).map(
     lambda value: value.replace(tzinfo=UTC)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from argon2 import PasswordHasher
 
@@ -21,7 +23,7 @@ WEAK = "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHQ$aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNo
 BOMB = "$argon2id$v=19$m=4194304,t=999,p=1$c29tZXNhbHQ$aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g"
 
 
-async def refused(node: Running, script: str, **fields: object) -> object:
+async def refused(node: Running, script: str, **fields: Any) -> object:
     answer = await node.answer(script, **fields)
     return answer.refusal
 

@@ -44,8 +44,13 @@ def run(turns: Turns, work: Callable[[Turn], None], paused: Callable[[], None] =
 
 
 async def test_short_work_ends_before_start_returns(turns: Turns) -> None:
-    done = []
-    turn = run(turns, lambda turn: done.append(turn.tick()))
+    done: list[int] = []
+
+    def work(turn: Turn) -> None:
+        turn.tick()
+        done.append(1)
+
+    turn = run(turns, work)
     assert turn.outcome.done() and len(done) == 1 and turn.slices == 0
 
 
