@@ -7,7 +7,7 @@ pattern is possessive, so no text, however broken, makes the matcher backtrack.
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable
+from itertools import islice
 from typing import Final
 
 END: Final = 0
@@ -41,7 +41,9 @@ _PATTERN: Final = re.compile(
     re.DOTALL,
 )
 
-_TICK_EVERY: Final = 4096
+CHUNK: Final = 2048
+"""Tokens read in one go. A text is read as the parser comes to it: one that is wrong at its head,
+however long it is, costs no more than its head."""
 
 
 class Tokens:
@@ -51,37 +53,40 @@ class Tokens:
     million unclosed quotes would take time that grows with the square of the text.
     """
 
-    __slots__ = ("_line_starts", "kinds", "starts", "text", "texts")
+    __slots__ = ("_line_starts", "_matches", "kinds", "starts", "text", "texts")
 
-    def __init__(self, text: str, tick: Callable[[], None] | None = None) -> None:
+    def __init__(self, text: str) -> None:
         self.text = text
         self.kinds: list[int] = []
         self.texts: list[str] = []
         self.starts: list[int] = []
         self._line_starts: list[int] | None = None
-        kind, word, start = self.kinds.append, self.texts.append, self.starts.append
-        match = _PATTERN.match
-        at, until_tick = 0, _TICK_EVERY
-        while True:
-            found = match(text, at)
-            assert found is not None, "the last alternatives take any character and the end"
-            group = found.lastindex
-            if group is None:
-                break
-            kind(group)
-            word(found[group])
-            start(found.start(group))
-            if group == BAD:
-                break
-            at = found.end()
-            until_tick -= 1
-            if not until_tick:
-                until_tick = _TICK_EVERY
-                if tick is not None:
-                    tick()
-        kind(END)
-        word("")
-        start(len(text))
+        # Every character is matched by something, so one match begins where the last one ended.
+        self._matches = _PATTERN.finditer(text)
+        self.more()
+
+    @property
+    def complete(self) -> bool:
+        """Whether the end has been read."""
+        return self.kinds[-1] == END
+
+    def more(self) -> None:
+        """Read the next `CHUNK` tokens, or up to the end."""
+        found = list(islice(self._matches, CHUNK))
+        groups = [match.lastindex or END for match in found]
+        last = next((n for n, group in enumerate(groups) if group in (BAD, END)), None)
+        if last is not None:
+            found, groups = found[: last + 1], groups[: last + 1]
+        self.kinds += groups
+        self.texts += [match[group] for match, group in zip(found, groups, strict=True)]
+        self.starts += [match.start(group) for match, group in zip(found, groups, strict=True)]
+        if last is not None:
+            # The match of the end holds what stands before it, which is no token.
+            if groups[last] == END:
+                del self.kinds[-1], self.texts[-1], self.starts[-1]
+            self.kinds.append(END)
+            self.texts.append("")
+            self.starts.append(len(self.text))
 
     def place(self, offset: int) -> tuple[int, int]:
         """Line and column of an offset in the text, both counted from 1."""

@@ -85,7 +85,7 @@ class _Parser(Places):
         found: list[tree.Statement] = []
         while True:
             while self.take_mark(";"):
-                pass
+                self.fill()
             if self.kinds[self.i] == END:
                 return tuple(found)
             found.append(self._statement())
@@ -93,7 +93,7 @@ class _Parser(Places):
 
     def _ended(self, closing: int) -> None:
         """A statement ends with `;`, with what holds it, or with the block that it ends in."""
-        self.separated()
+        self.fill()
         if self.take_mark(";") or self.kinds[self.i] == closing or self.is_mark("}"):
             return
         if self.texts[self.i - 1] == "}" and self._block_ended:
@@ -132,6 +132,7 @@ class _Parser(Places):
         found: list[tree.Statement] = []
         while not self.take_mark("}"):
             if self.take_mark(";"):
+                self.fill()
                 continue
             if self.kinds[self.i] == END:
                 self.unexpected(f"{_STATEMENT} or `}}`")

@@ -131,9 +131,19 @@ class SelectPlan:
             orders = rewrite(orders)
         else:
             names = [shown.column_path(column) for column in columns]
+        self._check_names(names)
         self._columns = tuple(zip(names, (c.expression for c in columns), strict=True))
         self._having, self._orders = having, orders
         self._descending = tuple(order.descending for order in select.order)
+
+    def _check_names(self, names: list[tuple[str, ...]]) -> None:
+        seen: dict[tuple[str, ...], tree.Expression] = {}
+        for name, column in zip(names, self._select.columns, strict=True):
+            if seen.setdefault(name, column.expression) != column.expression:
+                shadowed = ".".join(name)
+                raise BadRequest(
+                    f"two columns are called {shadowed}: name one with AS", name=shadowed
+                )
 
     def _plan_shapes(self) -> None:
         select, grouping = self._select, self._grouping

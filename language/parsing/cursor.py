@@ -24,7 +24,9 @@ _SHOWN: Final = 60
 """Characters of the line shown on each side of the caret."""
 _SECRETIVE: Final = re.compile(r"(?i)pass|user|token|seal|vault|secret|key")
 _ODD: Final = re.compile(r"[^ -~\u00a1-\U0010ffff]")
-_TICK_EVERY: Final = 1024
+_AHEAD: Final = 1024
+"""Tokens that are always read beyond the one at hand, unless the text ends before. More than any
+rule of the grammar takes without coming to an operand, a comma or a statement, where `fill` is."""
 
 
 class Cursor:
@@ -34,14 +36,15 @@ class Cursor:
     """
 
     def __init__(self, text: str, tick: Callable[[], None] | None = None) -> None:
-        self.tokens = Tokens(text, tick)
+        self.tokens = Tokens(text)
         self.kinds = self.tokens.kinds
         self.texts = self.tokens.texts
         self.starts = self.tokens.starts
         self.i = 0
         self.depth = 0
         self._tick = tick
-        self._until_tick = _TICK_EVERY
+        self._filled = 0
+        self.fill()
 
     # --- looking ----------------------------------------------------------------------------------
 
@@ -135,12 +138,19 @@ class Cursor:
 
     def separated(self) -> bool:
         """Take a comma if one is at hand: whether a list goes on."""
-        self._until_tick -= 1
-        if not self._until_tick:
-            self._until_tick = _TICK_EVERY
+        if self.i >= self._filled:
+            self.fill()
+        return self.take_mark(",")
+
+    def fill(self) -> None:
+        """Read on in the text, when fewer than enough tokens are ahead."""
+        if self.i < self._filled:
+            return
+        while not self.tokens.complete and len(self.kinds) - self.i <= _AHEAD:
+            self.tokens.more()
             if self._tick is not None:
                 self._tick()
-        return self.take_mark(",")
+        self._filled = len(self.kinds) - _AHEAD
 
     # --- depth ------------------------------------------------------------------------------------
 

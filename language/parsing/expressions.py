@@ -60,6 +60,11 @@ _CONSTANTS: Final = {
     "TRUE": tree.Constant(True),
     "FALSE": tree.Constant(False),
 }
+_SHORT: Final = 19
+"""Digits of an int that can't be beyond 64 bits are fewer."""
+_CLOSING: Final = frozenset({",", "]", "}", ")", ";"})
+_NAME_CHARACTERS: Final = 200
+"""Of a function with its family."""
 _FLOAT_CHARACTERS: Final = 1100
 """What the longest exact double takes in decimal digits, and some."""
 _NUMBER_CHARACTERS: Final = 64
@@ -95,7 +100,23 @@ class Expressions(Cursor):
 
     def expression(self) -> tree.Expression:
         """The longest expression at hand."""
+        if self.i >= self._filled:
+            self.fill()
+        kind = self.kinds[self.i]
+        if (kind == STRING or kind == INT) and self._stands_alone(self.i + 1):  # noqa: SIM109
+            text = self.texts[self.i]
+            if kind == INT and len(text) < _SHORT:
+                self.i, self.height = self.i + 1, 1
+                return tree.Constant(int(text))
+            if kind == STRING and "\\" not in text:
+                self.i, self.height = self.i + 1, 1
+                return tree.Constant(text[1:-1])
         return self._binary(OR)
+
+    def _stands_alone(self, following: int) -> bool:
+        """Whether a token ends the expression before it: what a script that carries data is made
+        of are literals alone, worth a short cut."""
+        return self.kinds[following] == PUNCTUATION and self.texts[following] in _CLOSING
 
     def _taller(self, height: int) -> None:
         if height > HEIGHT:
@@ -150,7 +171,6 @@ class Expressions(Cursor):
         operands = operands_of(left, operator)
         highest = self.height
         while self.take_word(operator):
-            self.separated()
             operands += operands_of(self._binary(level + 1), operator)
             highest = max(highest, self.height)
         self._taller(highest + len(operands).bit_length())
@@ -167,6 +187,8 @@ class Expressions(Cursor):
         return tree.Range(low, high, inclusive, at)
 
     def _unary(self) -> tree.Expression:
+        if self.i >= self._filled:
+            self.fill()
         kind, at = self.kinds[self.i], self.i
         if kind == PUNCTUATION and self.texts[at] in "+-":
             sign = self.texts[at]
@@ -342,7 +364,7 @@ class Expressions(Cursor):
             self.unexpected("a function")
         name = self.texts[at]
         self.i += 1
-        while self.is_mark(":") and self.is_mark(":", 1):
+        while self.is_mark(":") and self.is_mark(":", 1) and len(name) < _NAME_CHARACTERS:
             self.i += 2
             if self.kinds[self.i] != NAME:
                 self.unexpected("the rest of a function's name")

@@ -77,6 +77,10 @@ def test_a_refusal_says_what_was_found_and_expected_and_shows_where() -> None:
         ("SELECT VALUE a, b FROM t", UnexpectedToken, 1, 15),
         ("IF true { RETURN 1", UnexpectedToken, 1, 19),
         ("RETURN 1 }", UnexpectedToken, 1, 10),
+        ("RETURN 1,;", UnexpectedToken, 1, 9),
+        (";, RETURN 1", UnexpectedToken, 1, 2),
+        ("RETURN true OR , false", UnexpectedToken, 1, 16),
+        ("RETURN " + "a::" * 1000 + "b()", UnexpectedToken, 1, 210),
         ("RETURN { a: 1 } RETURN 2", UnexpectedToken, 1, 17),
         ("\ufeffRETURN 'a\nb' x", UnexpectedToken, 2, 4),
         ("DROP TABLE t REASON '" + "x" * 501 + "'", TooLarge, 1, 21),
@@ -188,6 +192,21 @@ def test_blocks_need_no_semicolon_after_them() -> None:
 
 def test_the_same_short_text_is_parsed_once() -> None:
     assert parse_cached("RETURN 1 -- cached") is parse_cached("RETURN 1 -- cached")
+
+
+@pytest.mark.parametrize("text", ["1", "[1, 2]", "a.b", "$x", "'x'", "t:1", "string::len('x')"])
+def test_a_long_text_is_read_piece_by_piece_without_a_seam(text: str) -> None:
+    whole = parse(";".join(f"({text})" for _ in range(5000)))
+    assert len(whole.statements) == 5000 and len(set(whole.statements)) == 1
+    padded = parse(f"({text}) {';' * 20_000} ({text})")
+    assert len(padded.statements) == 2
+
+
+def test_a_text_that_is_wrong_at_its_head_is_not_read_to_its_end() -> None:
+    ticks: list[int] = []
+    with pytest.raises(UnexpectedToken):
+        parse("RETURN )" + " x" * 1_000_000, lambda: ticks.append(1))
+    assert ticks == []
 
 
 def test_tokens_after_one_that_is_bad_are_not_read() -> None:

@@ -1,0 +1,65 @@
+"""Every case of the case files, on a real node.
+
+`make cases-accept` writes what is answered now into the files: read the difference before it is
+committed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from protocol.requests import ScriptAnswer
+from protocol.text import format_value
+from tests.cases.format import Case, read, write
+from tests.nodes import Running, running
+
+FOLDER = Path(__file__).parent
+FILES = sorted(FOLDER.glob("**/*.case"))
+ACCEPT = os.environ.get("CASES_ACCEPT") == "1"
+PARAMETERS = {"one": 1, "name": "Ana", "list": [1, 2, 3]}
+
+
+def shown(answer: ScriptAnswer) -> list[str]:
+    """An answer as the lines of a case."""
+    lines = [f"= {format_value(result.value)}" for result in answer.results]
+    if answer.refusal is not None:
+        message = answer.refusal.message.split("\n")[0]
+        lines.append(f"! {answer.refusal.code}: {message}")
+    return lines
+
+
+async def answered(node: Running, setup: str, case: Case) -> list[str]:
+    """What a case answers on a database of its own."""
+    fresh = "DROP DATABASE shop.main REASON 'next case'; DEFINE DATABASE shop.main"
+    for script, place in ((fresh, (None, None)), (setup, ("shop", "main"))):
+        if script:
+            prepared = await node.answer(script, place=place)
+            assert prepared.refusal is None, prepared.refusal
+    return shown(await node.answer(case.script, PARAMETERS, place=case.place))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))
+async def test_what_the_language_answers(path: Path, tmp_path: Path) -> None:
+    file = read(path)
+    wrong: list[str] = []
+    async with running(tmp_path / "store") as node:
+        for case in file.cases:
+            found = await answered(node, file.setup, case)
+            if ACCEPT:
+                case.expected = found
+            elif found != case.expected:
+                told = "\n".join(["  expected", *case.expected, "  found", *found])
+                wrong.append(f"{path.name}: {case.title}\n{told}")
+    if ACCEPT:
+        path.write_text(write(file))
+    assert not wrong, "\n\n".join(wrong)
+
+
+async def test_a_wrong_answer_is_found(tmp_path: Path) -> None:
+    case = Case("planted", "", "1; RETURN nothing", ["= 2"])
+    async with running(tmp_path / "store") as node:
+        found = await answered(node, "", case)
+    assert found[0] == "= 1" and found[1].startswith("! Unknown: ") and found != case.expected

@@ -1,0 +1,116 @@
+"""Small texts that would cost much: each is refused by name, having computed next to nothing.
+
+What is asserted is not time but that the costly step is never taken: the largest number, string or
+array that may come to be stays within the limits, and memory does not grow.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from language.parser import parse
+from protocol.errors import Refusal
+from tests.language.surroundings import Tables
+
+MIB = 1024 * 1024
+LONG = "9" * 1_000_000
+
+TEXTS = {
+    "an int of a million digits": f"RETURN {LONG}",
+    "a negative one": f"RETURN -{LONG}",
+    "a float of a million digits": f"RETURN {LONG}.5",
+    "a decimal of a thousand digits": f"RETURN {LONG[:1000]}dec",
+    "a decimal with a huge exponent": "RETURN 1e1000000dec",
+    "a decimal with an exponent of many digits": f"RETURN 1e{LONG[:1000]}dec",
+    "a float with a huge exponent": f"RETURN 1e{LONG[:1000]}",
+    "a record id of a million digits": f"RETURN t:{LONG}",
+    "a duration of a million digits": f"RETURN {LONG}s",
+    "parentheses": "RETURN " + "(" * 100_000,
+    "brackets": "RETURN " + "[" * 100_000,
+    "braces": "RETURN " + "{ a: " * 100_000,
+    "signs": "RETURN " + "- " * 100_000 + "1",
+    "negations": "RETURN " + "NOT " * 100_000 + "true",
+    "a chain of sums": "RETURN 1" + " + 1" * 100_000,
+    "a path": "RETURN $a" + ".a" * 100_000,
+    "indexes": "RETURN $a" + "[0]" * 100_000,
+    "blocks": "IF true { " * 100_000,
+    "calls": "RETURN " + "string::len(" * 100_000,
+    "subqueries": "RETURN " + "(SELECT * FROM " * 10_000,
+    "unclosed quotes": "'\"" * 100_000 + "'",
+    "unclosed comments": "RETURN 1 " + "/* " * 100_000,
+    "backslashes": "RETURN '" + "\\" * 100_001,
+}
+VALUES = {
+    "a power of ints": "math::pow(2, 9223372036854775807)",
+    "a power of floats": "math::pow(1e300, 1e300)",
+    "a power of decimals": "math::pow(9e6143dec, 9e6143dec)",
+    "a power of a decimal near one": "math::pow(1.000000000000000000001dec, 9e30dec)",
+    "an int of a decimal": "type::int(9e6143dec)",
+    "a floor of a decimal": "math::floor(9e6143dec)",
+    "an int of a text": f"type::int('{LONG}')",
+    "a float of a text": f"type::float('{LONG}')",
+    "a decimal of a text": f"type::decimal('{LONG}')",
+    "a duration of a text": f"type::duration('{LONG}s')",
+    "a record of a text": f"type::record('t:{LONG}')",
+    "a product of decimals": "9e6143dec * 9e6143dec",
+    "a rest of decimals": "9e6143dec % 1e-6000dec",
+    "a range": "0..9223372036854775807",
+    "a joined string": "string::join(0..3, $letters)",
+    "a join": "string::join($many, $letters)",
+    "a replacement": "string::replace($letters, 'a', $letters)",
+    "a split": "string::split($letters + $letters, 'a')",
+    "a doubled string": "$big + $big",
+    "a pattern": f"'a' ~ '{'(' * 1000}'",
+    "repetitions in a pattern": "'a' ~ '((a{1000}){1000}){1000}'",
+    "a long pattern": f"'a' ~ '{'a?' * 600}'",
+    "a long format": f"time::format(time::now(), '{'%A' * 1000}')",
+    "a long pad": "math::round(1.5dec, 9223372036854775807)",
+}
+VARIABLES: dict[str, Any] = {
+    "letters": "a" * MIB, "many": ["x"] * 1000, "big": "x" * (9 * MIB),
+}  # fmt: skip
+
+
+def grown(work: Callable[[], Any]) -> int:
+    """The most bytes held at once while some work was refused."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(Refusal):
+            work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
+def test_a_text_that_would_cost_much_is_refused(text: str) -> None:
+    assert grown(lambda: parse(text)) < 32 * MIB + 40 * len(text)
+
+
+@pytest.mark.parametrize("text", VALUES.values(), ids=VALUES.keys())
+def test_a_value_that_would_cost_much_is_refused(text: str) -> None:
+    env = Tables()
+    assert grown(lambda: env.value(text, **VARIABLES)) < 32 * MIB
+
+
+def test_patterns_take_linear_time_whatever_they_say() -> None:
+    env = Tables()
+    assert env.value("$x ~ '(a+)+(a+)+(a+)+b'", x="a" * 100_000) is False
+    assert env.value("$x ~ '^(a|aa)+$'", x="a" * 100_000 + "b") is False
+
+
+def test_the_rig_catches_a_number_that_is_computed_before_it_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def careless(text: str, negative: bool) -> Any:
+        held = [text] * (8 * MIB)
+        return len(held) and int(Decimal(text[:10]))
+
+    monkeypatch.setattr("language.parsing.expressions._integer", careless)
+    with pytest.raises(pytest.fail.Exception):
+        grown(lambda: parse(f"RETURN {LONG}"))
