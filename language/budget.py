@@ -40,15 +40,62 @@ class Budget:
 
 
 def weigh(value: Any) -> int:
-    """About how many bytes a value takes in memory, what it holds included."""
+    """About how many bytes a value would take if nothing in it were shared.
+
+    A value made by a script may hold the same array many times over, and that array another one:
+    each is walked once here, so that thirty doublings are weighed in thirty steps.
+
+    :raises TooLarge: it nests too deep to be walked
+    """
+    return _weigh(value, {}, 0)
+
+
+def bounded(value: Any) -> Any:
+    """The value itself, when it is small and flat enough to be kept, answered or stored.
+
+    Called where a script gives a value a name or lets it go: what is used twice after that can
+    double at most once before it is weighed again.
+
+    :raises TooLarge: over `limits.STATEMENT_MEMORY_BYTES` or `limits.DEPTH`
+    """
+    if type(value) is list or type(value) is dict:
+        sizes: dict[int, tuple[int, int]] = {}
+        size = _weigh(value, sizes, 0)
+        if size > limits.STATEMENT_MEMORY_BYTES:
+            raise TooLarge(
+                f"a value would take {size} bytes, the limit is {limits.STATEMENT_MEMORY_BYTES}",
+                limit=limits.STATEMENT_MEMORY_BYTES,
+            )
+        if sizes[id(value)][1] > limits.DEPTH:
+            raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
+    return value
+
+
+_DEEPEST: Final = 4 * limits.DEPTH
+"""Deeper than any expression nests what it is given, itself bounded: never reached but by a bug."""
+
+
+def _weigh(value: Any, sizes: dict[int, tuple[int, int]], depth: int) -> int:
+    """`sizes`: the size and height of every array and object walked so far, by identity; all of
+    them are parts of the value, so that no identity is used again meanwhile."""
     kind = type(value)
     if kind is str or kind is bytes or kind is int or kind is float:
         return sys.getsizeof(value) + _POINTER
-    if kind is dict:
-        return sys.getsizeof(value) + sum(map(weigh, value.values()))
-    if kind is list or kind is tuple:
-        return sys.getsizeof(value) + sum(map(weigh, value))
+    if kind is dict or kind is list or kind is tuple:
+        known = sizes.get(id(value))
+        if known is not None:
+            return known[0]
+        if depth > _DEEPEST:
+            raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
+        size, height = sys.getsizeof(value), 0
+        for part in value.values() if kind is dict else value:
+            size += _weigh(part, sizes, depth + 1)
+            below = sizes.get(id(part))
+            if below is not None and below[1] > height:
+                height = below[1]
+        sizes[id(value)] = (size, height + 1)
+        return size
     slots = getattr(kind, "__struct_fields__", None)
     if slots is not None:
-        return 16 + sum(weigh(getattr(value, slot)) for slot in slots)
+        return 16 + sum(_weigh(getattr(value, slot), sizes, depth + 1) for slot in slots)
     return 64

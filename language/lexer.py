@@ -36,7 +36,9 @@ _PATTERN: Final = re.compile(
     r"|((?:[0-9]++(?:us|ms|[wdhms]))++(?![A-Za-z0-9_]))"
     rf"|([bdu](?:{_STRING}))"
     r"|(`(?:[^`\\]++|\\.)*+`)"
-    r"|([0-9][A-Za-z0-9_]*+|\$|/\*|[bdu]?['\"]|.)"
+    # What is no token takes the rest of the text with it: it is refused anyway, and looking on from
+    # every one of a million unclosed quotes would take time that grows with the square of the text.
+    r"|([0-9][A-Za-z0-9_]*+|\$|/\*|[bdu]?['\"]|.).*+"
     r"|\Z)",
     re.DOTALL,
 )
@@ -49,8 +51,7 @@ however long it is, costs no more than its head."""
 class Tokens:
     """The tokens of one text; the last one is always of kind END and empty.
 
-    Nothing after a BAD token is read: it is refused anyway, and looking on from every one of a
-    million unclosed quotes would take time that grows with the square of the text.
+    Nothing stands after a BAD token but the end.
     """
 
     __slots__ = ("_line_starts", "_matches", "kinds", "starts", "text", "texts")

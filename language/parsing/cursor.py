@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 60
 """Characters of the line shown on each side of the caret."""
-_SECRETIVE: Final = re.compile(r"(?i)pass|user|token|seal|vault|secret|key")
+_SECRETIVE: Final = ("pass", "user", "token", "seal", "vault", "secret", "key")
 _ODD: Final = re.compile(r"[^ -~\u00a1-\U0010ffff]")
 _AHEAD: Final = 1024
 """Tokens that are always read beyond the one at hand, unless the text ends before. More than any
@@ -44,6 +44,7 @@ class Cursor:
         self.depth = 0
         self._tick = tick
         self._filled = 0
+        self._secrets: bool | None = None
         self.fill()
 
     # --- looking ----------------------------------------------------------------------------------
@@ -199,7 +200,10 @@ class Cursor:
         refusal.args = (refusal.message,)
 
     def _secretive(self) -> bool:
-        return _SECRETIVE.search(self.tokens.text) is not None
+        if self._secrets is None:
+            text = self.tokens.text.lower()
+            self._secrets = any(word in text for word in _SECRETIVE)
+        return self._secrets
 
     def _found(self, token: int) -> str:
         kind, text = self.kinds[token], self.texts[token]

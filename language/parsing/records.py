@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from language import tree
-from language.lexer import DURATION, NAME, PUNCTUATION, QUOTED
+from language.lexer import DURATION, END, NAME, PUNCTUATION, QUOTED
 from language.parsing.expressions import Expressions
 from protocol.text import parse_duration
 from protocol.values import MICROSECOND
@@ -56,7 +56,7 @@ class Records(Expressions):
     def _bound(self) -> bool:
         """Whether a record's id adjoins the dots just taken: with a space between, it is the next
         clause."""
-        if not self.adjoins():
+        if not self.adjoins() or self.kinds[self.i] == END:
             return False
         return self.kinds[self.i] != PUNCTUATION or self.texts[self.i] in ("[", "-")
 

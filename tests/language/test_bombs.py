@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from language.budget import bounded, weigh
 from language.parser import parse
-from protocol.errors import Refusal
+from protocol.errors import Refusal, TooLarge
 from tests.language.surroundings import Tables
 
 MIB = 1024 * 1024
@@ -114,3 +115,38 @@ def test_the_rig_catches_a_number_that_is_computed_before_it_is_refused(
     monkeypatch.setattr("language.parsing.expressions._integer", careless)
     with pytest.raises(pytest.fail.Exception):
         grown(lambda: parse(f"RETURN {LONG}"))
+
+
+def doubled(times: int) -> Any:
+    value: Any = [1]
+    for _ in range(times):
+        value = [value, value]
+    return value
+
+
+def test_a_value_that_holds_itself_many_times_is_weighed_in_as_many_steps() -> None:
+    assert bounded(doubled(10)) == doubled(10)
+    with pytest.raises(TooLarge):
+        bounded(doubled(50))
+    with pytest.raises(TooLarge):
+        bounded({"a": [doubled(40)] * 1000})
+    assert weigh(doubled(60)) > 2**60
+
+
+def test_a_value_that_grew_deep_is_refused_before_anything_recurses_into_it() -> None:
+    value: Any = 1
+    for depth in range(1, 100):
+        value = [value] if depth % 2 else {"a": value}
+        if depth <= 64:
+            assert bounded(value) is value
+        else:
+            with pytest.raises(TooLarge):
+                bounded(value)
+
+
+def test_subqueries_that_double_their_rows_are_refused() -> None:
+    text = "[1]"
+    for _ in range(28):
+        text = f"(SELECT VALUE [$this, $this] FROM {text})"
+    with pytest.raises(TooLarge):
+        Tables().value(text)
