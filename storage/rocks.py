@@ -24,6 +24,7 @@ from itertools import islice
 from typing import Final, cast
 
 from rocksdict import (
+    BlockBasedIndexType,
     BlockBasedOptions,
     Cache,
     Checkpoint,
@@ -49,6 +50,7 @@ OPEN_FILES: Final = 256
 TABLE_BYTES: Final = 32 * _MIB
 BLOCK_BYTES: Final = 4 * 1024
 """A point read that the cache does not answer reads and decompresses one of these."""
+METADATA_BLOCK_BYTES: Final = 4 * 1024
 BLOOM_BITS: Final = 10
 """Bits per key of the filters: one point read in a hundred for an absent key touches a block."""
 _FIRST_STEP: Final = 32
@@ -217,6 +219,12 @@ def _options(cache: Cache) -> Options:
     # Indexes and filters live in the cache and are charged to it, so memory doesn't grow with data.
     table.set_cache_index_and_filter_blocks(True)
     table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    # In parts of a block's size: whole, the filter of a large table is more than one of the cache's
+    # shards holds, so every read fetched it anew (measured: 176 µs a read instead of 10).
+    table.set_index_type(BlockBasedIndexType.two_level_index_search())
+    table.set_partition_filters(True)
+    table.set_metadata_block_size(METADATA_BLOCK_BYTES)
+    table.set_pin_top_level_index_and_filter(True)
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_block_based_table_factory(table)

@@ -244,3 +244,35 @@ def test_an_iterator_is_a_fixed_view_that_can_be_sought_again(raw: rocksdict.Rdi
         assert cursor.key() == key(9)
     del cursor
     raw.close()
+
+
+def test_a_point_read_of_a_large_table_reads_little(
+    tmp_path: Path, figure: Callable[[str, object], None]
+) -> None:
+    """With one filter for a whole table each read fetches megabytes as soon as it is large."""
+    keys, reads = 1_200_000, 1_000
+    engine = RocksEngine(str(tmp_path / "state"))
+    value = bytes(16)
+    for first in range(0, keys, 20_000):
+        batch = engine.batch()
+        for n in range(first, first + 20_000):
+            batch.put(key(n), value)
+        engine.write(batch, first + 1)
+    engine.flush()
+    engine._db.compact_range(None, None)
+    chance = random.Random(1)
+    before = _bytes_read()
+    for _ in range(reads):
+        assert engine.get(key(chance.randrange(keys))) == value
+    each = (_bytes_read() - before) // reads
+    figure("point read of 1 200 000 keys", f"{each} bytes from files")
+    assert each < 4 * rocks.BLOCK_BYTES
+    engine.close()
+
+
+def _bytes_read() -> int:
+    """What this process has read from files so far, cached by the system or not."""
+    for line in Path("/proc/self/io").read_text().splitlines():
+        if line.startswith("rchar:"):
+            return int(line.split()[1])
+    raise AssertionError("the system does not say how much was read")
