@@ -63,7 +63,7 @@ def bounded(value: Any) -> Any:
         size = _weigh(value, sizes, 0)
         if size > limits.STATEMENT_MEMORY_BYTES:
             raise TooLarge(
-                f"a value would take {size} bytes, the limit is {limits.STATEMENT_MEMORY_BYTES}",
+                f"a value takes at most {limits.STATEMENT_MEMORY_BYTES} bytes",
                 limit=limits.STATEMENT_MEMORY_BYTES,
             )
         if sizes[id(value)][1] > limits.DEPTH:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from language import tree
+from language.budget import bounded
 from language.columns import omitted
 from language.compile import compile_expression
 from language.env import Env
@@ -41,19 +42,19 @@ def plan_data(data: tree.Data) -> Write:
 
 def _content(data: tree.Content) -> Write:
     compute = compile_expression(data.value, WHOLE)
-    return lambda before, env: dict(_object(compute(before, env), "CONTENT"))
+    return lambda before, env: dict(_object(bounded(compute(before, env)), "CONTENT"))
 
 
 def _merge(data: tree.Merge) -> Write:
     compute = compile_expression(data.value, WHOLE)
-    return lambda before, env: merged(before, _object(compute(before, env), "MERGE"))
+    return lambda before, env: merged(before, _object(bounded(compute(before, env)), "MERGE"))
 
 
 def _set(data: tree.Set) -> Write:
     parts = [(path, compile_expression(value, WHOLE)) for path, value in data.assignments]
 
     def work(before: dict[str, Any], env: Env) -> dict[str, Any]:
-        computed = [(path, compute(before, env)) for path, compute in parts]
+        computed = [(path, bounded(compute(before, env))) for path, compute in parts]
         after: Any = before
         for path, value in computed:
             after = assigned(after, path, value)

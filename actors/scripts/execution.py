@@ -17,6 +17,7 @@ from actors.scripts.prepared import Prepared, PreparedScripts
 from actors.scripts.services import Services
 from actors.scripts.turns import Turn
 from language import tree
+from language.budget import bounded
 from protocol import limits
 from protocol.binary import unpack_object
 from protocol.doors import Rng
@@ -210,8 +211,12 @@ class Execution:
         return value
 
     def evaluate(self, expression: Any) -> Any:
-        """The value of an expression that stands outside any row."""
-        return self.prepared.expression(expression)(self)
+        """The value of an expression that stands outside any row.
+
+        :raises TooLarge: it grew too large or too deep, as one that holds itself twice, again and
+            again, does in a few steps
+        """
+        return bounded(self.prepared.expression(expression)(self))
 
     def database(self) -> Database:
         """The database the script stands in. :raises BadRequest: none is chosen"""
