@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from protocol.version import VERSION
 from surfaces import logs
-from surfaces.command import descriptors, flags
+from surfaces.command import descriptors, flags, heap
 from surfaces.command.arguments import (
     CheckHealth,
     Command,
@@ -39,6 +39,7 @@ def main(words: Sequence[str] | None = None) -> int:
     :param words: without the program's name; those of the process when not given
     """
     descriptors.keep_standard_streams()
+    heap.give_back_large_blocks()
     os.umask(PRIVATE)
     writer = logs.LineWriter(logs.STANDARD_ERROR)
     try:

@@ -1,0 +1,58 @@
+"""Memory that was used once goes back to the system."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.architecture.sources import ROOT
+
+THREADS = 4
+HASH_MIB = 19
+"""What hashing a password takes."""
+
+PROGRAM = f"""
+import sys, threading
+from pathlib import Path
+from surfaces.command import heap
+
+def resident_mib():
+    text = Path("/proc/self/status").read_text()
+    return int(text.split("VmRSS:")[1].split()[0]) // 1024
+
+def work():
+    for _ in range(3):
+        block = b"x" * ({HASH_MIB} << 20)
+        together.wait()
+        del block
+        together.wait()
+    together.wait()
+
+if sys.argv[1] == "told":
+    assert heap.give_back_large_blocks()
+before, together = resident_mib(), threading.Barrier({THREADS} + 1)
+for _ in range({THREADS}):
+    threading.Thread(target=work).start()
+for _ in range(6):
+    together.wait()
+print(resident_mib() - before)  # every thread lives, and has freed all it had
+together.wait()
+"""
+
+
+def _kept_mib(told: str) -> int:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, told], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(
+    "CS_GNU_LIBC_VERSION" not in os.confstr_names, reason="only glibc keeps what is freed"
+)
+def test_large_blocks_are_given_back() -> None:
+    assert _kept_mib("told") < HASH_MIB
+    assert _kept_mib("not told") > HASH_MIB, "nothing would be kept anyway"
