@@ -40,6 +40,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """
     descriptors.keep_standard_streams()
     heap.give_back_large_blocks()
+    heap.collect_less_often()
     os.umask(PRIVATE)
     writer = logs.LineWriter(logs.STANDARD_ERROR)
     try:

@@ -14,7 +14,7 @@ from actors import node as node_room
 from actors.doors import system_doors
 from actors.node import Node, NodeSettings
 from protocol.version import VERSION
-from surfaces.command import addresses, certificates, descriptors, notify
+from surfaces.command import addresses, certificates, descriptors, heap, notify
 from surfaces.command.addresses import Address, AddressRefused, Reservation
 from surfaces.command.arguments import Serve
 from surfaces.command.certificates import Certificate, CertificateRefused
@@ -44,6 +44,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
                 for surface in surfaces:
                     await _listen(surface)
                 held.close()
+                heap.leave_the_start_alone()
                 _tell_ready(command, node, surfaces, console)
                 notify.notify(environment, notify.READY)
                 await _until_over(node, signals)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 
 import pytest
 
+from surfaces.command import heap
 from tests.architecture.sources import ROOT
 
 THREADS = 4
@@ -56,3 +58,19 @@ def _kept_mib(told: str) -> int:
 def test_large_blocks_are_given_back() -> None:
     assert _kept_mib("told") < HASH_MIB
     assert _kept_mib("not told") > HASH_MIB, "nothing would be kept anyway"
+
+
+def test_what_the_start_made_is_not_looked_through_again() -> None:
+    before = gc.get_threshold()
+    try:
+        heap.collect_less_often()
+        heap.leave_the_start_alone()
+        assert gc.get_freeze_count() > 0
+        assert gc.get_threshold() == heap.COLLECT_AFTER
+        cycle: list[object] = []
+        cycle.append(cycle)
+        del cycle
+        assert gc.collect() >= 1, "cycles made later are still found"
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
