@@ -46,18 +46,23 @@ class Turns:
 
     def worker(self) -> greenlet:
         """A greenlet that runs what it is switched to with, and then is idle again."""
-        return self._idle.pop() if self._idle else greenlet(self._serve)
+        if self._idle:
+            return self._idle.pop()
+        worker = greenlet(self._serve)
+        worker.switch()  # up to its first wait: what a greenlet begins with it holds to its end
+        return worker
 
-    def _serve(self, work: Callable[[], None]) -> None:
+    def _serve(self) -> None:
         worker = getcurrent()
         loop_side = worker.parent
         assert loop_side is not None
         while True:
+            work = loop_side.switch()
             work()
+            del work  # an idle worker keeps nothing of its last script
             if len(self._idle) >= IDLE_WORKERS:
                 return
             self._idle.append(worker)
-            work = loop_side.switch()
 
     def _next(self) -> None:
         resume = self._waiting.popleft()
@@ -152,3 +157,7 @@ class Turn:
             self.outcome.set_exception(error)
         else:
             self.outcome.set_result(None)
+        finally:
+            # The work's owner holds this turn: without the way back it is freed at once, and not
+            # only when the collector comes by.
+            del self._paused

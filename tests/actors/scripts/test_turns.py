@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -164,3 +166,27 @@ async def test_what_a_future_raises_is_raised_in_the_work(turns: Turns) -> None:
     coming.set_exception(Failed("no"))
     with pytest.raises(Failed):
         await turn.outcome
+
+
+async def test_nothing_of_a_script_outlives_it(turns: Turns) -> None:
+    """Neither an idle worker nor a cycle keeps what a script had gathered."""
+
+    class Script:
+        def __init__(self) -> None:
+            self.turn = Turn(turns)
+
+        def run(self) -> None:
+            self.turn.tick()
+
+        def pause(self) -> None:
+            pass
+
+    gc.disable()
+    try:
+        script = Script()
+        script.turn.start(script.run, script.pause)
+        gone = weakref.ref(script)
+        del script
+        assert gone() is None
+    finally:
+        gc.enable()
