@@ -172,7 +172,9 @@ _RECORD_PART: Final = re.compile(
     r"|u'(?P<uuid>[0-9a-fA-F-]{36})'|'(?P<string>(?:[^'\\]|\\.)*)'|(?P<mark>[\[\],:]))"
 )
 _UNESCAPE: Final = re.compile(r"\\(?:u\{([0-9a-fA-F]{1,6})\}|(.))", re.S)
-_UNESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r"}
+_UNESCAPED: Final = {
+    "n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "`": "`",
+}  # fmt: skip
 
 
 def parse_record(text: str) -> RecordId:
@@ -251,7 +253,8 @@ class _RecordReader:
 def unescape(text: str) -> str:
     r"""The text that a literal with `\n \t \r \\ \' \" \` \u{…}` stands for.
 
-    :raises BadRequest: an escape beyond Unicode
+    :raises BadRequest: an escape beyond Unicode, or none of these: were its backslash dropped, the
+        pattern `\d` would look for the letter d
     """
     if "\\" not in text:
         return text
@@ -262,6 +265,8 @@ def unescape(text: str) -> str:
             if code > 0x10FFFF or 0xD800 <= code <= 0xDFFF:
                 raise BadRequest(f"\\u{{{found[1]}}} is not a character")
             return chr(code)
-        return _UNESCAPED.get(found[2], found[2])
+        if found[2] not in _UNESCAPED:
+            raise BadRequest(f"\\{found[2]} is no escape: a backslash itself is written \\\\")
+        return _UNESCAPED[found[2]]
 
     return _UNESCAPE.sub(one, text)
