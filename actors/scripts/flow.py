@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from actors.scripts.execution import Execution, Returned
 from actors.scripts.handlers import handles
@@ -12,6 +12,9 @@ from protocol import limits
 from protocol.errors import Thrown, TooLarge, TypeRefused
 from protocol.text import format_value
 from protocol.values import NONE, Value, type_name
+
+MESSAGE_CHARACTERS: Final = 4096
+"""Of what THROW says: a refusal is shown, logged and sent whole, whatever the frame still takes."""
 
 
 @handles(tree.Begin, "none")
@@ -75,7 +78,9 @@ def throw(run: Execution, statement: tree.Throw) -> Value:
     """Refuse with the script's own words."""
     value = run.evaluate(statement.value)
     message = value if isinstance(value, str) else format_value(value)
-    raise Thrown(message, value=message)
+    if len(message) > MESSAGE_CHARACTERS:
+        message = value = f"{message[:MESSAGE_CHARACTERS]}… ({len(message)} characters)"
+    raise Thrown(message, value=value)
 
 
 def _value(run: Execution, node: Any) -> Any:

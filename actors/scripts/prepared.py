@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from language import tree
@@ -16,6 +16,9 @@ from protocol.errors import NotInTransaction
 Plan = TypeVar("Plan")
 
 ABOUT_NODE: Final = (tree.DefineNode, tree.Info)
+EDGES: Final = (tree.Begin, tree.Commit, tree.Cancel)
+BLOCKS: Final = frozenset({tree.If, tree.For, tree.Let, tree.ReturnStatement})
+"""Statements that hold others."""
 CACHED_SCRIPTS: Final = 512
 CACHED_TEXT_CHARACTERS: Final = 16 * limits.KIB
 """Longer texts carry their data in them and hardly come twice."""
@@ -95,11 +98,41 @@ def transactions(script: tree.Script) -> tuple[tuple[int, int], ...]:
                 raise _misplaced(script, number, f"{word} without BEGIN")
             spans.append((begun, number + 1))
             begun = None
-        elif begun is None:
-            spans.append((number, number + 1))
+        else:
+            if type(statement) in BLOCKS:
+                _check_blocks(script, number, statement)
+            if begun is None:
+                spans.append((number, number + 1))
     if begun is not None:
         raise _misplaced(script, begun, "BEGIN without COMMIT or CANCEL")
     return tuple(spans)
+
+
+def _check_blocks(script: tree.Script, number: int, statement: Any) -> None:
+    """:raises NotInTransaction: an edge of a transaction stands inside IF or FOR"""
+    for block in _blocks(statement):
+        for inner in block.statements:
+            if isinstance(inner, EDGES):
+                word = type(inner).__name__.upper()
+                line, column = script.position(inner.at)
+                raise NotInTransaction(
+                    f"{word} inside a block: a transaction is a part of a script, not of IF or FOR",
+                    statement=number + 1,
+                    line=line,
+                    column=column,
+                )
+            _check_blocks(script, number, inner)
+
+
+def _blocks(statement: Any) -> Iterator[tree.Block]:
+    if isinstance(statement, (tree.Let, tree.ReturnStatement)):
+        statement = statement.value
+    if isinstance(statement, tree.For):
+        yield statement.body
+    elif isinstance(statement, tree.If):
+        yield from (block for _, block in statement.branches)
+        if statement.otherwise is not None:
+            yield statement.otherwise
 
 
 def _misplaced(script: tree.Script, number: int, problem: str) -> NotInTransaction:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from actors.scripts.execution import Execution
@@ -32,29 +33,33 @@ def select(run: Execution, statement: tree.Select) -> Value:
 
 
 def batches(run: Execution, sources: Iterable[tree.Target]) -> Iterator[Batch]:
-    """The rows of some sources one after another, pulled only as far as they are wanted."""
-    for source in sources:
-        if isinstance(source, tree.TableTarget):
-            yield from _scan(run, run.table(source.table))
-        elif isinstance(source, tree.RecordRange):
-            yield from _range(run, source)
-        else:
-            yield from _values(run, run.evaluate(source.expression))
+    """The rows of some sources one after another, pulled only as far as they are wanted.
+
+    :raises Unknown: a table named is not there, whether or not its rows would be wanted
+    """
+    return chain.from_iterable([_source(run, source) for source in sources])
+
+
+def _source(run: Execution, source: tree.Target) -> Iterator[Batch]:
+    if isinstance(source, tree.ExpressionTarget):
+        return _values(run, source.expression)
+    table = run.table(source.table)
+    run.authorise("READ", table)
+    return _range(run, table, source) if isinstance(source, tree.RecordRange) else _scan(run, table)
 
 
 def _scan(
     run: Execution, table: Table, low: Any = None, high: Any = None, high_open: bool = True
 ) -> Iterator[Batch]:
-    run.authorise("READ", table)
     record_id = records.record_id(table)
     for pairs in records.scan(run.transaction, table, low, high, high_open=high_open):
         yield Pairs(pairs, record_id)
         run.tick()
 
 
-def _range(run: Execution, source: tree.RecordRange) -> Iterator[Batch]:
+def _range(run: Execution, table: Table, source: tree.RecordRange) -> Iterator[Batch]:
     low, high = _bound(run, source.low), _bound(run, source.high)
-    yield from _scan(run, run.table(source.table), low, high, not source.inclusive)
+    yield from _scan(run, table, low, high, not source.inclusive)
 
 
 def _bound(run: Execution, expression: tree.Expression | None) -> Any:
@@ -66,8 +71,9 @@ def _bound(run: Execution, expression: tree.Expression | None) -> Any:
     return value
 
 
-def _values(run: Execution, value: Any) -> Iterator[Batch]:
+def _values(run: Execution, expression: tree.Expression) -> Iterator[Batch]:
     """A record, an object, or an array of these, in their order."""
+    value = run.evaluate(expression)
     if value is NONE or value is None:
         return
     items = value if isinstance(value, list) else [value]

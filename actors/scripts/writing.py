@@ -81,9 +81,24 @@ def _inserted(
                 continue
             if statement.on_duplicate is None:
                 raise
-            yield _write(run, table, record, statement.on_duplicate)
+            yield _change(run, table, record, statement.on_duplicate, row)
         else:
             yield None, {"id": record, **fields}
+
+
+def _change(
+    run: Execution, table: Table, record: RecordId, data: tree.Data, row: Row
+) -> tuple[Row | None, Row]:
+    """Change the record that a row met, with the row as `$input`."""
+    outer = run.variables.get("input", NONE)
+    run.variables["input"] = row
+    try:
+        return _write(run, table, record, data)
+    finally:
+        if outer is NONE:
+            del run.variables["input"]
+        else:
+            run.variables["input"] = outer
 
 
 @handles(tree.Upsert, "rows")
@@ -109,12 +124,15 @@ def update(run: Execution, statement: tree.Update) -> Value:
 def delete(run: Execution, statement: tree.Delete) -> Value:
     """Remove every record that the target names and WHERE lets through."""
     changes: list[tuple[Row | None, Row | None]] = []
+    # What is not answered is not held: a table deleted whole may be larger than memory.
+    asked = statement.returning is not None and statement.returning.kind != "NONE"
     for table, record in _targets(run, statement):
         run.tick()
         stored = records.stored(run.transaction, table, record.id)
         if stored is not None:
             records.delete(run.transaction, table, record.id, stored)
-            changes.append(({"id": record, **unpack_object(stored.raw)}, None))
+            if asked:
+                changes.append(({"id": record, **unpack_object(stored.raw)}, None))
     return _answers(run, statement.returning, NOTHING, changes)
 
 
@@ -157,7 +175,8 @@ def _write(
     stored = records.stored(run.transaction, table, record.id)
     before = None if stored is None else {"id": record, **unpack_object(stored.raw)}
     after = _apply(run, data, before or {"id": record})
-    if _identity(table, after.get("id", record)) != record.id:
+    given = after.get("id", NONE)
+    if given is not NONE and _identity(table, given) != record.id:
         raise BadRequest(f"the id of {format_record(record)} can't be changed")
     fields = _storable(after)
     records.put(run.transaction, table, record.id, fields, stored)
