@@ -6,17 +6,22 @@ Only what a flush covers may leave the log. The order is: flush, then prune belo
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+import structlog
 from pykka import ActorRef
 
 from actors.commits import Committer
-from actors.log import Prune
+from actors.log import SPARE_BYTES, Prune
 from actors.runtime import LoopActor, Runtime, ThreadActor, ask, handles
 from protocol import limits
+from protocol.errors import DiskFull
 from protocol.requests import Request
 from storage.engine import Engine
+
+log = structlog.get_logger("node")
 
 LOOK_SECONDS: Final = 1.0
 """How often it is looked whether a checkpoint is due."""
@@ -33,16 +38,30 @@ class CheckpointNow(Request[int]):
 
 
 class FlushActor(ThreadActor):
-    """Waits for the disk while the engine writes out its memory."""
+    """Waits for the disk while the engine writes out its memory.
 
-    def __init__(self, runtime: Runtime, engine: Engine) -> None:
+    :param free_bytes: what the disk of the state has left; None: it needs no disk
+    """
+
+    def __init__(
+        self, runtime: Runtime, engine: Engine, free_bytes: Callable[[], int] | None = None
+    ) -> None:
         super().__init__(runtime)
         self._engine = engine
+        self._free_bytes = free_bytes
 
     @handles(Flush)
     def flush(self, _message: Flush) -> int:
-        """Flush the engine. :raises EngineFailed:"""
-        self._engine.flush()
+        """Flush the engine.
+
+        :raises DiskFull: there is no room for it; it was not begun, since an engine whose flush
+            meets a full disk takes nothing more
+        :raises EngineFailed:
+        """
+        room = None if self._free_bytes is None else self._free_bytes()
+        if room is not None and room < self._engine.unflushed_bytes() + SPARE_BYTES // 2:
+            raise DiskFull("no room left on the disk to flush the state")
+        self._engine.flush(room)
         return self._engine.flushed_sequence()
 
 
@@ -73,6 +92,7 @@ class CheckpointsActor(LoopActor):
         self._prune = prune
         self._flushed = committer.sequence
         self._flushed_at_us = runtime.clock.monotonic_us()
+        self._waits_for_room = False
         self._running: asyncio.Future[int] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -101,12 +121,20 @@ class CheckpointsActor(LoopActor):
 
     @handles(_Look)
     async def look(self, _message: _Look) -> None:
-        """A checkpoint is due. What fails here fails the actor, and with it the node."""
-        await self._checkpoint()
+        """A checkpoint is due. What fails here fails the actor, and with it the node; but on a
+        full disk it stays due, and is tried again at the next look."""
+        try:
+            await self._checkpoint()
+        except DiskFull as refusal:
+            if not self._waits_for_room:
+                log.warning("the checkpoint waits for room", reason=refusal.message)
+            self._waits_for_room = True
+        else:
+            self._waits_for_room = False
 
     @handles(CheckpointNow)
     async def now(self, _message: CheckpointNow) -> int:
-        """Somebody asks for one."""
+        """Somebody asks for one. :raises DiskFull:"""
         return await self._checkpoint()
 
     async def _checkpoint(self) -> int:
@@ -116,8 +144,12 @@ class CheckpointsActor(LoopActor):
         return await asyncio.shield(self._running)
 
     async def _work(self) -> int:
-        self._committer.unflushed_bytes = 0
-        flushed = await ask(self._flusher, Flush())
+        before, self._committer.unflushed_bytes = self._committer.unflushed_bytes, 0
+        try:
+            flushed = await ask(self._flusher, Flush())
+        except DiskFull:
+            self._committer.unflushed_bytes += before
+            raise
         self._flushed = flushed
         self._flushed_at_us = self._monotonic_us()
         kept_from = self._committer.sequence - limits.LOG_FRAMES_KEPT + 1

@@ -4,6 +4,9 @@ Invariants:
 
 - `Durable(n)` is said only after the sync that covers n has returned.
 - After the first failed sync nothing is appended, marked or pruned any more.
+- What is durable has to fit into the state. So a batch is refused, as on a full disk, unless the
+  disk has room for it and for all that the state has yet to flush: RocksDB that once met a full
+  disk takes nothing more until it is opened again.
 - After a full disk refused a batch, every commit handed over before the commits actor heard of it
   is dropped too: those commits were made on top of the refused ones. `generation` tells them from
   what comes later and takes their sequences again.
@@ -12,9 +15,10 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from pykka import ActorRef
 from pykka._envelope import Envelope
@@ -24,6 +28,9 @@ from protocol.errors import DiskFull
 from protocol.requests import Request
 from storage.frames import Frame
 from storage.log import Log
+
+SPARE_BYTES: Final = 256 * 1024
+"""Beside what the state has to flush: for the small files that RocksDB and the log write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +74,21 @@ class LogActor(ThreadActor):
 
     :param log: open and recovered; the actor closes it
     :param commits: hears `Durable` and `LogFull`
+    :param unflushed_bytes: what a flush of the state would write; None: it needs no disk
     """
 
-    def __init__(self, runtime: Runtime, log: Log, commits: ActorRef[Any]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        log: Log,
+        commits: ActorRef[Any],
+        unflushed_bytes: Callable[[], int] | None = None,
+    ) -> None:
         super().__init__(runtime)
         self._log = log
         self._commits = commits
+        self._unflushed_bytes = unflushed_bytes
+        self._last_batch_bytes = 0
         self._refused = 0
         self._broken = False
 
@@ -88,11 +104,13 @@ class LogActor(ThreadActor):
             if frames:
                 self._append(frames)
                 frames = []
+            # On a full disk a mark or a prune is left out: the next one makes up for it.
             if type(message) is Mark:
-                self._guarded(self._log.mark)
+                with suppress(DiskFull):
+                    self._mark()
             elif type(message) is Prune:
-                self._guarded(partial(self._log.prune, message.below))
-                self.reply(envelope, self._log.first)
+                with suppress(DiskFull):
+                    self._prune(envelope, message.below)
             else:
                 raise self._unknown(message)
         if frames:
@@ -104,9 +122,32 @@ class LogActor(ThreadActor):
         """Close the log and say in it that it was closed in order."""
         self._log.close(clean=not self._broken)
 
-    def _append(self, frames: list[Frame]) -> None:
+    def _mark(self) -> None:
         try:
-            self._guarded(partial(self._log.append, frames))
+            self._guarded(self._log.mark)
+        except DiskFull:
+            return  # what the mark would have proved, the next frame proves
+
+    def _prune(self, envelope: Envelope[Any], below: int) -> None:
+        try:
+            self._guarded(partial(self._log.prune, below))
+        except DiskFull as refusal:
+            self.refuse(envelope, refusal)
+        else:
+            self.reply(envelope, self._log.first)
+
+    def _spare_bytes(self, batch_bytes: int) -> int:
+        """What must be free before a batch is written: room for it in the log, and in the state
+        for it, for the one before that may not be there yet, and for what is not flushed."""
+        if self._unflushed_bytes is None:
+            return 0
+        pending, self._last_batch_bytes = self._last_batch_bytes, batch_bytes
+        return self._unflushed_bytes() + pending + 2 * batch_bytes + SPARE_BYTES
+
+    def _append(self, frames: list[Frame]) -> None:
+        spare = self._spare_bytes(sum(len(frame.body) for frame in frames))
+        try:
+            self._guarded(partial(self._log.append, frames, spare_bytes=spare))
         except DiskFull as refusal:
             # All of this batch is of one generation: a later one begins only after the commits
             # actor has heard what is said here.

@@ -14,6 +14,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -31,7 +32,7 @@ from actors.scripts.running import Running
 from actors.scripts.services import Services
 from actors.sessions import Sessions, SessionsActor
 from protocol import limits
-from protocol.errors import Draining, Refusal
+from protocol.errors import DiskFull, Draining, Refusal
 from protocol.requests import Health, NodeStatus, Unready
 from protocol.version import VERSION
 from storage import users
@@ -167,13 +168,18 @@ class Node:
         assert self.directory is not None and self._log is not None and self._engine is not None
         runtime, committer, engine = self.runtime, self.committer, self._engine
         self._commits = commits = CommitsActor.start(runtime, committer)
-        self._log_ref = log_ref = LogActor.start(runtime, self._log, commits)
+        self._log_ref = log_ref = LogActor.start(
+            runtime, self._log, commits, engine.unflushed_bytes
+        )
         committer.attach(committer.ledger, commits, log_ref)
         self._roles = self.roles = Roles(runtime, self.directory)
         self._passwords = self.passwords = Passwords(
             runtime, self.doors.rng, self.doors.cores, self.settings.password_cost
         )
-        self._flush = self._supervise(lambda: FlushActor.start(runtime, engine), refoldable=False)
+        free_bytes = partial(self.doors.fs.free_bytes, self.directory.state_path)
+        self._flush = self._supervise(
+            lambda: FlushActor.start(runtime, engine, free_bytes), refoldable=False
+        )
         self._checkpoints = self._supervise(
             lambda: CheckpointsActor.start(
                 runtime, committer, self._flush.ref, log_ref, prune=self.settings.serves
@@ -306,7 +312,7 @@ class Node:
             if self.directory is not None:
                 closing.callback(self.directory.close)
             if self._engine is not None:
-                closing.callback(self._engine.close)
+                closing.callback(_close_engine, self._engine)
             if self._commits is not None:
                 closing.push_async_callback(stop, self._commits)
             if self._log_ref is not None:
@@ -334,9 +340,14 @@ class Node:
             await stop(self._sessions.ref)
             await stop(self._scripts.ref)
             await committer.durable(committer.committed, committer.generation)
-            await ask(self._checkpoints.ref, CheckpointNow())
         except Refusal as refusal:
             log.warning("the last commits were refused", reason=refusal.message)
+        except Exception as error:
+            self.fail(error)
+        try:
+            await ask(self._checkpoints.ref, CheckpointNow())
+        except DiskFull as refusal:
+            log.warning("the next start replays more of the log", reason=refusal.message)
         except Exception as error:
             self.fail(error)
 
@@ -393,6 +404,14 @@ class Node:
 START_FAULTS: Final = (StoreFault, StateUnusable, EngineFailed, Refusal, OSError)
 """What `start` raises when the world, not a bug, keeps the node from starting. The text of each is
 for whoever runs it."""
+
+
+def _close_engine(engine: Engine) -> None:
+    """Close the state. What it can't flush stands in the log."""
+    try:
+        engine.close()
+    except EngineFailed as error:
+        log.warning("the next start replays more of the log", reason=str(error))
 
 
 async def _stop_place(place: Supervised[Any]) -> None:

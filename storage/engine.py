@@ -83,9 +83,14 @@ class Engine(Reader, Protocol):
     def snapshot(self) -> View:
         """A view of the present state."""
 
-    def flush(self) -> None:
+    def flush(self, room_bytes: int | None = None) -> None:
         """Make durable what was written before this call. Blocks; may be called from a thread of
-        its own while others read and write. :raises EngineFailed:"""
+        its own while others read and write.
+
+        :param room_bytes: what the disk has left. With little, the engine does not begin work of
+            its own that needs more than the flush, until a flush finds more
+        :raises EngineFailed: the engine may take nothing more; what it held can still be read
+        """
 
     def flushed_sequence(self) -> int:
         """The sequence that the state would stand at, at least, after a crash now."""

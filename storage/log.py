@@ -388,18 +388,21 @@ class Log:
 
     # --- writing ---------------------------------------------------------------------------------
 
-    def append(self, frames: Sequence[Frame], *, reserved: bool = False) -> None:
+    def append(
+        self, frames: Sequence[Frame], *, reserved: bool = False, spare_bytes: int = 0
+    ) -> None:
         """Make frames durable: one write, one sync. They are, when this returns.
 
         :param frames: following `last` and each other without a gap; epoch and time never fall
         :param reserved: may use the room held back for what has to be written on a full disk
+        :param spare_bytes: what others must still find free on the disk when this is written
         :raises DiskFull: none of them is in the log; a later call may succeed
         :raises LogFailed: final; whether they are in the log only the next open can tell
         """
         if not frames:
             return
         self._refuse_failed()
-        self._require_room(reserved)
+        self._require_room(reserved, spare_bytes)
         self._prepare_to_write(reserved)
         if self._is_full():
             self._roll(reserved)
@@ -611,9 +614,11 @@ class Log:
 
     # --- room ------------------------------------------------------------------------------------
 
-    def _require_room(self, reserved: bool) -> None:
+    def _require_room(self, reserved: bool, spare_bytes: int) -> None:
         """Once the reserve was given up, ordinary frames wait until it could be filled again."""
         if not (self._reserved or reserved or self._fill_reserve()):
+            raise _disk_full()
+        if spare_bytes and self._fs.free_bytes(self._path) < spare_bytes:
             raise _disk_full()
 
     def _fill_reserve(self) -> bool:

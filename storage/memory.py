@@ -107,7 +107,7 @@ class MemoryEngine:
     def snapshot(self) -> _MemoryView:
         return _MemoryView(self._version)
 
-    def flush(self) -> None:
+    def flush(self, room_bytes: int | None = None) -> None:
         self._flushed = self._version
 
     def flushed_sequence(self) -> int:

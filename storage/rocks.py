@@ -53,6 +53,8 @@ BLOCK_BYTES: Final = 4 * 1024
 METADATA_BLOCK_BYTES: Final = 4 * 1024
 BLOOM_BITS: Final = 10
 """Bits per key of the filters: one point read in a hundred for an absent key touches a block."""
+COMPACTION_BYTES: Final = 1024 * _MIB
+"""No compaction needs more room: RocksDB bounds one by 25 tables, and one runs at a time."""
 _FIRST_STEP: Final = 32
 """A descending scan begins with small steps: what it reads below its range is thrown away."""
 
@@ -77,6 +79,7 @@ class RocksEngine:
         self._unbounded = ReadOptions()
         self._applied = int.from_bytes(noted, "big") if noted else 0
         self._flushed = self._applied
+        self._compacts = True
 
     @property
     def applied(self) -> int:
@@ -117,13 +120,24 @@ class RocksEngine:
     def snapshot(self) -> _RocksView:
         return _RocksView(self._db.snapshot(), self._db.iter(self._unbounded))
 
-    def flush(self) -> None:
+    def flush(self, room_bytes: int | None = None) -> None:
         covered = self._applied
         try:
+            if room_bytes is not None:
+                self._allow_compaction(room_bytes)
             self._db.flush()
         except Exception as error:
             raise EngineFailed(f"the state can't be flushed: {error}") from error
         self._flushed = max(self._flushed, covered)
+
+    def _allow_compaction(self, room_bytes: int) -> None:
+        """A compaction writes its outcome before it drops what it was made of. One that fills the
+        disk fails harmlessly, but takes the room from the next flush, whose failure is final."""
+        tables = self._db.property_int_value("rocksdb.total-sst-files-size") or 0
+        fits = room_bytes >= self.unflushed_bytes() + min(2 * tables, COMPACTION_BYTES)
+        if fits != self._compacts:
+            self._db.set_options({"disable_auto_compactions": "false" if fits else "true"})
+            self._compacts = fits
 
     def flushed_sequence(self) -> int:
         return self._flushed

@@ -21,6 +21,7 @@ from tests.architecture.sources import ROOT
 
 USER = "root"
 PASSWORD = "correct horse battery"
+COMMAND = "surfaces.command.main"
 START_SECONDS = 60
 """A start that takes longer hangs; a limit on the wait, not a figure to reach."""
 
@@ -29,9 +30,9 @@ class StartFailed(Exception):
     """The process ended before it was ready; the message is its standard error."""
 
 
-def command_line(*words: str) -> list[str]:
+def command_line(*words: str, module: str = COMMAND) -> list[str]:
     """The command as a test runs it: this interpreter, this tree."""
-    return [sys.executable, "-m", "surfaces.command.main", *words]
+    return [sys.executable, "-m", module, *words]
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -84,6 +85,10 @@ class NodeProcess:
     directory: Path
     words: Sequence[str] = ("--http", "127.0.0.1:0", "--serve", "127.0.0.1:0")
     more: Mapping[str, str] = field(default_factory=dict)
+    under: Sequence[str] = ()
+    """A program, with its words, that runs the command: `strace …`."""
+    module: str = COMMAND
+    """What is run as the command."""
     lines: list[dict[str, Any]] = field(default_factory=list)
 
     def start(self) -> NodeProcess:
@@ -98,7 +103,7 @@ class NodeProcess:
     def spawn(self) -> None:
         """Start the process."""
         self.process = subprocess.Popen(
-            command_line(str(self.directory), *self.words),
+            [*self.under, *command_line(str(self.directory), *self.words, module=self.module)],
             env=environment(**self.more),
             cwd=ROOT,
             stdin=subprocess.DEVNULL,

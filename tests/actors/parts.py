@@ -149,7 +149,7 @@ async def parts(
     for frame in log.read(ledger.committed + 1):
         ledger.replay(frame)
     made.commits = CommitsActor.start(runtime, committer)
-    made.log_ref = LogActor.start(runtime, log, made.commits)
+    made.log_ref = LogActor.start(runtime, log, made.commits, made.engine.unflushed_bytes)
     committer.attach(ledger, made.commits, made.log_ref)
     try:
         yield made
@@ -162,7 +162,7 @@ async def parts(
 @asynccontextmanager
 async def checkpoints(made: Parts, *, prune: bool = True) -> AsyncIterator[ActorRef[Any]]:
     """The checkpoint actors over the lower half."""
-    flusher = FlushActor.start(made.runtime, made.engine)
+    flusher = FlushActor.start(made.runtime, made.engine, lambda: made.disk.free_bytes("/store"))
     ref = CheckpointsActor.start(made.runtime, made.committer, flusher, made.log_ref, prune=prune)
     try:
         yield ref

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from actors.checkpoints import CheckpointNow
-from actors.runtime import ask, stop
+from actors.log import SPARE_BYTES, Mark
+from actors.runtime import ask, stop, tell
 from protocol import limits
 from protocol.errors import Conflict, DiskFull, Failed, UnknownOutcome
 from storage.faults import LogFailed
 from tests.actors.parts import KINDS, SOMEBODY, Parts, checkpoints, key, outcome, parts, play, until
 from tests.logbook import Logbook
-from tests.simulation.disk import Fault, SimulatedDisk
+from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
 
 both = pytest.mark.parametrize("kind", KINDS)
 
@@ -336,14 +337,86 @@ def test_old_log_goes_only_below_what_is_flushed_and_kept(
         async with parts("stepped") as node, checkpoints(node, prune=prune) as ref:
             node.log._segment_frames = 4
             await fill(node, 30)
-            flush, node.engine.flush = node.engine.flush, lambda: None  # type: ignore[method-assign]
+            flush = node.engine.flush
+            monkeypatch.setattr(node.engine, "flush", lambda _: None)
             assert await ask(ref, CheckpointNow()) == 1, "nothing is flushed"
-            node.engine.flush = flush  # type: ignore[method-assign]
+            monkeypatch.setattr(node.engine, "flush", flush)
             begins = await ask(ref, CheckpointNow())
             assert begins == (21 if prune else 1) or 17 <= begins <= 21
             assert node.log_frames() == list(range(begins, 31))
 
     play("stepped", main)
+
+
+def leave(node: Parts, room: int) -> None:
+    """Give the disk so much room beyond what it holds."""
+    used = sum(len(inode.cache) for inode in node.disk._names.values() if inode is not None)
+    node.disk.capacity = used + room
+
+
+@both
+def test_what_the_state_could_not_flush_is_refused(kind: str) -> None:
+    """RocksDB takes nothing more once a flush has met a full disk: so it never must."""
+
+    async def main() -> None:
+        async with parts(kind) as node, checkpoints(node) as ref:
+            await node.durable(node.put("a", b"x" * 400_000))
+            unflushed = node.engine.unflushed_bytes()
+            assert unflushed > 400_000
+            leave(node, unflushed + SPARE_BYTES)  # the frame itself would fit many times
+            assert isinstance(await outcome(node.durable(node.put("b", b"y" * 2000))), DiskFull)
+            assert node.get("a") == b"x" * 400_000
+            leave(node, unflushed)
+            assert isinstance(await outcome(ask(ref, CheckpointNow())), DiskFull)
+            assert node.engine.flushed_sequence() == 0, "not even begun"
+            assert node.committer.unflushed_bytes > 400_000, "it stays due"
+            node.disk.capacity = NO_LIMIT
+            await ask(ref, CheckpointNow())
+            assert node.engine.flushed_sequence() == 1
+            leave(node, SPARE_BYTES + 20_000)
+            await node.durable(node.put("b", b"y" * 2000))
+
+    play(kind, main)
+
+
+def test_a_checkpoint_waits_for_room(logbook: Logbook) -> None:
+    logbook.allow("the checkpoint waits for room")
+
+    async def main() -> None:
+        async with parts("stepped") as node, checkpoints(node):
+            await node.durable(node.put("a", b"1"))
+            await asyncio.sleep(3)  # the mark of the idle log is written
+            leave(node, 10)
+            await asyncio.sleep(2 * limits.CHECKPOINT_SECONDS)
+            assert node.engine.flushed_sequence() == 0
+            node.disk.capacity = NO_LIMIT
+            await asyncio.sleep(2)
+            assert node.engine.flushed_sequence() == 1
+
+    play("stepped", main)
+    assert logbook.names().count("the checkpoint waits for room") == 1
+
+
+@both
+def test_no_room_for_a_mark_or_a_prune_fails_nothing(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LOG_FRAMES_KEPT", 10)
+
+    async def main() -> None:
+        async with parts(kind) as node, checkpoints(node) as ref:
+            node.log._segment_frames = 4
+            await fill(node, 30)
+            node.disk.plan = lambda kind, _: Fault(errno.ENOSPC) if kind == "append" else None
+            tell(node.log_ref, Mark())
+            assert isinstance(await outcome(ask(ref, CheckpointNow())), DiskFull)
+            assert node.log_frames() == list(range(1, 31))
+            node.disk.plan = None
+            assert await ask(ref, CheckpointNow()) > 1
+            await node.durable(node.put("a", b"1"))
+            assert not node.failures.failed
+
+    play(kind, main)
 
 
 async def fill(node: Parts, count: int) -> None:

@@ -1,0 +1,91 @@
+"""Real file systems in image files: mounted, cut off, filled, mounted again. Needs root."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+SHUTDOWN: Final = 0x8004587D
+"""The ioctl that ext4 and XFS share: from now on the disk takes nothing."""
+WITHOUT_FLUSH: Final = 2
+"""… not even what stands in the journal's memory: as if the power had been cut."""
+MIB: Final = 1 << 20
+SMALLEST: Final = {"ext4": 48 * MIB, "xfs": 300 * MIB}
+
+
+def require(*tools: str) -> None:
+    """Skip the test where it can't run, saying why."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to mount images")
+    missing = [tool for tool in tools if shutil.which(tool, path=_PATH) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+
+
+_PATH: Final = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+
+
+def run(*words: str) -> None:
+    """A system command. :raises CalledProcessError: it failed"""
+    subprocess.run(words, check=True, capture_output=True, env={**os.environ, "PATH": _PATH})
+
+
+class ImageDisk:
+    """A file system in a sparse image, mounted on a directory beside it."""
+
+    def __init__(self, folder: Path, kind: str, size: int) -> None:
+        self.image = folder / f"{kind}.img"
+        self.point = folder / kind
+        self.point.mkdir()
+        with self.image.open("wb") as file:
+            file.truncate(size)
+        quick = ("-E", "lazy_itable_init=1,nodiscard", "-N", "2048") if kind == "ext4" else ("-K",)
+        run(f"mkfs.{kind}", "-q", *quick, str(self.image))
+
+    @property
+    def store(self) -> Path:
+        """The data directory on it."""
+        return self.point / "store"
+
+    def mount(self) -> None:
+        """Bring it up, with what the last cut left."""
+        run("mount", "-o", "loop", str(self.image), str(self.point))
+
+    def unmount(self) -> None:
+        """Take it away; what was synced or not is written, unless the power was cut."""
+        run("umount", str(self.point))
+
+    def cut(self) -> None:
+        """Cut the power: nothing more reaches the image."""
+        descriptor = os.open(self.point, os.O_RDONLY)
+        try:
+            fcntl.ioctl(descriptor, SHUTDOWN, struct.pack("I", WITHOUT_FLUSH))
+        finally:
+            os.close(descriptor)
+
+    def free(self) -> int:
+        """Bytes that may still be written."""
+        figures = os.statvfs(self.point)
+        return figures.f_bavail * figures.f_frsize
+
+
+@contextmanager
+def image_disk(folder: Path, kind: str, size: int | None = None) -> Iterator[ImageDisk]:
+    """A mounted file system, gone after the block."""
+    disk = ImageDisk(folder, kind, size or SMALLEST[kind])
+    disk.mount()
+    try:
+        yield disk
+    finally:
+        with suppress(subprocess.CalledProcessError):  # a rig may have ended between two mounts
+            disk.unmount()
+        disk.image.unlink()

@@ -1,0 +1,188 @@
+"""The command with something broken or made smaller in it: `python -m tests.reliability.faulty`.
+
+`STORENODE_FAULTS` names what, in words divided by commas. Each fault is one that a rig beside this
+file must catch; the others make a rig quicker.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from protocol import limits
+
+FAULTS = "STORENODE_FAULTS"
+MODULE = "tests.reliability.faulty"
+
+
+def small() -> None:
+    """Segments, checkpoints and prunes come often. Before anything else is imported."""
+    limits.SEGMENT_FRAMES = 16  # type: ignore[misc]
+    limits.LOG_FRAMES_KEPT = 32  # type: ignore[misc]
+    limits.CHECKPOINT_SECONDS = 1  # type: ignore[misc]
+
+
+def unpruned() -> None:
+    """Keep the whole log, whatever the other limits."""
+    limits.LOG_FRAMES_KEPT = 1_000_000  # type: ignore[misc]
+
+
+def answers_before_the_log() -> None:
+    """Says that a batch is durable, and keeps it until the next one comes."""
+    from actors.log import Durable, LogActor
+    from actors.runtime import tell
+    from storage.frames import Frame
+
+    held: list[Frame] = []
+    append = LogActor._append
+
+    def early(self: LogActor, frames: list[Frame]) -> None:
+        self.runtime.cross(tell, self._commits, Durable(frames[-1].sequence, 0))
+        if held:
+            append(self, list(held))
+        held[:] = frames
+
+    LogActor._append = early  # type: ignore[method-assign]
+
+
+def syncs_again() -> None:
+    """Takes the second sync's word for it, as if the first had not failed."""
+    from storage.disk import DiskFile
+
+    sync = DiskFile.sync
+
+    def stubborn(self: DiskFile) -> None:
+        try:
+            sync(self)
+        except OSError:
+            sync(self)
+
+    DiskFile.sync = stubborn  # type: ignore[method-assign]
+
+
+def ignores_sync_errors() -> None:
+    """A failed sync is as good as any."""
+    from storage.disk import DiskFile
+
+    sync = DiskFile.sync
+
+    def careless(self: DiskFile) -> None:
+        try:
+            sync(self)
+        except OSError:
+            return
+
+    DiskFile.sync = careless  # type: ignore[method-assign]
+
+
+def writes_in_place() -> None:
+    """Small files are written where they stand, not beside it and renamed."""
+    from protocol.doors import Fs
+    from storage import directory, facts, log
+
+    def replace_file(fs: Fs, tmp: str, target: str, data: bytes) -> None:
+        file = fs.open(target, create=True)
+        try:
+            file.truncate(0)
+            file.append(data[: len(data) // 2])
+            file.append(data[len(data) // 2 :])
+            file.sync()
+        finally:
+            file.close()
+        fs.sync_directory(target.rpartition("/")[0])
+
+    for module in (facts, log, directory):
+        vars(module)["replace_file"] = replace_file
+
+
+def flushes_without_room() -> None:
+    """Nobody looks whether what the state has to flush fits on the disk."""
+    from actors.checkpoints import Flush, FlushActor
+    from actors.log import LogActor
+
+    def flush(self: FlushActor, _message: Flush) -> int:
+        self._engine.flush()
+        return self._engine.flushed_sequence()
+
+    setattr(LogActor, "_spare_bytes", lambda self, batch_bytes: 0)  # noqa: B010
+    FlushActor.handlers = {**FlushActor.handlers, Flush: flush}
+
+
+def stays_refused() -> None:
+    """A log that was full once never takes anything again."""
+    from protocol.errors import DiskFull
+    from storage.log import Log
+
+    append = Log.append
+    full = False
+
+    def offended(self: Log, *frames: object, **more: object) -> None:
+        nonlocal full
+        if full:
+            raise DiskFull("still")
+        try:
+            append(self, *frames, **more)  # type: ignore[arg-type]
+        except DiskFull:
+            full = True
+            raise
+
+    Log.append = offended  # type: ignore[method-assign]
+
+
+def drops_short_writes() -> None:
+    """Takes a short write for a whole one. Comes with `short_writes`."""
+    from storage.disk import DiskFile
+
+    def append(self: DiskFile, data: bytes) -> None:
+        os.write(self._descriptor, data)
+
+    DiskFile.append = append  # type: ignore[method-assign]
+
+
+def short_writes() -> None:
+    """The system writes only a part of what it is given, now and then."""
+    from storage import disk
+
+    class Short:
+        """`os`, but for `write`."""
+
+        calls = 0
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(os, name)
+
+        def write(self, descriptor: int, data: bytes) -> int:
+            self.calls += 1
+            if self.calls % 3 == 0 and len(data) > 1:
+                data = data[: max(1, len(data) * (self.calls % 7) // 7)]
+            return os.write(descriptor, data)
+
+    vars(disk)["os"] = Short()
+
+
+FOUND: dict[str, Callable[[], None]] = {
+    "small": small,
+    "unpruned": unpruned,
+    "answers-before-the-log": answers_before_the_log,
+    "syncs-again": syncs_again,
+    "ignores-sync-errors": ignores_sync_errors,
+    "flushes-without-room": flushes_without_room,
+    "stays-refused": stays_refused,
+    "writes-in-place": writes_in_place,
+    "short-writes": short_writes,
+    "drops-short-writes": drops_short_writes,
+}
+
+
+def main(words: Sequence[str]) -> int:
+    """Break what is named, then be the command."""
+    for name in filter(None, os.environ.get(FAULTS, "").split(",")):
+        FOUND[name]()
+    from surfaces.command.main import main as command
+
+    return command(words)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
