@@ -1,0 +1,123 @@
+"""R2: SIGKILL while clients write over both surfaces, again and again, on one store."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.processes import NodeProcess
+from tests.reliability import faulty, workload
+from tests.reliability.workload import Broken, Promises
+
+KILLS = 20
+KILLS_HARD = 300
+LANES = 4
+LOAD_SECONDS = 0.4
+"""A kill comes so long after the clients began, at most; also while the node still opens."""
+REPLAYED_FRAMES = 100_000
+
+Figure = Callable[[str, object], None]
+
+
+def life(node: NodeProcess, promises: Promises, rng: random.Random, seed: int) -> int:
+    """One start, some writes, one kill. Answers how many open scripts of the life before had
+    happened."""
+    node.spawn()
+    if rng.random() < 0.1:  # in the middle of opening, or of the recovery
+        time.sleep(rng.uniform(0.3, 1.0))
+        node.kill()
+        return 0
+    node.wait_ready()
+    try:
+        workload.setup(node)
+        happened = promises.compare(workload.records(node))
+        with workload.writing(node, promises, seed=seed):
+            time.sleep(rng.uniform(0, LOAD_SECONDS))
+            node.kill()
+    finally:
+        if node.process.poll() is None:
+            node.kill()
+    return happened
+
+
+def kill_often(
+    directory: Path, kills: int, seed: int, faults: str = "small,unpruned"
+) -> tuple[Promises, int]:
+    """Lives of one store, and at the end everything compared. :raises Broken:"""
+    rng, promises, happened = random.Random(seed), Promises(), 0
+    for number in range(kills):
+        node = NodeProcess(directory, more={faulty.FAULTS: faults}, module=faulty.MODULE)
+        happened += life(node, promises, rng, number)
+    workload.settle(promises, directory, directory.with_name(f"{directory.name}-again"))
+    return promises, happened
+
+
+def told(found: list[tuple[Promises, int]], kills: int) -> str:
+    """The figure."""
+    acknowledged = sum(len(promises.acknowledged) for promises, _ in found)
+    refused = sum(len(promises.refused) for promises, _ in found)
+    happened = sum(count for _, count in found)
+    return (
+        f"{kills} kills, {acknowledged} acknowledged, {refused} refused, {happened} open ones had"
+        " happened; 0 lost, 0 ghosts, 0 halves, sequences dense, replayed state equal"
+    )
+
+
+def kill_in_lanes(path: Path, kills: int, seed: int) -> str:
+    """So many kills of several stores at once; the figure."""
+
+    def lane(number: int) -> tuple[Promises, int]:
+        return kill_often(path / f"store{number}", kills // LANES, seed + number)
+
+    found = workload.side_by_side(lane, range(LANES), LANES)
+    assert all(len(promises.acknowledged) > kills // LANES for promises, _ in found)
+    return told(found, kills)
+
+
+def test_kills_lose_nothing(tmp_path: Path, figure: Figure) -> None:
+    figure("R2 kills", kill_in_lanes(tmp_path, KILLS, seed=100))
+
+
+@pytest.mark.hard
+def test_many_kills_lose_nothing(tmp_path: Path, figure: Figure) -> None:
+    figure("R2 many kills", kill_in_lanes(tmp_path, KILLS_HARD, seed=200))
+
+
+def test_answers_before_the_log_are_caught(tmp_path: Path) -> None:
+    with pytest.raises(Broken, match=r"lost|half"):
+        kill_often(tmp_path / "store", 12, seed=1, faults="answers-before-the-log")
+
+
+@pytest.mark.hard
+def test_ready_again_after_many_frames(tmp_path: Path, figure: Figure) -> None:
+    """Killed with all of the log still to be replayed: the state is thrown away too."""
+    directory = tmp_path / "store"
+    node = NodeProcess(directory).start()
+    try:
+        workload.setup(node)
+        loop = "FOR $i IN 1..=10000 { CREATE one SET mark = $i, text = 'twenty bytes of text' };"
+        for _ in range(REPLAYED_FRAMES // 10_000):
+            answer = node.script(loop, **workload.PLACE)
+            assert "error" not in answer, answer
+    finally:
+        node.kill()
+    assert len(workload.log_bodies(directory)) >= REPLAYED_FRAMES
+    times = {}
+    for case in ("state as the kill left it", "state thrown away"):
+        if case == "state thrown away":
+            shutil.rmtree(directory / "state")
+        began = time.monotonic()
+        node = NodeProcess(directory).start()
+        times[case] = time.monotonic() - began
+        try:
+            answer = node.script("SELECT count() FROM one GROUP ALL", **workload.PLACE)
+            assert str(REPLAYED_FRAMES) in str(answer["results"][0]["value"])
+        finally:
+            node.kill()
+    for case, seconds in times.items():
+        figure(f"R2 ready again at {REPLAYED_FRAMES} frames, {case}", f"{seconds:.1f} s")
