@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -23,13 +24,16 @@ import msgspec
 
 from protocol import limits
 from protocol.errors import BadRequest, NumberTooLarge, Refusal, TooLarge
-from protocol.values import MICROSECOND, NONE, NoneValue, RecordId, Value, check
+from protocol.values import MICROSECOND, NONE, NoneValue, RecordId, Tick, Value, check, paced
 
 EXT_DECIMAL: Final = 1
 EXT_DURATION: Final = 2
 EXT_UUID: Final = 3
 EXT_RECORD: Final = 4
 EXT_NONE: Final = 5
+
+STEP_BYTES: Final = 64 * limits.KIB
+"""Read between two ticks: a millisecond or two of work, whatever they hold."""
 
 
 def _extension(value: object) -> msgpack.ExtType:
@@ -66,37 +70,124 @@ def unpack_object(data: bytes | memoryview) -> dict[str, Any]:
     return value
 
 
-def unpack_foreign(data: bytes | memoryview) -> Value:
+def pack_in_steps(value: Any, tick: Tick, add: Callable[[bytes], None]) -> None:
+    """As `pack`, in parts handed to `add` one after the other.
+
+    :param tick: called now and then
+    :raises Exception: what `tick` and `add` raise: whoever adds up can stop it early
+    """
+    kind = type(value)
+    if kind is list:
+        add(_headers.pack_array_header(len(value)))
+        _pack_items(value, tick, add)
+    elif kind is dict and not is_flat(value):
+        add(_headers.pack_map_header(len(value)))
+        for name, item in paced(value.items(), tick):
+            add(pack(name))
+            pack_in_steps(item, tick, add)
+    else:
+        add(pack(value))
+
+
+def _pack_items(items: list[Any], tick: Tick, add: Callable[[bytes], None]) -> None:
+    for start in range(0, len(items), ITEMS_A_STEP):
+        tick()
+        part = items[start : start + ITEMS_A_STEP]
+        if all(map(is_flat, part)):
+            add(b"".join(map(pack, part)))
+            continue
+        for item in part:
+            pack_in_steps(item, tick, add)
+
+
+def is_flat(value: Any) -> bool:
+    """Whether a value is small in its parts: a scalar, or an object of some scalars."""
+    kind = type(value)
+    if kind is dict:
+        return len(value) <= ITEMS_A_STEP and _HOLDERS.isdisjoint(map(type, value.values()))
+    return kind is not list or (
+        len(value) <= ITEMS_A_STEP and _HOLDERS.isdisjoint(map(type, value))
+    )
+
+
+_headers: Final = msgpack.Packer(autoreset=True)
+_HOLDERS: Final = frozenset({dict, list})
+ITEMS_A_STEP: Final = 64
+"""Items of a list that are encoded between two ticks."""
+
+
+def unpack_foreign(data: bytes | memoryview, tick: Tick | None = None) -> Value:
     """One value from msgpack that somebody sent.
 
+    :param tick: called now and then while a long one is read; `data` must stay as it is meanwhile
     :raises BadRequest: not msgpack, trailing bytes, an unknown extension
     :raises TooLarge: more elements than `limits.ELEMENTS`, more arrays and objects than
         `limits.CONTAINERS`, found before they are all built
     :raises Refusal: what `values.check` raises
     """
     size = len(data)
-    # Below CONTAINERS bytes there can't be as many; counting costs a call for each container.
-    count = _Count().add if size > limits.CONTAINERS else None
     longest = min(size, limits.ELEMENTS)  # room for an array is made when its length is read
+    if tick is None or size <= STEP_BYTES:
+        value = _guarded(lambda: _unpack_whole(data, longest))
+        check(value)
+    else:
+        steps = partial(_unpack_in_steps, data, longest, tick)
+        value = _guarded(steps)
+        check(value, 0, tick)
+    return value  # type: ignore[no-any-return]
+
+
+def _unpack_whole(data: bytes | memoryview, longest: int) -> Any:
+    # Below CONTAINERS bytes there can't be as many; counting costs a call for each container.
+    count = _Count().add if len(data) > limits.CONTAINERS else None
+    return msgpack.unpackb(
+        data,
+        ext_hook=decode_extension,
+        timestamp=3,
+        strict_map_key=True,
+        max_array_len=longest,
+        max_map_len=longest,
+        list_hook=count,
+        object_hook=count,
+    )
+
+
+def _unpack_in_steps(data: bytes | memoryview, longest: int, tick: Tick) -> Any:
+    """The decoder keeps its place in a value that it has only the beginning of."""
+    count = _Count().add if len(data) > limits.CONTAINERS else None
+    unpacker = msgpack.Unpacker(
+        ext_hook=decode_extension,
+        timestamp=3,
+        strict_map_key=True,
+        max_buffer_size=len(data),
+        max_array_len=longest,
+        max_map_len=longest,
+        list_hook=count,
+        object_hook=count,
+    )
+    view = memoryview(data)
+    for start in range(0, len(view), STEP_BYTES):
+        tick()
+        unpacker.feed(view[start : start + STEP_BYTES])
+        try:
+            value = unpacker.unpack()
+        except msgpack.OutOfData:
+            continue
+        if unpacker.tell() != len(view):
+            raise ValueError("there are bytes behind it")
+        return value
+    raise ValueError("it ends too early")
+
+
+def _guarded(read: Callable[[], Any]) -> Any:
     try:
-        value = msgpack.unpackb(
-            data,
-            ext_hook=decode_extension,
-            timestamp=3,
-            strict_map_key=True,
-            max_array_len=longest,
-            max_map_len=longest,
-            list_hook=count,
-            object_hook=count,
-        )
+        return read()
     except Refusal:
         raise
     except MemoryError:
         raise TooLarge("a message claims more elements than there is room for") from None
     except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
         raise BadRequest(f"not a msgpack value: {error or type(error).__name__}") from None
-    check(value)
-    return value  # type: ignore[no-any-return]
 
 
 class _Count:

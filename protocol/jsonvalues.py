@@ -22,7 +22,9 @@ from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from protocol import limits
+from protocol.binary import ITEMS_A_STEP, is_flat
 from protocol.errors import BadRequest, NumberTooLarge, TooLarge
+from protocol.jsonsteps import load_in_steps
 from protocol.text import (
     format_datetime,
     format_decimal,
@@ -32,10 +34,13 @@ from protocol.text import (
     parse_duration,
     parse_record,
 )
-from protocol.values import NONE, NoneValue, RecordId, Value, check
+from protocol.values import NONE, NoneValue, RecordId, Tick, Value, check, paced
 
 EXACT: Final = 2**53
 """Integers up to this, either way, are exact in every JSON reader."""
+
+LONG_TEXT: Final = 64 * limits.KIB
+"""Characters of a text that is worth reading in steps."""
 
 _AS_IS: Final = frozenset({str, bool, float, type(None)})
 
@@ -70,7 +75,62 @@ _TAGGED: Final[dict[type, Callable[[Any], dict[str, Any]]]] = {
 
 def dump(value: Any) -> bytes:
     """A value as JSON text."""
-    return json.dumps(to_json(value), ensure_ascii=False, separators=(",", ":")).encode()
+    return encode_plain(to_json(value))
+
+
+def encode_plain(plain: Any) -> bytes:
+    """JSON text of what `to_json` answers."""
+    return _encode(plain).encode()
+
+
+# One encoder for all: `json.dumps` with arguments makes a new one for each call.
+_encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def dump_in_steps(value: Any, tick: Tick, add: Callable[[bytes], None]) -> None:
+    """As `dump`, in parts handed to `add` one after the other.
+
+    :param tick: called now and then
+    :raises Exception: what `tick` and `add` raise: whoever adds up can stop it early
+    """
+    kind = type(value)
+    if kind is list:
+        add(b"[")
+        _dump_items(value, tick, add)
+        add(b"]")
+    elif kind is dict:
+        _dump_object(value, tick, add)
+    else:
+        add(dump(value))
+
+
+def _dump_items(items: list[Any], tick: Tick, add: Callable[[bytes], None]) -> None:
+    for start in range(0, len(items), ITEMS_A_STEP):
+        tick()
+        if start:
+            add(b",")
+        part = items[start : start + ITEMS_A_STEP]
+        if all(map(is_flat, part)):
+            add(encode_plain([to_json(item) for item in part])[1:-1])
+            continue
+        for number, item in enumerate(part):
+            if number:
+                add(b",")
+            dump_in_steps(item, tick, add)
+
+
+def _dump_object(fields: dict[str, Any], tick: Tick, add: Callable[[bytes], None]) -> None:
+    if is_flat(fields):
+        add(dump(fields))
+        return
+    there = [(name, item) for name, item in fields.items() if item is not NONE]
+    tagged = len(there) == 1 and there[0][0].startswith("$")
+    before = b'{"$obj":{' if tagged else b"{"
+    for name, item in paced(there, tick):
+        add(before + encode_plain(name) + b":")
+        before = b","
+        dump_in_steps(item, tick, add)
+    add((b"{" if before[:1] == b"{" else b"") + (b"}}" if tagged else b"}"))
 
 
 def load(text: bytes | str) -> Value:
@@ -83,22 +143,37 @@ def load(text: bytes | str) -> Value:
     return from_json(parse(text))
 
 
-def parse(text: bytes | str) -> Any:
-    """JSON text as Python objects, tags not yet resolved. :raises BadRequest: not JSON"""
+def parse(text: bytes | str, tick: Tick | None = None) -> Any:
+    """JSON text as Python objects, tags not yet resolved.
+
+    :param tick: called now and then while a long text is read
+    :raises BadRequest: not JSON
+    """
     try:
-        return json.loads(
-            text, parse_int=_integer, parse_constant=_no_constant, object_pairs_hook=_unique
+        if tick is None or len(text) < LONG_TEXT:
+            return json.loads(
+                text, parse_int=_integer, parse_constant=_no_constant, object_pairs_hook=_unique
+            )
+        if isinstance(text, bytes):
+            text = text.decode(json.detect_encoding(text), "surrogatepass")
+        made = _Names().unique
+        decoder: Any = json.JSONDecoder(
+            parse_int=_integer, parse_constant=_no_constant, object_pairs_hook=made
         )
+        return load_in_steps(text, decoder.scan_once, made, tick)
     except RecursionError:
         raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH) from None
     except ValueError as error:
         raise BadRequest(f"not JSON: {error}") from None
 
 
-def from_json(plain: Any) -> Value:
-    """The value of parsed JSON, tags resolved. Raises as `load` does."""
-    value = _resolve(plain, 0)
-    check(value)
+def from_json(plain: Any, tick: Tick | None = None) -> Value:
+    """The value of parsed JSON, tags resolved. Raises as `load` does.
+
+    :param tick: called now and then while a large value is looked through
+    """
+    value = _resolve(plain, 0, tick)
+    check(value, 0, tick)
     return value  # type: ignore[no-any-return]
 
 
@@ -120,23 +195,41 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _resolve(plain: Any, depth: int) -> Any:
+class _Names:
+    """The names in one text, each kept once: the scanner does that only within one call."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def unique(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """As `_unique`."""
+        known = self._known.setdefault
+        return _unique([(known(name, name), value) for name, value in pairs])
+
+
+def _resolve(plain: Any, depth: int, tick: Tick | None) -> Any:
     if depth > 2 * limits.DEPTH:  # a tag or an $obj is a level of its own
         raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
     if type(plain) is list:
-        return [_resolve(item, depth + 1) for item in plain]
+        items = plain if tick is None else paced(plain, tick)
+        return [_resolve(item, depth + 1, tick) for item in items]
     if type(plain) is not dict:
         return plain
     if len(plain) == 1:
         ((tag, content),) = plain.items()
         if tag.startswith("$"):
-            return _untag(tag, content, depth)
-    return {name: _resolve(item, depth + 1) for name, item in plain.items()}
+            return _untag(tag, content, depth, tick)
+    return _fields(plain, depth, tick)
 
 
-def _untag(tag: str, content: Any, depth: int) -> Any:
+def _fields(plain: dict[str, Any], depth: int, tick: Tick | None) -> dict[str, Any]:
+    items = plain.items() if tick is None else paced(plain.items(), tick)
+    return {name: _resolve(item, depth + 1, tick) for name, item in items}
+
+
+def _untag(tag: str, content: Any, depth: int, tick: Tick | None) -> Any:
     if tag == "$obj" and type(content) is dict:
-        return {name: _resolve(item, depth + 1) for name, item in content.items()}
+        return _fields(content, depth, tick)
     if tag == "$none" and content is True:
         return NONE
     read = _TAGS.get(tag)

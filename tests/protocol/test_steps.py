@@ -1,0 +1,186 @@
+"""Long values read and written in steps: the same as in one go, with the loop let in often."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import binary, jsonsteps, jsonvalues, limits
+from protocol import values as values_room
+from protocol.errors import BadRequest, Refusal, TooLarge
+from protocol.jsonsteps import WINDOW_CHARACTERS
+from protocol.values import NONE, check, identical
+from tests.protocol.values import values
+
+ROWS = [{"n": n, "name": f"row {n}", "tags": ["a", "b"], "at": None} for n in range(8_000)]
+SHAPES: list[Any] = [
+    ROWS,
+    {"params": {"rows": ROWS}},
+    list(range(100_000)),
+    [0.5] * 80_000,
+    ["", "x", "\\\"'"] * 40_000,
+    [[]] * 60_000,
+    [[[[["deep"] * 50_000]]]],
+    {f"field {n}": n for n in range(60_000)},
+    {"a": "x" * 1_000_000, "b": ["y" * 100_000] * 5},
+    [True, False, None] * 50_000,
+]
+
+
+class Ticks:
+    """Counts what it is called, and can end the work."""
+
+    def __init__(self, at_most: int = 1 << 40) -> None:
+        self.count = 0
+        self._at_most = at_most
+
+    def __call__(self) -> None:
+        self.count += 1
+        if self.count > self._at_most:
+            raise TooLarge("stopped")
+
+
+@pytest.mark.parametrize("value", SHAPES, ids=range(len(SHAPES)))
+def test_long_msgpack_is_read_in_steps(value: Any) -> None:
+    packed, ticks = binary.pack(value), Ticks()
+    assert binary.unpack_foreign(packed, ticks) == value
+    assert ticks.count >= len(packed) // binary.STEP_BYTES
+
+
+@pytest.mark.parametrize("value", SHAPES, ids=range(len(SHAPES)))
+def test_long_json_is_read_in_steps(value: Any) -> None:
+    text, ticks = json.dumps(value), Ticks()
+    assert jsonvalues.parse(text.encode(), ticks) == value
+    # A string is scanned at one go, whatever its length.
+    strings = 1_500_000 if isinstance(value, dict) and "a" in value else 0
+    assert ticks.count >= (len(text) - strings) // WINDOW_CHARACTERS
+    assert ticks.count < len(text) // 100, "what is short is read many at a time"
+
+
+@given(values, st.integers(64, 4096))
+def test_a_json_text_reads_the_same_through_any_window(value: object, window: int) -> None:
+    text = jsonvalues.dump([value, [value] * 20])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonvalues, "LONG_TEXT", 0)
+        patch.setattr(jsonsteps, "WINDOW_CHARACTERS", window)
+        patch.setattr(jsonsteps, "WINDOW_CHARACTERS_MIN", 16)
+        found = jsonvalues.from_json(jsonvalues.parse(text, Ticks()), Ticks())
+    assert identical(found, jsonvalues.load(text))
+
+
+@pytest.mark.parametrize("number", ["1", "-12", "1.5", "-0.25e-7", "12345678901234567", "1e5"])
+def test_a_number_is_whole_wherever_the_window_ends(number: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonvalues, "LONG_TEXT", 0)
+        patch.setattr(jsonsteps, "WINDOW_CHARACTERS", 64)
+        patch.setattr(jsonsteps, "WINDOW_CHARACTERS_MIN", 32)
+        for before in range(100):
+            text = "[" + " " * before + ", ".join([number] * 40) + "]"
+            assert jsonvalues.parse(text, Ticks()) == json.loads(text)
+
+
+BROKEN = ["", "{", "[1 2]", '{"a" 1}', '{"a":1,}', "[1,]", '{"a":1,"a":2}', '["x', "nope", "[1]]]]"]
+
+
+@pytest.mark.parametrize("text", BROKEN)
+@pytest.mark.parametrize("around", ["{}", "[%s{}", "[%s[{}"])
+def test_a_long_json_text_is_refused_as_a_short_one_is(text: str, around: str) -> None:
+    long = around.replace("{}", text).replace("%s", "1," * 60_000)
+    with pytest.raises(BadRequest) as plain:
+        jsonvalues.parse(long)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonvalues, "LONG_TEXT", 0)
+        with pytest.raises(BadRequest) as stepped:
+            jsonvalues.parse(long, Ticks())
+    assert str(stepped.value) == str(plain.value)
+
+
+def test_a_json_text_that_only_nests_costs_one_pass() -> None:
+    deep = "[" * 100 + "1," * 20_000 + "1" + "]" * 100
+    ticks = Ticks()
+    jsonvalues.parse("[" + ",".join([deep] * 50) + "]", ticks)
+    assert ticks.count < 50 * 400
+    with pytest.raises(TooLarge):
+        jsonvalues.parse("[" * 1_000_000, Ticks())
+
+
+@pytest.mark.parametrize("broken", [b"\x93", b"\x92\x01", b"\x91\xc1", b"\xdd\xff\xff\xff\xff"])
+def test_long_msgpack_is_refused_as_short_is(broken: bytes) -> None:
+    filler = binary.pack("x" * 200_000)
+    for packed in (b"\x92" + filler + broken, b"\x91" + filler + broken):
+        with pytest.raises(Refusal) as plain:
+            binary.unpack_foreign(packed)
+        with pytest.raises(type(plain.value)):
+            binary.unpack_foreign(packed, Ticks())
+
+
+def test_what_a_small_message_may_blow_up_to_is_bounded_in_steps_too() -> None:
+    lists = b"\xdd" + (limits.CONTAINERS + 8).to_bytes(4, "big") + b"\x90" * (limits.CONTAINERS + 8)
+    with pytest.raises(TooLarge, match="arrays and objects"):
+        binary.unpack_foreign(lists, Ticks())
+
+
+Encode = Callable[[Any, Callable[[], None], Callable[[bytes], None]], None]
+
+
+@pytest.mark.parametrize("value", SHAPES, ids=range(len(SHAPES)))
+@pytest.mark.parametrize(
+    ("whole", "stepped"),
+    [(binary.pack, binary.pack_in_steps), (jsonvalues.dump, jsonvalues.dump_in_steps)],
+)
+def test_long_values_are_written_in_steps(
+    value: Any, whole: Callable[[Any], bytes], stepped: Encode
+) -> None:
+    parts: list[bytes] = []
+    ticks = Ticks()
+    stepped(value, ticks, parts.append)
+    assert b"".join(parts) == whole(value)
+    assert ticks.count >= len(parts) // values_room.PACE // 3
+
+
+@given(st.one_of(values, st.lists(values, min_size=60, max_size=140)))
+def test_any_value_is_written_the_same_in_steps(value: object) -> None:
+    for whole, stepped in (
+        (binary.pack, binary.pack_in_steps),
+        (jsonvalues.dump, jsonvalues.dump_in_steps),
+    ):
+        parts: list[bytes] = []
+        stepped(value, Ticks(), parts.append)
+        assert b"".join(parts) == whole(value)
+
+
+def test_tags_and_none_are_written_the_same_in_steps() -> None:
+    shapes: list[Any] = [
+        {"$dt": [1]}, {"a": NONE}, {"a": NONE, "$b": [NONE]}, {}, [[]], {"$x": {"$y": [{}]}},
+        {"a": [], "b": NONE},
+    ]  # fmt: skip
+    for value in shapes:
+        parts: list[bytes] = []
+        jsonvalues.dump_in_steps(value, Ticks(), parts.append)
+        assert b"".join(parts) == jsonvalues.dump(value)
+
+
+def test_whoever_takes_the_parts_may_stop() -> None:
+    held: list[bytes] = []
+
+    def add(part: bytes) -> None:
+        held.append(part)
+        if sum(map(len, held)) > 10_000:
+            raise TooLarge("enough")
+
+    for stepped in (binary.pack_in_steps, jsonvalues.dump_in_steps):
+        held.clear()
+        with pytest.raises(TooLarge, match="enough"):
+            stepped(ROWS, Ticks(), add)
+        assert sum(map(len, held)) < 50_000
+
+
+@pytest.mark.parametrize("value", SHAPES, ids=range(len(SHAPES)))
+def test_a_large_value_is_checked_in_steps(value: Any) -> None:
+    with pytest.raises(TooLarge, match="stopped"):
+        check(value, 0, Ticks(0))
