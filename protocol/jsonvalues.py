@@ -34,7 +34,7 @@ from protocol.text import (
     parse_duration,
     parse_record,
 )
-from protocol.values import NONE, NoneValue, RecordId, Tick, Value, check, paced
+from protocol.values import LONG, NONE, NoneValue, RecordId, Tick, Value, check, paced
 
 EXACT: Final = 2**53
 """Integers up to this, either way, are exact in every JSON reader."""
@@ -100,6 +100,13 @@ def dump_in_steps(value: Any, tick: Tick, add: Callable[[bytes], None]) -> None:
         add(b"]")
     elif kind is dict:
         _dump_object(value, tick, add)
+    elif kind is str and len(value) > LONG:
+        # Each character is encoded by itself, so the pieces are, put together, the whole.
+        add(b'"')
+        for start in range(0, len(value), LONG):
+            tick()
+            add(encode_plain(value[start : start + LONG])[1:-1])
+        add(b'"')
     else:
         add(dump(value))
 

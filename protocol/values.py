@@ -43,6 +43,47 @@ def paced(items: Iterable[Item], tick: Tick) -> Iterator[Item]:
         yield item
 
 
+def let_go(values: list[Any], tick: Tick) -> None:
+    """Empty a list, and free what was in it piece by piece: a million rows whose last holder goes
+    are otherwise freed at one go, a tenth of a second of it. What others hold too stays as it is.
+    """
+    while values:
+        value = values.pop()
+        kind = type(value)
+        if (kind is not list and kind is not dict) or len(value) <= PACE:
+            continue
+        items = list(value) if kind is list else list(value.values())
+        del value  # the pieces are held by `items` alone from here on
+        while items:
+            tick()
+            piece = items[-PACE:]
+            del items[-PACE:]
+            values += [item for item in piece if type(item) is list or type(item) is dict]
+            del piece
+            let_go(values, tick)
+
+
+def is_large(value: Any, most: int = PACE) -> bool:
+    """Whether a value has more than `most` parts, or very long ones; looks at no more of them."""
+    left = most
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        kind = type(value)
+        if kind is list or kind is dict:
+            left -= len(value)
+            if left < 0:
+                return True
+            waiting.extend(value if kind is list else value.values())
+        elif (kind is str or kind is bytes) and len(value) > LONG:
+            return True
+    return False
+
+
+LONG: Final = 65_536
+"""Characters or bytes from which on a string is long."""
+
+
 class NoneValue:
     """The type of `NONE`. There is one instance."""
 

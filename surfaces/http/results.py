@@ -1,24 +1,25 @@
 """Results of a script as bytes, JSON or msgpack, without holding the loop for long ones.
 
-A list of many rows is encoded some rows at a time, and others get their turn in between. What a
-script of a few rows answers takes the short way.
+A long answer is encoded in turns with everybody else's work. What a script of a few rows answers
+takes the short way.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgpack
 
-from protocol import binary, jsonvalues, limits
+from protocol import binary, jsonvalues
 from protocol.requests import Result
+from protocol.values import Tick, is_large
 from surfaces.http import answers
+from surfaces.turns import LongWork
 
-ROWS_A_STEP: Final = 64
-"""Rows encoded between two looks at the clock."""
+SMALL: Final = 256
+"""Parts of the values of an answer up to which it takes the short way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Form:
 
     :ivar plain: a value of the language as what `whole` takes
     :ivar whole: the bytes of an answer, values in it already plain
-    :ivar rows: the bytes of some rows, as they stand inside a list
+    :ivar steps: the bytes of a value of the language, in parts
     :ivar list_begin, object_begin: what stands before so many items or fields
     :ivar field: a field's name, before its value
     """
@@ -35,7 +36,7 @@ class Form:
     kind: bytes
     plain: Callable[[Any], Any]
     whole: Callable[[Any], bytes]
-    rows: Callable[[list[Any]], bytes]
+    steps: Callable[[Any, Tick, Callable[[bytes], None]], None]
     list_begin: Callable[[int], bytes]
     object_begin: Callable[[int], bytes]
     field: Callable[[str], bytes]
@@ -54,7 +55,7 @@ JSON: Final = Form(
     kind=answers.JSON,
     plain=jsonvalues.to_json,
     whole=answers.json_bytes,
-    rows=lambda rows: answers.json_bytes([jsonvalues.to_json(row) for row in rows])[1:-1],
+    steps=jsonvalues.dump_in_steps,
     list_begin=lambda _count: b"[",
     object_begin=lambda _count: b"{",
     field=lambda name: b'"%s":' % name.encode("ascii"),
@@ -66,7 +67,7 @@ MSGPACK: Final = Form(
     kind=answers.MSGPACK,
     plain=_same,
     whole=binary.pack,
-    rows=lambda rows: b"".join(map(binary.pack, rows)),
+    steps=binary.pack_in_steps,
     list_begin=lambda count: bytes(_headers.pack_array_header(count)),
     object_begin=lambda count: bytes(_headers.pack_map_header(count)),
     field=binary.pack,
@@ -76,31 +77,23 @@ MSGPACK: Final = Form(
 )
 
 
-async def encode(form: Form, results: Sequence[Result], others: dict[str, Any]) -> bytes:
+async def encode(
+    form: Form, results: Sequence[Result], others: dict[str, Any], work: LongWork
+) -> bytes:
     """An answer: `results`, and the fields beside them, whose values are plain already."""
-    if not any(_is_long(result.value) for result in results):
+    if not is_large([result.value for result in results], SMALL):
         return form.whole({"results": [_shown(form, result) for result in results], **others})
-    loop = asyncio.get_running_loop()
-    pause_at = loop.time() + limits.SLICE_US / 1_000_000
+    return await work.run(lambda tick: _in_steps(form, results, others, tick))
+
+
+def _in_steps(form: Form, results: Sequence[Result], others: dict[str, Any], tick: Tick) -> bytes:
     parts = [form.object_begin(1 + len(others)), form.field("results")]
     parts.append(form.list_begin(len(results)))
     for number, result in enumerate(results):
         if number:
             parts.append(form.between)
-        if not _is_long(result.value):
-            parts.append(form.whole(_shown(form, result)))
-            continue
-        rows = result.value
-        assert isinstance(rows, list)
-        parts += (form.object_begin(4), form.field("value"), form.list_begin(len(rows)))
-        for start in range(0, len(rows), ROWS_A_STEP):
-            if start:
-                parts.append(form.between)
-            parts.append(form.rows(rows[start : start + ROWS_A_STEP]))
-            if loop.time() >= pause_at:
-                await asyncio.sleep(0)
-                pause_at = loop.time() + limits.SLICE_US / 1_000_000
-        parts.append(form.list_end)
+        parts += (form.object_begin(4), form.field("value"))
+        form.steps(result.value, tick, parts.append)
         parts += _fields(form, _about(result))
     parts.append(form.list_end)
     parts += _fields(form, others)
@@ -114,10 +107,6 @@ def took(microseconds: int) -> str:
     if microseconds < 1_000_000:
         return f"{microseconds / 1_000:.1f}ms"
     return f"{microseconds / 1_000_000:.2f}s"
-
-
-def _is_long(value: Any) -> bool:
-    return type(value) is list and len(value) > ROWS_A_STEP
 
 
 def _shown(form: Form, result: Result) -> dict[str, Any]:

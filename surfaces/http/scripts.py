@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tornado.httputil import HTTPMessageDelegate
@@ -15,7 +16,7 @@ from protocol import binary, jsonvalues
 from protocol.errors import BadRequest, Busy, Refusal
 from protocol.requests import CancelScript, RunScript, ScriptAnswer
 from protocol.text import check_name, parse_duration
-from protocol.values import MICROSECOND, Value
+from protocol.values import LONG, MICROSECOND, Tick, Value, is_large, let_go
 from surfaces.http import answers, results
 from surfaces.http.credentials import caller
 from surfaces.http.exchange import Exchange
@@ -65,8 +66,13 @@ class ScriptDelegate(HTTPMessageDelegate):
         exchange.msgpack = b"application/msgpack" in head.fields.get(b"accept", b"").lower()
         try:
             who = await caller(exchange)
-            asked = read(head, exchange.body)
-            exchange.body = b""
+            body, exchange.body = exchange.body, b""
+            if len(body) > LONG:
+                work = self._surface.long_work
+                asked = await work.run(partial(read, head, body))
+            else:
+                asked = read(head, body)
+            del body
             if exchange.connection.closed:
                 return  # gone before it began
             run = RunScript(
@@ -75,8 +81,12 @@ class ScriptDelegate(HTTPMessageDelegate):
             )  # fmt: skip
             self._running = True
             answer = await ask(self._surface.node.scripts, run)
+            del run, asked
             if not exchange.connection.closed:
                 await self._answer(answer)
+            held = [result.value for result in answer.results]
+            del answer
+            await self._let_go(held)
         except Refusal as refusal:
             exchange.refuse(refusal)
         except asyncio.CancelledError:
@@ -90,29 +100,38 @@ class ScriptDelegate(HTTPMessageDelegate):
     async def _answer(self, answer: ScriptAnswer) -> None:
         exchange = self._exchange
         form = results.MSGPACK if exchange.msgpack else results.JSON
+        work = self._surface.long_work
         refusal = answer.refusal
         if refusal is None:
             others = {"seq": answer.sequence, "ns": answer.namespace, "db": answer.database}
-            body = await results.encode(form, answer.results, others)
+            body = await results.encode(form, answer.results, others, work)
             exchange.reply(200, body, form.kind)
             return
         error = form.plain(answers.error(refusal, exchange.request))
-        body = await results.encode(form, answer.results, {"error": error})
+        body = await results.encode(form, answer.results, {"error": error}, work)
         exchange.reply(refusal.status, body, form.kind, answers.error_fields(refusal))
 
+    async def _let_go(self, held: list[Value]) -> None:
+        """The answer is out: what it was made of goes piece by piece."""
+        if is_large(held):
+            await self._surface.long_work.run(partial(let_go, held))
 
-def read(head: Head, body: bytes) -> Asked:
+
+def read(head: Head, body: bytes, tick: Tick | None = None) -> Asked:
     """What a request asks to be run. A text takes its place from the head; so does an object that
     names none.
 
+    :param tick: called now and then while a long body is read
     :raises BadRequest: the body has another form
     :raises NameRefused: the place is not named by a name
     """
     kind = head.fields.get(b"content-type", b"text/plain").lower()
     if kind.startswith(b"application/json"):
-        asked = _from_object(jsonvalues.parse(body), jsonvalues.from_json)
+        asked = _from_object(
+            jsonvalues.parse(body, tick), lambda plain: jsonvalues.from_json(plain, tick)
+        )
     elif kind.startswith(b"application/msgpack"):
-        asked = _from_object(binary.unpack_foreign(body), _same)
+        asked = _from_object(binary.unpack_foreign(body, tick), _same)
     else:
         asked = Asked(_utf8(body))
     namespace = asked.namespace or head.text(b"store-namespace")

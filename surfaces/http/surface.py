@@ -24,6 +24,7 @@ from surfaces.http.listener import Listener
 from surfaces.http.metrics import Counters
 from surfaces.http.openapi import document
 from surfaces.http.routes import ROUTES, Route, Table, application
+from surfaces.turns import LongWork
 
 if TYPE_CHECKING:
     from actors.node import Node
@@ -102,6 +103,7 @@ class HttpSurface:
     async def start(self) -> None:
         """Listen. Raises OSError when the address is taken or not ours."""
         self.loop = asyncio.get_running_loop()
+        self.long_work = LongWork(self.loop)
         self._listener = Listener(
             self.loop,
             lambda: Connection(self),

@@ -184,3 +184,43 @@ def test_whoever_takes_the_parts_may_stop() -> None:
 def test_a_large_value_is_checked_in_steps(value: Any) -> None:
     with pytest.raises(TooLarge, match="stopped"):
         check(value, 0, Ticks(0))
+
+
+@pytest.mark.parametrize("value", [ROWS, {"a": ROWS}, [[ROWS, list(range(5000))], {}], 5, "x"])
+def test_what_is_let_go_goes_in_steps_and_what_others_hold_stays(value: Any) -> None:
+    kept = jsonvalues.dump(value)
+    values_held, ticks = [value], Ticks()
+    values_room.let_go(values_held, ticks)
+    assert not values_held and jsonvalues.dump(value) == kept
+    assert ticks.count >= (0 if isinstance(value, int | str) else len(ROWS) // values_room.PACE)
+
+
+def test_the_pieces_are_freed_one_after_the_other() -> None:
+    class Piece(dict[str, int]):
+        """Counts how many there are."""
+
+        alive = 0
+
+        def __init__(self) -> None:
+            super().__init__()
+            Piece.alive += 1
+
+        def __del__(self) -> None:
+            Piece.alive -= 1
+
+    seen: list[int] = []
+    held = [[Piece() for _ in range(10 * values_room.PACE)]]
+    values_room.let_go(held, lambda: seen.append(Piece.alive))
+    assert Piece.alive == 0
+    assert max(a - b for a, b in zip(seen, seen[1:], strict=False)) <= 2 * values_room.PACE
+
+
+@pytest.mark.parametrize(
+    ("value", "large"),
+    [
+        (1, False), ([1] * 10, False), ([1] * 11, True), ([[1] * 5] * 2, True), ("x" * 10, False),
+        ("x" * 70_000, True), ({"a": {"b": [1] * 10}}, True), ({"a": [1]}, False),
+    ],
+)  # fmt: skip
+def test_large_values_are_told_from_small_ones(value: Any, large: bool) -> None:
+    assert values_room.is_large(value, 10) is large

@@ -14,7 +14,8 @@ from protocol import binary, jsonvalues
 from protocol.requests import Result
 from protocol.values import NONE, RecordId
 from surfaces.http import results
-from surfaces.http.results import JSON, MSGPACK, ROWS_A_STEP, Form, encode
+from surfaces.http.results import JSON, MSGPACK, SMALL, Form, encode
+from surfaces.turns import LongWork
 
 ROW = {
     "id": RecordId("t", 1),
@@ -23,6 +24,11 @@ ROW = {
     "x": 2**60,
 }
 OTHERS: dict[str, Any] = {"seq": 7, "ns": "shop", "db": None}
+
+
+def work() -> LongWork:
+    """On the loop of the test."""
+    return LongWork(asyncio.get_running_loop())
 
 
 def answered(rows: list[Any]) -> tuple[Result, ...]:
@@ -48,17 +54,17 @@ def expected(found: tuple[Result, ...], plain: Any) -> dict[str, Any]:
     return {"results": shown, **OTHERS}
 
 
-@pytest.mark.parametrize("count", [0, 1, ROWS_A_STEP, ROWS_A_STEP + 1, 4 * ROWS_A_STEP, 70_000])
+@pytest.mark.parametrize("count", [0, 1, SMALL, SMALL + 1, 4 * SMALL, 70_000])
 async def test_both_ways_give_the_same_json(count: int) -> None:
     found = answered([ROW] * count)
-    body = await encode(JSON, found, OTHERS)
+    body = await encode(JSON, found, OTHERS, work())
     assert json.loads(body) == expected(found, jsonvalues.to_json)
 
 
-@pytest.mark.parametrize("count", [0, 1, ROWS_A_STEP, ROWS_A_STEP + 1, 4 * ROWS_A_STEP, 70_000])
+@pytest.mark.parametrize("count", [0, 1, SMALL, SMALL + 1, 4 * SMALL, 70_000])
 async def test_both_ways_give_the_same_msgpack(count: int) -> None:
     found = answered([ROW] * count)
-    body = await encode(MSGPACK, found, OTHERS)
+    body = await encode(MSGPACK, found, OTHERS, work())
     assert binary.unpack(body) == expected(found, lambda value: value)
 
 
@@ -73,6 +79,6 @@ async def test_others_get_their_turn_while_a_long_answer_is_encoded(form: Form) 
             await asyncio.sleep(0)
 
     other = asyncio.create_task(count())
-    await encode(form, answered([ROW] * 100_000), OTHERS)
+    await encode(form, answered([ROW] * 100_000), OTHERS, work())
     other.cancel()
     assert turns > 5

@@ -1,0 +1,56 @@
+"""Long work of a surface, reading a body of megabytes above all, in turns with everybody else's.
+
+It is plain synchronous code that is handed a `tick` to call, and runs as scripts do: see
+`actors/scripts/turns.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from actors.scripts.turns import Turn, Turns
+
+Found = TypeVar("Found")
+
+
+class _LoopClock:
+    """The loop's own time: virtual where the loop's is."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._time = loop.time
+
+    def wall_us(self) -> int:
+        """Not asked for here."""
+        raise NotImplementedError
+
+    def monotonic_us(self) -> int:
+        """Microseconds on the loop's clock."""
+        return int(self._time() * 1_000_000)
+
+
+class LongWork:
+    """Runs it on one loop; the pieces of several wait for each other in a queue."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._turns = Turns(loop, _LoopClock(loop))
+
+    async def run(self, work: Callable[[Callable[[], None]], Found]) -> Found:
+        """What `work(tick)` answers or raises. Whoever waits may be cancelled: the work then ends
+        at its next turn."""
+        turn, found = Turn(self._turns), list[Found]()
+        turn.start(lambda: found.append(work(turn.tick)), _nothing)
+        if not turn.outcome.done():
+            try:
+                await asyncio.wait((turn.outcome,))
+            finally:
+                if not turn.outcome.done():
+                    turn.cancel()
+                    turn.outcome.add_done_callback(asyncio.Future.exception)
+        turn.outcome.result()
+        return found.pop()
+
+
+def _nothing() -> None:
+    """Nothing has to be done before the loop gets its turn."""
