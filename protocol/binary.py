@@ -24,7 +24,17 @@ import msgspec
 
 from protocol import limits
 from protocol.errors import BadRequest, NumberTooLarge, Refusal, TooLarge
-from protocol.values import MICROSECOND, NONE, NoneValue, RecordId, Tick, Value, check, paced
+from protocol.values import (
+    MICROSECOND,
+    NONE,
+    NoneValue,
+    RecordId,
+    Tick,
+    Value,
+    check,
+    is_flat,
+    paced,
+)
 
 EXT_DECIMAL: Final = 1
 EXT_DURATION: Final = 2
@@ -100,18 +110,7 @@ def _pack_items(items: list[Any], tick: Tick, add: Callable[[bytes], None]) -> N
             pack_in_steps(item, tick, add)
 
 
-def is_flat(value: Any) -> bool:
-    """Whether a value is small in its parts: a scalar, or an object of some scalars."""
-    kind = type(value)
-    if kind is dict:
-        return len(value) <= ITEMS_A_STEP and _HOLDERS.isdisjoint(map(type, value.values()))
-    return kind is not list or (
-        len(value) <= ITEMS_A_STEP and _HOLDERS.isdisjoint(map(type, value))
-    )
-
-
 _headers: Final = msgpack.Packer(autoreset=True)
-_HOLDERS: Final = frozenset({dict, list})
 ITEMS_A_STEP: Final = 64
 """Items of a list that are encoded between two ticks."""
 

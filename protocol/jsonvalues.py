@@ -22,7 +22,7 @@ from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from protocol import limits
-from protocol.binary import ITEMS_A_STEP, is_flat
+from protocol.binary import ITEMS_A_STEP
 from protocol.errors import BadRequest, NumberTooLarge, TooLarge
 from protocol.jsonsteps import load_in_steps
 from protocol.text import (
@@ -34,7 +34,7 @@ from protocol.text import (
     parse_duration,
     parse_record,
 )
-from protocol.values import LONG, NONE, NoneValue, RecordId, Tick, Value, check, paced
+from protocol.values import LONG, NONE, NoneValue, RecordId, Tick, Value, check, is_flat, paced
 
 EXACT: Final = 2**53
 """Integers up to this, either way, are exact in every JSON reader."""

@@ -50,7 +50,7 @@ def let_go(values: list[Any], tick: Tick) -> None:
     while values:
         value = values.pop()
         kind = type(value)
-        if (kind is not list and kind is not dict) or len(value) <= PACE:
+        if (kind is not list and kind is not dict) or not is_large(value):
             continue
         items = list(value) if kind is list else list(value.values())
         del value  # the pieces are held by `items` alone from here on
@@ -58,7 +58,7 @@ def let_go(values: list[Any], tick: Tick) -> None:
             tick()
             piece = items[-PACE:]
             del items[-PACE:]
-            values += [item for item in piece if type(item) is list or type(item) is dict]
+            values += [item for item in piece if not is_flat(item)]
             del piece
             let_go(values, tick)
 
@@ -80,6 +80,15 @@ def is_large(value: Any, most: int = PACE) -> bool:
     return False
 
 
+def is_flat(value: Any) -> bool:
+    """Whether a value is small in its parts: a scalar, or an array or object of a few of them."""
+    kind = type(value)
+    if kind is dict:
+        return len(value) <= FEW and _HOLDERS.isdisjoint(map(type, value.values()))
+    return kind is not list or (len(value) <= FEW and _HOLDERS.isdisjoint(map(type, value)))
+
+
+FEW: Final = 64
 LONG: Final = 65_536
 """Characters or bytes from which on a string is long."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -212,7 +213,7 @@ def test_the_pieces_are_freed_one_after_the_other() -> None:
     held = [[Piece() for _ in range(10 * values_room.PACE)]]
     values_room.let_go(held, lambda: seen.append(Piece.alive))
     assert Piece.alive == 0
-    assert max(a - b for a, b in zip(seen, seen[1:], strict=False)) <= 2 * values_room.PACE
+    assert max(a - b for a, b in pairwise(seen)) <= 2 * values_room.PACE
 
 
 @pytest.mark.parametrize(
