@@ -370,7 +370,8 @@ class Ledger:
     def catalog_for(self, tx: Transaction) -> Catalog:
         """Where `tx` may remember what it looks up; see `Transaction.catalog`."""
         shared = self._catalog
-        if shared.since > tx.sequence or tx.own.catalog:
+        if shared.since > tx.sequence or tx.own.catalog or tx.withdrawn:
+            # What it would look up is not what the others see.
             return Catalog(tx.sequence)
         if shared.since > self._durable:
             tx.saw = max(tx.saw, shared.since)

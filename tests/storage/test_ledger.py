@@ -8,7 +8,7 @@ import pytest
 
 from protocol import limits
 from protocol.errors import Busy, Conflict
-from storage import effects, keys, ledger
+from storage import catalog, effects, keys, ledger
 from storage.effects import EffectsDamaged
 from storage.engine import Batch, EngineFailed
 from storage.frames import Frame
@@ -323,3 +323,13 @@ def test_withdrawn_numbers_are_given_again(book: Book) -> None:
     book.durable()
     assert book.engine.get(key(2)) is None
     assert effects.decode(book.frames[-1].body).attribution == BY
+
+
+def test_a_withdrawn_transaction_teaches_others_no_declaration(book: Book) -> None:
+    catalog.define_namespace(first := book.begin(), "a")
+    book.commit(first)
+    late = book.begin()
+    late.pause()
+    book.ledger.withdraw()
+    assert catalog.find_namespace(late, "a") is not None
+    assert catalog.find_namespace(book.begin(), "a") is None
