@@ -117,7 +117,7 @@ class Committer:
         :raises DiskFull: there was no room; it will not be there
         """
         future: asyncio.Future[None] = self._runtime.loop.create_future()
-        if self._taken_back(sequence, generation):
+        if self.was_taken_back(sequence, generation):
             future.set_exception(DiskFull("no room for the log: the commit was taken back"))
         elif sequence <= self._released:
             future.set_result(None)
@@ -127,7 +127,8 @@ class Committer:
             self._waiters.setdefault(sequence, []).append(future)
         return future
 
-    def _taken_back(self, sequence: int, generation: int) -> bool:
+    def was_taken_back(self, sequence: int, generation: int) -> bool:
+        """Whether a full disk has undone a commit that was given this sequence in `generation`."""
         if generation == self.generation:
             return False
         at = bisect_right(self._withdrawn, generation, key=itemgetter(0)) - 1

@@ -15,7 +15,6 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -104,13 +103,10 @@ class LogActor(ThreadActor):
             if frames:
                 self._append(frames)
                 frames = []
-            # On a full disk a mark or a prune is left out: the next one makes up for it.
             if type(message) is Mark:
-                with suppress(DiskFull):
-                    self._mark()
+                self._mark()
             elif type(message) is Prune:
-                with suppress(DiskFull):
-                    self._prune(envelope, message.below)
+                self._prune(envelope, message.below)
             else:
                 raise self._unknown(message)
         if frames:

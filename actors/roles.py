@@ -7,12 +7,13 @@ They live beside the log, in the file NODE: no backup carries them and no follow
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from actors.runtime import Runtime, Supervised, ThreadActor, ask, handles, stop
-from protocol.errors import Draining, NotWritable, Unknown
+from protocol.errors import DiskFull, Draining, NotWritable, Unknown
 from protocol.requests import Request, Unready
 from protocol.values import Value
 from storage.directory import StoreDirectory
@@ -42,8 +43,14 @@ class RolesActor(ThreadActor):
 
     @handles(SaveFacts)
     def save(self, message: SaveFacts) -> None:
-        """:raises OSError: the old facts stand"""
-        save_node(self._directory, message.facts)
+        """:raises DiskFull: no room; the old facts stand
+        :raises OSError: as the disk says"""
+        try:
+            save_node(self._directory, message.facts)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise DiskFull("no room on the disk for the node's roles and endpoints") from error
 
 
 class Roles:

@@ -47,6 +47,8 @@ class ScriptsActor(LoopActor):
         self._running.remove(execution.request.request)
         committer = self._services.committer
         refusal = self._refusal(execution)
+        # When the node stops, nobody is left to look at what the script ended with.
+        execution.turn.outcome.add_done_callback(asyncio.Future.exception)
         if committer.is_durable(execution.sequence, execution.generation):
             return self._answer(execution, refusal)
         promised: asyncio.Future[ScriptAnswer] = self.runtime.loop.create_future()

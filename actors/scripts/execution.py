@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from actors.access import Action, authorise
@@ -17,17 +17,31 @@ from actors.scripts.prepared import Prepared, PreparedScripts
 from actors.scripts.services import Services
 from actors.scripts.turns import Turn
 from language import tree
-from language.budget import bounded
+from language.budget import Budget, bounded
 from protocol import limits
 from protocol.binary import unpack_object
 from protocol.doors import Rng
-from protocol.errors import BadRequest, Conflict, Refusal
+from protocol.errors import (
+    BadRequest,
+    Cancelled,
+    Conflict,
+    DiskFull,
+    Draining,
+    Refusal,
+    StatementTimeout,
+)
 from protocol.requests import Result, ResultKind, RunScript
 from protocol.values import MICROSECOND, NONE, RecordId, Value
 from storage import catalog, records
 from storage.catalog import Database, Table
 from storage.effects import Attribution
 from storage.transactions import Transaction
+
+_FROM_OUTSIDE = (Cancelled, DiskFull, Draining, StatementTimeout)
+"""Refusals that rest on nothing a script has read."""
+
+FEW_ROWS: Final = 16
+FEW_RESULTS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +77,19 @@ class Execution:
         self.results: list[Result] = []
         self.sequence = 0
         """The newest sequence that the answer shows: it is sent once that is durable."""
+        self.generation = services.committer.generation
+        """The committer's generation when that sequence was given."""
         self.began = False
         """Whether `transaction` is set."""
         self.iterations = 0
-        self.generation = services.committer.generation
         self._ids = 0
         self.transaction: Transaction
         self.written = 0
         """The sequence of the last commit; 0 when there was none."""
         self.read_at = 0
         """The sequence that the last transaction read at."""
+        self._held = Budget()
+        """What its results hold together; those that are surely small are not weighed."""
         self.in_block = False
         self.reason: str | None = None
         self.afterwards: list[Callable[[], None]] = []
@@ -105,22 +122,42 @@ class Execution:
                 ended = self._statements(first, end, done)
                 self._commit(first, end)
                 return ended
-            except Conflict as conflict:
-                if attempt == limits.COMMIT_RETRIES:
-                    raise self._located(conflict, first) from None
-            except Refusal:
+            except Refusal as refusal:
                 del self.results[done:]
-                raise
+                if attempt == limits.COMMIT_RETRIES or not self._runs_again(refusal):
+                    raise self._located(refusal, first) from refusal.__cause__
             finally:
                 self._release()
         raise AssertionError("the last attempt returns or raises")
 
+    def _runs_again(self, refusal: Refusal) -> bool:
+        """Whether the transaction lost a race, or was refused for what it read of a commit that
+        was taken back since."""
+        if type(refusal) is Conflict:
+            return True
+        return self.transaction.withdrawn and type(refusal) not in _FROM_OUTSIDE
+
     def _release(self) -> None:
-        """End the transaction. What it saw in flight the answer shows, a refusal too."""
+        """End the transaction. What it saw in flight the answer shows, a refusal too; not so when
+        that was taken back: then nothing that it read is shown."""
         self.transaction.release()
-        self.sequence = max(self.sequence, self.transaction.saw)
+        if not self.transaction.withdrawn:
+            self.depends_on(self.transaction.saw)
+
+    def depends_on(self, sequence: int) -> None:
+        """The answer shows this commit; it is still there at this moment."""
+        if sequence > self.sequence:
+            self.sequence = sequence
+            self.generation = self.services.committer.generation
+
+    def _check_kept(self) -> None:
+        """:raises DiskFull: what this script has committed or seen before was taken back"""
+        committer = self.services.committer
+        if committer.was_taken_back(self.sequence, self.generation):
+            raise DiskFull("no room for the log: an earlier commit of the script was taken back")
 
     def _begin(self, done: int) -> None:
+        self._check_kept()
         self.transaction = self.services.committer.begin()
         self.began = True
         self.read_at = self.transaction.sequence
@@ -136,6 +173,8 @@ class Execution:
         ended = False
         for number in range(first, end):
             try:
+                if number:
+                    self.tick()  # a script of a million short statements must not hold the loop
                 self._statement(statements[number])
             except Returned as returned:
                 self._answer(returned.value, "value", 0)
@@ -149,9 +188,12 @@ class Execution:
 
     def _cancel(self, done: int) -> None:
         """Nothing of the block was written, so nothing of it is answered."""
-        answered = len(self.results) - done
+        answered, read_at = len(self.results) - done, self.read_at
+        if self.transaction.withdrawn:
+            raise Conflict("a commit that this transaction had seen was taken back: disk full")
         self._release()
         self._begin(done)
+        self.read_at = read_at
         self.results.extend([Result(NONE, "none", 0, 0)] * answered)
 
     def _statement(self, statement: Any) -> None:
@@ -172,6 +214,8 @@ class Execution:
     def _answer(self, value: Value, kind: ResultKind, began_us: int) -> None:
         took_us = self.services.clock.monotonic_us() - began_us if began_us else 0
         rows = len(value) if kind == "rows" and isinstance(value, list) else 0
+        if rows > FEW_ROWS or len(self.results) >= FEW_RESULTS:
+            self._held.sample(value if isinstance(value, list) else [value])
         self.results.append(Result(value, kind, rows, took_us))
 
     def pause(self) -> None:
@@ -180,6 +224,9 @@ class Execution:
             self.transaction.pause()
 
     def _commit(self, first: int, end: int) -> None:
+        self._check_kept()
+        if self.transaction.withdrawn:
+            raise Conflict("a commit that this transaction had seen was taken back: disk full")
         if self.transaction.size:
             self.services.roles.check_writable()
             attribution = Attribution(
@@ -189,7 +236,7 @@ class Execution:
                 reason=self.reason or self.request.reason,
             )
             self.written = self.services.committer.commit(self.transaction, attribution)
-            self.sequence = max(self.sequence, self.written)
+            self.depends_on(self.written)
         for follow_up in self.afterwards:
             follow_up()
 
@@ -207,6 +254,7 @@ class Execution:
         """Run the statements of an IF or FOR; the value is that of the last one."""
         value: Value = NONE
         for statement in block.statements:
+            self.tick()
             value = self._run(HANDLERS[type(statement)], statement)
         return value
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from actors.scripts import places, users
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import handles
 from language import tree
-from protocol.errors import NotInTransaction, Unknown
+from protocol.errors import Conflict, NotInTransaction, Unknown
 from protocol.values import NONE, Value
 from storage.state_hash import hash_in_slices
 
@@ -52,19 +52,28 @@ def info_for_running(run: Execution, names: tuple[str, ...]) -> Value:
 
 
 def _state(run: Execution) -> Value:
-    """The hash of the durable state and the sequence it stands at, taken slice by slice."""
-    ledger = run.services.committer.ledger
-    sequence, view = ledger.durable_upto, ledger.engine.snapshot()
-    try:
-        slices = hash_in_slices(view)
-        while True:
-            try:
-                next(slices)
-            except StopIteration as done:
-                return {"sequence": sequence, "hash": str(done.value)}
-            run.tick()
-    finally:
-        view.close()
+    """The hash of the committed state and the sequence it stands at, taken slice by slice.
+
+    A transaction of its own reads it: the engine alone may hold a part of a commit, and the
+    script's own may have changes that nobody has committed.
+    """
+    with run.services.committer.begin() as transaction:
+        transaction.pause()
+        digest = _ticking(run, hash_in_slices(transaction))
+        if transaction.withdrawn:
+            raise Conflict("a commit that this had seen was taken back: disk full")
+        run.depends_on(transaction.saw)
+        return {"sequence": transaction.sequence, "hash": digest}
+
+
+def _ticking(run: Execution, slices: Generator[None, None, str]) -> str:
+    """What a generator returns, with others' turns between its steps."""
+    while True:
+        try:
+            next(slices)
+        except StopIteration as done:
+            return str(done.value)
+        run.tick()
 
 
 _SUBJECTS: dict[str, Callable[[Execution, tuple[str, ...]], Value]] = {

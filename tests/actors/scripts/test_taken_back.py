@@ -1,0 +1,155 @@
+"""Scripts that are under way while a full disk takes commits back that they have seen or made."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+import storage.ledger
+from actors.node import Node
+from protocol.errors import DiskFull, Unknown
+from storage.memory import MemoryEngine
+from storage.state_hash import state_hash
+from tests.actors.nodes import prepare, run, running, simulated_doors, value
+from tests.actors.parts import outcome, play, until
+from tests.simulation.disk import Fault, SimulatedDisk
+from tests.simulation.doors import LoopClock
+
+SLOW = "FOR $i IN 1..=3000 { LET $x = $i; };"
+
+
+def played(main: Callable[[Node, SimulatedDisk], Awaitable[None]]) -> None:
+    """Run a test on a node where computing takes time."""
+
+    async def whole() -> None:
+        disk = SimulatedDisk()
+        clock = LoopClock(asyncio.get_running_loop(), tick_us=20)
+        async with running(simulated_doors("stepped", disk, MemoryEngine(), clock=clock)) as node:
+            await prepare(node)
+            await main(node, disk)
+
+    play("stepped", whole)
+
+
+def full(operation: str, path: str) -> Fault | None:
+    return Fault(errno.ENOSPC) if operation == "append" and "/log/" in path else None
+
+
+async def taken_back(node: Node, disk: SimulatedDisk, script: str) -> None:
+    """Let the disk be full for one script."""
+    disk.plan = full
+    assert isinstance(await outcome(value(node, script)), DiskFull)
+    disk.plan = None
+
+
+def test_a_script_that_outlasts_a_full_disk_is_answered_with_what_it_did() -> None:
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        slow = asyncio.ensure_future(value(node, f"{SLOW} UPSERT t:1 SET a = 1;"))
+        await until(lambda: len(node.running) == 1)
+        await taken_back(node, disk, "CREATE t:2;")
+        assert not slow.done()
+        assert len(await slow) == 1
+        assert await value(node, "SELECT VALUE a FROM t") == [1]
+
+    played(main)
+
+
+def test_one_whose_own_commit_was_taken_back_does_nothing_more() -> None:
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        disk.plan = full
+        script = f"CREATE t:1 SET a = 1; {SLOW} CREATE t:2 SET a = 2;"
+        assert isinstance(await outcome(run(node, script)), DiskFull)
+        disk.plan = None
+        assert await value(node, "SELECT * FROM t") == []
+
+    played(main)
+
+
+def test_a_read_of_what_was_taken_back_is_run_again() -> None:
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        disk.plan = full
+        refused = asyncio.ensure_future(outcome(value(node, "CREATE t:1 SET a = 1;")))
+        await asyncio.sleep(0)  # it is committed, and in flight
+        reading = asyncio.ensure_future(
+            value(node, f"BEGIN; LET $seen = (SELECT VALUE a FROM t); {SLOW} RETURN $seen; COMMIT")
+        )
+        assert isinstance(await refused, DiskFull)
+        disk.plan = None
+        assert not reading.done()
+        assert await reading == []
+
+    played(main)
+
+
+def test_a_declaration_that_was_taken_back_is_not_remembered() -> None:
+    """By a script that began on it, looks it up only after that, and shares what it found."""
+
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        disk.plan = full
+        refused = asyncio.ensure_future(outcome(value(node, "DEFINE TABLE x;")))
+        await asyncio.sleep(0)
+        late = asyncio.ensure_future(outcome(value(node, f"BEGIN; {SLOW} CREATE x:1; COMMIT")))
+        assert isinstance(await refused, DiskFull)
+        disk.plan = None
+        assert isinstance(await late, Unknown)
+        assert isinstance(await outcome(value(node, "SELECT * FROM x")), Unknown)
+        await value(node, "DEFINE TABLE x; CREATE x:1;")
+
+    played(main)
+
+
+def test_the_roles_of_a_node_are_refused_by_name_on_a_full_disk() -> None:
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        disk.plan = lambda operation, path: Fault(errno.ENOSPC) if operation == "append" else None
+        assert isinstance(await outcome(value(node, "DEFINE NODE ROLES serving")), DiskFull)
+        disk.plan = None
+        assert node.roles.words == ("serving", "writable")
+
+    played(main)
+
+
+@pytest.mark.parametrize("settled_at_once", [2, 100_000])
+def test_the_hash_of_a_node_is_that_of_one_commit(
+    settled_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though large commits reach the state engine in parts."""
+    monkeypatch.setattr(storage.ledger, "SETTLE_KEYS", settled_at_once)
+
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        rows = [{"id": id, "n": id} for id in range(300)]
+        writing = asyncio.ensure_future(value(node, "INSERT INTO t $rows", {"rows": rows}))
+        told = []
+        while not writing.done():
+            told.append((await value(node, "INFO FOR NODE"))["state"])
+        for _ in range(20):
+            told.append((await value(node, "INFO FOR NODE"))["state"])
+        ledger = node.committer.ledger
+        await until(lambda: not ledger.flight.layers)
+        wanted = {"sequence": ledger.durable_upto, "hash": state_hash(ledger.engine)}
+        assert wanted in told
+        assert len({state["hash"] for state in told}) == len({s["sequence"] for s in told})
+
+    played(main)
+
+
+def test_the_hash_leaves_out_what_the_script_has_not_committed() -> None:
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        before = (await value(node, "INFO FOR NODE"))["state"]
+        answer = await run(node, "BEGIN; CREATE t:1; INFO FOR NODE; COMMIT")
+        assert answer.results[2].value["state"] == before
+
+    played(main)
+
+
+def test_a_cancelled_block_says_what_it_read_at() -> None:
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        at = node.committer.sequence
+        slow = asyncio.ensure_future(run(node, f"BEGIN; CREATE t:1; {SLOW} CANCEL"))
+        await until(lambda: len(node.running) == 1)
+        await value(node, "CREATE t:1;")
+        assert (await slow).sequence == at
+
+    played(main)
