@@ -531,7 +531,8 @@ class ThreadActor(Actor):
     def _notify(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self.runtime.loop.call_soon(self._drain_on_loop)
+            # As from a thread: a simulated loop may let such calls take their time.
+            self.runtime.loop.call_soon_threadsafe(self._drain_on_loop)
 
     def _drain_on_loop(self) -> None:
         self._scheduled = False

@@ -20,6 +20,7 @@ until the cache is dropped, and a later sync "succeeds" without having written t
 
 from __future__ import annotations
 
+import copy
 import errno
 import itertools
 import os
@@ -414,6 +415,14 @@ class SimulatedDisk:
         self._durable = dict(self._names)
         self._changes = []
 
+    def killed(self) -> SimulatedDisk:
+        """This disk as the next process finds it if this one is killed now: a copy, page cache and
+        undecided writes included, that this process can't reach any more."""
+        copied = SimulatedDisk(sector=self.sector, capacity=self.capacity)
+        kept = copy.deepcopy((self._names, self._durable, self._changes))
+        copied._names, copied._durable, copied._changes = kept
+        return copied
+
     def touch(self, kind: str, path: str) -> Fault | None:
         """Count a change, tell the watcher, and look up its fault."""
         self.operations += 1
@@ -504,9 +513,9 @@ class SimulatedDisk:
         try:
             if path in self.locks:
                 return None
-            self.locks.add(path)
             file.truncate(0)
             file.append(f"1\n{owner}\n".encode())
+            self.locks.add(path)  # not before: a lock that can't be written is not held
         finally:
             file.close()
         return SimulatedLock(self, path)

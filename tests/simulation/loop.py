@@ -43,10 +43,13 @@ class SteppedLoop(asyncio.BaseEventLoop):
     """The loop. `time()` is virtual, in seconds, and starts at 0.
 
     :param seed: when given, the order of callbacks that are ready together is drawn from it
+    :param latency: seconds that a call from one thread to another takes, asked for at each; without
+        it such a call arrives in the loop's next round
     """
 
-    def __init__(self, seed: int | None = None) -> None:
+    def __init__(self, seed: int | None = None, latency: Callable[[], float] | None = None) -> None:
         super().__init__()
+        self._latency = latency
         self._now = 0.0
         self._selector = _NoSelector(self)
         self._shuffle = None if seed is None else random.Random(seed)
@@ -86,13 +89,20 @@ class SteppedLoop(asyncio.BaseEventLoop):
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """As `call_soon`: there is one thread."""
+        """As `call_soon`, or as late as `latency` says: there is one thread, standing for many."""
+        seconds = self._latency() if self._latency is not None else 0.0
+        if seconds > 0:
+            return self.call_later(seconds, callback, *args, context=context)
         return self.call_soon(callback, *args, context=context)
 
 
-def run(main: Coroutine[Any, Any, T], seed: int | None = None) -> T:
+def run(
+    main: Coroutine[Any, Any, T],
+    seed: int | None = None,
+    latency: Callable[[], float] | None = None,
+) -> T:
     """Run a coroutine to its end on a loop of its own, in virtual time."""
-    loop = SteppedLoop(seed)
+    loop = SteppedLoop(seed, latency)
     try:
         asyncio.set_event_loop(loop)
         return loop.run_until_complete(main)
@@ -105,8 +115,7 @@ def run(main: Coroutine[Any, Any, T], seed: int | None = None) -> T:
 
 
 def _cancel_all(loop: SteppedLoop) -> None:
-    tasks = asyncio.all_tasks(loop)
-    for task in tasks:
-        task.cancel()
-    if tasks:
+    while tasks := asyncio.all_tasks(loop):  # what is cancelled may begin something else
+        for task in tasks:
+            task.cancel()
         loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))

@@ -79,6 +79,15 @@ def test_directories_and_names(place: tuple[Fs, str]) -> None:
     assert fs.free_bytes(root) > 0
 
 
+def test_a_lock_that_can_not_be_written_is_not_held() -> None:
+    disk = SimulatedDisk()
+    disk.plan = lambda kind, path: Fault(errno.ENOSPC) if kind == "append" else None
+    with pytest.raises(OSError):
+        disk.lock("/LOCK", "me")
+    disk.plan = None
+    assert disk.lock("/LOCK", "me") is not None
+
+
 def test_lock_has_one_owner(place: tuple[Fs, str]) -> None:
     fs, root = place
     lock = fs.lock(f"{root}/LOCK", "me")
