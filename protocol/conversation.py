@@ -28,6 +28,7 @@ from typing import Any, Final
 from protocol import limits
 from protocol.errors import BadRequest
 from protocol.frames import FROM_CLIENT, FrameReader, Kind, Message, encode
+from protocol.values import Tick
 
 HELLO_BYTES: Final = 16 * limits.KIB
 """A frame of a peer that has not been welcomed: room for the longest password, no room to fill
@@ -67,18 +68,25 @@ class Conversation:
         """Bytes received and not yet made into messages."""
         return self._reader.unread
 
+    @property
+    def ahead(self) -> int:
+        """Bytes of the frame that `next` would decode now; 0 when there is none."""
+        return self._reader.ahead if self.state is State.OPEN else 0
+
     def receive(self, data: bytes) -> None:
         """Take bytes from the peer."""
         if self.state is not State.LEAVING and self.state is not State.CLOSED:
             self._reader.feed(data)
 
-    def next(self) -> Message | None:
+    def next(self, tick: Tick | None = None) -> Message | None:
         """The next message to act on; None when more bytes, or a sign-in's answer, must come first.
 
+        :param tick: called now and then while a long frame is decoded; `receive` and `send` may be
+            called then, `next` must not
         :raises Refusal: the peer does not speak the protocol; tell it so, and close
         """
         if self.state is State.OPEN:
-            message = self._reader.next()
+            message = self._reader.next(tick)
             if message is not None:
                 self._take(message)
             return message

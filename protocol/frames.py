@@ -25,6 +25,7 @@ import msgpack
 
 from protocol import binary, limits
 from protocol.errors import AnswerTooLarge, BadRequest, Refusal, TooLarge
+from protocol.values import Tick
 
 PREFIX_BYTES: Final = 4
 HEAD_BYTES: Final = 1 + 9 + 9
@@ -101,8 +102,19 @@ class FrameReader:
         self._at = 0
         self._kept += data
 
-    def next(self) -> Message | None:
+    @property
+    def ahead(self) -> int:
+        """Bytes of the next frame, when it has come whole and may be taken; else 0."""
+        kept, start = self._kept, self._at + PREFIX_BYTES
+        if len(kept) < start:
+            return 0
+        length = int.from_bytes(kept[self._at : start], "big")
+        return length if length <= min(self.bytes_max, len(kept) - start) else 0
+
+    def next(self, tick: Tick | None = None) -> Message | None:
         """The next message, or None until more bytes come.
+
+        :param tick: called now and then while a long frame is decoded; more bytes may be fed then
 
         A value in a body that is no value, or nests too deep, is a message with a `refusal`.
 
@@ -126,22 +138,30 @@ class FrameReader:
             return None
         self._at = end
         with memoryview(kept) as view, view[start:end] as frame:
-            try:
-                return decode(frame)
-            except Refusal as refusal:
-                head = _head(frame)
-                if head is None:
-                    raise
-                return Message(*head, None, refusal)
+            if tick is None:
+                return _taken(frame)
+            copied = bytes(frame)
+        return _taken(copied, tick)
 
 
-def decode(frame: bytes | memoryview) -> Message:
+def _taken(frame: bytes | memoryview, tick: Tick | None = None) -> Message:
+    try:
+        return decode(frame, tick)
+    except Refusal as refusal:
+        head = _head(frame)
+        if head is None:
+            raise
+        return Message(*head, None, refusal)
+
+
+def decode(frame: bytes | memoryview, tick: Tick | None = None) -> Message:
     """The message of one frame, its length prefix taken off.
 
+    :param tick: called now and then while a long frame is decoded
     :raises TooLarge: nested deeper than `limits.DEPTH`, or more elements than `limits.ELEMENTS`
     :raises BadRequest: anything but one array of kind, id and body
     """
-    parts = binary.unpack_foreign(frame)
+    parts = binary.unpack_foreign(frame, tick)
     if type(parts) is not list or len(parts) != 3:
         raise BadRequest("a frame holds an array of three: kind, id, body")
     number, request, body = parts
@@ -154,7 +174,7 @@ def decode(frame: bytes | memoryview) -> Message:
     return Message(_KINDS[number], request, body)
 
 
-def _head(frame: memoryview) -> tuple[Kind, int] | None:
+def _head(frame: bytes | memoryview) -> tuple[Kind, int] | None:
     """Kind and id of a frame whose body is refused; None when they can't be read either."""
     unpacker = msgpack.Unpacker()
     unpacker.feed(frame[:HEAD_BYTES])
@@ -174,14 +194,39 @@ def _head(frame: memoryview) -> tuple[Kind, int] | None:
 def encode(kind: Kind, id: int, body: dict[str, Any] | None = None) -> bytes:
     """The frame of a message.
 
-    :raises AnswerTooLarge: over `limits.FRAME_BYTES`; names the size
+    :raises AnswerTooLarge: over `limits.FRAME_BYTES`
     """
     packed = binary.pack([int(kind), id, body])
     length = len(packed)
     if length > limits.FRAME_BYTES:
-        raise AnswerTooLarge(
-            f"the answer has {length} bytes, a frame carries at most {limits.FRAME_BYTES}",
-            bytes=length,
-            limit=limits.FRAME_BYTES,
-        )
+        raise _too_large(length)
     return length.to_bytes(PREFIX_BYTES, "big") + packed
+
+
+def encode_in_steps(kind: Kind, id: int, body: dict[str, Any], tick: Tick) -> bytes:
+    """As `encode`, for a long body.
+
+    :param tick: called now and then
+    :raises AnswerTooLarge: found before more than a frame carries has been encoded
+    """
+    parts: list[bytes] = [b""]
+    length = 0
+
+    def add(part: bytes) -> None:
+        nonlocal length
+        length += len(part)
+        if length > limits.FRAME_BYTES:
+            raise _too_large(length)
+        parts.append(part)
+
+    binary.pack_in_steps([int(kind), id, body], tick, add)
+    parts[0] = length.to_bytes(PREFIX_BYTES, "big")
+    return b"".join(parts)
+
+
+def _too_large(length: int) -> AnswerTooLarge:
+    return AnswerTooLarge(
+        f"the answer has {length} bytes or more, a frame carries at most {limits.FRAME_BYTES}",
+        bytes=length,
+        limit=limits.FRAME_BYTES,
+    )

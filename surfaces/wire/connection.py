@@ -31,14 +31,19 @@ from protocol.errors import (
     Refusal,
     SignInRefused,
 )
-from protocol.frames import Kind, Message
+from protocol.frames import Kind, Message, encode_in_steps
 from protocol.requests import Caller, ScriptAnswer
+from protocol.values import LONG, Tick, is_large, let_go
+from surfaces.turns import LongWork
 from surfaces.wire import bodies
 from surfaces.wire.gate import Gate
 
 LINGER_SECONDS: Final = 2
 """How long a connection that has been told its last word stays open for it to be read. Closing at
 once would answer what the peer is still sending with a reset, which can overtake that word."""
+
+SMALL: Final = 256
+"""Parts of an answer up to which it is encoded at once."""
 
 GOODBYE_SECONDS: Final = 2
 """How long a peer has to answer the node's BYE with its own. What it sends until then is refused
@@ -63,11 +68,19 @@ class Wire:
         self._under_way: set[asyncio.Future[Any]] = set()
         self._still = asyncio.Event()
         self._still.set()
+        self._long_work: LongWork | None = None
 
     @property
     def held(self) -> int:
         """Connections that count against the ceiling."""
         return len(self.connections) + len(self.coming)
+
+    @property
+    def long_work(self) -> LongWork:
+        """Where long frames are decoded and encoded."""
+        if self._long_work is None:
+            self._long_work = LongWork(asyncio.get_running_loop())
+        return self._long_work
 
     def leaving(self) -> Draining:
         """Why nothing new is begun while draining."""
@@ -149,6 +162,7 @@ class WireConnection(asyncio.Protocol):
         self._own_session = False
         self._batch: list[_Script] = []
         self._starting: asyncio.Task[None] | None = None
+        self._decoding = False
         self._address = "unknown"
         wire.made += 1
         wire.coming.add(self)
@@ -208,11 +222,22 @@ class WireConnection(asyncio.Protocol):
 
     # --- reading ---------------------------------------------------------------------------------
 
-    def _advance(self) -> None:
-        """Act on every whole message that may be acted on now."""
+    def _advance(self, message: Message | None = None) -> None:
+        """Act on every whole message that may be acted on now.
+
+        :param message: one that has been decoded already
+        """
         try:
-            while not self._choked and (message := self._talk.next()) is not None:
+            if message is not None:
                 self._act(message)
+            while not (self._choked or self._decoding):
+                if self._talk.ahead > LONG:
+                    self._decoding = True
+                    self._wire.spawn(self._decode())
+                elif (message := self._talk.next()) is not None:
+                    self._act(message)
+                else:
+                    break
         except Refusal as refusal:
             self._break_off(refusal)
         if self._batch:
@@ -222,6 +247,23 @@ class WireConnection(asyncio.Protocol):
         self._steer()
         if self._goodbye_over:
             self._end_if_done()
+
+    async def _decode(self) -> None:
+        """A long frame, in turns with everybody else's work. What follows it waits."""
+        try:
+            message = await self._wire.long_work.run(self._talk.next)
+        except Refusal as refusal:
+            if not (self._gone or self._finishing):
+                self._break_off(refusal)
+        except Exception:
+            if not (self._gone or self._finishing):
+                self._break_off(_failed(f"w{self._number}"))
+        else:
+            self._decoding = False
+            if not (self._gone or self._finishing):
+                self._advance(message)
+        finally:
+            self._decoding = False
 
     def _act(self, message: Message) -> None:
         kind = message.kind
@@ -241,7 +283,8 @@ class WireConnection(asyncio.Protocol):
 
     def _steer(self) -> None:
         """Read from the peer or don't. While it signs in, what follows waits in its own buffers."""
-        wanted = self._finishing or not (self._choked or self._talk.state is State.SIGNING_IN)
+        busy = self._choked or self._decoding or self._talk.state is State.SIGNING_IN
+        wanted = self._finishing or not busy
         if self._gone or self._transport.is_closing():
             return
         if wanted:
@@ -385,12 +428,45 @@ class WireConnection(asyncio.Protocol):
             body = bodies.error(self._wire.leaving(), name)
         except Exception:
             body = bodies.error(_failed(name), name)
-        self._answer(script, kind, body)
+        if is_large(body, SMALL):
+            self._wire.spawn(self._answer_long(script, kind, body))
+        else:
+            self._answer(script, kind, body)
 
-    def _answer(self, script: _Script, kind: Kind, body: dict[str, Any]) -> None:
+    async def _answer_long(self, script: _Script, kind: Kind, body: dict[str, Any]) -> None:
+        """An answer of many rows, encoded in turns with everybody else's work."""
+        name = script.name
+        try:
+            encode = partial(self._encode, kind, script.message.id, body)
+            data = await self._wire.long_work.run(encode)
+        except Refusal as refusal:
+            self._answer(script, Kind.ERROR, bodies.error(refusal, name))
+        except asyncio.CancelledError:  # the surface closes
+            self._answer(script, Kind.ERROR, bodies.error(self._wire.leaving(), name))
+            raise
+        except Exception:
+            self._answer(script, Kind.ERROR, bodies.error(_failed(name), name))
+        else:
+            self._answer(script, kind, body, data)
+            del data
+        held = [result["value"] for result in body.pop("results")]
+        await self._wire.long_work.run(partial(let_go, held))
+
+    def _encode(self, kind: Kind, id: int, body: dict[str, Any], tick: Tick) -> bytes:
+        def tick_for_somebody() -> None:
+            if self._gone:
+                raise Cancelled("nobody is there to read the answer")
+            tick()
+
+        return encode_in_steps(kind, id, body, tick_for_somebody)
+
+    def _answer(
+        self, script: _Script, kind: Kind, body: dict[str, Any], data: bytes | None = None
+    ) -> None:
+        """:param data: the message, when it is encoded already"""
         self._wire.running -= 1
         del self._scripts[script.message.id]
-        self._send(kind, script.message.id, body)
+        self._send(kind, script.message.id, body, data)
         self._end_if_done()
 
     def _cancel(self, id: int) -> None:
@@ -411,12 +487,17 @@ class WireConnection(asyncio.Protocol):
 
     # --- writing ---------------------------------------------------------------------------------
 
-    def _send(self, kind: Kind, id: int, body: dict[str, Any] | None = None) -> None:
+    def _send(
+        self, kind: Kind, id: int, body: dict[str, Any] | None = None, data: bytes | None = None
+    ) -> None:
         """Say something; it leaves at the end of this turn of the loop, with all said in it."""
         if self._gone or self._talk.state is State.CLOSED:
             return
         try:
-            data = self._talk.send(kind, id, body)
+            if data is None:
+                data = self._talk.send(kind, id, body)
+            else:
+                self._talk.sent(kind, id)
         except AnswerTooLarge as refusal:
             data = self._talk.send(Kind.ERROR, id, bodies.error(refusal, self._name(id)))
         except (TypeError, ValueError, OverflowError):
@@ -453,7 +534,8 @@ class WireConnection(asyncio.Protocol):
     @property
     def idle(self) -> bool:
         """Whether nothing is under way for the peer."""
-        return not self._talk.open and self._talk.state is not State.SIGNING_IN
+        signing_in = self._talk.state is State.SIGNING_IN
+        return not (self._talk.open or self._decoding or signing_in)
 
     def say_goodbye(self) -> None:
         """The node begins nothing new: the peer is told, and the connection ends once the peer has

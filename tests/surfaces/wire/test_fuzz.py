@@ -221,7 +221,7 @@ class TestPlantedFaults:
         """An exception that is no refusal reaches the loop, which logs it."""
         logbook.allow("Fatal error")
 
-        def naked(data: Any) -> Any:
+        def naked(data: Any, tick: Any = None) -> Any:
             return msgpack.unpackb(data, ext_hook=binary.decode_extension, timestamp=3)
 
         monkeypatch.setattr(binary, "unpack_foreign", naked)

@@ -1,0 +1,136 @@
+"""Long frames: decoded and encoded in turns with everybody else's work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from protocol import limits
+from protocol.frames import FrameReader, Kind, encode, encode_in_steps
+from surfaces.wire import WireSurface
+from tests.surfaces.wire.peers import FakeNode, Peer, connected, serving, until
+from tests.surfaces.wire.test_surface import assert_error
+
+ROWS = [{"n": n, "name": f"row {n}", "tags": ["a"]} for n in range(60_000)]
+
+
+@pytest.fixture
+def node() -> FakeNode:
+    return FakeNode()
+
+
+@pytest.fixture
+async def surface(node: FakeNode) -> AsyncIterator[WireSurface]:
+    async with serving(node) as surface:
+        yield surface
+
+
+@pytest.fixture
+async def peer(surface: WireSurface) -> AsyncIterator[Peer]:
+    async with connected(surface) as peer:
+        await peer.sign_in()
+        yield peer
+
+
+def long_work(surface: WireSurface) -> Any:
+    """How the surface's long work stands: its queue."""
+    return surface._wire.long_work._turns._waiting
+
+
+async def test_a_long_question_and_its_long_answer_come_through_whole(peer: Peer) -> None:
+    answer = await peer.run(1, "RETURN", params={"v": ROWS})
+    assert answer.kind is Kind.ANSWER and answer.body is not None
+    assert answer.body["results"][0]["value"] == ROWS
+    assert (await peer.run(2, "RETURN", params={"v": 5})).kind is Kind.ANSWER
+
+
+async def test_others_are_answered_while_a_long_frame_is_decoded_and_encoded(
+    surface: WireSurface, peer: Peer
+) -> None:
+    frame = encode(Kind.RUN, 1, {"script": "RETURN", "params": {"v": ROWS}})
+    async with connected(surface) as other:
+        await other.sign_in()
+        peer.writer.write(frame)
+        answered = asyncio.create_task(peer.hear())
+        between, id = 0, 0
+        while not answered.done():
+            id += 1
+            await other.run(id, "RETURN", params={"v": 1})
+            between += bool(long_work(surface))
+    assert answered.result() is not None
+    assert between > 2, "no answer came while the long one was under way"
+
+
+async def test_what_comes_behind_a_long_frame_waits_for_it(peer: Peer, node: FakeNode) -> None:
+    bad = encode(Kind.RUN, 1, {"script": "HOLD", "params": {"v": ROWS}})
+    peer.writer.write(bad + encode(Kind.PING, 2) + encode(Kind.CANCEL, 1))
+    assert (await peer.must_hear(Kind.PONG, 2)) == {}
+    assert_error(await peer.must_hear(Kind.ERROR, 1), "Cancelled")
+    assert [request.script for request in node.requests] in ([], ["HOLD"])
+
+
+async def test_a_long_frame_that_breaks_the_protocol_ends_the_connection(peer: Peer) -> None:
+    peer.say(Kind.WELCOME, 1, {"v": ROWS})
+    assert_error(await peer.must_hear(Kind.ERROR), "BadRequest")
+    assert await peer.closed()
+
+
+async def test_a_value_that_is_none_in_a_long_frame_is_refused_by_its_id(peer: Peer) -> None:
+    found = await peer.run(1, "RETURN", params={"v": ROWS, "w": float("nan")})
+    assert found.id == 1
+    assert_error(found.body or {}, "TypeRefused")
+    assert (await peer.run(2, "RETURN", params={"v": 5})).kind is Kind.ANSWER
+
+
+async def test_a_peer_that_goes_while_its_frame_is_decoded_leaves_nothing(
+    surface: WireSurface, node: FakeNode
+) -> None:
+    async with connected(surface) as peer:
+        await peer.sign_in()
+        peer.say(Kind.RUN, 1, {"script": "RETURN", "params": {"v": ROWS}})
+        await until(lambda: long_work(surface))
+    await until(lambda: not surface.held and not surface.running and not long_work(surface))
+    assert node.requests == [] or node.cancelled == []
+
+
+async def test_a_surface_that_closes_while_it_encodes_ends(
+    surface: WireSurface, peer: Peer, node: FakeNode
+) -> None:
+    peer.say(Kind.RUN, 1, {"script": "RETURN", "params": {"v": ROWS}})
+    await until(lambda: node.requests and long_work(surface))
+    await surface.close()
+    assert not surface.running and not surface.held
+
+
+async def test_an_answer_too_large_is_found_early(peer: Peer, node: FakeNode) -> None:
+    found = await peer.run(1, "BIG", params={"v": limits.FRAME_BYTES - 100_000})
+    assert found.kind is Kind.ANSWER
+    found = await peer.run(2, "BIG", params={"v": limits.FRAME_BYTES + 1})
+    assert_error(found.body or {}, "AnswerTooLarge")
+
+
+def test_both_ways_encode_the_same() -> None:
+    body: dict[str, Any] = {"results": [{"value": ROWS}, {"value": {"a": [[], {}]}}], "seq": 3}
+    assert encode_in_steps(Kind.ANSWER, 7, body, lambda: None) == encode(Kind.ANSWER, 7, body)
+
+
+def test_a_reader_takes_more_bytes_while_it_decodes() -> None:
+    reader, message = FrameReader(), encode(Kind.RUN, 1, {"script": "x", "params": {"v": ROWS}})
+    half = encode(Kind.PING, 2)
+    reader.feed(message[:1000])
+    assert reader.ahead == 0
+    reader.feed(message[1000:] + half[:3])
+    assert reader.ahead == len(message) - 4
+    rest = iter([half[3:]])
+
+    def tick() -> None:
+        for part in rest:
+            reader.feed(part)
+
+    first = reader.next(tick)
+    second = reader.next()
+    assert first is not None and first.body is not None and len(first.body["params"]["v"]) == 60_000
+    assert second is not None and second.kind is Kind.PING
