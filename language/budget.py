@@ -6,11 +6,13 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
+from language import tree
 from protocol import limits
 from protocol.errors import TooLarge
 
 _SAMPLES: Final = 8
 _POINTER: Final = 8
+_FLAT: Final = frozenset({str, bytes, int, float, bool, type(None)})
 
 
 class Budget:
@@ -71,6 +73,12 @@ def bounded(value: Any) -> Any:
     return value
 
 
+def is_bounded(expression: tree.Expression) -> bool:
+    """Whether what an expression answers has been weighed before: what stands under a name was when
+    it got the name, or came with the request, whose size is limited."""
+    return type(expression) is tree.Parameter
+
+
 _DEEPEST: Final = 4 * limits.DEPTH
 """Deeper than any expression nests what it is given, itself bounded: never reached but by a bug."""
 
@@ -79,7 +87,7 @@ def _weigh(value: Any, sizes: dict[int, tuple[int, int]], depth: int) -> int:
     """`sizes`: the size and height of every array and object walked so far, by identity; all of
     them are parts of the value, so that no identity is used again meanwhile."""
     kind = type(value)
-    if kind is str or kind is bytes or kind is int or kind is float:
+    if kind in _FLAT:
         return sys.getsizeof(value) + _POINTER
     if kind is dict or kind is list or kind is tuple:
         known = sizes.get(id(value))
@@ -89,6 +97,9 @@ def _weigh(value: Any, sizes: dict[int, tuple[int, int]], depth: int) -> int:
             raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
         size, height = sys.getsizeof(value), 0
         for part in value.values() if kind is dict else value:
+            if type(part) in _FLAT:  # most parts are: a call for each would be most of the work
+                size += sys.getsizeof(part) + _POINTER
+                continue
             size += _weigh(part, sizes, depth + 1)
             below = sizes.get(id(part))
             if below is not None and below[1] > height:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from language import tree
-from language.budget import bounded
+from language.budget import bounded, is_bounded
 from language.columns import omitted
-from language.compile import compile_expression
+from language.compile import Compiled, compile_expression
 from language.env import Env
 from language.rows import WHOLE
 from protocol import limits
@@ -41,26 +41,33 @@ def plan_data(data: tree.Data) -> Write:
 
 
 def _content(data: tree.Content) -> Write:
-    compute = compile_expression(data.value, WHOLE)
-    return lambda before, env: dict(_object(bounded(compute(before, env)), "CONTENT"))
+    compute = _bounded_expression(data.value)
+    return lambda before, env: dict(_object(compute(before, env), "CONTENT"))
 
 
 def _merge(data: tree.Merge) -> Write:
-    compute = compile_expression(data.value, WHOLE)
-    return lambda before, env: merged(before, _object(bounded(compute(before, env)), "MERGE"))
+    compute = _bounded_expression(data.value)
+    return lambda before, env: merged(before, _object(compute(before, env), "MERGE"))
 
 
 def _set(data: tree.Set) -> Write:
-    parts = [(path, compile_expression(value, WHOLE)) for path, value in data.assignments]
+    parts = [(path, _bounded_expression(value)) for path, value in data.assignments]
 
     def work(before: dict[str, Any], env: Env) -> dict[str, Any]:
-        computed = [(path, bounded(compute(before, env))) for path, compute in parts]
+        computed = [(path, compute(before, env)) for path, compute in parts]
         after: Any = before
         for path, value in computed:
             after = assigned(after, path, value)
         return dict(before) if after is before else after
 
     return work
+
+
+def _bounded_expression(expression: tree.Expression) -> Compiled:
+    compute = compile_expression(expression, WHOLE)
+    if is_bounded(expression):
+        return compute
+    return lambda before, env: bounded(compute(before, env))
 
 
 def _object(value: Any, word: str) -> dict[str, Any]:

@@ -269,12 +269,19 @@ def check(value: Any, depth: int = 0, tick: Tick | None = None) -> None:
                 raise TypeRefused(f"an object's keys are strings, not {type(name).__name__}")
             if not name.isascii():
                 check_unicode(name)
+            # Most objects are flat: a call for each of their parts would be most of the work.
+            part = type(item)
+            if part is str and item.isascii():
+                continue
+            if part is int and limits.INT_MIN <= item <= limits.INT_MAX:
+                continue
             check(item, depth + 1, tick)
     elif kind is list:
         if depth >= limits.DEPTH:
             raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
         for item in value if tick is None else paced(value, tick):
-            check(item, depth + 1, tick)
+            if type(item) is not str or not item.isascii():
+                check(item, depth + 1, tick)
     elif kind is float:
         if value - value != 0.0:
             raise TypeRefused("NaN and infinities are not values", found=str(value))

@@ -17,7 +17,7 @@ from actors.scripts.prepared import Prepared, PreparedScripts
 from actors.scripts.services import Services
 from actors.scripts.turns import Turn
 from language import tree
-from language.budget import Budget, bounded
+from language.budget import Budget, bounded, is_bounded
 from protocol import limits
 from protocol.binary import unpack_object
 from protocol.doors import Rng
@@ -264,7 +264,8 @@ class Execution:
         :raises TooLarge: it grew too large or too deep, as one that holds itself twice, again and
             again, does in a few steps
         """
-        return bounded(self.prepared.expression(expression)(self))
+        value = self.prepared.expression(expression)(self)
+        return value if is_bounded(expression) else bounded(value)
 
     def database(self) -> Database:
         """The database the script stands in. :raises BadRequest: none is chosen"""

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from actors.doors import SWITCH_SECONDS, system_doors
+from actors.doors import FEW_BYTES, SUPPLY_BYTES, SWITCH_SECONDS, SystemRng, system_doors
 from actors.runtime import (
     GIVE_WAY_AFTER_US,
     GIVE_WAY_EVERY_US,
@@ -117,3 +117,24 @@ def test_a_batch_that_is_done_ends_the_wait() -> None:
     assert [urgent.since_us] == [0]
     urgent.handed_over(20_000)
     assert [urgent.since_us] == [20_000]
+
+
+def test_no_random_bytes_are_given_out_twice() -> None:
+    """Across the end of a supply, by several threads at once."""
+    rng = SystemRng()
+    taken: list[bytes] = []
+
+    def take() -> None:
+        for _ in range(SUPPLY_BYTES):
+            taken.append(rng.bytes(FEW_BYTES))
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {len(part) for part in taken} == {FEW_BYTES}
+    assert len(set(taken)) == len(taken) == 4 * SUPPLY_BYTES
+    assert [len(rng.bytes(count)) for count in (0, 1, FEW_BYTES + 1, 2 * SUPPLY_BYTES)] == [
+        0, 1, FEW_BYTES + 1, 2 * SUPPLY_BYTES,
+    ]  # fmt: skip
