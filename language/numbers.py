@@ -48,9 +48,22 @@ def finite(value: float) -> float:
 
 def bounded(value: Decimal) -> Decimal:
     """The value itself. :raises NumberTooLarge: its exponent is out of range"""
-    if value.is_finite() and abs(value.adjusted()) <= limits.DECIMAL_EXPONENT:
+    exponent = value.as_tuple().exponent
+    if (
+        isinstance(exponent, int)
+        and abs(exponent) <= limits.DECIMAL_EXPONENT
+        and abs(value.adjusted()) <= limits.DECIMAL_EXPONENT
+    ):
         return value
     raise NumberTooLarge(f"a decimal's exponent lies within ±{limits.DECIMAL_EXPONENT}")
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a number has nothing after its point. `value // 1` is refused by a decimal with more
+    digits before it than the context holds."""
+    if type(value) is Decimal:
+        return bool(value == value.to_integral_value())
+    return type(value) is int or value.is_integer()
 
 
 def _refuse(operator: str, left: Any, right: Any) -> NoReturn:

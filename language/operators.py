@@ -9,6 +9,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from language.env import Env
+from language.numbers import is_whole
 from language.patterns import pattern
 from protocol import limits
 from protocol.errors import TooLarge, TypeRefused, Unknown
@@ -102,7 +103,7 @@ def contains(container: Any, value: Any) -> bool:
 def in_range(value: Any, low: Any, high: Any, inclusive: bool) -> bool:
     """Whether a number is among the integers of a range."""
     check_bounds(low, high)
-    if type(value) not in (int, float, Decimal) or value != value // 1:
+    if type(value) not in (int, float, Decimal) or not is_whole(value):
         return False
     return bool(low <= value and (value <= high if inclusive else value < high))
 

@@ -7,7 +7,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Decimal, InvalidO
 from typing import Any
 
 from language.functions.table import function
-from language.numbers import DECIMAL, bounded, finite, integer, negate
+from language.numbers import DECIMAL, bounded, finite, integer, is_whole, negate
 from protocol import limits
 from protocol.errors import BadRequest, NumberTooLarge, TypeRefused
 
@@ -55,9 +55,19 @@ def round_(value: Any, digits: int | None = None) -> Any:
         # A double has no digits left to round where its unit is larger than the last one.
         if abs(value) >= 1e15:
             return value
-        return float(Decimal(repr(value)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP))
-    if -value.as_tuple().exponent <= digits:
-        return value
+        exact = Decimal(repr(value))
+        return value if -_exponent(exact) <= digits else float(_quantized(exact, digits))
+    return value if -_exponent(value) <= digits else _quantized(value, digits)
+
+
+def _exponent(value: Decimal) -> int:
+    exponent = value.as_tuple().exponent
+    assert isinstance(exponent, int), "NaN and infinities are no values"
+    return exponent
+
+
+def _quantized(value: Decimal, digits: int) -> Decimal:
+    """A decimal that has more digits after its point, cut to so many."""
     return value.quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP, context=DECIMAL)
 
 
@@ -85,7 +95,7 @@ def power(base: Any, exponent: Any) -> Any:
             exponent = exponent % 2 if exponent else 0
             return base**exponent if exponent or base == -1 else (1 if exponent == 0 else base)
         return integer(base**exponent)
-    if base < 0 and exponent != exponent // 1:
+    if base < 0 and not is_whole(exponent):
         raise TypeRefused("math::pow of a number below zero takes a whole exponent")
     if Decimal in kinds:
         try:
