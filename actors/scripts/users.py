@@ -6,7 +6,7 @@ from actors.passwords import check_passhash
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import handles
 from language import tree
-from protocol.errors import AlreadyExists, Unknown
+from protocol.errors import AlreadyExists, BadRequest, Unknown
 from protocol.values import NONE, Value
 from storage import users
 
@@ -19,6 +19,9 @@ def define_user(run: Execution, statement: tree.DefineUser) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
     _may_administer(run)
     _check_role(statement.role)
+    if statement.space:
+        # A user that is not held to its space would be one of the whole store.
+        raise BadRequest(f"user {statement.name}: ON is not in this version, users are store-wide")
     if users.find(run.transaction, statement.name) is not None:
         if statement.exists is tree.Exists.SKIP:
             return NONE
