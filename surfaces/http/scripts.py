@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tornado.httputil import HTTPMessageDelegate
 
 from actors.runtime import ask, tell
-from protocol import binary, jsonvalues
+from protocol import binary, jsonvalues, limits
 from protocol.errors import BadRequest, Busy, Refusal
 from protocol.requests import CancelScript, RunScript, ScriptAnswer
 from protocol.text import check_name, parse_duration
@@ -170,7 +170,7 @@ def _from_object(found: Any, value_of: Callable[[Any], Any]) -> Asked:
         _string(found, "ns"),
         _string(found, "db"),
         _timeout_us(found.get("timeout")),
-        _string(found, "reason"),
+        _reason(found),
     )
 
 
@@ -189,6 +189,13 @@ def _string(found: dict[str, Any], name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise BadRequest(f"{name} is a string")
     return value
+
+
+def _reason(found: dict[str, Any]) -> str | None:
+    reason = _string(found, "reason")
+    if reason is not None and len(reason) > limits.REASON_CHARACTERS:
+        raise BadRequest(f"a reason has at most {limits.REASON_CHARACTERS} characters")
+    return reason
 
 
 def _utf8(body: bytes) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actors.runtime import ask
-from protocol.errors import BadRequest
+from protocol.errors import BadRequest, SignInRefused
 from protocol.requests import ChangePassword, Session, SignIn, SignOut
 from protocol.text import duration, format_datetime, format_duration
 from surfaces.http.credentials import Password, Token, caller, credential
@@ -18,6 +18,8 @@ class SessionHandler(Handler):
         given = credential(self.asked)
         if isinstance(given, Token):
             raise BadRequest("a session begins with a password: Basic, or user and password")
+        if given is None and not self.request.body:
+            raise SignInRefused("a session begins with a password: Basic, or user and password")
         if given is None:
             given = Password(*self.fields("user", "password"))
         elif self.request.body:

@@ -134,6 +134,7 @@ async def test_a_text_that_does_not_parse_runs_nothing(raw: Raw, bearer: str) ->
         ("application/json", b'{"script":"RETURN 1;","db":"main"}'),
         ("application/json", b'{"script":"RETURN 1;","params":{"a":{"$x":1}}}'),
         ("application/json", b'{"script":"RETURN 1;"} x'),
+        ("application/json", b'{"script":"RETURN 1;","reason":"' + b"x" * 501 + b'"}'),
         ("application/msgpack", b"\xc1"),
         ("application/msgpack", b"\x01\x02"),
         ("text/plain", b"RETURN '\xff';"),

@@ -68,6 +68,11 @@ async def test_sign_in_of_another_form_is_a_bad_request(raw: Raw, given: bytes) 
     assert (answer.status, answer.error["code"]) == (400, "BadRequest")
 
 
+async def test_nothing_to_sign_in_with_is_no_credential(raw: Raw) -> None:
+    answer = await raw.ask("POST", "/session")
+    assert (answer.status, answer.error["code"]) == (401, "SignInRefused")
+
+
 async def test_basic_and_a_body_are_one_too_many(raw: Raw) -> None:
     answer = await raw.ask(
         "POST",
