@@ -84,8 +84,10 @@ class _Parser(Places):
     def script(self) -> tuple[tree.Statement, ...]:
         found: list[tree.Statement] = []
         while True:
+            self.forget()
             while self.take_mark(";"):
                 self.fill()
+                self.forget()
             if self.kinds[self.i] == END:
                 return tuple(found)
             found.append(self._statement())
@@ -102,7 +104,12 @@ class _Parser(Places):
 
     _block_ended = False
 
+    _statements = 0
+
     def _statement(self) -> tree.Statement:
+        self._statements += 1
+        if self._statements > limits.STATEMENTS:
+            self.refuse(TooLarge, f"a script has at most {limits.STATEMENTS} statements")
         self._block_ended = False
         word = self.word()
         handler = _HANDLERS.get(word)

@@ -65,6 +65,11 @@ SCRIPT_BYTES: Final = 16 * MIB
 """One script; what a wire frame carries."""
 STATEMENT_MEMORY_BYTES: Final = 256 * MIB
 """Rows that one statement may hold to sort, group or answer."""
+STATEMENTS: Final = 262_144
+"""Statements of one script, those in blocks included: each is held with its result to the end."""
+VARIABLES: Final = 65_536
+"""Variables of one script, its parameters included. Every statement starts from a copy of them, so
+that one which lost a race can be run again."""
 RANGE_ITEMS: Final = 1_000_000
 """Items of an integer range used as an array."""
 STRING_BYTES: Final = 16 * MIB

@@ -67,9 +67,11 @@ class ScriptsActor(LoopActor):
 
     def _answer(self, execution: Execution, refusal: Refusal | None) -> ScriptAnswer:
         durable = self._services.committer.sequence
+        # An empty script has read nothing, so it stands at what is durable.
+        read_at = min(execution.read_at, durable) if execution.began else durable
         return ScriptAnswer(
             tuple(execution.results),
-            execution.written or min(execution.read_at, durable),
+            execution.written or read_at,
             execution.place.namespace,
             execution.place.database,
             refusal,

@@ -29,6 +29,7 @@ from protocol.errors import (
     Draining,
     Refusal,
     StatementTimeout,
+    TooLarge,
 )
 from protocol.requests import Result, ResultKind, RunScript
 from protocol.values import MICROSECOND, NONE, RecordId, Value
@@ -42,6 +43,8 @@ _FROM_OUTSIDE = (Cancelled, DiskFull, Draining, StatementTimeout)
 
 FEW_ROWS: Final = 16
 FEW_RESULTS: Final = 8
+ANSWER_BYTES: Final = limits.STATEMENT_MEMORY_BYTES
+"""What all results of one script may hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ class Execution:
         """The sequence of the last commit; 0 when there was none."""
         self.read_at = 0
         """The sequence that the last transaction read at."""
-        self._held = Budget()
+        self._held = Budget(ANSWER_BYTES)
         """What its results hold together; those that are surely small are not weighed."""
         self.in_block = False
         self.reason: str | None = None
@@ -102,6 +105,7 @@ class Execution:
 
         :raises Refusal: what was committed before it stays committed and its results stand
         """
+        self._check_variables(len(self.variables))
         if self.request.timeout_us is not None:
             self.turn.push_deadline(self.request.timeout_us)
         self.prepared = prepared = self.scripts.get(self.request.script, self.tick)
@@ -115,8 +119,10 @@ class Execution:
         """Run statements `first` to `end` as one transaction, again when it lost a race. Answers
         whether RETURN ended the script."""
         place, variables, done = self.place, self.variables, len(self.results)
+        held = self._held.held
         for attempt in range(limits.COMMIT_RETRIES + 1):
             self.place, self.variables = place, variables.copy()
+            self._held.held = held
             self._begin(done)
             try:
                 ended = self._statements(first, end, done)
@@ -257,6 +263,18 @@ class Execution:
             self.tick()
             value = self._run(HANDLERS[type(statement)], statement)
         return value
+
+    def bind(self, name: str, value: Any) -> None:
+        """Give a variable its value. :raises TooLarge: there are too many"""
+        if name not in self.variables:
+            self._check_variables(len(self.variables) + 1)
+        self.variables[name] = value
+
+    def _check_variables(self, count: int) -> None:
+        if count > limits.VARIABLES:
+            raise TooLarge(
+                f"a script has at most {limits.VARIABLES} variables", limit=limits.VARIABLES
+            )
 
     def evaluate(self, expression: Any) -> Any:
         """The value of an expression that stands outside any row.

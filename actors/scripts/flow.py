@@ -28,7 +28,7 @@ def edge(run: Execution, statement: object) -> Value:
 @handles(tree.Let, "none")
 def let(run: Execution, statement: tree.Let) -> Value:
     """Bind a variable for the rest of the script."""
-    run.variables[statement.name] = _value(run, statement.value)
+    run.bind(statement.name, _value(run, statement.value))
     return NONE
 
 
@@ -68,7 +68,7 @@ def for_(run: Execution, statement: tree.For) -> Value:
                 f"a script loops at most {limits.LOOP_ITERATIONS} times",
                 limit=limits.LOOP_ITERATIONS,
             )
-        run.variables[statement.variable] = item
+        run.bind(statement.variable, item)
         run.block(statement.body)
     return NONE
 

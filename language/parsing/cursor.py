@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from language.lexer import BAD, END, NAME, PREFIXED, PUNCTUATION, QUOTED, STRING, Tokens
+from language.lexer import BAD, END, NAME, PARAM, PREFIXED, PUNCTUATION, QUOTED, STRING, Tokens
 from protocol import limits
 from protocol.errors import NameRefused, Refusal, TooLarge, UnexpectedToken
 from protocol.text import check_name, unescape
@@ -27,6 +27,11 @@ _ODD: Final = re.compile(r"[^ -~\u00a1-\U0010ffff]")
 _AHEAD: Final = 1024
 """Tokens that are always read beyond the one at hand, unless the text ends before. More than any
 rule of the grammar takes without coming to an operand, a comma or a statement, where `fill` is."""
+
+_FORGET: Final = 8192
+"""Tokens of finished statements that are kept at most."""
+_BEFORE_SECRETS: Final = frozenset({"PASSWORD", "PASSHASH"})
+"""What stands after one of these words is a secret, quoted or not."""
 
 
 class Cursor:
@@ -153,6 +158,14 @@ class Cursor:
                 self._tick()
         self._filled = len(self.kinds) - _AHEAD
 
+    def forget(self) -> None:
+        """Let go of the tokens of statements that are finished; one stays, to look back at."""
+        if self.i > _FORGET:
+            gone = self.i - 1
+            del self.kinds[:gone], self.texts[:gone], self.starts[:gone]
+            self.i -= gone
+            self._filled -= gone
+
     # --- depth ------------------------------------------------------------------------------------
 
     def enter(self) -> None:
@@ -218,7 +231,15 @@ class Cursor:
                 )
         if text[-1] in "'\"" and self._secretive():
             return "a string"
+        if self._is_secret(token):
+            return "something that is no string"
         return "`" + _ODD.sub("?", text if len(text) <= 40 else text[:37] + "...") + "`"
+
+    def _is_secret(self, token: int) -> bool:
+        """Whether a token stands where a secret belongs."""
+        if token == 0 or self.kinds[token] in (END, PUNCTUATION, PARAM):
+            return False
+        return self.texts[token - 1].upper() in _BEFORE_SECRETS
 
     def _near(self, line: int, column: int) -> str:
         """The line, cut to what is around the column, over a caret."""
@@ -242,7 +263,7 @@ class Cursor:
         """The tokens that begin in a stretch of the text, without strings and comments."""
         pieces: list[str] = []
         for i in range(bisect_left(self.starts, start), bisect_left(self.starts, end)):
-            secret = self.kinds[i] in (STRING, PREFIXED, BAD)
+            secret = self.kinds[i] in (STRING, PREFIXED, BAD) or self._is_secret(i)
             pieces.append("'...'" if secret else self.texts[i])
             if i + 1 < len(self.starts) and not self.adjoins(i + 1 - self.i):
                 pieces.append(" ")

@@ -4,7 +4,7 @@ import pytest
 
 from language import tree
 from language.lexer import Tokens
-from language.parser import parse, parse_cached, parse_expression
+from language.parser import _Parser, parse, parse_cached, parse_expression
 from language.printer import print_script
 from protocol import limits
 from protocol.errors import (
@@ -103,6 +103,9 @@ def test_what_is_wrong_is_refused_where_it_stands(
     [
         "DEFINE USER ana 'hunter22'",
         "DEFINE USER ana ROLE owner PASSWORD 'hunter22",
+        "DEFINE USER ana ROLE owner PASSWORD hunter22",
+        "DEFINE USER ana ROLE owner PASSHASH `hunter22` x",
+        "DEFINE USER ana ROLE owner PASSWORD 22hunter22",
         "ALTER USER ana SET PASSWORD 'hunter22' oops",
         "-- don't\nALTER USER ana SET PASSWORD 'hunter22' oops",
         "ALTER USER ana SET PASSWORD\n'x\nhunter22' oops",
@@ -217,3 +220,27 @@ def test_tokens_after_one_that_is_bad_are_not_read() -> None:
 def test_every_position_is_found_in_a_text_of_many_lines() -> None:
     tokens = Tokens("a\n\n b\r\nc")
     assert [tokens.place(start) for start in tokens.starts] == [(1, 1), (3, 2), (4, 1), (4, 2)]
+
+
+def test_the_place_of_a_fault_far_behind_is_right() -> None:
+    with pytest.raises(UnexpectedToken) as caught:
+        parse("RETURN 1;\n" * 30_000 + "  RETURN 1 2")
+    assert (caught.value.detail["line"], caught.value.detail["column"]) == (30_001, 12)
+    assert caught.value.detail["near"] == "RETURN 1 2\n         ^"
+
+
+def test_tokens_of_finished_statements_are_let_go() -> None:
+    parser = _Parser("1;" * 50_000)
+    assert len(parser.script()) == 50_000
+    assert len(parser.tokens.kinds) < 20_000
+
+
+@pytest.mark.parametrize("text", ["1;", "IF true { 1; 1; 1 }"])
+def test_a_script_has_so_many_statements_and_no_more(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("protocol.limits.STATEMENTS", 8)
+    parse(text * 2)
+    with pytest.raises(TooLarge) as caught:
+        parse(text * 9)
+    assert caught.value.detail["column"] > 1

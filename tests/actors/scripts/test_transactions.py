@@ -6,7 +6,14 @@ import asyncio
 
 import pytest
 
-from protocol.errors import AlreadyExists, Conflict, NotInTransaction, Thrown, TypeRefused
+from protocol.errors import (
+    AlreadyExists,
+    Conflict,
+    NotInTransaction,
+    Thrown,
+    TooLarge,
+    TypeRefused,
+)
 from protocol.values import NONE
 from tests.nodes import Running
 
@@ -144,3 +151,46 @@ async def test_one_that_loses_every_race_is_refused_as_a_conflict(
 
 async def test_variables_and_place_are_as_before_when_a_block_is_run_again(node: Running) -> None:
     assert await node.value("LET $a = 1; BEGIN; LET $a = $a + 1; COMMIT; RETURN $a") == 2
+
+
+async def test_many_short_statements_do_not_hold_the_loop(node: Running) -> None:
+    ended: list[int] = []
+
+    async def one() -> None:
+        assert await node.value("RETURN 1") == 1
+        ended.append(1)
+
+    long = asyncio.ensure_future(node.answer("1;" * 20_000))
+    await asyncio.gather(*(one() for _ in range(3)))
+    assert not long.done() and len(ended) == 3
+    assert len((await long).results) == 20_000
+
+
+async def test_a_script_has_so_many_variables_and_no_more(
+    node: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("protocol.limits.VARIABLES", 4)
+    assert await node.value("LET $a = 1; LET $b = 2; LET $a = 3; RETURN $a", {"c": 1, "d": 1}) == 3
+    for script in (
+        "LET $a = 1; LET $b = 2; LET $e = 3",
+        "FOR $a IN [1] { FOR $b IN [1] { LET $e = 1 } }",
+    ):
+        answer = await node.answer(script, {"c": 1, "d": 1})
+        assert isinstance(answer.refusal, TooLarge)
+    answer = await node.answer("RETURN 1", dict.fromkeys("abcde", 1))
+    assert isinstance(answer.refusal, TooLarge)
+
+
+async def test_what_a_script_answers_is_bounded_as_a_whole(
+    node: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.values("CREATE thing:1 SET a = $a RETURN NONE", {"a": "x" * 1_000_000})
+    monkeypatch.setattr("actors.scripts.execution.ANSWER_BYTES", 20_000_000)
+    assert len(await node.values("SELECT * FROM thing;" * 20)) == 20
+    answer = await node.answer("SELECT * FROM thing;" * 40)
+    assert isinstance(answer.refusal, TooLarge) and len(answer.results) < 40
+
+
+async def test_an_empty_script_stands_where_the_store_does(node: Running) -> None:
+    await node.values("CREATE thing:1")
+    assert (await node.answer("")).sequence == (await node.answer("RETURN 1")).sequence > 0
