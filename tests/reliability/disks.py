@@ -39,6 +39,12 @@ def run(*words: str) -> None:
     subprocess.run(words, check=True, capture_output=True, env={**os.environ, "PATH": _PATH})
 
 
+def free_bytes(path: Path) -> int:
+    """Bytes that may still be written there."""
+    figures = os.statvfs(path)
+    return figures.f_bavail * figures.f_frsize
+
+
 class ImageDisk:
     """A file system in a sparse image, mounted on a directory beside it."""
 
@@ -74,8 +80,19 @@ class ImageDisk:
 
     def free(self) -> int:
         """Bytes that may still be written."""
-        figures = os.statvfs(self.point)
-        return figures.f_bavail * figures.f_frsize
+        return free_bytes(self.point)
+
+
+@contextmanager
+def memory_disk(folder: Path, size: int) -> Iterator[Path]:
+    """A tmpfs of so many bytes; what is on it must be unmounted within the block."""
+    point = folder / "memory"
+    point.mkdir()
+    run("mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(point))
+    try:
+        yield point
+    finally:
+        run("umount", str(point))
 
 
 @contextmanager

@@ -23,6 +23,13 @@ def small() -> None:
     limits.CHECKPOINT_SECONDS = 1  # type: ignore[misc]
 
 
+def tiny() -> None:
+    """Segments of a few frames, of which few are kept; checkpoints only at the end."""
+    limits.SEGMENT_FRAMES = 4  # type: ignore[misc]
+    limits.LOG_FRAMES_KEPT = 8  # type: ignore[misc]
+    limits.CHECKPOINT_SECONDS = 600  # type: ignore[misc]
+
+
 def unpruned() -> None:
     """Keep the whole log, whatever the other limits."""
     limits.LOG_FRAMES_KEPT = 1_000_000  # type: ignore[misc]
@@ -163,6 +170,7 @@ def short_writes() -> None:
 
 FOUND: dict[str, Callable[[], None]] = {
     "small": small,
+    "tiny": tiny,
     "unpruned": unpruned,
     "answers-before-the-log": answers_before_the_log,
     "syncs-again": syncs_again,
