@@ -5,6 +5,7 @@ and nobody waits by blocking:
 
     surfaces
     scripts      runs scripts in turns                          loop
+    spaces       one for each cache space: keys, and sweeping   loop
     sessions     who a caller is                                loop
     checkpoints  when to flush the state and prune the log      loop
     roles        the node's own facts                           thread
@@ -13,8 +14,8 @@ and nobody waits by blocking:
     commits      the ledger: transactions, what is in flight    loop
     log          writes and syncs                               thread
 
-`Committer` (commits.py), `Roles`, `Passwords` and `Sessions` are what others on the loop use of
-those actors without a message: to begin and commit a transaction must not wait.
+`Committer` (commits.py), `Roles`, `Passwords`, `Sessions` and `Spaces` are what others on the loop
+use of those actors without a message: to begin and commit a transaction must not wait.
 
 `runtime.py` alone knows how an actor is run; `node.py` starts, supervises and stops them all;
 `doors.py` holds the real doors.

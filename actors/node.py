@@ -31,6 +31,7 @@ from actors.scripts.actor import ScriptsActor
 from actors.scripts.running import Running
 from actors.scripts.services import Services
 from actors.sessions import Sessions, SessionsActor
+from actors.spaces import Spaces
 from protocol import limits
 from protocol.errors import DiskFull, Draining, Refusal
 from protocol.requests import Health, NodeStatus, Unready
@@ -88,6 +89,7 @@ class Node:
     roles: Roles
     passwords: Passwords
     running: Running
+    spaces: Spaces
 
     def __init__(self, settings: NodeSettings, doors: Doors) -> None:
         self.settings = settings
@@ -108,6 +110,7 @@ class Node:
         self._places: list[Supervised[Any]] = []
         self._passwords: Passwords | None = None
         self._roles: Roles | None = None
+        self._spaces: Spaces | None = None
         self._state: Unready | None = "opening"
         self._began_us = doors.clock.monotonic_us()
 
@@ -191,12 +194,14 @@ class Node:
             lambda: SessionsActor.start(runtime, sessions, committer, self.passwords, self.roles),
             refoldable=True,
         )
+        self._spaces = self.spaces = Spaces(runtime, committer, self.roles, sessions)
         self.running = Running()
         services = Services(
             committer=committer,
             roles=self.roles,
             passwords=self.passwords,
             sessions=sessions,
+            spaces=self.spaces,
             running=self.running,
             clock=self.doors.clock,
             store_id=str(self.directory.store_id),
@@ -204,6 +209,7 @@ class Node:
         self._scripts = self._supervise(
             lambda: ScriptsActor.start(runtime, services), refoldable=True
         )
+        self.spaces.begin()
 
     def _supervise(
         self, begin: Callable[[], ActorRef[Any]], *, refoldable: bool
@@ -325,6 +331,8 @@ class Node:
                 closing.push_async_callback(self._passwords.stop)
             for place in self._places:
                 closing.push_async_callback(_stop_place, place)
+            if self._spaces is not None:
+                closing.push_async_callback(self._spaces.stop)
             if self._commits is not None and self.failure is None:
                 closing.push_async_callback(self._settle)
         await asyncio.sleep(0)  # failures of the last actors arrive
@@ -339,6 +347,7 @@ class Node:
             await committer.durable(committer.committed, committer.generation)
             await stop(self._sessions.ref)
             await stop(self._scripts.ref)
+            await self.spaces.stop()
             await committer.durable(committer.committed, committer.generation)
         except Refusal as refusal:
             log.warning("the last commits were refused", reason=refusal.message)
@@ -394,6 +403,8 @@ class Node:
             places += self._passwords.actors
         if self._roles is not None:
             places.append(self._roles.actor)
+        if self._spaces is not None:
+            places += self._spaces.places.values()
         return places
 
     def _noticed(self, error: BaseException) -> None:

@@ -42,6 +42,7 @@ from protocol.requests import (
 )
 from storage import users
 from storage.effects import Attribution
+from storage.transactions import Transaction
 from storage.users import User
 
 _SECOND_US: Final = 1_000_000
@@ -131,6 +132,25 @@ class Sessions:
                 return session
             del self._open[digest]
         raise SessionEnded("the session has ended: sign in again")
+
+    def caller(self, asked: AuthenticateToken, tx: Transaction) -> Caller:
+        """Who a token stands for, as stored in the state that a transaction reads: for actors that
+        ask in the midst of other work, and wait for what the transaction saw before they answer.
+
+        :raises SessionEnded:
+        """
+        session = self.use(asked.token)
+        caller = session.caller
+        if session.catalog != tx.catalog.since:
+            user = users.find(tx, caller.user)
+            if user is None or user.passhash != session.passhash or user.role != caller.role:
+                self.end_all(caller.user)
+                raise SessionEnded("the session has ended: sign in again")
+            session.catalog = tx.catalog.since
+        if caller.address != asked.address or caller.surface != asked.surface:
+            caller = replace(caller, surface=asked.surface, address=asked.address)
+            session.caller = caller
+        return caller
 
     def end(self, token: str) -> None:
         """Sign out. :raises SessionEnded: there is no such session"""

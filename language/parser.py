@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from language import tree
 from language.lexer import END, NAME, PARAM
-from language.parsing.places import Places
+from language.parsing.spaces import Spaces
 from language.words import STATEMENTS
 from protocol import limits
 from protocol.errors import TooLarge, TypeRefused
@@ -78,7 +78,7 @@ def _check(text: str) -> None:
         )
 
 
-class _Parser(Places):
+class _Parser(Spaces):
     """Adds the flow of a script: statements, blocks, IF, FOR and the like."""
 
     def script(self) -> tuple[tree.Statement, ...]:
@@ -220,15 +220,24 @@ _HANDLERS: Final[dict[str, Any]] = {
     "DEFINE": _Parser.define,
     "DELETE": _Parser.delete,
     "DROP": _Parser.drop,
+    "EXPIRE": _Parser.expire_key,
     "FOR": _Parser._for,
+    "GET": _Parser.get_key,
     "IF": _Parser._if,
+    "INCR": _Parser.incr_key,
     "INFO": _Parser.info,
     "INSERT": _Parser.insert,
+    "KEYS": _Parser.list_keys,
     "KILL": _Parser.kill,
     "LET": _Parser._let,
+    "LOCK": _Parser.lock_key,
+    "PERSIST": _Parser.persist_key,
     "RETURN": _Parser._return,
     "SELECT": _Parser.select,
+    "SET": _Parser.set_key,
+    "SWAP": _Parser.swap_key,
     "THROW": _Parser._throw,
+    "UNLOCK": _Parser.unlock_key,
     "UPDATE": _Parser.update,
     "UPSERT": _Parser.upsert,
     "USE": _Parser.use,

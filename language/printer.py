@@ -379,6 +379,55 @@ def _use(node: tree.Use) -> str:
     )
 
 
+# --- cache spaces ---------------------------------------------------------------------------------
+
+
+def _define_space(node: tree.DefineSpace) -> str:
+    return _join(
+        "DEFINE SPACE",
+        node.exists.value,
+        quote(node.name),
+        "" if node.expire is None else f"EXPIRE {format_duration(node.expire)}",
+        _text("COMMENT", node.comment),
+    )
+
+
+def _of_key(word: str, node: Any) -> str:
+    """`word key IN space` with the clauses that follow, in the order of the grammar."""
+    key = print_expression(node.key)
+    plain = isinstance(node.key, tree.Constant) and isinstance(node.key.value, str)
+    bare = isinstance(node.key, _STEPPED) and not _begins_with_name(node.key)
+    return _join(
+        word,
+        key if plain or bare else f"({key})",
+        f"{'FROM' if word in ('GET', 'DELETE') else 'IN'} {quote(node.space)}",
+        _clause("HOLDER", getattr(node, "holder", None)),
+        _clause("EXPECT", getattr(node, "expect", None)),
+        _clause("VALUE", getattr(node, "value", None)),
+        _clause("BY", getattr(node, "by", None)),
+        _clause("" if word == "EXPIRE" else "EXPIRE", getattr(node, "expire", None)).strip(),
+        "KEEP" if getattr(node, "keep", False) else "",
+        f"IF {node.when}" if getattr(node, "when", None) else "",
+    )
+
+
+def _list_keys(node: tree.ListKeys) -> str:
+    return _join(
+        f"KEYS FROM {quote(node.space)}",
+        _clause("PREFIX", node.prefix),
+        _clause("AFTER", node.after),
+        _clause("LIMIT", node.limit),
+    )
+
+
+def _drop_keys(node: tree.DropKeys) -> str:
+    return _join(
+        f"DROP KEYS IN {quote(node.space)}",
+        _clause("PREFIX", node.prefix),
+        _text("REASON", node.reason),
+    )
+
+
 _STATEMENTS: Final[dict[type, Any]] = {
     tree.Create: lambda node: _write("CREATE", node),
     tree.Insert: _insert,
@@ -402,6 +451,19 @@ _STATEMENTS: Final[dict[type, Any]] = {
     tree.DropNamespace: lambda node: _drop("NAMESPACE", node, node.name),
     tree.DropDatabase: lambda node: _drop("DATABASE", node, node.namespace, node.name),
     tree.DropTable: lambda node: _drop("TABLE", node, node.name),
+    tree.DefineSpace: _define_space,
+    tree.DropSpace: lambda node: _drop("SPACE", node, node.name),
+    tree.GetKey: lambda node: _of_key("GET", node),
+    tree.SetKey: lambda node: _of_key("SET", node),
+    tree.SwapKey: lambda node: _of_key("SWAP", node),
+    tree.IncrKey: lambda node: _of_key("INCR", node),
+    tree.DeleteKey: lambda node: _of_key("DELETE", node),
+    tree.ExpireKey: lambda node: _of_key("EXPIRE", node),
+    tree.PersistKey: lambda node: _of_key("PERSIST", node),
+    tree.LockKey: lambda node: _of_key("LOCK", node),
+    tree.UnlockKey: lambda node: _of_key("UNLOCK", node),
+    tree.ListKeys: _list_keys,
+    tree.DropKeys: _drop_keys,
     tree.DefineUser: _define_user,
     tree.AlterUser: _alter_user,
     tree.DropUser: lambda node: _drop("USER", node, node.name),

@@ -430,6 +430,123 @@ class DropTable:
     at: int = field(default=0, compare=False)
 
 
+# --- cache spaces ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DefineSpace:
+    """`expire`: what a key lives that is written without an expiry; None: for ever."""
+
+    name: str
+    exists: Exists = Exists.REFUSE
+    expire: timedelta | None = None
+    comment: str | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DropSpace:
+    name: str
+    reason: str | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class GetKey:
+    key: Expression
+    space: str
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SetKey:
+    """At most one of `expire` and `keep` is set."""
+
+    key: Expression
+    space: str
+    value: Expression
+    expire: Expression | None = None
+    keep: bool = False
+    when: Literal["ABSENT", "PRESENT"] | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SwapKey:
+    key: Expression
+    space: str
+    expect: Expression
+    value: Expression
+    expire: Expression | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class IncrKey:
+    key: Expression
+    space: str
+    by: Expression | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteKey:
+    key: Expression
+    space: str
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireKey:
+    key: Expression
+    space: str
+    expire: Expression
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class PersistKey:
+    key: Expression
+    space: str
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LockKey:
+    key: Expression
+    space: str
+    holder: Expression
+    expire: Expression
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class UnlockKey:
+    key: Expression
+    space: str
+    holder: Expression
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ListKeys:
+    """`KEYS FROM …`"""
+
+    space: str
+    prefix: Expression | None = None
+    after: Expression | None = None
+    limit: Expression | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DropKeys:
+    space: str
+    prefix: Expression
+    reason: str | None = None
+    at: int = field(default=0, compare=False)
+
+
 # --- users and the node ---------------------------------------------------------------------------
 
 
@@ -475,12 +592,15 @@ class DefineNode:
     at: int = field(default=0, compare=False)
 
 
-InfoSubject = Literal["STORE", "NAMESPACE", "DATABASE", "TABLE", "USERS", "USER", "NODE", "RUNNING"]
+InfoSubject = Literal[
+    "STORE", "NAMESPACE", "DATABASE", "TABLE", "SPACE", "USERS", "USER", "NODE", "RUNNING"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """`INFO FOR …`. `names` is what follows the subject: (), (ns,), (ns, db), (db,), (table,)."""
+    """`INFO FOR …`. `names` is what follows the subject: (), (ns,), (ns, db), (db,), (table,),
+    (space,)."""
 
     subject: InfoSubject
     names: tuple[str, ...] = ()
@@ -498,8 +618,9 @@ class Kill:
 Statement = (
     Create | Insert | Upsert | Update | Delete | Select | Let | ReturnStatement | Evaluate | If
     | For | Throw | Begin | Commit | Cancel | Use | DefineNamespace | DefineDatabase | DefineTable
-    | DropNamespace | DropDatabase | DropTable | DefineUser | AlterUser | DropUser | DefineNode
-    | Info | Kill
+    | DropNamespace | DropDatabase | DropTable | DefineSpace | DropSpace | GetKey | SetKey | SwapKey
+    | IncrKey | DeleteKey | ExpireKey | PersistKey | LockKey | UnlockKey | ListKeys | DropKeys
+    | DefineUser | AlterUser | DropUser | DefineNode | Info | Kill
 )  # fmt: skip
 
 

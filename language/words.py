@@ -11,8 +11,9 @@ from typing import Final
 from protocol import text
 
 STATEMENTS: Final = frozenset({
-    "ALTER", "BEGIN", "CANCEL", "COMMIT", "CREATE", "DEFINE", "DELETE", "DROP", "FOR", "IF",
-    "INFO", "INSERT", "KILL", "LET", "RETURN", "SELECT", "THROW", "UPDATE", "UPSERT", "USE",
+    "ALTER", "BEGIN", "CANCEL", "COMMIT", "CREATE", "DEFINE", "DELETE", "DROP", "EXPIRE", "FOR",
+    "GET", "IF", "INCR", "INFO", "INSERT", "KEYS", "KILL", "LET", "LOCK", "PERSIST", "RETURN",
+    "SELECT", "SET", "SWAP", "THROW", "UNLOCK", "UPDATE", "UPSERT", "USE",
 })  # fmt: skip
 """What a statement begins with."""
 
@@ -24,11 +25,12 @@ RESERVED: Final = frozenset({
 is missing, and not one word later."""
 
 KEYWORDS: Final = STATEMENTS | RESERVED | frozenset({
-    "AFTER", "ALL", "ASC", "BEFORE", "BY", "COMMENT", "CONTENT", "DATABASE", "DESC", "DIFF",
-    "DUPLICATE", "ELSE", "ENDPOINTS", "EXISTS", "FETCH", "GROUP", "HAVING", "IGNORE", "INTO",
-    "LIMIT", "MERGE", "NAMESPACE", "NODE", "OMIT", "ON", "ORDER", "OVERWRITE", "PASSHASH",
-    "PASSWORD", "REASON", "ROLE", "ROLES", "RUNNING", "SCHEMAFULL", "SCHEMALESS", "SET", "SPLIT",
-    "START", "STORE", "TABLE", "TIMEOUT", "TRANSACTION", "UNSET", "USER", "USERS", "VALUE",
+    "ABSENT", "AFTER", "ALL", "ASC", "BEFORE", "BY", "COMMENT", "CONTENT", "DATABASE", "DESC",
+    "DIFF", "DUPLICATE", "ELSE", "ENDPOINTS", "EXISTS", "EXPECT", "FETCH", "GROUP", "HAVING",
+    "HOLDER", "IGNORE", "INTO", "KEEP", "LIMIT", "MERGE", "NAMESPACE", "NODE", "OMIT", "ON",
+    "ORDER", "OVERWRITE", "PASSHASH", "PASSWORD", "PREFIX", "PRESENT", "REASON", "ROLE", "ROLES",
+    "RUNNING", "SCHEMAFULL", "SCHEMALESS", "SPACE", "SPLIT", "START", "STORE", "TABLE", "TIMEOUT",
+    "TRANSACTION", "UNSET", "USER", "USERS", "VALUE",
 })  # fmt: skip
 
 

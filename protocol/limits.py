@@ -60,6 +60,15 @@ STATEMENT_TEXT_BYTES: Final = 4 * KIB
 REASON_CHARACTERS: Final = 500
 """Of a REASON."""
 
+CACHE_INLINE_BYTES: Final = 4 * KIB
+"""A larger value of a cache key is stored beside its entry: a listing of keys then reads none."""
+KEYS_LISTED: Final = 1_000
+"""Keys of a cache space in one listing."""
+SWEEP_KEYS: Final = 256
+"""Expired keys removed in one commit: a few milliseconds of the loop."""
+SWEEP_SECONDS: Final = 1
+"""A space looks for expired keys at most so often. Reads look for themselves."""
+
 # --- statements ---------------------------------------------------------------------------------
 SCRIPT_BYTES: Final = 16 * MIB
 """One script; what a wire frame carries."""
@@ -128,6 +137,7 @@ LINGER_SECONDS: Final = 2
 """After a last answer the connection is still read so long, so that the answer is not lost to a
 reset."""
 CACHE_VALUE_BYTES: Final = MIB
+"""One value of a cache key."""
 CONNECTION_BUFFER_BYTES: Final = 4 * MIB
 """Answers waiting for a slow reader before the node stops reading from it."""
 

@@ -78,6 +78,31 @@ class Table:
         return f"{self.database.path}.{self.name}"
 
 
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A declared cache space."""
+
+    id: int
+    database: Database
+    name: str
+    expire_us: int | None = None
+    """What a key lives that is written without an expiry; None: for ever."""
+    comment: str | None = None
+    entries: bytes = field(default=b"", repr=False, compare=False)
+    """What the keys of its entries begin with."""
+    contents: bytes = field(default=b"", repr=False, compare=False)
+    """The same, of its large values."""
+    expiries: bytes = field(default=b"", repr=False, compare=False)
+    """The same, of its expiry index."""
+    count_key: bytes = field(default=b"", repr=False, compare=False)
+    """The counter of its entries."""
+
+    @property
+    def path(self) -> str:
+        """How people write it: `ns.db.space`."""
+        return f"{self.database.path}.{self.name}"
+
+
 # --- looking up ---------------------------------------------------------------------------------
 
 
@@ -142,6 +167,27 @@ def find_table(tx: Transaction, database: Database, name: str) -> Table | None:
     return found
 
 
+def space(tx: Transaction, database: Database, name: str) -> Space:
+    """The cache space of that name in a database. :raises Unknown:"""
+    found = find_space(tx, database, name)
+    if found is None:
+        path = f"{database.path}.{name}"
+        raise Unknown(f"there is no space {path}", kind="space", name=path)
+    return found
+
+
+def find_space(tx: Transaction, database: Database, name: str) -> Space | None:
+    """The cache space of that name in a database, if there is one."""
+    entries = tx.catalog.entries
+    at = ("space", database.id, name)
+    found: Space | None = entries.get(at)
+    if found is None:
+        value = tx.get(keys.space(database.namespace.id, database.id, name))
+        if value is not None:
+            found = entries[at] = _space(database, name, value)
+    return found
+
+
 def namespaces(tx: Transaction) -> list[Namespace]:
     """All namespaces, by name."""
     start, end = keys.namespaces()
@@ -158,6 +204,12 @@ def tables(tx: Transaction, database: Database) -> list[Table]:
     """The tables of a database, by name."""
     start, end = keys.tables(database.namespace.id, database.id)
     return [_table(database, name, value) for name, value in _named(tx, start, end)]
+
+
+def spaces(tx: Transaction, database: Database) -> list[Space]:
+    """The cache spaces of a database, by name."""
+    start, end = keys.spaces(database.namespace.id, database.id)
+    return [_space(database, name, value) for name, value in _named(tx, start, end)]
 
 
 # --- declaring ----------------------------------------------------------------------------------
@@ -234,6 +286,33 @@ def define_table(
     return made
 
 
+def define_space(
+    tx: Transaction,
+    database: Database,
+    name: str,
+    *,
+    expire_us: int | None = None,
+    comment: str | None = None,
+    taken: Taken = Taken.REFUSE,
+) -> Space:
+    """Declare a cache space, as `define_namespace` does. One that is overwritten keeps its keys,
+    each with the expiry it has."""
+    check_name(name, "space")
+    _check_comment(comment)
+    present = find_space(tx, database, name)
+    if present is not None:
+        if taken is Taken.REFUSE:
+            raise AlreadyExists(f"space {present.path} exists", kind="space", name=present.path)
+        if taken is Taken.SKIP:
+            return present
+        made = replace(present, expire_us=expire_us, comment=comment)
+    else:
+        made = _made_space(_next_id(tx, keys.SPACE_IDS), database, name, expire_us, comment)
+    value = _packed(made.id, comment, expire=expire_us)
+    tx.put(keys.space(database.namespace.id, database.id, name), value)
+    return made
+
+
 # --- dropping -----------------------------------------------------------------------------------
 
 
@@ -261,6 +340,15 @@ def drop_table(tx: Transaction, table: Table) -> None:
     tx.delete(table.count_key)
     database = table.database
     tx.delete(keys.table(database.namespace.id, database.id, table.name))
+
+
+def drop_space(tx: Transaction, space: Space) -> None:
+    """Drop a cache space with its keys."""
+    for prefix in (space.entries, space.contents, space.expiries):
+        tx.delete_range(*keys.within(prefix))
+    tx.delete(space.count_key)
+    database = space.database
+    tx.delete(keys.space(database.namespace.id, database.id, space.name))
 
 
 # --- values -------------------------------------------------------------------------------------
@@ -307,6 +395,24 @@ def _placed(id: int, database: Database, name: str, schemafull: bool, comment: s
     numbers = (database.namespace.id, database.id, id)
     prefix, count_key = keys.record_prefix(*numbers), keys.count(*numbers)
     return Table(id, database, name, schemafull, comment, prefix, count_key)
+
+
+def _space(database: Database, name: str, value: bytes) -> Space:
+    fields = _unpacked(value)
+    return _made_space(fields["id"], database, name, fields["expire"], fields["comment"])
+
+
+def _made_space(
+    id: int, database: Database, name: str, expire_us: int | None, comment: str | None
+) -> Space:
+    numbers = (database.namespace.id, database.id, id)
+    return Space(
+        id, database, name, expire_us, comment,
+        entries=keys.in_space(keys.ENTRY, *numbers),
+        contents=keys.in_space(keys.CONTENT, *numbers),
+        expiries=keys.in_space(keys.EXPIRY, *numbers),
+        count_key=keys.in_space(keys.ENTRY_COUNT, *numbers),
+    )  # fmt: skip
 
 
 def _check_comment(comment: str | None) -> None:

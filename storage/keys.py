@@ -7,13 +7,20 @@ its UTF-8: the pattern of names leaves nothing to escape.
 
 | tag | after the tag | value | what |
 |---|---|---|---|
-| 01 | kind (1) | signed 64 bit | last id given to a namespace (1), database (2), table (3) |
+| 01 | kind (1) | signed 64 bit | last id of a namespace (1), database (2), table (3), space (4) |
 | 10 | name | msgpack | a namespace |
 | 11 | ns (4) name | msgpack | a database |
 | 12 | ns (4) db (4) name | msgpack | a table |
+| 13 | ns (4) db (4) name | msgpack | a cache space |
 | 18 | name | msgpack | a user |
 | 20 | ns (4) db (4) table (4) | signed 64 bit | how many records the table holds |
+| 21 | ns (4) db (4) space (4) | signed 64 bit | how many entries the space holds |
 | 30 | ns (4) db (4) table (4) id | 8-byte sequence · msgpack | a record, see `records.py` |
+| 31 | ns (4) db (4) space (4) key | 8-byte sequence · entry | a cache key, see `spaces.py` |
+| 40 | ns (4) db (4) space (4) key | msgpack | a cache key's value, when it is large |
+| 41 | ns (4) db (4) space (4) time (8) key | nothing | a cache key's expiry, see `spaces.py` |
+
+Values of tags 30 and 31 are stamped: they begin with the sequence of the commit that wrote them.
 
 Tags 10 to 1F are the catalog: what statements look up by name and remember, see
 `ledger.Catalog`. All that belongs to a place begins, after the tag, with the numbers of that place:
@@ -40,12 +47,20 @@ ALLOCATOR: Final = 0x01
 NAMESPACE: Final = 0x10
 DATABASE: Final = 0x11
 TABLE: Final = 0x12
+SPACE: Final = 0x13
 USER: Final = 0x18
 COUNT: Final = 0x20
+ENTRY_COUNT: Final = 0x21
 RECORD: Final = 0x30
+ENTRY: Final = 0x31
+CONTENT: Final = 0x40
+EXPIRY: Final = 0x41
 
-PLACED: Final = (TABLE, COUNT, RECORD)
+PLACED: Final = (TABLE, SPACE, COUNT, ENTRY_COUNT, RECORD, ENTRY, CONTENT, EXPIRY)
 """Tags whose keys go on with namespace, database (and more)."""
+
+STAMPED: Final = frozenset({RECORD, ENTRY})
+"""Tags whose values begin with the sequence of the commit that wrote them."""
 
 _CATALOG: Final = 0x10
 _CATALOG_END: Final = 0x20
@@ -53,6 +68,7 @@ _CATALOG_END: Final = 0x20
 NAMESPACE_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 1))
 DATABASE_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 2))
 TABLE_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 3))
+SPACE_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 4))
 
 EVERYTHING: Final[Range] = (STORE_RANGE, b"\xff\xff")
 """All keys of all ranges, and not the engine's own."""
@@ -61,8 +77,12 @@ _ONE: Final = struct.Struct(">I")
 _TWO: Final = struct.Struct(">II")
 _THREE: Final = struct.Struct(">III")
 _COUNTER: Final = struct.Struct(">q")
+_TIME: Final = struct.Struct(">Q")
 RECORD_PREFIX_BYTES: Final = TAG_AT + 1 + _THREE.size
 assert RECORD_PREFIX_BYTES == 15
+ENTRY_PREFIX_BYTES: Final = RECORD_PREFIX_BYTES
+EXPIRY_KEY_AT: Final = ENTRY_PREFIX_BYTES + _TIME.size
+"""Where in a key of the expiry index the cache key begins."""
 
 
 def _tag(tag: int) -> bytes:
@@ -72,6 +92,7 @@ def _tag(tag: int) -> bytes:
 _NAMESPACE: Final = _tag(NAMESPACE)
 _DATABASE: Final = _tag(DATABASE)
 _TABLE: Final = _tag(TABLE)
+_SPACE: Final = _tag(SPACE)
 _USER: Final = _tag(USER)
 _COUNT: Final = _tag(COUNT)
 _RECORD: Final = _tag(RECORD)
@@ -148,6 +169,33 @@ def record_id(key: bytes) -> Any:
     return order.decode_id(key, RECORD_PREFIX_BYTES)
 
 
+def space(namespace: int, database: int, name: str) -> bytes:
+    """Where a cache space is declared."""
+    return _SPACE + _TWO.pack(namespace, database) + name.encode()
+
+
+def spaces(namespace: int, database: int) -> Range:
+    """The declarations of a database's cache spaces, by name."""
+    return within(_SPACE + _TWO.pack(namespace, database))
+
+
+def in_space(tag: int, namespace: int, database: int, space: int) -> bytes:
+    """What keys of a cache space begin with. :param tag: ENTRY_COUNT, ENTRY, CONTENT or EXPIRY"""
+    return _tag(tag) + _THREE.pack(namespace, database, space)
+
+
+def expiry(prefix: bytes, time_us: int, key: bytes = b"") -> bytes:
+    """Where the expiry index of a space, whose keys begin with `prefix`, holds a cache key."""
+    return prefix + _TIME.pack(time_us) + key
+
+
+def expiry_time(key: bytes) -> int:
+    """The time in a key of the expiry index, microseconds since 1970."""
+    (time_us,) = _TIME.unpack_from(key, ENTRY_PREFIX_BYTES)
+    assert isinstance(time_us, int)
+    return time_us
+
+
 def in_namespace(namespace: int) -> list[Range]:
     """Everything that goes when a namespace is dropped, its own declaration apart."""
     number = _ONE.pack(namespace)
@@ -169,6 +217,11 @@ def within(prefix: bytes) -> Range:
 def is_record(key: bytes) -> bool:
     """Whether a key is that of a record."""
     return key[TAG_AT] == RECORD
+
+
+def is_stamped(key: bytes) -> bool:
+    """Whether a key's value begins with the sequence of the commit that wrote it."""
+    return key[TAG_AT] in STAMPED
 
 
 def is_catalog(key: bytes) -> bool:

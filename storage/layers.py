@@ -19,7 +19,7 @@ from typing import Final
 
 from storage.effects import SEQUENCE_BYTES
 from storage.engine import BATCH_PAIRS, Batch, Pair
-from storage.keys import RECORD, TAG_AT, Range
+from storage.keys import STAMPED, TAG_AT, Range
 
 _FEW: Final = 16
 """Writes of a layer up to which looking at each beats sorting them."""
@@ -31,7 +31,7 @@ _by_key: Final = itemgetter(0)
 
 def stamped(key: bytes, value: bytes | None, sequence: int) -> bytes | None:
     """A value of commit `sequence` as the engine is to hold it."""
-    if value is None or key[TAG_AT] != RECORD:
+    if value is None or key[TAG_AT] not in STAMPED:
         return value
     return sequence.to_bytes(SEQUENCE_BYTES, "big") + value[SEQUENCE_BYTES:]
 
@@ -98,7 +98,7 @@ def apply_writes(writes: Iterable[tuple[bytes, bytes | None]], sequence: int, ba
     for key, value in writes:
         if value is None:
             delete(key)
-        elif key[TAG_AT] == RECORD:
+        elif key[TAG_AT] in STAMPED:
             put(key, stamp + value[SEQUENCE_BYTES:])
         else:
             put(key, value)

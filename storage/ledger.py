@@ -385,7 +385,7 @@ def _range_effects(tx: Transaction) -> list[Effect]:
 def _write_effects(tx: Transaction, writes: Iterable[tuple[bytes, bytes | None]]) -> list[Effect]:
     found: list[Effect] = []
     for key, value in writes:
-        if key[keys.TAG_AT] != keys.RECORD:
+        if key[keys.TAG_AT] not in keys.STAMPED:
             found.append((effects.DELETE, key) if value is None else (effects.PUT, key, value))
         elif value is None:
             found.append((effects.DELETE_RECORD, key, tx.previous(key)))
@@ -413,7 +413,7 @@ def _apply_together(layers: list[Layer], batch: Batch) -> None:
     for key, (sequence, value) in together.items():
         if value is None:
             batch.delete(key)
-        elif key[keys.TAG_AT] == keys.RECORD:
+        elif key[keys.TAG_AT] in keys.STAMPED:
             batch.put(key, sequence.to_bytes(SEQUENCE_BYTES, "big") + value[SEQUENCE_BYTES:])
         else:
             batch.put(key, value)

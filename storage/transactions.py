@@ -141,14 +141,14 @@ class Transaction:
 
     def put(self, key: bytes, value: bytes) -> None:
         """Set a key. :raises TooLarge: the transaction is over `limits.TRANSACTION_BYTES`"""
-        assert not keys.is_record(key), "records are put with put_record"
+        assert not keys.is_stamped(key), "what is stamped is put with put_record"
         self._write(key, value)
         if self.adds:
             self.adds.pop(key, None)
 
     def delete(self, key: bytes) -> None:
         """Remove a key; absent is fine. :raises TooLarge:"""
-        assert not keys.is_record(key), "records are deleted with delete_record"
+        assert not keys.is_stamped(key), "what is stamped is deleted with delete_record"
         self._write(key, None)
         if self.adds:
             self.adds.pop(key, None)
@@ -179,9 +179,9 @@ class Transaction:
         self.adds[key] = self.adds.get(key, 0) + delta
 
     def put_record(self, key: bytes, fields: bytes, previous: int) -> None:
-        """Set a record.
+        """Set a record, or another key whose value is stamped.
 
-        :param fields: its packed object
+        :param fields: its packed object, or what else its value is
         :param previous: the sequence its value began with when it was read, 0 when there was none
         :raises TooLarge:
         """

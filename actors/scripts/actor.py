@@ -6,7 +6,15 @@ import asyncio
 from collections.abc import Awaitable
 
 from actors.runtime import LoopActor, Runtime, handles
-from actors.scripts import flow, node, places, reading, users, writing  # noqa: F401  (handlers)
+from actors.scripts import (  # noqa: F401  (handlers)
+    flow,
+    node,
+    places,
+    reading,
+    spaces,
+    users,
+    writing,
+)
 from actors.scripts.execution import Execution
 from actors.scripts.prepared import PreparedScripts
 from actors.scripts.running import Run

@@ -7,9 +7,10 @@ from typing import Any
 from actors.scripts.execution import Execution, Place, chosen
 from actors.scripts.handlers import handles
 from language import tree
+from protocol.text import duration
 from protocol.values import NONE, Value
 from storage import catalog, records
-from storage.catalog import Namespace, Table, Taken
+from storage.catalog import Namespace, Space, Table, Taken
 
 TAKEN = {
     tree.Exists.REFUSE: Taken.REFUSE,
@@ -73,6 +74,7 @@ def drop_namespace(run: Execution, statement: tree.DropNamespace) -> Value:
     _may_define(run)
     run.reason = statement.reason
     catalog.drop_namespace(run.transaction, catalog.namespace(run.transaction, statement.name))
+    run.afterwards.append(run.services.spaces.look)
     return NONE
 
 
@@ -85,6 +87,7 @@ def drop_database(run: Execution, statement: tree.DropDatabase) -> Value:
     catalog.drop_database(
         run.transaction, catalog.database(run.transaction, namespace, statement.name)
     )
+    run.afterwards.append(run.services.spaces.look)
     return NONE
 
 
@@ -114,7 +117,7 @@ def info_for_namespace(run: Execution, names: tuple[str, ...]) -> Value:
 
 
 def info_for_database(run: Execution, names: tuple[str, ...]) -> Value:
-    """A database and its tables, with how many records each holds."""
+    """A database with its spaces and its tables, and how many records each table holds."""
     transaction = run.transaction
     if len(names) == 2:
         found = catalog.database(transaction, _namespace(run, names[0]), names[1])
@@ -123,7 +126,12 @@ def info_for_database(run: Execution, names: tuple[str, ...]) -> Value:
     else:
         found = run.database()
     tables = [_described_table(run, each) for each in catalog.tables(transaction, found)]
-    return {**_described(found), "namespace": found.namespace.name, "tables": tables}
+    return {
+        **_described(found),
+        "namespace": found.namespace.name,
+        "tables": tables,
+        "spaces": [described_space(each) for each in catalog.spaces(transaction, found)],
+    }
 
 
 def info_for_table(run: Execution, names: tuple[str, ...]) -> Value:
@@ -137,6 +145,12 @@ def _described_table(run: Execution, table: Table) -> dict[str, Value]:
         "schemafull": table.schemafull,
         "records": records.count(run.transaction, table),
     }
+
+
+def described_space(space: Space) -> dict[str, Value]:
+    """What INFO shows of a space without looking at its keys."""
+    expire_us = space.expire_us
+    return {**_described(space), "expire": None if expire_us is None else duration(expire_us)}
 
 
 def _described(thing: Any) -> dict[str, Value]:

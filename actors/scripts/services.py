@@ -11,6 +11,7 @@ from actors.commits import Committer
 from actors.scripts.running import Running
 from protocol.doors import Clock
 from protocol.values import Value
+from storage.catalog import Space
 
 
 class Roles(Protocol):
@@ -45,6 +46,19 @@ class Sessions(Protocol):
         """End every session of a user and forget what was remembered of its password."""
 
 
+class Spaces(Protocol):
+    """Cache spaces, as far as scripts have something to tell their actors."""
+
+    def expiring(self, space: Space, at_us: int) -> None:
+        """A key that was written expires at that log time."""
+
+    def bury(self, space: Space, names: list[bytes]) -> int:
+        """Remove keys that were passed over as expired; what the answer must wait for."""
+
+    def look(self) -> None:
+        """Spaces were dropped."""
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """Handed to the scripts' actor at start."""
@@ -53,6 +67,7 @@ class Services:
     roles: Roles
     passwords: Passwords
     sessions: Sessions
+    spaces: Spaces
     running: Running
     clock: Clock
     store_id: str

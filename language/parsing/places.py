@@ -17,7 +17,7 @@ class Places(Records):
 
     def define(self) -> tree.Statement:
         at = self._begin("DEFINE")
-        return self._one_of(_DEFINES, at)
+        return self._one_of(DEFINES, at)
 
     def _one_of(self, family: dict[str, Any], at: int) -> tree.Statement:
         word = self.word()
@@ -139,7 +139,7 @@ class Places(Records):
 
     def drop(self) -> tree.Statement:
         at = self._begin("DROP")
-        return self._one_of(_DROPS, at)
+        return self._one_of(DROPS, at)
 
     def drop_namespace(self, at: int) -> tree.Statement:
         return tree.DropNamespace(self.name("namespace"), self._reason(), at)
@@ -180,7 +180,7 @@ class Places(Records):
             self.unexpected(_either(*_SUBJECTS))
         self.i += 1
         names: tuple[str, ...] = ()
-        if word in ("TABLE", "USER"):
+        if word in ("TABLE", "SPACE", "USER"):
             names = (self.name(word.lower()),)
         elif word in ("NAMESPACE", "DATABASE") and self.kinds[self.i] in (NAME, QUOTED):
             names = (self.name(word.lower()),)
@@ -197,17 +197,19 @@ def _either(*words: str) -> str:
     return " or ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else words[0]
 
 
-_DEFINES: Final[dict[str, Any]] = {
+DEFINES: Final[dict[str, Any]] = {
     "NAMESPACE": Places.define_namespace,
     "DATABASE": Places.define_database,
     "TABLE": Places.define_table,
     "USER": Places.define_user,
     "NODE": Places.define_node,
 }
-_DROPS: Final[dict[str, Any]] = {
+DROPS: Final[dict[str, Any]] = {
     "NAMESPACE": Places.drop_namespace,
     "DATABASE": Places.drop_database,
     "TABLE": Places.drop_table,
     "USER": Places.drop_user,
 }
-_SUBJECTS: Final = ("STORE", "NAMESPACE", "DATABASE", "TABLE", "USERS", "USER", "NODE", "RUNNING")
+_SUBJECTS: Final = (
+    "STORE", "NAMESPACE", "DATABASE", "TABLE", "SPACE", "USERS", "USER", "NODE", "RUNNING",
+)  # fmt: skip

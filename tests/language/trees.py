@@ -211,6 +211,30 @@ PLACES = st.one_of(
     st.lists(NAMES, max_size=2).map(lambda names: tree.Info("DATABASE", tuple(names))),
     TEXT.map(tree.Kill),
 )
+KEYS = st.one_of(SMALL, TEXT.map(tree.Constant))
+SPANS = st.none() | st.timedeltas(timedelta(microseconds=1), timedelta(days=900))
+SPACE_STATEMENTS = st.one_of(
+    st.builds(tree.DefineSpace, NAMES, EXISTS, SPANS, COMMENTS),
+    st.builds(tree.DropSpace, NAMES, COMMENTS),
+    NAMES.map(lambda name: tree.Info("SPACE", (name,))),
+    st.builds(tree.GetKey, KEYS, NAMES),
+    st.builds(
+        lambda key, space, value, expire, keep, when: tree.SetKey(
+            key, space, value, expire, keep and expire is None, when
+        ),
+        KEYS, NAMES, SMALL, st.none() | SMALL, st.booleans(),
+        st.sampled_from([None, "ABSENT", "PRESENT"]),
+    ),
+    st.builds(tree.SwapKey, KEYS, NAMES, SMALL, SMALL, st.none() | SMALL),
+    st.builds(tree.IncrKey, KEYS, NAMES, st.none() | SMALL),
+    st.builds(tree.DeleteKey, KEYS, NAMES),
+    st.builds(tree.ExpireKey, KEYS, NAMES, SMALL),
+    st.builds(tree.PersistKey, KEYS, NAMES),
+    st.builds(tree.LockKey, KEYS, NAMES, SMALL, SMALL),
+    st.builds(tree.UnlockKey, KEYS, NAMES, SMALL),
+    st.builds(tree.ListKeys, NAMES, st.none() | SMALL, st.none() | SMALL, st.none() | SMALL),
+    st.builds(tree.DropKeys, NAMES, SMALL, COMMENTS),
+)  # fmt: skip
 PLAIN = st.one_of(
     st.builds(tree.Create, SINGLE, st.none() | SETS | CONTENTS, RETURNS, TIMEOUTS),
     st.builds(
@@ -232,6 +256,7 @@ PLAIN = st.one_of(
     st.sampled_from([tree.Begin(), tree.Commit(), tree.Cancel()]),
     SMALL.map(tree.Evaluate),
     PLACES,
+    SPACE_STATEMENTS,
 )  # fmt: skip
 
 

@@ -14,6 +14,15 @@ numbers = st.integers(0, 2**32 - 1)
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", fullmatch=True)
 
 
+SPACE_TAGS = {
+    "entries": keys.ENTRY_COUNT,
+    "entry": keys.ENTRY,
+    "content": keys.CONTENT,
+    "expiry": keys.EXPIRY,
+}
+PLACED = {"table", "count", "record", "space", *SPACE_TAGS}
+
+
 def every_kind(namespace: int, database: int, table: int, name: str) -> dict[str, bytes]:
     prefix = keys.record_prefix(namespace, database, table)
     return {
@@ -24,6 +33,11 @@ def every_kind(namespace: int, database: int, table: int, name: str) -> dict[str
         "user": keys.user(name),
         "count": keys.count(namespace, database, table),
         "record": keys.record(prefix, name),
+        "space": keys.space(namespace, database, name),
+        **{
+            kind: keys.in_space(tag, namespace, database, table) + name.encode()
+            for kind, tag in SPACE_TAGS.items()
+        },
     }
 
 
@@ -35,7 +49,9 @@ def test_kinds_stay_apart(namespace: int, database: int, table: int, name: str) 
     for kind, key in made.items():
         assert low <= key < high
         assert keys.is_record(key) == (kind == "record")
-        assert keys.is_catalog(key) == (kind in ("namespace", "database", "table", "user"))
+        assert keys.is_stamped(key) == (kind in ("record", "entry"))
+        declared = ("namespace", "database", "table", "space", "user")
+        assert keys.is_catalog(key) == (kind in declared)
     assert not low <= APPLIED_KEY < high
 
 
@@ -48,11 +64,11 @@ def test_a_place_holds_its_own_and_nothing_else(
 
     made = every_kind(namespace, database, table, name)
     in_namespace = {k for k, key in made.items() if inside(keys.in_namespace(namespace), key)}
-    assert in_namespace == {"database", "table", "count", "record"}
+    assert in_namespace == {"database", *PLACED}
     in_database = {
         k for k, key in made.items() if inside(keys.in_database(namespace, database), key)
     }
-    assert in_database == {"table", "count", "record"}
+    assert in_database == PLACED
     if other != namespace:
         assert not any(inside(keys.in_namespace(other), key) for key in made.values())
     if other != database:
@@ -92,3 +108,12 @@ def test_touches_catalog() -> None:
     assert keys.touches_catalog(*keys.EVERYTHING)
     assert not keys.touches_catalog(*keys.within(keys.record_prefix(1, 1, 1)))
     assert not keys.touches_catalog(keys.NAMESPACE_IDS, keys.TABLE_IDS)
+
+
+@given(time_us=st.integers(0, 2**63), key=names)
+def test_the_expiry_index_sorts_by_time(time_us: int, key: str) -> None:
+    prefix = keys.in_space(keys.EXPIRY, 1, 2, 3)
+    made = keys.expiry(prefix, time_us, key.encode())
+    assert keys.expiry_time(made) == time_us
+    assert made[keys.EXPIRY_KEY_AT :] == key.encode()
+    assert prefix <= made < keys.expiry(prefix, time_us + 1)

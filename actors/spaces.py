@@ -1,0 +1,548 @@
+"""Cache spaces while the node runs: one actor for each.
+
+A space's actor runs single operations on its keys for the surfaces, without a script, and sweeps
+what has expired. Scripts work on keys through their own transactions; all meet in the ledger, so
+neither needs the other for being right.
+
+- Operations that came together run one after the other in one go. Those that write share a commit,
+  as long as they come from one caller: each is all or nothing by itself all the same, and no answer
+  leaves before what it shows is durable.
+- A sweep removes a bounded slice of expired keys in a commit of its own, waits until that is
+  durable, and rests as long as it took. No key has a timer: a space has one, for the earliest of
+  its expiries.
+- `Spaces` is what others on the loop use without a message: to find a space's actor, and to tell it
+  when a script has written a key that expires.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pykka import ActorRef
+
+from actors.access import Action, authorise
+from actors.commits import Committer
+from actors.roles import Roles
+from actors.runtime import LoopActor, Runtime, Supervised, handles, stop, tell
+from actors.sessions import Sessions
+from language.literals import parse_value
+from language.words import quote
+from protocol import limits
+from protocol.errors import Busy, NotASpace, NotWritable, Refusal
+from protocol.requests import AuthenticateToken, Caller
+from protocol.spaces import (
+    DeleteKey,
+    ExpireKey,
+    GetKey,
+    IncrKey,
+    KeyAnswer,
+    KeyOperation,
+    ListKeys,
+    LockKey,
+    PersistKey,
+    RunKeys,
+    SetKey,
+    SwapKey,
+    UnlockKey,
+    check_limit,
+    check_prefix,
+)
+from protocol.text import duration, format_duration, quote_string
+from storage import catalog
+from storage.catalog import Space
+from storage.effects import Attribution
+from storage.spaces import Keys
+from storage.transactions import Transaction
+
+__all__ = ["SpaceActor", "Spaces", "Sweep", "listed", "parse_value", "perform"]
+
+COMMIT_BYTES: Final = 4 * limits.MIB
+"""What operations that came together put into one commit, before the next one begins."""
+NAMES: Final = 10_000
+"""Names of spaces whose actors are remembered."""
+NODE: Final = "node"
+EXPIRED: Final = Attribution(NODE, NODE, None, "expired")
+
+Answers = tuple[KeyAnswer, ...]
+
+_PERFORM: Final[dict[type, Callable[[Keys, Any], Any]]] = {
+    GetKey: lambda keys, op: keys.get(op.key),
+    SetKey: lambda keys, op: keys.set(
+        op.key, op.value, op.expire_us, keep=op.keep, when=op.when
+    ),
+    SwapKey: lambda keys, op: keys.swap(op.key, op.expect, op.value, op.expire_us),
+    IncrKey: lambda keys, op: keys.incr(op.key, op.by),
+    DeleteKey: lambda keys, op: keys.delete(op.key),
+    ExpireKey: lambda keys, op: keys.expire(op.key, op.expire_us),
+    PersistKey: lambda keys, op: keys.persist(op.key),
+    LockKey: lambda keys, op: keys.lock(op.key, op.holder, op.expire_us),
+    UnlockKey: lambda keys, op: keys.unlock(op.key, op.holder),
+}  # fmt: skip
+
+
+def perform(keys: Keys, operation: KeyOperation) -> Any:
+    """Do one operation on one key. :raises Refusal: and nothing has changed"""
+    return _PERFORM[type(operation)](keys, operation)
+
+
+def listed(keys: Keys, operation: ListKeys) -> Iterator[list[str]]:
+    """The keys that a listing asks for, in parts. :raises Refusal: of its arguments"""
+    return keys.listing(
+        check_prefix(operation.prefix, "PREFIX"),
+        check_prefix(operation.after, "AFTER"),
+        check_limit(operation.limit),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Said to a space's actor by its timer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expiring:
+    """Said to a space's actor when somebody else has written a key that expires."""
+
+    at_us: int
+
+
+class Spaces:
+    """The spaces of the node and their actors; on the loop only."""
+
+    def __init__(
+        self, runtime: Runtime, committer: Committer, roles: Roles, sessions: Sessions
+    ) -> None:
+        self.runtime = runtime
+        self.committer = committer
+        self.roles = roles
+        self.sessions = sessions
+        self.places: dict[int, Supervised[SpaceActor]] = {}
+        """By the space's id."""
+        self._named: dict[tuple[str, str, str], tuple[int, Supervised[SpaceActor]]] = {}
+        self._parting: set[asyncio.Task[None]] = set()
+
+    def begin(self) -> None:
+        """Start an actor for every space there is."""
+        with self.committer.begin() as tx:
+            for space in _all(tx):
+                self._place(space)
+
+    def find(self, namespace: str, database: str, name: str) -> ActorRef[SpaceActor] | None:
+        """The actor of a space; None when there is no such space."""
+        names = (namespace, database, name)
+        version = self.committer.ledger.catalog_version
+        known = self._named.get(names)
+        if known is not None and known[0] == version:
+            return known[1].ref
+        with self.committer.begin() as tx:
+            space = find_space(tx, namespace, database, name)
+        if space is None:
+            self._named.pop(names, None)
+            return None
+        if len(self._named) >= NAMES:
+            self._named.clear()
+        place = self._place(space)
+        self._named[names] = (version, place)
+        return place.ref
+
+    def expiring(self, space: Space, at_us: int) -> None:
+        """A key of a space expires at that log time: it is to be swept then."""
+        try:
+            tell(self._place(space).ref, Expiring(at_us))
+        except Busy:
+            return  # it has much to do with keys, and looks at their expiries after that
+
+    def bury(self, space: Space, names: list[bytes]) -> int:
+        """Remove keys that a read passed over because they had expired; the sequence that its
+        answer must wait for, 0 for none. See `storage/spaces.py`."""
+        committer = self.committer
+        try:
+            self.roles.check_writable()
+        except NotWritable:
+            return 0
+        with committer.begin() as tx:
+            Keys(tx, space).bury(names)
+            return committer.commit(tx, EXPIRED) if tx.size else tx.saw
+
+    def look(self) -> None:
+        """Places or spaces were dropped: let go of the actors whose space is no more."""
+        with self.committer.begin() as tx:
+            present = {space.id for space in _all(tx)}
+        for id in self.places.keys() - present:
+            parting = asyncio.ensure_future(stop(self.places.pop(id).ref), loop=self.runtime.loop)
+            self._parting.add(parting)
+            parting.add_done_callback(self._parting.discard)
+
+    async def stop(self) -> None:
+        """Stop every actor."""
+        for place in list(self.places.values()):
+            await stop(place.ref)
+        await asyncio.gather(*self._parting)
+
+    def _place(self, space: Space) -> Supervised[SpaceActor]:
+        place = self.places.get(space.id)
+        if place is None:
+            place = self.places[space.id] = Supervised(
+                lambda: SpaceActor.start(self.runtime, self, space), refoldable=True
+            )
+        return place
+
+
+class SpaceActor(LoopActor):
+    """Runs operations on the keys of one space, and sweeps it."""
+
+    def __init__(self, runtime: Runtime, spaces: Spaces, space: Space) -> None:
+        super().__init__(runtime)
+        self._spaces = spaces
+        self._committer = spaces.committer
+        self._space = space
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_us = 0
+        """When the timer is set for, in log time."""
+        self._swept_us = 0
+        self.swept = 0
+        """Keys swept since the start of this actor."""
+
+    def on_start(self) -> None:
+        """Look when the first key expires."""
+        self._look_ahead()
+
+    def on_stop(self) -> None:
+        """No more sweeps."""
+        self._disarm()
+
+    # --- operations -----------------------------------------------------------------------------
+
+    @handles(RunKeys)
+    def run(self, request: RunKeys) -> Answers | asyncio.Future[Answers]:
+        """Run operations, and answer once all that they show is durable."""
+        work = _Work(self._spaces, request)
+        work.run()
+        if work.soonest_us:
+            self._expects(work.soonest_us, work.space)
+        if work.long:
+            return asyncio.ensure_future(self._list_on(work), loop=self.runtime.loop)
+        return self._answer(work)
+
+    def _answer(self, work: _Work) -> Answers | asyncio.Future[Answers]:
+        if self._committer.is_durable(work.sequence, work.generation):
+            return work.outcome()
+        promised: asyncio.Future[Answers] = self.runtime.loop.create_future()
+
+        def settle(durable: asyncio.Future[None]) -> None:
+            lost = durable.exception()
+            if promised.done():
+                return
+            if lost is not None:
+                promised.set_exception(lost)
+            elif work.refusal is not None:
+                promised.set_exception(work.refusal)
+            else:
+                promised.set_result(work.outcome())
+
+        self._committer.durable(work.sequence, work.generation).add_done_callback(settle)
+        return promised
+
+    async def _list_on(self, work: _Work) -> Answers:
+        """Finish listings that take more than a slice, others having their turns."""
+        for number in work.long:
+            operation = work.request.operations[number]
+            assert isinstance(operation, ListKeys)
+            found: list[str] = []
+            with self._committer.begin() as tx:
+                keys = Keys(tx, work.space)
+                until_us = self._monotonic_us() + limits.SLICE_US
+                for part in listed(keys, operation):
+                    found += part
+                    if self._monotonic_us() >= until_us:
+                        tx.pause()
+                        await asyncio.sleep(0)
+                        until_us = self._monotonic_us() + limits.SLICE_US
+                work.saw(tx.saw)
+            work.answers[number] = {"keys": found}
+            work.bury(keys.lapsed)
+        answered = self._answer(work)
+        return answered if isinstance(answered, tuple) else await answered
+
+    # --- sweeping -------------------------------------------------------------------------------
+
+    @handles(Expiring)
+    def expiring(self, message: Expiring) -> None:
+        """A script has written a key that expires."""
+        self._arm(message.at_us)
+
+    @handles(Sweep)
+    async def sweep(self, _message: Sweep) -> None:
+        """Remove a slice of what has expired, then the next, or wait for the next expiry."""
+        committer = self._committer
+        began_us = self._monotonic_us()
+        self._swept_us = committer.ledger.log_time()
+        try:
+            self._spaces.roles.check_writable()
+            generation = committer.generation
+            with committer.begin() as tx:
+                space = self._present(tx)
+                if space is None:
+                    return
+                done = Keys(tx, space).sweep(limits.SWEEP_KEYS)
+                sequence = committer.commit(tx, EXPIRED) if tx.size else 0
+            took_us = self._monotonic_us() - began_us
+            if sequence:
+                await committer.durable(sequence, generation)
+            self.swept += done
+        except Refusal:
+            self._arm(self._swept_us + limits.SWEEP_SECONDS * 1_000_000)
+            return
+        if done < limits.SWEEP_KEYS:
+            self._look_ahead()
+        elif self.actor_ref.is_alive():
+            self._timer = self.runtime.loop.call_later(took_us / 1_000_000, self._time_to_sweep)
+            self._due_us = self._swept_us
+
+    def _present(self, tx: Transaction) -> Space | None:
+        """The space as it is declared now; None when it was dropped."""
+        space = self._space
+        database = space.database
+        found = find_space(tx, database.namespace.name, database.name, space.name)
+        return found if found is not None and found.id == space.id else None
+
+    def _look_ahead(self) -> None:
+        with self._committer.begin() as tx:
+            space = self._present(tx)
+            at_us = Keys(tx, space).next_expiry_us() if space is not None else None
+        if at_us is not None:
+            self._arm(at_us)
+
+    def _expects(self, at_us: int, space: Space) -> None:
+        if space.id == self._space.id:
+            self._arm(at_us)
+        else:  # dropped and declared anew since the request was sent here
+            self._spaces.expiring(space, at_us)
+
+    def _arm(self, at_us: int) -> None:
+        """Sweep at that log time, or somewhat later: not more often than is useful."""
+        at_us = max(at_us, self._swept_us + limits.SWEEP_SECONDS * 1_000_000)
+        if not self.actor_ref.is_alive() or (self._timer is not None and self._due_us <= at_us):
+            return
+        self._disarm()
+        self._due_us = at_us
+        wait_us = max(at_us - self._committer.ledger.log_time(), 0)
+        self._timer = self.runtime.loop.call_later(wait_us / 1_000_000, self._time_to_sweep)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_to_sweep(self) -> None:
+        self._timer = None
+        try:
+            tell(self.actor_ref, Sweep())
+        except Busy:
+            self._arm(self._committer.ledger.log_time() + limits.SWEEP_SECONDS * 1_000_000)
+
+
+class _Work:
+    """Operations of one request, and what has come of them."""
+
+    def __init__(self, spaces: Spaces, request: RunKeys) -> None:
+        self._spaces = spaces
+        self._committer = committer = spaces.committer
+        self.request = request
+        self.answers: list[KeyAnswer] = []
+        self.long: list[int] = []
+        """Listings not finished within the slice, by their number."""
+        self.sequence = 0
+        """What the answers wait for."""
+        self.generation = committer.generation
+        self.soonest_us = 0
+        """The earliest expiry written; 0: none."""
+        self.space: Space
+        self._caller: Caller
+        self._statements: list[str] = []
+        self.refusal: Refusal | None = None
+        """Why nothing was done at all; shown when what it rests on is durable."""
+        self._lapsed: list[bytes] = []
+        self._may: dict[bool, Refusal | None] = {}
+
+    def run(self) -> None:
+        """Run them all."""
+        committer, request = self._committer, self.request
+        until_us = self._spaces.runtime.clock.monotonic_us() + limits.SLICE_US
+        tx = committer.begin()
+        try:
+            try:
+                self._enter(tx)
+            except Refusal as refusal:
+                self.refusal = refusal
+                self.saw(tx.saw)
+                return
+            keys = Keys(tx, self.space)
+            for operation in request.operations:
+                if self._begins_anew(tx, keys, operation):
+                    self._commit(tx, keys)
+                    tx = committer.begin()
+                    keys = Keys(tx, self.space)
+                try:
+                    self._check(operation.writes)
+                    if type(operation) is ListKeys:
+                        self._list(keys, operation, until_us)
+                    else:
+                        self.answers.append(perform(keys, operation))
+                        if operation.writes:
+                            self._statements.append(_statement(self.space, operation))
+                except Refusal as refusal:
+                    self.answers.append(refusal)
+            self._commit(tx, keys)
+        finally:
+            tx.release()
+        if self._lapsed:
+            self.bury(self._lapsed)
+
+    def _enter(self, tx: Transaction) -> None:
+        """Who asks, and of which space."""
+        spaces, request = self._spaces, self.request
+        who = request.who
+        if type(who) is AuthenticateToken:
+            self._caller = spaces.sessions.caller(who, tx)
+        else:
+            assert isinstance(who, Caller)
+            self._caller = who
+        spaces.roles.check_serving()
+        found = find_space(tx, request.namespace, request.database, request.space)
+        if found is None:
+            raise no_space(request.namespace, request.database, request.space)
+        self.space = found
+
+    def _begins_anew(self, tx: Transaction, keys: Keys, operation: KeyOperation) -> bool:
+        """Whether an operation needs a commit of its own. A lock that is acquired twice needs two
+        commits for two fences."""
+        return tx.size > COMMIT_BYTES or (
+            type(operation) is LockKey and bool(tx.size) and keys.written_here(operation.key)
+        )
+
+    def _check(self, writes: bool) -> None:
+        """:raises NotWritable, NotAllowed:"""
+        if writes not in self._may:
+            self._may[writes] = self._judge(writes)
+        refusal = self._may[writes]
+        if refusal is not None:
+            raise refusal
+
+    def _judge(self, writes: bool) -> Refusal | None:
+        try:
+            if writes:
+                self._spaces.roles.check_writable()
+            verb = "WRITE" if writes else "READ"
+            authorise(self._caller, Action(verb, f"SPACE {self.space.path}"))
+        except Refusal as refusal:
+            return refusal
+        return None
+
+    def _list(self, keys: Keys, operation: ListKeys, until_us: int) -> None:
+        found: list[str] = []
+        monotonic_us = self._spaces.runtime.clock.monotonic_us
+        for part in listed(keys, operation):
+            found += part
+            if monotonic_us() >= until_us and len(found) < operation.limit:
+                self.long.append(len(self.answers))
+                break
+        self.answers.append({"keys": found})
+
+    def _commit(self, tx: Transaction, keys: Keys) -> None:
+        if tx.size:
+            caller = self._caller
+            statement = _cut("; ".join(self._statements))
+            attribution = Attribution(caller.user, caller.surface, statement)
+            sequence = self._committer.commit(tx, attribution)
+            for answer in keys.locked:
+                answer["fence"] = sequence
+            self._statements.clear()
+            if keys.soonest_us and (not self.soonest_us or keys.soonest_us < self.soonest_us):
+                self.soonest_us = keys.soonest_us
+            self.saw(sequence)
+        else:
+            tx.release()
+            self.saw(tx.saw)
+        self._lapsed += keys.lapsed
+
+    def outcome(self) -> Answers:
+        """The answers. :raises Refusal: there are none"""
+        if self.refusal is not None:
+            raise self.refusal
+        return tuple(self.answers)
+
+    def saw(self, sequence: int) -> None:
+        """The answers show this commit."""
+        if sequence > self.sequence:
+            self.sequence = sequence
+
+    def bury(self, names: list[bytes]) -> None:
+        """Make it last that these keys have expired."""
+        if names:
+            self.saw(self._spaces.bury(self.space, names))
+
+
+def find_space(tx: Transaction, namespace: str, database: str, name: str) -> Space | None:
+    """A space by all its names, if there is one."""
+    place = catalog.find_namespace(tx, namespace)
+    within = catalog.find_database(tx, place, database) if place is not None else None
+    return catalog.find_space(tx, within, name) if within is not None else None
+
+
+def no_space(namespace: str, database: str, name: str) -> NotASpace:
+    """The refusal of a path that names none."""
+    path = f"{namespace}.{database}.{name}"
+    return NotASpace(f"{path[:200]} is no cache space", name=path[:200])
+
+
+def _all(tx: Transaction) -> Iterator[Space]:
+    for namespace in catalog.namespaces(tx):
+        for database in catalog.databases(tx, namespace):
+            yield from catalog.spaces(tx, database)
+
+
+# --- for the statement log ------------------------------------------------------------------------
+
+
+def _statement(space: Space, operation: KeyOperation) -> str:
+    """The statement that an operation stands for; its values are in the commit's effects."""
+    word, more = _WORDS[type(operation)]
+    assert not isinstance(operation, ListKeys)
+    joint = "FROM" if word == "DELETE" else "IN"
+    return f"{word} {quote_string(operation.key)} {joint} {quote(space.name)}{more(operation)}"
+
+
+def _set_clauses(operation: SetKey) -> str:
+    kept = " KEEP" if operation.keep else ""
+    when = f" IF {operation.when}" if operation.when else ""
+    return f" VALUE $value{_expire(operation.expire_us)}{kept}{when}"
+
+
+def _expire(expire_us: int | None) -> str:
+    return "" if expire_us is None else f" EXPIRE {format_duration(duration(expire_us))}"
+
+
+_WORDS: Final[dict[type, tuple[str, Callable[[Any], str]]]] = {
+    SetKey: ("SET", _set_clauses),
+    SwapKey: ("SWAP", lambda op: f" EXPECT $expect VALUE $value{_expire(op.expire_us)}"),
+    IncrKey: ("INCR", lambda op: f" BY {op.by}"),
+    DeleteKey: ("DELETE", lambda op: ""),
+    ExpireKey: ("EXPIRE", lambda op: f" {format_duration(duration(op.expire_us))}"),
+    PersistKey: ("PERSIST", lambda op: ""),
+    LockKey: ("LOCK", lambda op: f" HOLDER {quote_string(op.holder)}{_expire(op.expire_us)}"),
+    UnlockKey: ("UNLOCK", lambda op: f" HOLDER {quote_string(op.holder)}"),
+}
+
+
+def _cut(text: str) -> str:
+    if len(text) * 4 <= limits.STATEMENT_TEXT_BYTES:
+        return text
+    encoded = text.encode()
+    if len(encoded) <= limits.STATEMENT_TEXT_BYTES:
+        return text
+    kept = encoded[: limits.STATEMENT_TEXT_BYTES].decode(errors="ignore")
+    return f"{kept}… ({len(encoded)} bytes)"

@@ -1,0 +1,144 @@
+"""Cache spaces: DEFINE, DROP, and the statements on keys.
+
+A key stands before IN, which is an operator too: so it is an operand (a literal, a parameter, a
+path of one, or an expression in parentheses) and no longer expression.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Literal
+
+from language import tree
+from language.lexer import DURATION, NAME, QUOTED
+from language.parsing.places import DEFINES, DROPS, Places
+from protocol.spaces import check_expire
+from protocol.text import parse_duration
+from protocol.values import MICROSECOND
+
+
+class Spaces(Places):
+    """Adds the statements on cache spaces and their keys."""
+
+    def define_space(self, at: int) -> tree.Statement:
+        exists = self._exists()
+        name = self.name("space")
+        expire = self._literal_expire() if self.take_word("EXPIRE") else None
+        return tree.DefineSpace(name, exists, expire, self._comment(), at)
+
+    def _literal_expire(self) -> timedelta:
+        if self.kinds[self.i] != DURATION:
+            self.unexpected("a duration such as 5m")
+        with self.placed(self.i):
+            expire = parse_duration(self.texts[self.i])
+            check_expire(expire // MICROSECOND)
+        self.i += 1
+        return expire
+
+    def drop_space(self, at: int) -> tree.Statement:
+        return tree.DropSpace(self.name("space"), self._reason(), at)
+
+    def drop_keys(self, at: int) -> tree.Statement:
+        space = self._in()
+        self.expect_word("PREFIX")
+        return tree.DropKeys(space, self.expression(), self._reason(), at)
+
+    # --- one key ----------------------------------------------------------------------------------
+
+    def _keyed(self) -> tree.Expression:
+        if self.kinds[self.i] in (NAME, QUOTED) and not (
+            self.is_mark("(", 1) or self.is_mark(":", 1)
+        ):
+            self.unexpected("a key: 'text' or $name")
+        return self.operand()
+
+    def _in(self) -> str:
+        self.expect_word("IN")
+        return self.name("space")
+
+    def _from(self) -> str:
+        self.expect_word("FROM")
+        return self.name("space")
+
+    def _expires(self) -> tree.Expression | None:
+        return self.expression() if self.take_word("EXPIRE") else None
+
+    def get_key(self) -> tree.GetKey:
+        at = self._begin("GET")
+        return tree.GetKey(self._keyed(), self._from(), at)
+
+    def set_key(self) -> tree.SetKey:
+        at = self._begin("SET")
+        key, space = self._keyed(), self._in()
+        self.expect_word("VALUE")
+        value, expire = self.expression(), self._expires()
+        keep = expire is None and self.take_word("KEEP")
+        return tree.SetKey(key, space, value, expire, keep, self._when(), at)
+
+    def _when(self) -> Literal["ABSENT", "PRESENT"] | None:
+        if not self.take_word("IF"):
+            return None
+        if self.take_word("ABSENT"):
+            return "ABSENT"
+        if self.take_word("PRESENT"):
+            return "PRESENT"
+        self.unexpected("ABSENT or PRESENT")
+
+    def swap_key(self) -> tree.SwapKey:
+        at = self._begin("SWAP")
+        key, space = self._keyed(), self._in()
+        self.expect_word("EXPECT")
+        expect = self.expression()
+        self.expect_word("VALUE")
+        return tree.SwapKey(key, space, expect, self.expression(), self._expires(), at)
+
+    def incr_key(self) -> tree.IncrKey:
+        at = self._begin("INCR")
+        key, space = self._keyed(), self._in()
+        return tree.IncrKey(key, space, self.expression() if self.take_word("BY") else None, at)
+
+    def delete(self) -> tree.Delete | tree.DeleteKey:  # type: ignore[override]
+        """DELETE of records, or of a key: that one says FROM."""
+        start, at = self.i, self._begin("DELETE")
+        target = self.target()
+        if self.word() != "FROM":
+            self.i = start
+            return super().delete()
+        if not isinstance(target, tree.ExpressionTarget):
+            self.unexpected("a key: 'text' or $name", start + 1)
+        return tree.DeleteKey(target.expression, self._from(), at)
+
+    def expire_key(self) -> tree.ExpireKey:
+        at = self._begin("EXPIRE")
+        return tree.ExpireKey(self._keyed(), self._in(), self.expression(), at)
+
+    def persist_key(self) -> tree.PersistKey:
+        at = self._begin("PERSIST")
+        return tree.PersistKey(self._keyed(), self._in(), at)
+
+    def lock_key(self) -> tree.LockKey:
+        at = self._begin("LOCK")
+        key, space = self._keyed(), self._in()
+        self.expect_word("HOLDER")
+        holder = self.expression()
+        self.expect_word("EXPIRE")
+        return tree.LockKey(key, space, holder, self.expression(), at)
+
+    def unlock_key(self) -> tree.UnlockKey:
+        at = self._begin("UNLOCK")
+        key, space = self._keyed(), self._in()
+        self.expect_word("HOLDER")
+        return tree.UnlockKey(key, space, self.expression(), at)
+
+    def list_keys(self) -> tree.ListKeys:
+        at = self._begin("KEYS")
+        space = self._from()
+        prefix = self.expression() if self.take_word("PREFIX") else None
+        after = self.expression() if self.take_word("AFTER") else None
+        limit = self.expression() if self.take_word("LIMIT") else None
+        return tree.ListKeys(space, prefix, after, limit, at)
+
+
+DEFINES["SPACE"] = Spaces.define_space
+DROPS["SPACE"] = Spaces.drop_space
+DROPS["KEYS"] = Spaces.drop_keys

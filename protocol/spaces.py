@@ -1,0 +1,196 @@
+"""What is done to the keys of a cache space: one frozen operation for each statement on a key.
+
+Surfaces make them of routes and of wire messages, scripts of statements; `storage/spaces.py` has
+the rules. An operation's answer is an object with exactly the fields that its docstring names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal
+
+from protocol import limits
+from protocol.errors import BadRequest, ExpireRefused, Refusal, TypeRefused
+from protocol.requests import AuthenticateToken, Caller, Request
+from protocol.values import NoneValue, Value, check_unicode, type_name
+
+When = Literal["ABSENT", "PRESENT"]
+
+
+@dataclass(frozen=True, slots=True)
+class GetKey:
+    """`{value, ttl}`, or NONE when there is no such key; `ttl` is NULL for one that stays."""
+
+    writes: ClassVar[bool] = False
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetKey:
+    """`{written}`"""
+
+    writes: ClassVar[bool] = True
+    key: str
+    value: Value
+    expire_us: int | None = None
+    """None: what the space says; without that the key stays."""
+    keep: bool = False
+    """Whether an expiry that the key has is kept."""
+    when: When | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SwapKey:
+    """`{written}`: whether the key held `expect`, in type and value. NONE expects no key."""
+
+    writes: ClassVar[bool] = True
+    key: str
+    expect: Value
+    value: Value
+    expire_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IncrKey:
+    """`{value}`: the new one."""
+
+    writes: ClassVar[bool] = True
+    key: str
+    by: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteKey:
+    """`{deleted}`: whether there was one."""
+
+    writes: ClassVar[bool] = True
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireKey:
+    """`{found}`"""
+
+    writes: ClassVar[bool] = True
+    key: str
+    expire_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class PersistKey:
+    """`{found}`"""
+
+    writes: ClassVar[bool] = True
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class LockKey:
+    """`{held, fence, until}`; when it is not held `fence` is NULL, and `until` says when the key
+    falls free, NULL for never."""
+
+    writes: ClassVar[bool] = True
+    key: str
+    holder: str
+    expire_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnlockKey:
+    """`{released}`"""
+
+    writes: ClassVar[bool] = True
+    key: str
+    holder: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListKeys:
+    """`{keys}`, in the order of their bytes."""
+
+    writes: ClassVar[bool] = False
+    prefix: str = ""
+    after: str = ""
+    limit: int = limits.KEYS_LISTED
+
+
+KeyOperation = (
+    GetKey | SetKey | SwapKey | IncrKey | DeleteKey | ExpireKey | PersistKey | LockKey | UnlockKey
+    | ListKeys
+)  # fmt: skip
+
+KeyAnswer = dict[str, Any] | NoneValue | Refusal
+"""A refusal is the answer of one operation among several."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunKeys(Request[tuple[KeyAnswer, ...]]):
+    """Operations on one space, one after the other, each all or nothing by itself. The answer
+    comes when all that it shows is durable. Refused as a whole: SessionEnded, NotASpace, Draining,
+    and what the log refuses."""
+
+    who: Caller | AuthenticateToken
+    namespace: str
+    database: str
+    space: str
+    operations: tuple[KeyOperation, ...]
+
+
+EXPIRE_MOST_US: Final = 1000 * 365 * 86_400 * 1_000_000
+"""A thousand years: the moment still fits a datetime."""
+
+
+def check_key(key: object) -> str:
+    """A key of a cache space. :raises TypeRefused: no string :raises BadRequest: its length, a NUL
+    in it"""
+    if type(key) is not str:
+        raise TypeRefused(f"a key is a string, not {_type(key)}", found=_type(key))
+    size = len(key)
+    if not key.isascii():
+        check_unicode(key)
+        size = len(key.encode())
+    if not 1 <= size <= limits.KEY_BYTES:
+        raise BadRequest(f"a key has 1 to {limits.KEY_BYTES} bytes, this one {size}", bytes=size)
+    if "\0" in key:
+        raise BadRequest("a key holds no NUL")
+    return key
+
+
+def check_holder(holder: object) -> str:
+    """Who holds a lock: text with the bounds of a key. :raises TypeRefused, BadRequest:"""
+    if type(holder) is not str:
+        raise TypeRefused(f"a holder is a string, not {_type(holder)}", found=_type(holder))
+    size = len(holder.encode("utf-8", "surrogatepass"))
+    if not 1 <= size <= limits.KEY_BYTES:
+        raise BadRequest(f"a holder has 1 to {limits.KEY_BYTES} bytes, this one {size}", bytes=size)
+    return holder
+
+
+def check_prefix(prefix: object, what: str) -> str:
+    """What keys begin with, or come after; may be empty. :raises TypeRefused, BadRequest:"""
+    if type(prefix) is not str:
+        raise TypeRefused(f"{what} is a string, not {_type(prefix)}", found=_type(prefix))
+    check_unicode(prefix)
+    if len(prefix.encode()) > limits.KEY_BYTES:
+        raise BadRequest(f"{what} has at most {limits.KEY_BYTES} bytes")
+    return prefix
+
+
+def check_expire(expire_us: int) -> int:
+    """How long a key lives. :raises ExpireRefused: not at all, or beyond all bounds"""
+    if expire_us <= 0:
+        raise ExpireRefused("an expiry is longer than nothing", microseconds=expire_us)
+    if expire_us > EXPIRE_MOST_US:
+        raise ExpireRefused("an expiry is at most a thousand years", microseconds=expire_us)
+    return expire_us
+
+
+def check_limit(limit: object) -> int:
+    """How many keys are listed. :raises BadRequest:"""
+    if type(limit) is not int or not 1 <= limit <= limits.KEYS_LISTED:
+        raise BadRequest(f"a limit of keys is 1 to {limits.KEYS_LISTED}", limit=limits.KEYS_LISTED)
+    return limit
+
+
+def _type(value: Any) -> str:
+    return type_name(value)

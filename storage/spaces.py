@@ -1,0 +1,443 @@
+"""The rules of cache keys: read, set, swapped, counted, locked, expired, listed, swept.
+
+An entry is stamped as a record is, and then holds:
+
+    0   8  sequence of the commit that wrote it
+    8   8  when it expires, microseconds since 1970 of log time; 0: never
+   16   1  flags: 1 a lock, 2 the value is large and stored beside it
+   17   8  of a lock only: its fence; 0: the sequence at the head
+    …      the value, msgpack; of a lock its holder
+
+Invariants:
+
+- Every entry that expires stands in the expiry index under its time. The index may also name what
+  is no longer so: whoever follows it looks at the entry.
+- An entry expires at its time by the transaction's log time, exactly, whether or not it has been
+  swept. Whoever was told that it has expired must not see it come back after a crash under another
+  clock: so `Keys.lapsed` names what a read passed over, and the asker buries that (`bury`) and
+  answers when the burial is durable. From then on the log itself is past the time.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from protocol import binary, limits
+from protocol.errors import NotANumber, NumberTooLarge, TooLarge, TypeRefused
+from protocol.spaces import When, check_expire, check_holder, check_key
+from protocol.values import NONE, Value, check, identical, type_name, without_none
+from storage import keys
+from storage.catalog import Space
+from storage.effects import SEQUENCE_BYTES
+from storage.transactions import Transaction
+
+Answer = dict[str, Any]
+
+_HEAD: Final = struct.Struct(">QQB")
+_TAIL: Final = struct.Struct(">QB")
+"""An entry's head without the sequence."""
+_FENCE: Final = struct.Struct(">Q")
+assert _HEAD.size == SEQUENCE_BYTES + _TAIL.size == 17
+_LOCK: Final = 1
+_LARGE: Final = 2
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_BURIED: Final = 64
+"""Of what one listing passed over; one would do, and the rest is the sweep's."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """A key as it stands, expired or not."""
+
+    sequence: int
+    """The commit that wrote it; 0 when only the transaction that asks has made it."""
+    expires_us: int
+    flags: int
+    fence: int
+    """Of a lock; 0: that of the transaction that asks, which has no sequence yet."""
+    content: bytes
+
+
+class Keys:
+    """The keys of one space in one transaction."""
+
+    __slots__ = ("_space", "_tx", "lapsed", "locked", "soonest_us")
+
+    def __init__(self, tx: Transaction, space: Space) -> None:
+        self._tx = tx
+        self._space = space
+        self.lapsed: list[bytes] = []
+        """Keys that were passed over because they have expired; see the head of the file."""
+        self.locked: list[Answer] = []
+        """Answers whose fence will be the sequence of this transaction's commit."""
+        self.soonest_us = 0
+        """The earliest expiry written here; 0: none."""
+
+    # --- values ---------------------------------------------------------------------------------
+
+    def get(self, key: str) -> Answer | Any:
+        """`{value, ttl}`, or NONE."""
+        name = check_key(key).encode()
+        found = self._live(name)
+        if found is None:
+            return NONE
+        return {"value": self._value(name, found), "ttl": self._ttl(found)}
+
+    def set(
+        self,
+        key: str,
+        value: Value,
+        expire_us: int | None = None,
+        *,
+        keep: bool = False,
+        when: When | None = None,
+    ) -> Answer:
+        """`{written}`. :raises TypeRefused, NumberTooLarge, TooLarge: of the value
+        :raises ExpireRefused:"""
+        name, content = check_key(key).encode(), _packed(value)
+        expires_us = self._expires(expire_us)
+        before = self._entry(name)
+        found = self._unless_lapsed(name, before, note=False)
+        if when is not None and (found is None) != (when == "ABSENT"):
+            self._note(name, before, found)
+            return {"written": False}
+        if keep and found is not None:
+            expires_us = found.expires_us
+        self._put(name, content, expires_us, before)
+        return {"written": True}
+
+    def swap(self, key: str, expect: Value, value: Value, expire_us: int | None = None) -> Answer:
+        """`{written}`. Raises as `set`."""
+        name, content = check_key(key).encode(), _packed(value)
+        check(expect)
+        expires_us = self._expires(expire_us)
+        before = self._entry(name)
+        found = self._unless_lapsed(name, before, note=False)
+        present = NONE if found is None else self._value(name, found)
+        if not identical(present, _bare(expect)):
+            self._note(name, before, found)
+            return {"written": False}
+        self._put(name, content, expires_us, before)
+        return {"written": True}
+
+    def incr(self, key: str, by: int = 1) -> Answer:
+        """`{value}`: an absent key counts from 0; the expiry of one that is there stays.
+
+        :raises NotANumber: the value is no integer
+        :raises NumberTooLarge: the sum leaves 64 bits; TypeRefused: `by` is no integer
+        """
+        name = check_key(key).encode()
+        if type(by) is not int:
+            raise TypeRefused(f"BY takes an int, not {type_name(by)}", found=type_name(by))
+        before = self._entry(name)
+        found = self._unless_lapsed(name, before, note=False)
+        if found is None:
+            number, expires_us = 0, self._expires(None)
+        else:
+            present = self._value(name, found)
+            if type(present) is not int:
+                raise NotANumber(f"{key!r} holds no int but {type_name(present)}", key=key)
+            number, expires_us = present, found.expires_us
+        number += by
+        if not limits.INT_MIN <= number <= limits.INT_MAX:
+            raise NumberTooLarge(f"the counter {key!r} would leave 64 bits", key=key)
+        self._put(name, binary.pack(number), expires_us, before)
+        return {"value": number}
+
+    def delete(self, key: str) -> Answer:
+        """`{deleted}`"""
+        name = check_key(key).encode()
+        found = self._live(name)
+        if found is None:
+            return {"deleted": False}
+        self._remove(name, found)
+        return {"deleted": True}
+
+    # --- expiry ---------------------------------------------------------------------------------
+
+    def expire(self, key: str, expire_us: int) -> Answer:
+        """`{found}`. :raises ExpireRefused:"""
+        expires_us = self._tx.now_us + check_expire(expire_us)
+        return self._expire(key, expires_us)
+
+    def persist(self, key: str) -> Answer:
+        """`{found}`"""
+        return self._expire(key, 0)
+
+    def _expire(self, key: str, expires_us: int) -> Answer:
+        name = check_key(key).encode()
+        found = self._live(name)
+        if found is None:
+            return {"found": False}
+        if found.expires_us != expires_us:
+            self._write(name, found, expires_us)
+        return {"found": True}
+
+    # --- locks ----------------------------------------------------------------------------------
+
+    def lock(self, key: str, holder: str, expire_us: int) -> Answer:
+        """`{held, fence, until}`. What holds the key is another holder, or a plain value.
+
+        The fence of a lock that this call acquires is the sequence of the commit to come: the
+        answer is in `locked` until then. :raises ExpireRefused:
+        """
+        name = check_key(key).encode()
+        content = binary.pack(check_holder(holder))
+        expires_us = self._tx.now_us + check_expire(expire_us)
+        before = self._entry(name)
+        found = self._unless_lapsed(name, before, note=False)
+        if found is not None and not (found.flags & _LOCK and found.content == content):
+            until = _moment(found.expires_us) if found.expires_us else None
+            return {"held": False, "fence": None, "until": until}
+        answer: Answer = {"held": True, "fence": None, "until": _moment(expires_us)}
+        if found is not None:
+            self._write(name, found, expires_us)
+            answer["fence"] = found.fence or None
+        else:
+            self._put(name, content, expires_us, before, lock=True)
+        if answer["fence"] is None:
+            self.locked.append(answer)
+        return answer
+
+    def unlock(self, key: str, holder: str) -> Answer:
+        """`{released}`. Deletes nothing: what is written in the lock's place expires at once, and
+        only while the key still names the holder."""
+        name = check_key(key).encode()
+        content = binary.pack(check_holder(holder))
+        found = self._live(name)
+        if found is None or not (found.flags & _LOCK and found.content == content):
+            return {"released": False}
+        self._put(name, _NOTHING, self._tx.now_us, found)
+        return {"released": True}
+
+    def written_here(self, key: str) -> bool:
+        """Whether this transaction has written the key. A second lock in one commit would have
+        the fence of the first."""
+        written = self._space.entries + key.encode("utf-8", "surrogatepass")
+        return written in self._tx.own.writes
+
+    # --- many -----------------------------------------------------------------------------------
+
+    def listing(self, prefix: str, after: str, limit: int) -> Iterator[list[str]]:
+        """Keys in order, in parts, some of them empty: between two of them others may have their
+        turn."""
+        entries, now_us = self._space.entries, self._tx.now_us
+        start, end = keys.within(entries + prefix.encode())
+        if after:
+            start = max(start, entries + after.encode() + b"\0")
+        at, left = len(entries), limit
+        for pairs in self._tx.scan(start, end):
+            part: list[str] = []
+            for stored, value in pairs:
+                expires_us = _HEAD.unpack_from(value)[1]
+                if expires_us and expires_us <= now_us:
+                    if len(self.lapsed) < _BURIED:
+                        self.lapsed.append(stored[at:])
+                    continue
+                part.append(stored[at:].decode())
+                left -= 1
+                if not left:
+                    yield part
+                    return
+            yield part
+
+    def drop(self, prefix: str) -> Iterator[int]:
+        """Remove every key that begins with `prefix`: how many there were, in parts."""
+        tx, space = self._tx, self._space
+        start, end = keys.within(space.entries + prefix.encode())
+        stored = 0
+        for pairs in tx.scan(start, end):
+            stored += len(pairs)
+            yield sum(
+                not 0 < expires_us <= tx.now_us
+                for _, expires_us, _ in (_HEAD.unpack_from(value) for _, value in pairs)
+            )
+        if stored:
+            tx.delete_range(start, end)
+            tx.delete_range(*keys.within(space.contents + prefix.encode()))
+            tx.add(space.count_key, -stored)
+
+    def count(self) -> Iterator[int]:
+        """How many keys there are, as parts to be added up."""
+        yield keys.unpack_counter(self._tx.get(self._space.count_key))
+        for pairs in self._tx.scan(*self._due()):
+            yield -sum(self._is_due(index) is not None for index, _ in pairs)
+
+    # --- sweeping -------------------------------------------------------------------------------
+
+    def sweep(self, most: int) -> int:
+        """Remove up to so many expired keys; how many places of the expiry index were looked at.
+        One that was written again since is only taken off the index."""
+        done = 0
+        for pairs in self._tx.scan(*self._due()):
+            for index, _ in pairs:
+                found = self._is_due(index)
+                if found is None:
+                    self._tx.delete(index)
+                else:
+                    self._remove(index[keys.EXPIRY_KEY_AT :], found)
+                done += 1
+                if done >= most:
+                    return done
+        return done
+
+    def next_expiry_us(self) -> int | None:
+        """When the next key expires, or should have; None when none will."""
+        for pairs in self._tx.scan(*keys.within(self._space.expiries)):
+            return keys.expiry_time(pairs[0][0])
+        return None
+
+    def bury(self, names: list[bytes]) -> None:
+        """Remove keys that were passed over, if they have still expired."""
+        for name in names:
+            found = self._entry(name)
+            if found is not None and 0 < found.expires_us <= self._tx.now_us:
+                self._remove(name, found)
+
+    def _due(self) -> keys.Range:
+        space = self._space
+        return space.expiries, keys.expiry(space.expiries, self._tx.now_us + 1)
+
+    def _is_due(self, index: bytes) -> Entry | None:
+        """The entry that a place of the expiry index means; None when it has another expiry."""
+        found = self._entry(index[keys.EXPIRY_KEY_AT :])
+        if found is None or found.expires_us != keys.expiry_time(index):
+            return None
+        return found
+
+    # --- entries --------------------------------------------------------------------------------
+
+    def _entry(self, name: bytes) -> Entry | None:
+        stored = self._space.entries + name
+        value = self._tx.get(stored)
+        if value is None:
+            return None
+        sequence, expires_us, flags = _HEAD.unpack_from(value)
+        if not flags & _LOCK:
+            return Entry(sequence, expires_us, flags, 0, value[_HEAD.size :])
+        (fence,) = _FENCE.unpack_from(value, _HEAD.size)
+        if not fence and stored not in self._tx.own.writes:
+            fence = sequence
+        return Entry(sequence, expires_us, flags, fence, value[_HEAD.size + _FENCE.size :])
+
+    def _live(self, name: bytes) -> Entry | None:
+        return self._unless_lapsed(name, self._entry(name))
+
+    def _unless_lapsed(
+        self, name: bytes, found: Entry | None, *, note: bool = True
+    ) -> Entry | None:
+        if found is None or not 0 < found.expires_us <= self._tx.now_us:
+            return found
+        if note:
+            self.lapsed.append(name)
+        return None
+
+    def _note(self, name: bytes, before: Entry | None, found: Entry | None) -> None:
+        """Nothing is written over what had expired."""
+        if before is not None and found is None:
+            self.lapsed.append(name)
+
+    def _value(self, name: bytes, found: Entry) -> Any:
+        if found.flags & _LARGE:
+            content = self._tx.get(self._space.contents + name)
+            assert content is not None, "a large value stands beside its entry"
+            return binary.unpack(content)
+        return binary.unpack(found.content)
+
+    def _ttl(self, found: Entry) -> timedelta | None:
+        left_us = found.expires_us - self._tx.now_us
+        return timedelta(microseconds=left_us) if found.expires_us else None
+
+    def _expires(self, expire_us: int | None) -> int:
+        """When a key that is written now expires; 0: never."""
+        if expire_us is not None:
+            return self._tx.now_us + check_expire(expire_us)
+        default_us = self._space.expire_us
+        return self._tx.now_us + default_us if default_us is not None else 0
+
+    def _put(
+        self,
+        name: bytes,
+        content: bytes,
+        expires_us: int,
+        before: Entry | None,
+        *,
+        lock: bool = False,
+    ) -> None:
+        """Write an entry anew over what is stored, expired or not."""
+        tx, space = self._tx, self._space
+        flags = _LOCK if lock else 0
+        if len(content) > limits.CACHE_INLINE_BYTES:
+            flags |= _LARGE
+            tx.put(space.contents + name, content)
+            content = b""
+        elif before is not None and before.flags & _LARGE:
+            tx.delete(space.contents + name)
+        head = _TAIL.pack(expires_us, flags)
+        if lock:
+            head += _FENCE.pack(0)
+        self._store(name, head + content, expires_us, before)
+        if before is None:
+            tx.add(space.count_key, 1)
+
+    def _write(self, name: bytes, found: Entry, expires_us: int) -> None:
+        """Give an entry another expiry."""
+        head = _TAIL.pack(expires_us, found.flags)
+        if found.flags & _LOCK:
+            head += _FENCE.pack(found.fence)
+        self._store(name, head + found.content, expires_us, found)
+
+    def _store(self, name: bytes, value: bytes, expires_us: int, before: Entry | None) -> None:
+        tx, expiries = self._tx, self._space.expiries
+        tx.put_record(self._space.entries + name, value, before.sequence if before else 0)
+        if expires_us and (not self.soonest_us or expires_us < self.soonest_us):
+            self.soonest_us = expires_us
+        old_us = before.expires_us if before is not None else 0
+        if old_us != expires_us:
+            if old_us:
+                tx.delete(keys.expiry(expiries, old_us, name))
+            if expires_us:
+                tx.put(keys.expiry(expiries, expires_us, name), b"")
+
+    def _remove(self, name: bytes, found: Entry) -> None:
+        tx, space = self._tx, self._space
+        tx.delete_record(space.entries + name, found.sequence)
+        if found.flags & _LARGE:
+            tx.delete(space.contents + name)
+        if found.expires_us:
+            tx.delete(keys.expiry(space.expiries, found.expires_us, name))
+        tx.add(space.count_key, -1)
+
+
+def _packed(value: Value) -> bytes:
+    """A value as it is stored. :raises TypeRefused, NumberTooLarge, TooLarge:"""
+    if value is NONE:
+        raise TypeRefused("NONE is no value of a key: it means that there is none", found="none")
+    check(value)
+    content = binary.pack(_bare(value))
+    if len(content) > limits.CACHE_VALUE_BYTES:
+        raise TooLarge(
+            f"a value of a key takes at most {limits.CACHE_VALUE_BYTES} bytes, this one"
+            f" {len(content)}",
+            limit=limits.CACHE_VALUE_BYTES,
+            size=len(content),
+        )
+    return content
+
+
+def _bare(value: Any) -> Any:
+    if type(value) is dict or type(value) is list:
+        return without_none({"value": value})["value"]
+    return value
+
+
+def _moment(time_us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=time_us)
+
+
+_NOTHING: Final = binary.pack(None)

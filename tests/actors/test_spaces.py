@@ -1,0 +1,275 @@
+"""Space actors: operations without a script, sweeping, their coming and going."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from actors.node import Node
+from actors.runtime import ask, tell
+from actors.spaces import Sweep, find_space
+from protocol import limits
+from protocol.errors import (
+    NotANumber,
+    NotASpace,
+    NotWritable,
+    Refusal,
+    SessionEnded,
+)
+from protocol.requests import AuthenticateToken, SignIn
+from protocol.spaces import (
+    DeleteKey,
+    ExpireKey,
+    GetKey,
+    IncrKey,
+    KeyAnswer,
+    KeyOperation,
+    ListKeys,
+    LockKey,
+    RunKeys,
+    SetKey,
+    UnlockKey,
+)
+from protocol.values import NONE
+from storage import keys
+from storage.catalog import Space
+from storage.effects import DELETE_RECORD, decode
+from storage.memory import MemoryEngine
+from storage.spaces import Keys
+from tests.actors import nodes
+from tests.actors.nodes import ANA, OWNER
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.doors import START_US, ManualClock
+
+SECOND = 1_000_000
+WRITTEN = {"written": True}
+
+
+class Desk:
+    """A node with space `c` in a.b, on a clock that only the test moves."""
+
+    def __init__(self, node: Node, clock: ManualClock, engine: MemoryEngine) -> None:
+        self.node = node
+        self.clock = clock
+        self.engine = engine
+
+    async def run(self, *operations: KeyOperation, who: Any = ANA, space: str = "c") -> Any:
+        """The answers, refusals among them."""
+        ref = self.node.spaces.find("a", "b", space)
+        assert ref is not None
+        request = RunKeys(who, "a", "b", space, operations)
+        answers: tuple[KeyAnswer, ...] = await ask(ref, request)
+        return list(answers)
+
+    async def one(self, operation: KeyOperation) -> Any:
+        """The answer of one operation; a refusal is raised."""
+        (answer,) = await self.run(operation)
+        if isinstance(answer, Refusal):
+            raise answer
+        return answer
+
+    async def sweep(self) -> None:
+        """Have the space swept until nothing is due."""
+        ref = self.node.spaces.find("a", "b", "c")
+        assert ref is not None
+        while True:
+            tell(ref, Sweep())
+            await ask(ref, RunKeys(ANA, "a", "b", "c", ()))
+            with self.node.committer.begin() as tx:
+                due = Keys(tx, self._declared()).next_expiry_us()
+                if due is None or due > tx.now_us:
+                    return
+            await asyncio.sleep(0)
+
+    def _declared(self) -> Space:
+        with self.node.committer.begin() as tx:
+            found = find_space(tx, "a", "b", "c")
+        assert found is not None
+        return found
+
+    def stored(self) -> int:
+        """Entries in the state, expired ones included."""
+        with self.node.committer.begin() as tx:
+            start, end = keys.within(self._declared().entries)
+            return sum(len(step) for step in tx.scan(start, end))
+
+
+@asynccontextmanager
+async def desk(disk: SimulatedDisk | None = None, wall_us: int = START_US) -> AsyncIterator[Desk]:
+    clock, engine = ManualClock(wall_us), MemoryEngine()
+    doors = nodes.simulated_doors("real", disk or SimulatedDisk(), engine, clock=clock)
+    async with nodes.running(doors) as node:
+        define = "DEFINE NAMESPACE IF NOT EXISTS a; DEFINE DATABASE IF NOT EXISTS a.b; USE a.b;"
+        answer = await nodes.run(node, f"{define} DEFINE SPACE IF NOT EXISTS c", place=(None, None))
+        assert answer.refusal is None, answer.refusal
+        yield Desk(node, clock, engine)
+
+
+@pytest.fixture
+async def here() -> AsyncIterator[Desk]:
+    async with desk() as made:
+        yield made
+
+
+async def test_operations_of_one_request_run_in_order_and_share_a_commit(here: Desk) -> None:
+    before = here.node.committer.committed
+    answers = await here.run(
+        SetKey("k", 1), GetKey("k"), IncrKey("k", 4), IncrKey("s"), DeleteKey("none"), GetKey("k"),
+        ListKeys(),
+    )  # fmt: skip
+    assert answers == [
+        WRITTEN, {"value": 1, "ttl": None}, {"value": 5}, {"value": 1}, {"deleted": False},
+        {"value": 5, "ttl": None}, {"keys": ["k", "s"]},
+    ]  # fmt: skip
+    assert here.node.committer.committed == before + 1
+    assert here.node.committer.sequence == before + 1, "the answers waited for it"
+
+
+async def test_one_refused_operation_does_not_touch_the_others(here: Desk) -> None:
+    answers = await here.run(SetKey("k", "text"), IncrKey("k"), SetKey("", 1), SetKey("l", 2))
+    assert answers[0] == answers[3] == WRITTEN
+    assert isinstance(answers[1], NotANumber)
+    assert isinstance(answers[2], Refusal)
+    assert await here.run(ListKeys()) == [{"keys": ["k", "l"]}]
+
+
+async def test_each_acquisition_has_a_fence_of_its_own(here: Desk) -> None:
+    answers = await here.run(
+        LockKey("l", "a", SECOND), UnlockKey("l", "a"), LockKey("l", "b", SECOND),
+        LockKey("m", "b", SECOND), LockKey("l", "b", 2 * SECOND), LockKey("l", "c", SECOND),
+    )  # fmt: skip
+    first, _, second, _, again, other = answers
+    assert first["fence"] < second["fence"] == again["fence"]
+    assert other["held"] is False and other["fence"] is None
+
+
+async def test_who_asks_is_asked_each_time(here: Desk) -> None:
+    session = await ask(
+        here.node.sessions, SignIn(OWNER.name, OWNER.password, "wire", "192.0.2.1:1")
+    )
+    token = AuthenticateToken(session.token, "wire", "192.0.2.1:1")
+    assert await here.run(SetKey("k", 1), who=token) == [WRITTEN]
+    await nodes.run(here.node, "DEFINE TABLE more")
+    assert await here.run(GetKey("k"), who=token) == [{"value": 1, "ttl": None}]
+    await nodes.run(here.node, f"ALTER USER {OWNER.name} SET PASSWORD 'another one'")
+    with pytest.raises(SessionEnded):
+        await here.run(GetKey("k"), who=token)
+    with pytest.raises(SessionEnded):
+        await here.run(GetKey("k"), who=AuthenticateToken("nonsense", "wire", "x"))
+
+
+async def test_without_the_writable_role_reads_go_on(here: Desk) -> None:
+    await here.run(SetKey("k", 1, 5 * SECOND))
+    await nodes.run(here.node, "DEFINE NODE ROLES serving")
+    answers = await here.run(GetKey("k"), SetKey("k", 2), ListKeys())
+    assert answers[0]["value"] == 1
+    assert isinstance(answers[1], NotWritable)
+    assert answers[2] == {"keys": ["k"]}
+    here.clock.advance(6 * SECOND)
+    assert await here.one(GetKey("k")) is NONE
+    ref = here.node.spaces.find("a", "b", "c")
+    assert ref is not None
+    tell(ref, Sweep())
+    await here.run()
+    assert here.stored() == 1, "nothing is swept either"
+
+
+async def test_a_space_that_is_dropped_is_no_space_any_more(here: Desk) -> None:
+    ref = here.node.spaces.find("a", "b", "c")
+    assert ref is not None
+    await here.run(SetKey("k", 1))
+    await nodes.run(here.node, "DROP SPACE c")
+    assert here.node.spaces.find("a", "b", "c") is None
+    assert not here.node.spaces.places
+    await nodes.run(here.node, "DEFINE SPACE c")
+    assert await here.run(GetKey("k")) == [NONE]
+    second = here.node.spaces.find("a", "b", "c")
+    assert second is not None and second != ref
+    await nodes.run(here.node, "DROP NAMESPACE a")
+    assert here.node.spaces.find("a", "b", "c") is None
+    with pytest.raises((NotASpace, Refusal)):
+        await ask(second, RunKeys(ANA, "a", "b", "c", (GetKey("k"),)))
+
+
+async def test_expired_keys_are_swept_in_slices_of_their_own(here: Desk) -> None:
+    count = 3 * limits.SWEEP_KEYS
+    for start in range(0, count, 64):
+        await here.run(*(SetKey(f"k{n}", n, SECOND) for n in range(start, start + 64)))
+    await here.run(SetKey("stays", 1), SetKey("later", 1, 9 * SECOND))
+    here.clock.advance(SECOND - 1)
+    assert (await here.one(GetKey("k1")))["ttl"] == timedelta(microseconds=1)
+    here.clock.advance(1)
+    assert await here.run(ListKeys()) == [{"keys": ["later", "stays"]}]
+    before = here.node.committer.committed
+    await here.run(SetKey("k0", "again"), ExpireKey("k1", SECOND))
+    await here.sweep()
+    assert here.stored() == 3
+    assert await here.run(ListKeys()) == [{"keys": ["k0", "later", "stays"]}]
+    frames = [frame for frame in here.node._log.read(before + 1) if frame.body]  # type: ignore[union-attr]
+    swept = [decode(frame.body) for frame in frames]
+    by_node = [commit for commit in swept if commit.attribution.by == "node"]
+    assert len(by_node) >= 3, "slices"
+    for commit in by_node:
+        gone = sum(effect[0] == DELETE_RECORD for effect in commit.effects)
+        assert gone <= limits.SWEEP_KEYS
+        assert commit.attribution.reason == "expired"
+
+
+async def test_sweeping_needs_no_one_to_ask(here: Desk) -> None:
+    """The timer is the space's own; real time is what it waits for, log time what it looks at."""
+    await here.run(SetKey("k", 1, SECOND // 100))
+    await nodes.run(here.node, "SET 'from a script' IN c VALUE 1 EXPIRE 10ms")
+    here.clock.advance(SECOND)
+    async with asyncio.timeout(20):
+        while here.stored():
+            await asyncio.sleep(0.01)
+            here.clock.advance(SECOND)
+
+
+async def test_a_fresh_actor_takes_over_after_a_failure(here: Desk, logbook: Any) -> None:
+    logbook.allow("actor failed")
+    await here.run(SetKey("k", 1, SECOND))
+    ref = here.node.spaces.find("a", "b", "c")
+    assert ref is not None
+    tell(ref, object())
+    async with asyncio.timeout(20):
+        while here.node.spaces.find("a", "b", "c") == ref:
+            await asyncio.sleep(0)
+    assert here.node.failure is None
+    assert (await here.one(GetKey("k")))["value"] == 1
+    here.clock.advance(2 * SECOND)
+    await here.sweep()
+    assert here.stored() == 0
+
+
+async def test_whoever_heard_that_a_key_expired_never_sees_it_again() -> None:
+    """The node dies right after the answer, and comes back under a clock an hour behind."""
+    disk = SimulatedDisk()
+    async with desk(disk) as here:
+        await here.run(SetKey("seen", 1, 10 * SECOND), SetKey("listed", 1, 10 * SECOND))
+        here.clock.advance(11 * SECOND)
+        assert await here.one(GetKey("seen")) is NONE
+        survivor = SimulatedDisk(disk.image())
+    async with desk(survivor, START_US - 3600 * SECOND) as here:
+        assert await here.one(GetKey("seen")) is NONE
+        assert await here.one(GetKey("listed")) is NONE
+        await here.run(SetKey("new", 1, SECOND))
+        assert (await here.one(GetKey("new")))["ttl"] == timedelta(seconds=1)
+
+
+async def test_many_spaces_each_have_their_actor_from_the_start() -> None:
+    disk = SimulatedDisk()
+    async with desk(disk) as here:
+        await nodes.run(here.node, " ".join(f"DEFINE SPACE s{n};" for n in range(20)))
+        for number in range(20):
+            await here.run(SetKey("k", number, SECOND), space=f"s{number}")
+        assert len(here.node.spaces.places) == 20, "the one that was asked for nothing apart"
+    async with desk(disk, START_US + SECOND) as here:
+        assert len(here.node.spaces.places) == 21
+        for number in range(20):
+            assert await here.run(GetKey("k"), space=f"s{number}") == [NONE]
