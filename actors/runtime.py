@@ -327,7 +327,8 @@ class LoopActor(Actor):
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
-        self._following: set[asyncio.Future[Any]] = set()
+        # In the order they came, which is that of their end: a set's would be another each time.
+        self._following: dict[asyncio.Future[Any], None] = {}
         self._monotonic_us = runtime.clock.monotonic_us
         self.actor_inbox.bind(runtime.loop, self._drain, self.mailbox_limit, type(self).__name__)
 
@@ -400,10 +401,10 @@ class LoopActor(Actor):
     def _follow(self, response: Awaitable[Any], reply_to: pykka.Future[Any] | None) -> None:
         """The reply is what the awaitable brings. Strong reference: a task alone is collectable."""
         future = asyncio.ensure_future(response, loop=self.runtime.loop)
-        self._following.add(future)
+        self._following[future] = None
 
         def reply(future: asyncio.Future[Any]) -> None:
-            self._following.discard(future)
+            self._following.pop(future, None)
             if future.cancelled():
                 if isinstance(reply_to, LoopFuture):
                     reply_to.fail(UnknownOutcome("the node stopped before this was done"))

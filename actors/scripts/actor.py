@@ -44,6 +44,8 @@ class ScriptsActor(LoopActor):
         if turn.outcome.done():
             return self._ended(execution)
         return self._long_run(execution)
+        # When the node stops, nobody is left to look at what the script ended with.
+        turn.outcome.add_done_callback(asyncio.Future.exception)
 
     async def _long_run(self, execution: Execution) -> ScriptAnswer:
         await asyncio.wait((execution.turn.outcome,))
@@ -55,8 +57,6 @@ class ScriptsActor(LoopActor):
         self._running.remove(execution.request.request)
         committer = self._services.committer
         refusal = self._refusal(execution)
-        # When the node stops, nobody is left to look at what the script ended with.
-        execution.turn.outcome.add_done_callback(asyncio.Future.exception)
         if committer.is_durable(execution.sequence, execution.generation):
             return self._answer(execution, refusal)
         promised: asyncio.Future[ScriptAnswer] = self.runtime.loop.create_future()
