@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
@@ -79,6 +80,10 @@ class Committer:
     def begin(self) -> Transaction:
         """A transaction on the state as it is now, commits in flight included."""
         return self.ledger.begin()
+
+    def prepare(self, transaction: Transaction) -> Iterator[None]:
+        """Encode what a large transaction changes, in steps; nothing more may be changed then."""
+        return self.ledger.prepare(transaction)
 
     def commit(self, transaction: Transaction, attribution: Attribution) -> int:
         """Take a transaction's effects; never waits.

@@ -9,6 +9,7 @@ from typing import Any, Final
 from language import tree
 from protocol import limits
 from protocol.errors import TooLarge
+from protocol.values import FEW, Tick, paced
 
 _SAMPLES: Final = 8
 _POINTER: Final = 8
@@ -49,20 +50,21 @@ def weigh(value: Any) -> int:
 
     :raises TooLarge: it nests too deep to be walked
     """
-    return _weigh(value, {}, 0)
+    return _weigh(value, {}, 0, None)
 
 
-def bounded(value: Any) -> Any:
+def bounded(value: Any, tick: Tick | None = None) -> Any:
     """The value itself, when it is small and flat enough to be kept, answered or stored.
 
     Called where a script gives a value a name or lets it go: what is used twice after that can
     double at most once before it is weighed again.
 
+    :param tick: called now and then while a large value is weighed
     :raises TooLarge: over `limits.STATEMENT_MEMORY_BYTES` or `limits.DEPTH`
     """
     if type(value) is list or type(value) is dict:
         sizes: dict[int, tuple[int, int]] = {}
-        size = _weigh(value, sizes, 0)
+        size = _weigh(value, sizes, 0, tick)
         if size > limits.STATEMENT_MEMORY_BYTES:
             raise TooLarge(
                 f"a value takes at most {limits.STATEMENT_MEMORY_BYTES} bytes",
@@ -83,7 +85,7 @@ _DEEPEST: Final = 4 * limits.DEPTH
 """Deeper than any expression nests what it is given, itself bounded: never reached but by a bug."""
 
 
-def _weigh(value: Any, sizes: dict[int, tuple[int, int]], depth: int) -> int:
+def _weigh(value: Any, sizes: dict[int, tuple[int, int]], depth: int, tick: Tick | None) -> int:
     """`sizes`: the size and height of every array and object walked so far, by identity; all of
     them are parts of the value, so that no identity is used again meanwhile."""
     kind = type(value)
@@ -96,11 +98,14 @@ def _weigh(value: Any, sizes: dict[int, tuple[int, int]], depth: int) -> int:
         if depth > _DEEPEST:
             raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
         size, height = sys.getsizeof(value), 0
-        for part in value.values() if kind is dict else value:
+        parts = value.values() if kind is dict else value
+        if tick is not None and len(value) > FEW:
+            parts = paced(parts, tick)
+        for part in parts:
             if type(part) in _FLAT:  # most parts are: a call for each would be most of the work
                 size += sys.getsizeof(part) + _POINTER
                 continue
-            size += _weigh(part, sizes, depth + 1)
+            size += _weigh(part, sizes, depth + 1, tick)
             below = sizes.get(id(part))
             if below is not None and below[1] > height:
                 height = below[1]
@@ -108,5 +113,5 @@ def _weigh(value: Any, sizes: dict[int, tuple[int, int]], depth: int) -> int:
         return size
     slots = getattr(kind, "__struct_fields__", None)
     if slots is not None:
-        return 16 + sum(_weigh(getattr(value, slot), sizes, depth + 1) for slot in slots)
+        return 16 + sum(_weigh(getattr(value, slot), sizes, depth + 1, tick) for slot in slots)
     return 64

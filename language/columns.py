@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from language import tree
@@ -10,7 +10,7 @@ from language.compile import compile_expression
 from language.env import Env
 from language.printer import print_expression
 from language.rows import Row, Shape, item_value
-from protocol.values import NONE, RecordId
+from protocol.values import NONE, PACE, RecordId
 
 
 def column_path(column: tree.Column) -> tuple[str, ...]:
@@ -113,8 +113,9 @@ def changed(value: Any, path: tree.Path, work: Callable[[Any], Any], env: Env | 
     return {**value, step: found}
 
 
-def split(rows: list[dict[str, Any]], path: tree.Path, env: Env) -> list[dict[str, Any]]:
-    """A row for each item of the array at a path; a row without an array there as it is."""
+def split(rows: list[dict[str, Any]], path: tree.Path, env: Env) -> Iterator[list[dict[str, Any]]]:
+    """A row for each item of the array at a path, in batches that are never empty; a row without
+    an array there as it is."""
     found = []
     for row in rows:
         value: Any = row
@@ -123,9 +124,14 @@ def split(rows: list[dict[str, Any]], path: tree.Path, env: Env) -> list[dict[st
         if type(value) is not list:
             found.append(row)
             continue
-        env.tick()
-        found += [_with(row, path, item) for item in value]
-    return found
+        for item in value:
+            found.append(_with(row, path, item))
+            if len(found) >= PACE:
+                env.tick()
+                yield found
+                found = []
+    if found:
+        yield found
 
 
 def _with(row: dict[str, Any], path: tree.Path, item: Any) -> dict[str, Any]:

@@ -21,10 +21,10 @@ from typing import Any, Final
 from language import numbers, operators, tree
 from language.env import Env
 from language.functions import TABLE
-from language.names import parent_fields
+from language.names import parent_fields, weight
 from language.rows import Bare, Row, Shape, item_value
 from protocol.errors import BadRequest, Unknown
-from protocol.values import NONE, RecordId, check_record_id, compare, equal
+from protocol.values import FEW, NONE, RecordId, check_record_id, compare, equal, paced
 
 Compiled = Callable[[Row, Env], Any]
 Condition = Callable[[Row, Env], bool]
@@ -210,7 +210,6 @@ RELATIONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "<=": lambda left, right: compare(left, right) <= 0,
     ">": lambda left, right: compare(left, right) > 0,
     ">=": lambda left, right: compare(left, right) >= 0,
-    "CONTAINS": operators.contains,
     "~": operators.matches,
 }
 
@@ -237,6 +236,9 @@ def _binary(node: tree.Binary, shape: Shape | None) -> Compiled:
             if (found := left(row, env)) is not NONE and found is not None
             else right(row, env)
         )
+    if operator == "CONTAINS":
+        contains = operators.contains
+        return lambda row, env: contains(left(row, env), right(row, env), env)
     work = ARITHMETIC.get(operator) or RELATIONS[operator]
     return lambda row, env: work(left(row, env), right(row, env))
 
@@ -258,7 +260,7 @@ def _in(node: tree.Binary, shape: Shape | None) -> Compiled:
             test(value(row, env), low(row, env), high(row, env), inclusive) is wanted
         )
     container, contains = compile_expression(node.right, shape), operators.contains
-    return lambda row, env: contains(container(row, env), value(row, env)) is wanted
+    return lambda row, env: contains(container(row, env), value(row, env), env) is wanted
 
 
 _COMPILERS: Final[dict[type, Any]] = {
@@ -283,6 +285,34 @@ def evaluate(node: tree.Expression, env: Env) -> Any:
     return compile_expression(node)(None, env)
 
 
+def compile_rowless(node: tree.Expression) -> Callable[[Env], Any]:
+    """The function that computes an expression where there is no row.
+
+    One that carries data, a hundred thousand rows of it, is not compiled whole but computed part
+    by part, with ticks: it hardly comes twice.
+    """
+    if weight(node, HEAVY) > HEAVY:
+        return lambda env: _evaluate_in_steps(node, env)
+    function = compile_expression(node)
+    return lambda env: function(None, env)
+
+
+HEAVY: Final = 2000
+"""Nodes of an expression that carries data."""
+_PARTED: Final = (tree.Array, tree.Object)
+
+
+def _evaluate_in_steps(node: tree.Expression, env: Env) -> Any:
+    if isinstance(node, tree.Array):
+        return [_evaluate_in_steps(item, env) for item in paced(node.items, env.tick)]
+    if isinstance(node, tree.Object) and (
+        len(node.fields) > FEW or any(isinstance(part, _PARTED) for _, part in node.fields)
+    ):
+        fields = paced(node.fields, env.tick)
+        return {name: _evaluate_in_steps(part, env) for name, part in fields}
+    return evaluate(node, env)
+
+
 def count_of(node: tree.Expression | None, env: Env, what: str) -> int | None:
     """What LIMIT or START says; None when it is not there. :raises BadRequest: not an int from 0"""
     if node is None:
@@ -295,5 +325,6 @@ def count_of(node: tree.Expression | None, env: Env, what: str) -> int | None:
 
 __all__ = [
     "ARITHMETIC", "MISSING", "RELATIONS", "Bare", "Compiled", "Condition", "compile_condition",
-    "compile_expression", "constant", "count_of", "evaluate", "is_condition", "parent_of",
+    "compile_expression", "compile_rowless", "constant", "count_of", "evaluate", "is_condition",
+    "parent_of",
 ]  # fmt: skip

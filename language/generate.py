@@ -42,10 +42,10 @@ def once(memo: Memo, select: tree.Select, env: Env) -> Any:
     return memo[key]
 
 
-def members_once(memo: Memo, key: Any, values: Any) -> Callable[[Any], bool]:
+def members_once(memo: Memo, key: Any, values: Any, env: Env) -> Callable[[Any], bool]:
     """The test for IN some values that stay the same while the statement runs."""
     if key not in memo:
-        memo[key] = operators.members(values)
+        memo[key] = operators.members(values, env)
     return memo[key]  # type: ignore[no-any-return]
 
 
@@ -53,7 +53,7 @@ def subquery_members(memo: Memo, select: tree.Select, env: Env) -> Callable[[Any
     """The test for IN the answer of a subquery, which is asked when first needed."""
     key = (id(select), "in")
     if key not in memo:
-        memo[key] = operators.members(once(memo, select, env))
+        memo[key] = operators.members(once(memo, select, env), env)
     return memo[key]  # type: ignore[no-any-return]
 
 
@@ -166,7 +166,7 @@ class Code:
                 f"({value} if ({value} := {left}) is not NONE and {value} is not None else {right})"
             )
         if operator == "CONTAINS":
-            return f"contains({left}, {right})"
+            return f"contains({left}, {right}, env)"
         if operator == "~":
             return f"matches({left}, {right})"
         return f"{_ARITHMETIC[operator]}({left}, {right})"
@@ -178,15 +178,17 @@ class Code:
             return f"in_range({value}, {low}, {high}, {right.inclusive})"
         found = constant(right)
         if isinstance(found, list):
-            return f"{self.keep(operators.members(found))}({value})"
+            test, key = self.name("m"), self.keep(object())
+            self.prelude.append(f"{test} = members_once(memo, {key}, {self.keep(found)}, env)")
+            return f"{test}({value})"
         if isinstance(right, tree.Parameter) and right.name != "this":
             test, key = self.name("m"), self.keep(object())
             parameter = self._parameter(right)
-            self.prelude.append(f"{test} = members_once(memo, {key}, {parameter})")
+            self.prelude.append(f"{test} = members_once(memo, {key}, {parameter}, env)")
             return f"{test}({value})"
         if isinstance(right, tree.Subquery) and parent_fields(right.select) == frozenset():
             return f"subquery_members(memo, {self.keep(right.select)}, env)({value})"
-        return f"contains({self.expression(right)}, {value})"
+        return f"contains({self.expression(right)}, {value}, env)"
 
     def _relation(self, operator: str, left: tree.Expression, right: tree.Expression) -> str:
         if constant(left) is not MISSING and constant(right) is MISSING:

@@ -6,9 +6,10 @@ each grouped expression and each aggregate in them becomes a field of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import islice
 from typing import Any, Final
 
 from language import tree
@@ -20,7 +21,7 @@ from language.numbers import add
 from language.printer import print_expression
 from language.rows import Row, Shape
 from protocol.errors import BadRequest
-from protocol.values import NONE
+from protocol.values import NONE, PACE
 
 AGGREGATES: Final = frozenset({"count", "sum", "min", "max", "mean"})
 
@@ -186,7 +187,7 @@ class Grouping:
         before = len(groups)
         self._fold(groups, rows, env, memo)
         if len(groups) > before:
-            budget.sample(list(groups.values())[before:])
+            budget.sample(list(islice(reversed(groups.values()), len(groups) - before)))
 
     def _generate(self) -> Callable[..., None]:
         code = _Folding(self._source)
@@ -217,15 +218,21 @@ class Grouping:
             body += [f"    {line}" for line in aggregate.update(code)]
         return code.build("groups, rows, env, memo", body)
 
-    def rows(self, groups: dict[Any, list[Any]]) -> list[Row]:
-        """The rows of the groups, in the order in which they were first seen."""
+    def rows(self, groups: dict[Any, list[Any]]) -> Iterator[list[Row]]:
+        """The rows of the groups, in the order in which they were first seen, in batches. The
+        groups are gone after that: each goes with its batch."""
         order = [self._names.index(name) for name in self.shape.names]
         count = len(self.keys)
-        found = []
-        for state in groups.values():
-            values = state[:count] + [one.result(state) for one in self._aggregates]
-            found.append(self.shape.make([values[at] for at in order]))
-        return found
+        states = list(groups.values())
+        groups.clear()
+        states.reverse()
+        while states:
+            found = []
+            for state in reversed(states[-PACE:]):
+                values = state[:count] + [one.result(state) for one in self._aggregates]
+                found.append(self.shape.make([values[at] for at in order]))
+            del states[-PACE:]
+            yield found
 
 
 class _Folding(Code):

@@ -13,7 +13,16 @@ from language.numbers import is_whole
 from language.patterns import pattern
 from protocol import limits
 from protocol.errors import TooLarge, TypeRefused, Unknown
-from protocol.values import NONE, NoneValue, RecordId, compare, equal, type_name
+from protocol.values import (
+    NONE,
+    PACE,
+    NoneValue,
+    RecordId,
+    compare,
+    equal,
+    paced,
+    type_name,
+)
 
 PLAIN: Final = frozenset({int, str, float, Decimal, datetime, timedelta, bytes, bool})
 """Types whose own operators compare two values of the same type as the language does."""
@@ -81,14 +90,15 @@ def parameter(env: Env, name: str) -> Any:
         raise Unknown(f"${name} is not bound", parameter=name) from None
 
 
-def contains(container: Any, value: Any) -> bool:
+def contains(container: Any, value: Any, env: Env) -> bool:
     """`CONTAINS`, and `IN` turned round: an item of an array, a part of a string, a name of an
     object. Nothing is in none or null."""
     kind = type(container)
     if kind is list:
         if type(value) is str:
             return value in container
-        return any(equal(value, one) for one in container)
+        items = container if len(container) <= PACE else paced(container, env.tick)
+        return any(equal(value, one) for one in items)
     if kind is str and type(value) is str:
         return value in container
     if kind is dict:
@@ -181,11 +191,11 @@ _RANKED: Final[dict[type, int]] = {
 }  # fmt: skip
 
 
-def members(values: Any) -> Callable[[Any], bool]:
+def members(values: Any, env: Env) -> Callable[[Any], bool]:
     """A test for `IN values` when the same values are asked for many rows."""
     if type(values) is not list or len(values) < 4:
-        return lambda value: contains(values, value)
-    known = {hashable(value) for value in values}
+        return lambda value: contains(values, value, env)
+    known = {hashable(value) for value in paced(values, env.tick)}
     return lambda value: hashable(value) in known
 
 

@@ -295,8 +295,9 @@ class SelectPlan:
                     items = [items[n] for n in kept]
                     rows = [rows[n] for n in kept] if items is not rows else items
             if self._select.split is not None:
-                rows = items = shown.split(rows, self._select.split, env)
-            if rows:
+                for part in shown.split(rows, self._select.split, env):
+                    yield part, part
+            elif rows:
                 yield rows, items
 
     def _items(self, batch: Batch, rows: list[Row]) -> list[Any]:
@@ -314,13 +315,12 @@ class SelectPlan:
         groups = self._grouping.start()
         for rows, _ in chunks:
             self._grouping.fold(groups, rows, env, memo, budget)
-        rows = self._grouping.rows(groups)
-        if self._keep is not None:
-            rows = [rows[n] for n in self._keep(rows, env, memo)]
-        for at in range(0, len(rows), 1024):
+        for part in self._grouping.rows(groups):
             env.tick()
-            part = rows[at : at + 1024]
-            yield part, part
+            if self._keep is not None:
+                part = [part[n] for n in self._keep(part, env, memo)]
+            if part:
+                yield part, part
 
     def _ordered(
         self,

@@ -67,7 +67,7 @@ def _bounded_expression(expression: tree.Expression) -> Compiled:
     compute = compile_expression(expression, WHOLE)
     if is_bounded(expression):
         return compute
-    return lambda before, env: bounded(compute(before, env))
+    return lambda before, env: bounded(compute(before, env), env.tick)
 
 
 def _object(value: Any, word: str) -> dict[str, Any]:

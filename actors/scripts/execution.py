@@ -47,6 +47,10 @@ ANSWER_BYTES: Final = limits.STATEMENT_MEMORY_BYTES
 """What all results of one script may hold."""
 
 
+LARGE_BYTES: Final = 256 * limits.KIB
+"""Changes of a transaction from which on they are encoded before its commit, in steps."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a script stands: names, not yet looked up."""
@@ -230,6 +234,9 @@ class Execution:
             self.transaction.pause()
 
     def _commit(self, first: int, end: int) -> None:
+        if self.transaction.size > LARGE_BYTES:
+            for _ in self.services.committer.prepare(self.transaction):
+                self.tick()
         self._check_kept()
         if self.transaction.withdrawn:
             raise Conflict("a commit that this transaction had seen was taken back: disk full")
@@ -283,7 +290,7 @@ class Execution:
             again, does in a few steps
         """
         value = self.prepared.expression(expression)(self)
-        return value if is_bounded(expression) else bounded(value)
+        return value if is_bounded(expression) else bounded(value, self.tick)
 
     def database(self) -> Database:
         """The database the script stands in. :raises BadRequest: none is chosen"""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from language import tree
-from language.compile import compile_expression
+from language.compile import compile_rowless
 from language.parser import parse
 from language.printer import redacted
 from protocol import limits
@@ -48,7 +48,7 @@ class Prepared:
 
     def expression(self, node: Any) -> Callable[[Any], Any]:
         """A compiled expression that reads no row: called with its environment."""
-        return self.plan(node, _rowless)
+        return self.plan(node, compile_rowless)
 
     def redacted(self, first: int, end: int) -> str:
         """The text of some statements without their secrets, as the log keeps it."""
@@ -64,11 +64,6 @@ class Prepared:
             kinds = "; ".join(type(statement).__name__.upper() for statement in statements[:8])
             return f"{kinds} … (of a script of {len(self.script.text)} characters)"
         return _cut("; ".join(map(redacted, statements)))
-
-
-def _rowless(node: Any) -> Callable[[Any], Any]:
-    function = compile_expression(node)
-    return lambda env: function(None, env)
 
 
 def _cut(text: str) -> str:

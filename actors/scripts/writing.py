@@ -17,10 +17,12 @@ from protocol.errors import AlreadyExists, BadRequest, TypeRefused
 from protocol.text import format_record
 from protocol.values import (
     NONE,
+    PACE,
     RecordId,
     Value,
     check,
     check_record_id,
+    paced,
     type_name,
     without_none,
 )
@@ -232,11 +234,15 @@ def _answers(
     if returning.kind == "FIELDS":
         plan: SelectPlan = run.prepared.plan(returning, _plan_returning)
         return plan.run(_afters(changes), run)
+    if returning.kind == "DIFF":
+        return [diff(before or {}, after or {}) for before, after in paced(changes, run.tick)]
     return _SHAPES[returning.kind](changes)
 
 
 def _afters(changes: list[Any]) -> Iterator[Objects]:
-    yield Objects([after if after is not None else before for before, after in changes])
+    for start in range(0, len(changes), PACE):
+        part = changes[start : start + PACE]
+        yield Objects([after if after is not None else before for before, after in part])
 
 
 def _plan_returning(returning: tree.Return) -> SelectPlan:
@@ -249,5 +255,4 @@ _SHAPES: dict[str, Callable[[list[Any]], Value]] = {
     "NONE": lambda changes: [],
     "BEFORE": lambda changes: [NONE if before is None else before for before, _ in changes],
     "AFTER": lambda changes: [NONE if after is None else after for _, after in changes],
-    "DIFF": lambda changes: [diff(before or {}, after or {}) for before, after in changes],
 }

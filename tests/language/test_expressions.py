@@ -251,4 +251,5 @@ def test_keys_for_sorting_and_hashing_follow_the_order_of_values(left: Any, righ
 @settings(deadline=None)
 @given(st.lists(VALUES, max_size=8), VALUES)
 def test_members_answer_as_contains_does(values: list[Any], one: Any) -> None:
-    assert operators.members(values)(one) == operators.contains(values, one)
+    env = Tables()
+    assert operators.members(values, env)(one) == operators.contains(values, one, env)

@@ -1,0 +1,102 @@
+"""One long script beside many short ones: the short ones don't wait for its end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import pytest
+
+from protocol.errors import StatementTimeout
+from tests.holds import Holds
+from tests.nodes import Running
+
+ROWS = 200_000
+IN_ONE_INSERT = 20_000
+CLIENTS = 16
+READS = 40
+"""Of each client, while the scan runs."""
+
+# Looks at each row, and at all of them for each row: without TIMEOUT it would take hours.
+SCAN = "SELECT VALUE n FROM thing WHERE (SELECT VALUE n FROM thing WHERE n = $parent.n) = [-1]"
+
+
+async def fill(node: Running) -> None:
+    for first in range(0, ROWS, IN_ONE_INSERT):
+        rows = [
+            {"id": n, "n": n, "name": f"thing {n}"} for n in range(first, first + IN_ONE_INSERT)
+        ]
+        await node.values("INSERT INTO thing $rows RETURN NONE", {"rows": rows})
+
+
+async def test_point_reads_are_answered_while_a_long_scan_runs_into_its_timeout(
+    node: Running, figure: Callable[[str, object], None]
+) -> None:
+    await fill(node)
+    took_ms: list[float] = []
+    with Holds() as holds:
+        scan = asyncio.create_task(node.answer(f"{SCAN} TIMEOUT 2s"))
+
+        async def read_on(client: int) -> int:
+            between = 0
+            for number in range(READS):
+                began = time.perf_counter()
+                id = (client * 7919 + number * 104_729) % ROWS
+                assert await node.value(f"SELECT VALUE n FROM thing:{id}") == [id]
+                took_ms.append((time.perf_counter() - began) * 1000)
+                between += not scan.done()
+                await asyncio.sleep(0)
+            return between
+
+        answered = await asyncio.gather(*map(read_on, range(CLIENTS)))
+        assert not scan.done(), "the reads were over before the scan"
+        refusal = (await scan).refusal
+    assert isinstance(refusal, StatementTimeout)
+    assert answered == [READS] * CLIENTS, "each client was answered while the scan ran"
+    took_ms.sort()
+    figure(
+        f"point reads beside a scan of {ROWS} rows",
+        f"{len(took_ms)} by {CLIENTS} clients, median {took_ms[len(took_ms) // 2]:.1f} ms,"
+        f" p99 {took_ms[len(took_ms) * 99 // 100]:.1f} ms; {holds}",
+    )
+
+
+async def test_a_large_commit_is_encoded_in_slices_and_a_race_with_it_is_told(
+    node: Running,
+) -> None:
+    """What a large transaction read may change while it is encoded: then it runs again."""
+    rows = [{"id": n, "n": n} for n in range(60_000)]
+    await node.values("CREATE thing:counter SET n = 0")
+    script = (
+        "BEGIN; LET $before = (SELECT VALUE n FROM thing:counter)[0]; INSERT INTO thing $rows"
+        " RETURN NONE; UPSERT thing:sum SET n = $before; COMMIT"
+    )
+    insert = asyncio.create_task(node.answer(script, {"rows": rows}))
+    written = 0
+    while not insert.done():
+        written += 1
+        await node.values("UPDATE thing:counter SET n = n + 1")
+        if written > 20:  # let it win in the end
+            break
+    answer = await insert
+    assert answer.refusal is None, answer.refusal
+    assert await node.value("SELECT VALUE n FROM thing:60000..60001") == []
+    (summed,) = await node.value("SELECT VALUE n FROM thing:sum")
+    assert 0 <= summed <= written
+    assert len(await node.value("SELECT VALUE n FROM thing WHERE n > 100")) >= 59_000
+
+
+@pytest.mark.parametrize("returning", ["NONE", "DIFF", "n", "BEFORE"])
+async def test_changing_many_rows_gives_way_all_the_time(node: Running, returning: str) -> None:
+    rows = [{"id": n, "n": n} for n in range(30_000)]
+    await node.values("INSERT INTO thing $rows RETURN NONE", {"rows": rows})
+    change = asyncio.create_task(node.answer(f"UPDATE thing SET n = n + 1 RETURN {returning}"))
+    between = 0
+    while not change.done():
+        await node.value("RETURN 1")
+        between += 1
+    answer = change.result()
+    assert answer.refusal is None
+    assert len(answer.results[0].value) == (0 if returning == "NONE" else 30_000)  # type: ignore[arg-type]
+    assert between > 10

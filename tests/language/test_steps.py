@@ -1,0 +1,121 @@
+"""Long work ticks: counted here, so that nothing of it can come back as one long stretch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from language.budget import bounded
+from language.compile import compile_rowless
+from language.parser import parse
+from protocol.errors import Cancelled
+from protocol.values import PACE
+from tests.language.surroundings import Tables
+
+MANY = 20 * PACE
+
+
+class Rows(Tables):
+    """A table `t` in batches as large as an engine's."""
+
+    def __init__(self, count: int = MANY) -> None:
+        rows = [{"n": n, "k": n * 7919 % 100_003, "s": f"name {n}"} for n in range(count)]
+        super().__init__(batch=512, t=rows)
+
+
+def ticks_of(env: Tables, text: str, **variables: Any) -> tuple[Any, int]:
+    before = env.ticks
+    found = env.run(text, **variables) if text.startswith("SELECT") else env.value(text)
+    return found, env.ticks - before
+
+
+SCAN = MANY // 512
+"""Ticks of the scan itself: one for each batch."""
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        ("SELECT VALUE n FROM t ORDER BY k", MANY // 4096),
+        ("SELECT VALUE n FROM t ORDER BY s, k DESC", MANY // 4096),
+        ("SELECT k, count() AS c FROM t GROUP BY k", MANY // PACE),
+        ("SELECT k, count() AS c FROM t GROUP BY k HAVING count() > 0 ORDER BY k", MANY // PACE),
+        ("SELECT VALUE n FROM t WHERE k IN (SELECT VALUE k FROM t)", SCAN + MANY // PACE),
+    ],
+)
+def test_the_end_of_a_select_ticks_as_its_scan_does(text: str, more: int) -> None:
+    found, ticks = ticks_of(Rows(), text)
+    assert len(found) == MANY
+    assert ticks >= SCAN + more
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["$many CONTAINS -1", "-1 IN $many", "array::sort($many)", "array::distinct($many)",
+     "count($many)", "sum($many)", "min($many)"],
+)  # fmt: skip
+def test_work_over_a_large_array_ticks(text: str) -> None:
+    env = Tables()
+    env.variables["many"] = list(range(MANY))
+    _, ticks = ticks_of(env, text)
+    assert ticks >= MANY // 4096 - 1
+
+
+def test_in_a_large_literal_or_parameter_ticks() -> None:
+    env = Rows(100)
+    env.run("SELECT VALUE n FROM t WHERE n IN $many", many=list(range(MANY)))
+    literal = ", ".join(map(str, range(MANY)))
+    before = env.ticks
+    assert len(env.run(f"SELECT VALUE n FROM t WHERE n IN [{literal}]")) == 100
+    assert before > MANY // PACE and env.ticks - before > MANY // PACE
+
+
+def test_split_ticks_and_goes_on_in_batches() -> None:
+    env = Tables(t=[{"a": list(range(MANY)), "b": 1}])
+    found, ticks = ticks_of(env, "SELECT a FROM t SPLIT a")
+    assert [row["a"] for row in found] == list(range(MANY))
+    assert ticks >= MANY // PACE
+    found, ticks = ticks_of(env, "SELECT VALUE a FROM t SPLIT a LIMIT 3")
+    assert found == [0, 1, 2] and ticks < 10, "LIMIT stops it early"
+
+
+def test_groups_come_in_the_order_in_which_they_were_seen() -> None:
+    found, _ = ticks_of(Rows(), "SELECT k FROM t GROUP BY k")
+    assert [row["k"] for row in found] == [n * 7919 % 100_003 for n in range(MANY)]
+
+
+def literal(count: int) -> str:
+    rows = ",".join(f"{{id: {n}, s: 'x{n}', a: [1, {{b: {n}}}], n: -{n}}}" for n in range(count))
+    return f"[{rows}]"
+
+
+@pytest.mark.parametrize("wrap", ["{}", "{{rows: {}, more: [{}]}}"])
+def test_a_script_that_carries_data_is_computed_in_steps(wrap: str) -> None:
+    env = Tables()
+    (statement,) = parse("RETURN " + wrap.format(literal(5000), "1")).statements
+    (short,) = parse("RETURN " + wrap.format(literal(5), "1")).statements
+    found = compile_rowless(statement.value)(env)  # type: ignore[union-attr, arg-type]
+    assert env.ticks >= 5000 // PACE
+    rows = found if isinstance(found, list) else found["rows"]
+    assert (
+        rows[:5] == [{"id": n, "s": f"x{n}", "a": [1, {"b": n}], "n": -n} for n in range(5)]
+        and len(rows) == 5000
+    )
+    before = env.ticks
+    compile_rowless(short.value)(env)  # type: ignore[union-attr, arg-type]
+    assert env.ticks == before
+
+
+def test_weighing_a_large_value_ticks() -> None:
+    ticks = 0
+
+    def tick() -> None:
+        nonlocal ticks
+        ticks += 1
+        if ticks > 2 * MANY // PACE:
+            raise Cancelled("enough")
+
+    rows = [{"n": n, "a": [1]} for n in range(MANY)]
+    assert bounded(rows, tick) is rows
+    assert ticks >= MANY // PACE
