@@ -160,7 +160,10 @@ class RocksEngine:
             self.flush()
         finally:
             del self._get
-            self._db.close()
+            try:
+                self._db.close()
+            except Exception as error:
+                raise EngineFailed(f"the state was not closed in order: {error}") from error
 
 
 class _RocksView:

@@ -276,3 +276,44 @@ def _bytes_read() -> int:
         if line.startswith("rchar:"):
             return int(line.split()[1])
     raise AssertionError("the system does not say how much was read")
+
+
+def test_an_engine_that_does_not_close_in_order_says_so_by_name(tmp_path: Path) -> None:
+    class Unclosed:
+        """What RocksDB does whose last sync fails."""
+
+        def __init__(self, real: rocksdict.Rdict) -> None:
+            self.real = real
+            self.flush = real.flush
+
+        def close(self) -> None:
+            self.real.close()
+            raise Exception("IO error: While fdatasync")
+
+    engine = RocksEngine(str(tmp_path / "state"))
+    put(engine, {key(1): b"a"})
+    engine._db = Unclosed(engine._db)  # type: ignore[assignment]
+    with pytest.raises(EngineFailed, match="not closed in order"):
+        engine.close()
+
+
+@pytest.mark.parametrize("room", ["little", "plenty"])
+def test_compaction_waits_for_room(tmp_path: Path, room: str) -> None:
+    """A compaction that fills the disk would take the room from the next flush."""
+    engine = RocksEngine(str(tmp_path / "state"))
+    for number in range(1, 9):
+        batch = engine.batch()
+        for entry in range(200):
+            batch.put(key(1000 * entry + number), bytes(random.Random(entry).randbytes(500)))
+        engine.write(batch, number)
+        tables = engine._db.property_int_value("rocksdb.total-sst-files-size") or 0
+        little = engine.unflushed_bytes() + tables
+        engine.flush(little if room == "little" else 1 << 40)
+    files = int(engine._db.property_value("rocksdb.num-files-at-level0") or 0)
+    if room == "little":
+        assert files > 4, "nothing was compacted"
+        engine.flush(1 << 40)
+        assert engine._compacts
+    else:
+        assert engine._compacts
+    engine.close()
