@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from language import tree
 from language.lexer import END, NAME, PARAM
+from language.parsing.fields import Fields
 from language.parsing.spaces import Spaces
 from language.words import STATEMENTS
 from protocol import limits
@@ -49,6 +50,15 @@ def parse_expression(text: str) -> tree.Expression:
     return found
 
 
+def parse_type(text: str) -> tree.FieldType:
+    """The tree of a field's type."""
+    parser = _Parser(text)
+    found = parser.type()
+    if parser.kinds[parser.i] != END:
+        parser.unexpected("`|` or the end of the type")
+    return found
+
+
 @lru_cache(maxsize=_CACHED)
 def _parse_short(text: str) -> tree.Script:
     return parse(text)
@@ -78,7 +88,7 @@ def _check(text: str) -> None:
         )
 
 
-class _Parser(Spaces):
+class _Parser(Fields, Spaces):
     """Adds the flow of a script: statements, blocks, IF, FOR and the like."""
 
     def script(self) -> tuple[tree.Statement, ...]:

@@ -428,6 +428,69 @@ def _drop_keys(node: tree.DropKeys) -> str:
     )
 
 
+# --- fields ---------------------------------------------------------------------------------------
+
+
+def print_type(node: tree.FieldType) -> str:
+    """The text of a field's type."""
+    return _TYPES[type(node)](node)  # type: ignore[no-any-return]
+
+
+def _array_type(node: tree.ArrayType) -> str:
+    if node.most is None:
+        return "array" if node.of == tree.PlainType("any") else f"array<{print_type(node.of)}>"
+    return f"array<{print_type(node.of)}, {node.most}>"
+
+
+def _record_type(node: tree.RecordType) -> str:
+    return f"record<{' | '.join(map(quote, node.tables))}>" if node.tables else "record"
+
+
+_TYPES: Final[dict[type, Any]] = {
+    tree.PlainType: lambda node: node.kind,
+    tree.OptionType: lambda node: f"option<{print_type(node.of)}>",
+    tree.ArrayType: _array_type,
+    tree.RecordType: _record_type,
+    tree.LiteralType: lambda node: format_value(node.value),
+    tree.UnionType: lambda node: " | ".join(map(print_type, node.members)),
+}
+
+
+def _define_field(node: tree.DefineField) -> str:
+    return _join(
+        "DEFINE FIELD",
+        node.exists.value,
+        f"{print_path(node.path)} ON {quote(node.table)} TYPE {print_type(node.type)}",
+        _clause("DEFAULT", node.default),
+        _clause("ASSERT", node.assertion),
+        "READONLY" if node.readonly else "",
+        _text("COMMENT", node.comment),
+    )
+
+
+def _alter_field(node: tree.AlterField) -> str:
+    return _join(
+        f"ALTER FIELD {print_path(node.path)} ON {quote(node.table)} SET",
+        "" if node.type is None else f"TYPE {print_type(node.type)}",
+        _clause("DEFAULT", node.default),
+        _clause("ASSERT", node.assertion),
+        {None: "", True: "READONLY", False: "READONLY NONE"}[node.readonly],
+        _new_comment(node.comment),
+    )
+
+
+def _alter_table(node: tree.AlterTable) -> str:
+    return _join(
+        f"ALTER TABLE {quote(node.name)} SET",
+        {None: "", True: "SCHEMAFULL", False: "SCHEMALESS"}[node.schemafull],
+        _new_comment(node.comment),
+    )
+
+
+def _new_comment(comment: str | None) -> str:
+    return "COMMENT NONE" if comment == "" else _text("COMMENT", comment)
+
+
 _STATEMENTS: Final[dict[type, Any]] = {
     tree.Create: lambda node: _write("CREATE", node),
     tree.Insert: _insert,
@@ -464,6 +527,10 @@ _STATEMENTS: Final[dict[type, Any]] = {
     tree.UnlockKey: lambda node: _of_key("UNLOCK", node),
     tree.ListKeys: _list_keys,
     tree.DropKeys: _drop_keys,
+    tree.DefineField: _define_field,
+    tree.AlterTable: _alter_table,
+    tree.AlterField: _alter_field,
+    tree.DropField: lambda node: f"DROP FIELD {print_path(node.path)} ON {quote(node.table)}",
     tree.DefineUser: _define_user,
     tree.AlterUser: _alter_user,
     tree.DropUser: lambda node: _drop("USER", node, node.name),

@@ -217,15 +217,24 @@ class MisdirectedRequest(Refusal, status=421):
 
 
 class TypeRefused(Refusal, status=422):
-    """A value has the wrong type for what is done with it."""
+    """A value has the wrong type for what is done with it, or for the field of a table.
+
+    Detail of a field: table, field, wanted, found.
+    """
 
 
 class AssertFailed(Refusal, status=422):
-    """A field's ASSERT does not hold."""
+    """A field's ASSERT does not hold.
+
+    Detail: table, field, wanted, found.
+    """
 
 
 class FieldRefused(Refusal, status=422):
-    """The table does not define that field."""
+    """A SCHEMAFULL table does not define that field, or it is READONLY and would change.
+
+    Detail: table, field, wanted, found.
+    """
 
 
 class RestoreRefused(Refusal, status=422):

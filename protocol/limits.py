@@ -29,6 +29,13 @@ CONTAINERS: Final = 262_144
 """Arrays and objects in one decoded message. An empty one is 1 byte on the wire and 88 in memory:
 16 MiB of them would be 1.4 GB."""
 
+FIELDS: Final = 1_000
+"""Fields defined for one table: they are read and compiled together."""
+PATH_BYTES: Final = 512
+"""The path of a defined field, as text; keeps its key below KEY_BYTES."""
+DEFINITION_BYTES: Final = 64 * KIB
+"""What is kept of one DEFINE FIELD: its type, DEFAULT and ASSERT as text."""
+
 # --- storage ------------------------------------------------------------------------------------
 TRANSACTION_BYTES: Final = 64 * MIB
 """Effects of one commit. A commit is one frame, held in memory on its way to disk."""

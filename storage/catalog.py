@@ -15,7 +15,8 @@ from typing import Any
 from protocol import binary, limits
 from protocol.errors import AlreadyExists, TooLarge, Unknown
 from protocol.text import check_name
-from storage import keys, users
+from storage import fields, keys, users
+from storage.fields import Field
 from storage.transactions import Transaction
 
 
@@ -71,6 +72,8 @@ class Table:
     """What the keys of its records begin with."""
     count_key: bytes = field(default=b"", repr=False, compare=False)
     """The counter of its records."""
+    fields: tuple[Field, ...] = ()
+    """What is defined of its records' fields."""
 
     @property
     def path(self) -> str:
@@ -163,7 +166,7 @@ def find_table(tx: Transaction, database: Database, name: str) -> Table | None:
     if found is None:
         value = tx.get(keys.table(database.namespace.id, database.id, name))
         if value is not None:
-            found = entries[at] = _table(database, name, value)
+            found = entries[at] = _table(tx, database, name, value)
     return found
 
 
@@ -203,7 +206,7 @@ def databases(tx: Transaction, namespace: Namespace) -> list[Database]:
 def tables(tx: Transaction, database: Database) -> list[Table]:
     """The tables of a database, by name."""
     start, end = keys.tables(database.namespace.id, database.id)
-    return [_table(database, name, value) for name, value in _named(tx, start, end)]
+    return [_table(tx, database, name, value) for name, value in _named(tx, start, end)]
 
 
 def spaces(tx: Transaction, database: Database) -> list[Space]:
@@ -286,6 +289,33 @@ def define_table(
     return made
 
 
+def define_field(tx: Transaction, table: Table, made: Field, taken: Taken = Taken.REFUSE) -> bool:
+    """Define a field of a table, as `define_namespace` does. Answers whether anything changed.
+
+    :raises TooLarge: its path, its texts or the number of fields
+    """
+    _check_comment(made.comment)
+    if any(present.name == made.name for present in table.fields):
+        if taken is Taken.REFUSE:
+            name = f"{table.path}.{made.name}"
+            raise AlreadyExists(f"field {name} exists", kind="field", name=name)
+        if taken is Taken.SKIP:
+            return False
+    elif len(table.fields) >= limits.FIELDS:
+        raise TooLarge(f"a table has at most {limits.FIELDS} fields", limit=limits.FIELDS)
+    tx.put(_field_key(table, made.name), fields.pack(made))
+    return True
+
+
+def find_field(table: Table, name: str) -> Field:
+    """The field of that path in a table. :raises Unknown:"""
+    for present in table.fields:
+        if present.name == name:
+            return present
+    name = f"{table.path}.{name}"
+    raise Unknown(f"there is no field {name}", kind="field", name=name)
+
+
 def define_space(
     tx: Transaction,
     database: Database,
@@ -339,7 +369,18 @@ def drop_table(tx: Transaction, table: Table) -> None:
     tx.delete_range(*keys.within(table.prefix))
     tx.delete(table.count_key)
     database = table.database
+    tx.delete_range(*keys.fields(database.namespace.id, database.id, table.id))
     tx.delete(keys.table(database.namespace.id, database.id, table.name))
+
+
+def drop_field(tx: Transaction, table: Table, name: str) -> None:
+    """Drop the definition of a field; records keep what they hold. :raises Unknown:"""
+    tx.delete(_field_key(table, find_field(table, name).name))
+
+
+def _field_key(table: Table, name: str) -> bytes:
+    database = table.database
+    return keys.field(database.namespace.id, database.id, table.id, name)
 
 
 def drop_space(tx: Transaction, space: Space) -> None:
@@ -386,9 +427,11 @@ def _database(namespace: Namespace, name: str, value: bytes) -> Database:
     return Database(fields["id"], namespace, name, fields["comment"])
 
 
-def _table(database: Database, name: str, value: bytes) -> Table:
-    fields = _unpacked(value)
-    return _placed(fields["id"], database, name, fields["schemafull"], fields["comment"])
+def _table(tx: Transaction, database: Database, name: str, value: bytes) -> Table:
+    kept = _unpacked(value)
+    table = _placed(kept["id"], database, name, kept["schemafull"], kept["comment"])
+    defined = fields.load(tx, database.namespace.id, database.id, table.id)
+    return replace(table, fields=defined) if defined else table
 
 
 def _placed(id: int, database: Database, name: str, schemafull: bool, comment: str | None) -> Table:

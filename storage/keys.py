@@ -12,6 +12,7 @@ its UTF-8: the pattern of names leaves nothing to escape.
 | 11 | ns (4) name | msgpack | a database |
 | 12 | ns (4) db (4) name | msgpack | a table |
 | 13 | ns (4) db (4) name | msgpack | a cache space |
+| 14 | ns (4) db (4) table (4) path | msgpack | a field of a table, see `fields.py` |
 | 18 | name | msgpack | a user |
 | 20 | ns (4) db (4) table (4) | signed 64 bit | how many records the table holds |
 | 21 | ns (4) db (4) space (4) | signed 64 bit | how many entries the space holds |
@@ -48,6 +49,7 @@ NAMESPACE: Final = 0x10
 DATABASE: Final = 0x11
 TABLE: Final = 0x12
 SPACE: Final = 0x13
+FIELD: Final = 0x14
 USER: Final = 0x18
 COUNT: Final = 0x20
 ENTRY_COUNT: Final = 0x21
@@ -56,7 +58,7 @@ ENTRY: Final = 0x31
 CONTENT: Final = 0x40
 EXPIRY: Final = 0x41
 
-PLACED: Final = (TABLE, SPACE, COUNT, ENTRY_COUNT, RECORD, ENTRY, CONTENT, EXPIRY)
+PLACED: Final = (TABLE, SPACE, FIELD, COUNT, ENTRY_COUNT, RECORD, ENTRY, CONTENT, EXPIRY)
 """Tags whose keys go on with namespace, database (and more)."""
 
 STAMPED: Final = frozenset({RECORD, ENTRY})
@@ -126,6 +128,16 @@ def table(namespace: int, database: int, name: str) -> bytes:
 def tables(namespace: int, database: int) -> Range:
     """The declarations of a database's tables, by name."""
     return within(_TABLE + _TWO.pack(namespace, database))
+
+
+def field(namespace: int, database: int, table: int, path: str) -> bytes:
+    """Where a field of a table is defined."""
+    return fields(namespace, database, table)[0] + path.encode()
+
+
+def fields(namespace: int, database: int, table: int) -> Range:
+    """The definitions of a table's fields, by path."""
+    return within(_tag(FIELD) + _THREE.pack(namespace, database, table))
 
 
 def user(name: str) -> bytes:

@@ -65,10 +65,20 @@ def create(tx: Transaction, table: Table, id: Any, fields: dict[str, Any]) -> No
     """
     key = keys.record(table.prefix, id)
     if tx.get(key) is not None:
-        name = text.format_record(RecordId(table.name, id))
-        raise AlreadyExists(f"record {name} exists", kind="record", name=name)
+        raise _taken(table, id)
     tx.put_record(key, _packed(fields), 0)
     tx.add(table.count_key, 1)
+
+
+def check_absent(tx: Transaction, table: Table, id: Any) -> None:
+    """:raises AlreadyExists: there is a record of that id"""
+    if tx.get(keys.record(table.prefix, id)) is not None:
+        raise _taken(table, id)
+
+
+def _taken(table: Table, id: Any) -> AlreadyExists:
+    name = text.format_record(RecordId(table.name, id))
+    return AlreadyExists(f"record {name} exists", kind="record", name=name)
 
 
 def put(

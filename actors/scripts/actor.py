@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 
 from actors.runtime import LoopActor, Runtime, handles
 from actors.scripts import (  # noqa: F401  (handlers)
+    fields,
     flow,
     node,
     places,

@@ -11,6 +11,7 @@ from protocol.text import duration
 from protocol.values import NONE, Value
 from storage import catalog, records
 from storage.catalog import Namespace, Space, Table, Taken
+from storage.fields import Field
 
 TAKEN = {
     tree.Exists.REFUSE: Taken.REFUSE,
@@ -37,7 +38,7 @@ def use(run: Execution, statement: tree.Use) -> Value:
 @handles(tree.DefineNamespace, "none")
 def define_namespace(run: Execution, statement: tree.DefineNamespace) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
-    _may_define(run)
+    may_define(run)
     taken = TAKEN[statement.exists]
     catalog.define_namespace(run.transaction, statement.name, statement.comment, taken)
     return NONE
@@ -46,7 +47,7 @@ def define_namespace(run: Execution, statement: tree.DefineNamespace) -> Value:
 @handles(tree.DefineDatabase, "none")
 def define_database(run: Execution, statement: tree.DefineDatabase) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
-    _may_define(run)
+    may_define(run)
     namespace = _namespace(run, statement.namespace)
     taken = TAKEN[statement.exists]
     catalog.define_database(run.transaction, namespace, statement.name, statement.comment, taken)
@@ -56,7 +57,7 @@ def define_database(run: Execution, statement: tree.DefineDatabase) -> Value:
 @handles(tree.DefineTable, "none")
 def define_table(run: Execution, statement: tree.DefineTable) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
-    _may_define(run)
+    may_define(run)
     catalog.define_table(
         run.transaction,
         run.database(),
@@ -71,7 +72,7 @@ def define_table(run: Execution, statement: tree.DefineTable) -> Value:
 @handles(tree.DropNamespace, "none")
 def drop_namespace(run: Execution, statement: tree.DropNamespace) -> Value:
     """The namespace and everything in it."""
-    _may_define(run)
+    may_define(run)
     run.reason = statement.reason
     catalog.drop_namespace(run.transaction, catalog.namespace(run.transaction, statement.name))
     run.afterwards.append(run.services.spaces.look)
@@ -81,7 +82,7 @@ def drop_namespace(run: Execution, statement: tree.DropNamespace) -> Value:
 @handles(tree.DropDatabase, "none")
 def drop_database(run: Execution, statement: tree.DropDatabase) -> Value:
     """The database and everything in it."""
-    _may_define(run)
+    may_define(run)
     run.reason = statement.reason
     namespace = _namespace(run, statement.namespace)
     catalog.drop_database(
@@ -94,7 +95,7 @@ def drop_database(run: Execution, statement: tree.DropDatabase) -> Value:
 @handles(tree.DropTable, "none")
 def drop_table(run: Execution, statement: tree.DropTable) -> Value:
     """The table and its records."""
-    _may_define(run)
+    may_define(run)
     run.reason = statement.reason
     catalog.drop_table(run.transaction, run.table(statement.name))
     return NONE
@@ -135,8 +136,10 @@ def info_for_database(run: Execution, names: tuple[str, ...]) -> Value:
 
 
 def info_for_table(run: Execution, names: tuple[str, ...]) -> Value:
-    """A table."""
-    return _described_table(run, run.table(names[0]))
+    """A table and its fields."""
+    table = run.table(names[0])
+    fields = [_described_field(field) for field in table.fields]
+    return {**_described_table(run, table), "fields": fields}
 
 
 def _described_table(run: Execution, table: Table) -> dict[str, Value]:
@@ -153,6 +156,16 @@ def described_space(space: Space) -> dict[str, Value]:
     return {**_described(space), "expire": None if expire_us is None else duration(expire_us)}
 
 
+def _described_field(field: Field) -> dict[str, Value]:
+    return {
+        **_described(field),
+        "type": field.type,
+        "default": field.default,
+        "assert": field.assertion,
+        "readonly": field.readonly,
+    }
+
+
 def _described(thing: Any) -> dict[str, Value]:
     return {"name": thing.name, "comment": thing.comment}
 
@@ -161,6 +174,7 @@ def _namespace(run: Execution, name: str | None) -> Namespace:
     return catalog.namespace(run.transaction, chosen(name or run.place.namespace))
 
 
-def _may_define(run: Execution) -> None:
+def may_define(run: Execution) -> None:
+    """:raises NotWritable, NotAllowed: the node, or the caller, may not define things here"""
     run.services.roles.check_writable()
     run.authorise("DEFINE")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from actors.scripts.execution import Execution
+from actors.scripts.fields import conform
 from actors.scripts.handlers import handles
 from actors.scripts.reading import batches, one_record
 from language import tree
@@ -47,6 +48,8 @@ def create(run: Execution, statement: tree.Create) -> Value:
     fields = _apply(run, statement.data, {})
     record = _address(run, table, fields, named)
     fields = _storable(fields)
+    if table.fields or table.schemafull:
+        fields = conform(run, table, record, fields, None)
     records.create(run.transaction, table, record.id, fields)
     return _answers(run, statement.returning, AFTER, [(None, {"id": record, **fields})])
 
@@ -77,6 +80,10 @@ def _inserted(
         record = _address(run, table, row, None)
         fields = _storable(row)
         try:
+            if table.fields or table.schemafull:
+                # Of a row that is passed over or changes another nothing is asked.
+                records.check_absent(transaction, table, record.id)
+                fields = conform(run, table, record, fields, None)
             records.create(transaction, table, record.id, fields)
         except AlreadyExists:
             if statement.ignore:
@@ -181,6 +188,8 @@ def _write(
     if given is not NONE and _identity(table, given) != record.id:
         raise BadRequest(f"the id of {format_record(record)} can't be changed")
     fields = _storable(after)
+    if table.fields or table.schemafull:
+        fields = conform(run, table, record, fields, before, data)
     records.put(run.transaction, table, record.id, fields, stored)
     return before, {"id": record, **fields}
 

@@ -126,7 +126,7 @@ class Places(Records):
 
     def alter(self) -> tree.Statement:
         at = self._begin("ALTER")
-        return self._one_of({"USER": Places.alter_user}, at)
+        return self._one_of(ALTERS, at)
 
     def alter_user(self, at: int) -> tree.Statement:
         name = self.name("user")
@@ -204,6 +204,7 @@ DEFINES: Final[dict[str, Any]] = {
     "USER": Places.define_user,
     "NODE": Places.define_node,
 }
+ALTERS: Final[dict[str, Any]] = {"USER": Places.alter_user}
 DROPS: Final[dict[str, Any]] = {
     "NAMESPACE": Places.drop_namespace,
     "DATABASE": Places.drop_database,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, get_args
 
 from hypothesis import strategies as st
 
@@ -211,6 +211,53 @@ PLACES = st.one_of(
     st.lists(NAMES, max_size=2).map(lambda names: tree.Info("DATABASE", tuple(names))),
     TEXT.map(tree.Kill),
 )
+LITERALS = st.one_of(
+    st.sampled_from([None, True, False]), INTS, FLOATS, DECIMALS, TEXT, st.binary(max_size=8),
+    DATETIMES, DURATIONS, st.uuids(),
+).map(tree.LiteralType)  # fmt: skip
+ANY = tree.PlainType("any")
+
+
+def _unions(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    members = st.lists(inner, min_size=2, max_size=3).map(
+        lambda found: tuple(
+            member
+            for one in found
+            for member in (one.members if isinstance(one, tree.UnionType) else (one,))
+        )
+    )
+    return st.one_of(
+        inner.map(tree.OptionType),
+        st.builds(tree.ArrayType, inner, st.none() | st.integers(0, 9)),
+        members.map(tree.UnionType),
+    )
+
+
+FIELD_TYPES = st.recursive(
+    st.one_of(
+        st.sampled_from([tree.PlainType(kind) for kind in get_args(tree.Kind)]),
+        st.builds(tree.RecordType, st.lists(NAMES, max_size=2).map(tuple)),
+        LITERALS,
+    ),
+    _unions,
+    max_leaves=5,
+)
+FIELD_PATHS = PATHS.filter(lambda path: not any(isinstance(step, int) for step in path))
+FIELD_STATEMENTS = st.one_of(
+    st.builds(
+        tree.DefineField,
+        FIELD_PATHS, NAMES, FIELD_TYPES, EXISTS, st.none() | SMALL, st.none() | SMALL,
+        st.booleans(), COMMENTS,
+    ),
+    st.builds(tree.DropField, FIELD_PATHS, NAMES),
+    st.builds(tree.AlterField, FIELD_PATHS, NAMES, type=FIELD_TYPES),
+    st.builds(tree.AlterField, FIELD_PATHS, NAMES, default=SMALL),
+    st.builds(tree.AlterField, FIELD_PATHS, NAMES, assertion=SMALL),
+    st.builds(tree.AlterField, FIELD_PATHS, NAMES, readonly=st.booleans()),
+    st.builds(tree.AlterField, FIELD_PATHS, NAMES, comment=TEXT),
+    st.builds(tree.AlterTable, NAMES, schemafull=st.booleans()),
+    st.builds(tree.AlterTable, NAMES, comment=TEXT),
+)  # fmt: skip
 KEYS = st.one_of(SMALL, TEXT.map(tree.Constant))
 SPANS = st.none() | st.timedeltas(timedelta(microseconds=1), timedelta(days=900))
 SPACE_STATEMENTS = st.one_of(
@@ -256,6 +303,7 @@ PLAIN = st.one_of(
     st.sampled_from([tree.Begin(), tree.Commit(), tree.Cancel()]),
     SMALL.map(tree.Evaluate),
     PLACES,
+    FIELD_STATEMENTS,
     SPACE_STATEMENTS,
 )  # fmt: skip
 

@@ -20,7 +20,7 @@ SPACE_TAGS = {
     "content": keys.CONTENT,
     "expiry": keys.EXPIRY,
 }
-PLACED = {"table", "count", "record", "space", *SPACE_TAGS}
+PLACED = {"table", "field", "count", "record", "space", *SPACE_TAGS}
 
 
 def every_kind(namespace: int, database: int, table: int, name: str) -> dict[str, bytes]:
@@ -30,6 +30,7 @@ def every_kind(namespace: int, database: int, table: int, name: str) -> dict[str
         "namespace": keys.namespace(name),
         "database": keys.database(namespace, name),
         "table": keys.table(namespace, database, name),
+        "field": keys.field(namespace, database, table, name),
         "user": keys.user(name),
         "count": keys.count(namespace, database, table),
         "record": keys.record(prefix, name),
@@ -50,7 +51,7 @@ def test_kinds_stay_apart(namespace: int, database: int, table: int, name: str) 
         assert low <= key < high
         assert keys.is_record(key) == (kind == "record")
         assert keys.is_stamped(key) == (kind in ("record", "entry"))
-        declared = ("namespace", "database", "table", "space", "user")
+        declared = ("namespace", "database", "table", "field", "space", "user")
         assert keys.is_catalog(key) == (kind in declared)
     assert not low <= APPLIED_KEY < high
 

@@ -59,7 +59,7 @@ async def test_define_says_what_to_do_when_the_name_is_taken(node: Running) -> N
     assert isinstance(await refused(node, "DEFINE TABLE thing"), AlreadyExists)
     await node.values("CREATE thing:1; DEFINE TABLE IF NOT EXISTS thing COMMENT 'ignored'")
     info = await node.value("INFO FOR TABLE thing")
-    assert info == {"name": "thing", "comment": None, "schemafull": False, "records": 1}
+    assert info["records"] == 1 and info["comment"] is None
     await node.values("DEFINE TABLE OVERWRITE thing COMMENT 'kept'")
     info = await node.value("INFO FOR TABLE thing")
     assert (info["comment"], info["records"]) == ("kept", 1)

@@ -1,0 +1,302 @@
+"""Fields: DEFINE, ALTER and DROP, and what they demand of every record that is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+
+from actors.scripts.execution import Execution
+from actors.scripts.handlers import handles
+from actors.scripts.places import TAKEN, may_define
+from actors.scripts.prepared import Prepared
+from language import tree
+from language.env import Env
+from language.parser import parse_expression, parse_type
+from language.printer import print_expression, print_type
+from language.schema import Definition, Schema, check_definition, path_text
+from protocol.binary import unpack_object
+from protocol.doors import Rng
+from protocol.errors import (
+    AssertFailed,
+    Cancelled,
+    Conflict,
+    DiskFull,
+    Draining,
+    Refusal,
+    StatementTimeout,
+)
+from protocol.text import format_record
+from protocol.values import NONE, RecordId, Value
+from storage import catalog, records
+from storage.catalog import Table
+from storage.fields import Field
+
+Row = dict[str, Any]
+
+_NO_MISFIT: Final = (Cancelled, Conflict, DiskFull, Draining, StatementTimeout)
+"""Refusals that say nothing of the record at hand."""
+
+
+# --- writing records ------------------------------------------------------------------------------
+
+
+class Rules:
+    """The compiled fields of a table, and what is planned for the subqueries among them."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.plans = Prepared(tree.Script(()))
+
+
+def conform(
+    run: Execution,
+    table: Table,
+    record: RecordId,
+    fields: Row,
+    before: Row | None,
+    data: tree.Data | None = None,
+) -> Row:
+    """A record as its table's fields want it; see `Schema.conform`.
+
+    Called only where the table is SCHEMAFULL or has fields.
+
+    :param data: what the statement did to the record; None when it is new
+    """
+    rules = _rules(run, table)
+    replaced = type(data) is tree.Content
+    return rules.schema.conform(
+        record, fields, before, _Surroundings(run, rules.plans), replaced=replaced
+    )
+
+
+def _rules(run: Execution, table: Table) -> Rules:
+    """The rules of a table, remembered for as long as the catalog stays as it is."""
+    entries = run.transaction.catalog.entries
+    at = ("rules", table.id)
+    found: Rules | None = entries.get(at)
+    if found is None:
+        found = entries[at] = _compiled(table.name, table.schemafull, table.fields)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _compiled(name: str, schemafull: bool, fields: tuple[Field, ...]) -> Rules:
+    return Rules(Schema(name, map(_definition, fields), schemafull))
+
+
+def _definition(field: Field) -> Definition:
+    return Definition(
+        field.path,
+        parse_type(field.type),
+        None if field.default is None else parse_expression(field.default),
+        None if field.assertion is None else parse_expression(field.assertion),
+        field.readonly,
+    )
+
+
+class _Surroundings:
+    """What DEFAULT and ASSERT see: the transaction, and neither parameters nor LETs of the script,
+    so that a record is judged alike whoever writes it."""
+
+    __slots__ = ("_plans", "_run", "variables")
+
+    def __init__(
+        self, run: Execution, plans: Prepared, variables: Mapping[str, Any] | None = None
+    ) -> None:
+        self._run = run
+        self._plans = plans
+        self.variables = variables or {}
+
+    def of_value(self, value: Any) -> Env:
+        """The same, with `$value`."""
+        return _Surroundings(self._run, self._plans, {"value": value})
+
+    @property
+    def now(self) -> datetime:
+        """The transaction's time."""
+        return self._run.now
+
+    @property
+    def rng(self) -> Rng:
+        """The transaction's randomness."""
+        return self._run.rng
+
+    def select(self, select: tree.Select, parent: Value) -> Value:
+        """A subquery, planned apart from the script's own."""
+        run = self._run
+        prepared, variables = run.prepared, run.variables
+        run.prepared, run.variables = self._plans, dict(self.variables)
+        try:
+            return run.select(select, parent)
+        finally:
+            run.prepared, run.variables = prepared, variables
+
+    def record(self, record: RecordId) -> dict[str, Any] | None:
+        """The fields of a record."""
+        return self._run.record(record)
+
+    def tick(self) -> None:
+        """Give the loop its turn when the slice is used up."""
+        self._run.tick()
+
+
+# --- statements -----------------------------------------------------------------------------------
+
+
+@handles(tree.DefineField, "none")
+def define_field(run: Execution, statement: tree.DefineField) -> Value:
+    """A field of a table that may hold records already.
+
+    :raises AlreadyExists: it is defined and the statement does not say what then
+    :raises TypeRefused, AssertFailed, FieldRefused: records of the table don't fit, how many, and
+        the statement does not say OVERWRITE
+    """
+    may_define(run)
+    table = run.table(statement.table)
+    made = Field(
+        path=tuple(map(str, statement.path)),
+        name=path_text(statement.path),
+        type=print_type(statement.type),
+        default=_text(statement.default),
+        assertion=_text(statement.assertion),
+        readonly=statement.readonly,
+        comment=statement.comment,
+    )
+    _define(run, table, made, statement.exists)
+    return NONE
+
+
+@handles(tree.AlterField, "none")
+def alter_field(run: Execution, statement: tree.AlterField) -> Value:
+    """One part of a field's definition. :raises Unknown: the table defines no such field
+    :raises TypeRefused, AssertFailed, FieldRefused: records of the table don't fit, how many"""
+    may_define(run)
+    table = run.table(statement.table)
+    field = catalog.find_field(table, path_text(statement.path))
+    if statement.type is not None:
+        field = replace(field, type=print_type(statement.type))
+    if statement.default is not None:
+        field = replace(field, default=_text(statement.default))
+    if statement.assertion is not None:
+        field = replace(field, assertion=_text(statement.assertion))
+    if statement.readonly is not None:
+        field = replace(field, readonly=statement.readonly)
+    if statement.comment is not None:
+        field = replace(field, comment=statement.comment or None)
+    catalog.define_field(run.transaction, table, field, catalog.Taken.OVERWRITE)
+    table = run.table(table.name)
+    check_definition(_definition(field))
+    rules = _rules(run, table)
+    if statement.type is not None or statement.assertion is not None:
+        _check_records(run, table, rules, field)
+    return NONE
+
+
+@handles(tree.DropField, "none")
+def drop_field(run: Execution, statement: tree.DropField) -> Value:
+    """The definition alone: records keep what they hold. :raises Unknown: there is none"""
+    may_define(run)
+    catalog.drop_field(run.transaction, run.table(statement.table), path_text(statement.path))
+    return NONE
+
+
+@handles(tree.AlterTable, "none")
+def alter_table(run: Execution, statement: tree.AlterTable) -> Value:
+    """What a table demands, or its comment.
+
+    :raises FieldRefused: it is to be SCHEMAFULL and records hold what is not defined, how many
+    """
+    may_define(run)
+    table = run.table(statement.name)
+    comment = table.comment if statement.comment is None else statement.comment or None
+    schemafull = table.schemafull if statement.schemafull is None else statement.schemafull
+    catalog.define_table(
+        run.transaction,
+        table.database,
+        table.name,
+        schemafull=schemafull,
+        comment=comment,
+        taken=catalog.Taken.OVERWRITE,
+    )
+    if schemafull and not table.schemafull:
+        table = run.table(table.name)
+        free = tree.PlainType("any")
+        bare = Schema(table.name, (Definition(each.path, free) for each in table.fields), True)
+        _check_records(run, table, Rules(bare), None)
+    return NONE
+
+
+def _text(expression: tree.Expression | None) -> str | None:
+    """The text of a DEFAULT or ASSERT; None of one that is left out, or the word NONE."""
+    if expression is None or expression == tree.Constant(NONE):
+        return None
+    return print_expression(expression)
+
+
+def _define(run: Execution, table: Table, field: Field, exists: tree.Exists) -> None:
+    check_definition(_definition(field))
+    if not catalog.define_field(run.transaction, table, field, TAKEN[exists]):
+        return
+    table = run.table(table.name)
+    # Compiled even when no record has to be checked: fields that contradict each other are refused.
+    rules = _rules(run, table)
+    if exists is not tree.Exists.OVERWRITE:
+        _check_records(run, table, rules, field)
+
+
+def _check_records(run: Execution, table: Table, rules: Rules, field: Field | None) -> None:
+    """Hold all records of a table against one of its fields, or against the rules as a whole.
+
+    :raises TypeRefused, AssertFailed, FieldRefused: as the first that does not fit, with the count
+    """
+    env = _Surroundings(run, rules.plans)
+    address = records.record_id(table)
+    found, misfits = 0, 0
+    first: tuple[RecordId, Refusal] | None = None
+    for pairs in records.scan(run.transaction, table):
+        for key, raw in pairs:
+            run.tick()
+            found += 1
+            record, fields = address(key), unpack_object(raw)
+            try:
+                if field is None:
+                    rules.schema.conform(record, fields, None, env)
+                else:
+                    rules.schema.conform_below(field.path[0], record, fields, env)
+            except _NO_MISFIT:
+                raise
+            except Refusal as refusal:
+                misfits += 1
+                first = first or (record, refusal)
+    if first is not None:
+        raise _misfits(table, field, found, misfits, *first)
+
+
+def _misfits(
+    table: Table, field: Field | None, found: int, misfits: int, record: RecordId, first: Refusal
+) -> Refusal:
+    name = format_record(record)
+    what, instead = "SCHEMAFULL", "DEFINE TABLE OVERWRITE"
+    if field is not None:
+        what, instead = f"field {field.name}", "DEFINE FIELD OVERWRITE"
+    wanted = "" if field is None else field.assertion or field.default or field.type
+    detail = {
+        "table": table.name,
+        "field": "" if field is None else field.name,
+        "wanted": wanted,
+        "found": first.code,
+        **first.detail,
+    }
+    # An ASSERT may also fail by what it computes, a division by zero.
+    error = type(first) if "wanted" in first.detail else AssertFailed
+    return error(
+        f"{misfits} of {found} records of {table.path} don't fit {what}; {name} is the first: "
+        f"{first.message}; {instead} defines it all the same",
+        **detail,
+        records=misfits,
+        of=found,
+        first=name,
+    )

@@ -1,0 +1,204 @@
+"""Types of fields: what fits into them, and how a refusal says what does not.
+
+An int fits a float or a decimal when it loses nothing by becoming one. Nothing else is converted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+from language import tree
+from protocol.text import format_value
+from protocol.values import NONE, RecordId, Tick, identical, paced, type_name
+
+SHOWN: Final = 200
+"""Characters of a type, an ASSERT or a value in a refusal."""
+_EXACT_INT: Final = 2**53
+"""Every int up to here is a float too."""
+
+
+class _Misfit:
+    pass
+
+
+MISFIT: Final = _Misfit()
+"""What a type answers of a value that is not of it."""
+
+Fit = Callable[[Any, Tick], Any]
+"""The value as it is stored, itself where nothing changes, or `MISFIT`."""
+
+
+_CLASSES: Final[dict[str, tuple[type, ...]]] = {
+    "bool": (bool,), "int": (int,), "number": (int, float, Decimal), "string": (str,),
+    "bytes": (bytes,), "datetime": (datetime,), "duration": (timedelta,), "uuid": (UUID,),
+    "object": (dict,),
+}  # fmt: skip
+
+
+def compile_type(node: tree.FieldType) -> Fit:
+    """The function that fits a value into a type."""
+    if isinstance(node, tree.PlainType):
+        return _plain(node.kind)
+    if isinstance(node, tree.OptionType):
+        of = compile_type(node.of)
+        return lambda value, tick: value if value is NONE else of(value, tick)
+    if isinstance(node, tree.ArrayType):
+        return _array(node)
+    if isinstance(node, tree.RecordType):
+        return _record(frozenset(node.tables))
+    if isinstance(node, tree.LiteralType):
+        wanted = node.value
+        return lambda value, tick: value if identical(value, wanted) else MISFIT
+    return _union(node)
+
+
+def _plain(kind: str) -> Fit:
+    if kind == "any":
+        return lambda value, tick: value
+    if kind == "float":
+        return _float
+    if kind == "decimal":
+        return _decimal
+    classes = _CLASSES[kind]
+    if len(classes) == 1:
+        (only,) = classes
+        return lambda value, tick: value if type(value) is only else MISFIT
+    return lambda value, tick: value if type(value) in classes else MISFIT
+
+
+def _float(value: Any, tick: Tick) -> Any:
+    if type(value) is float:
+        return value
+    if type(value) is int and -_EXACT_INT <= value <= _EXACT_INT:
+        return float(value)
+    return MISFIT
+
+
+def _decimal(value: Any, tick: Tick) -> Any:
+    if type(value) is Decimal:
+        return value
+    return Decimal(value) if type(value) is int else MISFIT
+
+
+def _array(node: tree.ArrayType) -> Fit:
+    of, most = compile_type(node.of), node.most
+    free = node.of == tree.PlainType("any")
+
+    def fit(value: Any, tick: Tick) -> Any:
+        if type(value) is not list or (most is not None and len(value) > most):
+            return MISFIT
+        if free:
+            return value
+        found = []
+        changed = False
+        for item in paced(value, tick):
+            fitted = of(item, tick)
+            if fitted is MISFIT:
+                return MISFIT
+            changed = changed or fitted is not item
+            found.append(fitted)
+        return found if changed else value
+
+    return fit
+
+
+def _record(tables: frozenset[str]) -> Fit:
+    def fit(value: Any, tick: Tick) -> Any:
+        if type(value) is RecordId and (not tables or value.table in tables):
+            return value
+        return MISFIT
+
+    return fit
+
+
+def _union(node: tree.UnionType) -> Fit:
+    """The first member that takes the value as it is, or else the first that takes it."""
+    texts = [m.value for m in node.members if isinstance(m, tree.LiteralType)]
+    if len(texts) == len(node.members) and all(type(text) is str for text in texts):
+        words = frozenset(texts)
+        return lambda value, tick: value if type(value) is str and value in words else MISFIT
+    members = [compile_type(member) for member in node.members]
+
+    def fit(value: Any, tick: Tick) -> Any:
+        second: Any = MISFIT
+        for member in members:
+            found = member(value, tick)
+            if found is value:
+                return found
+            if second is MISFIT:
+                second = found
+        return second
+
+    return fit
+
+
+def parts_of(node: tree.FieldType) -> Iterator[tree.FieldType]:
+    """The alternatives of a type, those inside options among them."""
+    if isinstance(node, tree.UnionType):
+        for member in node.members:
+            yield from parts_of(member)
+    elif isinstance(node, tree.OptionType):
+        yield node
+        yield from parts_of(node.of)
+    else:
+        yield node
+
+
+def is_option(node: tree.FieldType) -> bool:
+    """Whether an option is among a type's alternatives."""
+    return any(isinstance(part, tree.OptionType) for part in parts_of(node))
+
+
+def admits(node: tree.FieldType, *, items: bool) -> bool:
+    """Whether a value of a type may have fields; with `items`, whether it may have items."""
+    for part in parts_of(node):
+        if part in (tree.PlainType("any"), tree.PlainType("object")):
+            return True
+        if items and isinstance(part, tree.ArrayType):
+            return True
+    return False
+
+
+def innermost(
+    node: tree.FieldType, value: Any, at: str, tick: Tick
+) -> tuple[tree.FieldType, Any, str]:
+    """The type, value and path of what makes a value a misfit: an array's first wrong item."""
+    for part in parts_of(node):
+        if not isinstance(part, tree.ArrayType) or type(value) is not list:
+            continue
+        if part.most is not None and len(value) > part.most:
+            continue
+        fit = compile_type(part.of)
+        for number, item in enumerate(paced(value, tick)):
+            if fit(item, tick) is MISFIT:
+                return innermost(part.of, item, f"{at}[{number}]", tick)
+    return node, value, at
+
+
+def found_in(node: tree.FieldType, value: Any) -> str:
+    """What a refusal says was found: a value's type, and more where the type alone would fit."""
+    parts = list(parts_of(node))
+    if type(value) is RecordId:
+        return f"record<{value.table}>"
+    if type(value) is list and any(isinstance(part, tree.ArrayType) for part in parts):
+        return f"array of {len(value)}"
+    if any(isinstance(p, tree.LiteralType) and type(p.value) is type(value) for p in parts):
+        return cut(format_value(value))
+    return type_name(value)
+
+
+def shown(value: Any) -> str:
+    """A value in a message."""
+    name = type_name(value)
+    if type(value) in (list, dict) or value is NONE or value is None:
+        return name
+    return f"{name} {cut(format_value(value))}"
+
+
+def cut(text: str) -> str:
+    """A text no longer than `SHOWN`."""
+    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"

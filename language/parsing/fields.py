@@ -1,0 +1,176 @@
+"""Fields of tables: their types, DEFINE FIELD, ALTER and DROP FIELD, ALTER TABLE."""
+
+from __future__ import annotations
+
+from typing import Final, get_args
+
+from language import tree
+from language.lexer import DURATION, FLOAT, INT, NAME, PREFIXED, STRING
+from language.parsing.places import ALTERS, DEFINES, DROPS, Places
+from protocol import limits
+from protocol.errors import NumberTooLarge
+from protocol.values import Value
+
+KINDS: Final = frozenset(get_args(tree.Kind))
+_TYPE: Final = "a type"
+_MEMBERS: Final = 1_000
+"""Of a union: a list of all the words there are is data, not a type."""
+_CONSTANTS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
+_CLAUSES: Final = ("DEFAULT", "ASSERT", "READONLY", "COMMENT")
+
+
+class Fields(Places):
+    """Adds the statements on fields."""
+
+    # --- types ------------------------------------------------------------------------------------
+
+    def type(self) -> tree.FieldType:
+        """A type, with its alternatives."""
+        members = [self._member()]
+        while self.take_mark("|"):
+            members.append(self._member())
+            self.fill()
+            if len(members) > _MEMBERS:
+                self.unexpected(f"at most {_MEMBERS} alternatives")
+        return members[0] if len(members) == 1 else tree.UnionType(tuple(members))
+
+    def _member(self) -> tree.FieldType:
+        kind, text, word = self.kinds[self.i], self.texts[self.i], self.word()
+        if kind in (STRING, INT, FLOAT, DURATION, PREFIXED) or text == "-":
+            return tree.LiteralType(self._literal())
+        if kind != NAME:
+            self.unexpected(_TYPE)
+        self.i += 1
+        if word in _CONSTANTS:
+            return tree.LiteralType(_CONSTANTS[word])
+        if word == "OPTION":
+            return tree.OptionType(self._inner())
+        if word == "ARRAY":
+            return self._array_type()
+        if word == "RECORD":
+            return self._record_type()
+        if word.lower() not in KINDS:
+            self.unexpected(f"{_TYPE}: {', '.join(sorted(KINDS))}, option, array or record",
+                            self.i - 1)  # fmt: skip
+        return tree.PlainType(word.lower())  # type: ignore[arg-type]
+
+    def _literal(self) -> Value:
+        negative = self.take_mark("-")
+        kind = self.kinds[self.i]
+        if kind in (INT, FLOAT, DURATION):
+            return self._number(negative).value
+        if negative or kind not in (STRING, PREFIXED):
+            self.unexpected(_TYPE)
+        found = self._primary()
+        assert isinstance(found, tree.Constant)
+        return found.value
+
+    def _inner(self) -> tree.FieldType:
+        self.expect_mark("<")
+        self.enter()
+        found = self.type()
+        self.leave()
+        self.expect_mark(">", "`|` or `>`")
+        return found
+
+    def _array_type(self) -> tree.FieldType:
+        if not self.take_mark("<"):
+            return tree.ArrayType(tree.PlainType("any"))
+        self.enter()
+        of, most = self.type(), None
+        if self.take_mark(","):
+            if self.kinds[self.i] != INT:
+                self.unexpected("how many items the array has at most")
+            with self.placed(self.i):
+                number = self._number(negative=False).value
+                assert isinstance(number, int)
+                most = number
+                if most > limits.ELEMENTS:
+                    raise NumberTooLarge(f"an array has at most {limits.ELEMENTS} items")
+        self.leave()
+        self.expect_mark(">", "`,`, `|` or `>`")
+        return tree.ArrayType(of, most)
+
+    def _record_type(self) -> tree.FieldType:
+        if not self.take_mark("<"):
+            return tree.RecordType()
+        tables = [self.table()]
+        while self.take_mark("|"):
+            tables.append(self.table())
+            self.fill()
+        self.expect_mark(">", "`|` or `>`")
+        return tree.RecordType(tuple(tables))
+
+    # --- statements -------------------------------------------------------------------------------
+
+    def define_field(self, at: int) -> tree.Statement:
+        exists = self._exists()
+        path, table = self._field()
+        self.expect_word("TYPE")
+        kind = self.type()
+        default = assertion = comment = None
+        readonly = False
+        left = list(_CLAUSES)
+        while (word := self.word()) in left:
+            left.remove(word)
+            self.i += 1
+            if word == "DEFAULT":
+                default = self.expression()
+            elif word == "ASSERT":
+                assertion = self.expression()
+            elif word == "READONLY":
+                readonly = True
+            else:
+                comment = self.string("COMMENT", limits.COMMENT_CHARACTERS)
+        return tree.DefineField(
+            path, table, kind, exists, default, assertion, readonly, comment, at
+        )
+
+    def alter_field(self, at: int) -> tree.Statement:
+        path, table = self._field()
+        self.expect_word("SET")
+        if self.take_word("TYPE"):
+            return tree.AlterField(path, table, type=self.type(), at=at)
+        if self.take_word("DEFAULT"):
+            return tree.AlterField(path, table, default=self.expression(), at=at)
+        if self.take_word("ASSERT"):
+            return tree.AlterField(path, table, assertion=self.expression(), at=at)
+        if self.take_word("READONLY"):
+            return tree.AlterField(path, table, readonly=not self.take_word("NONE"), at=at)
+        if self.take_word("COMMENT"):
+            return tree.AlterField(path, table, comment=self._new_comment(), at=at)
+        self.unexpected("TYPE, DEFAULT, ASSERT, READONLY or COMMENT")
+
+    def alter_table(self, at: int) -> tree.Statement:
+        name = self.name("table")
+        self.expect_word("SET")
+        if self.take_word("SCHEMAFULL"):
+            return tree.AlterTable(name, schemafull=True, at=at)
+        if self.take_word("SCHEMALESS"):
+            return tree.AlterTable(name, schemafull=False, at=at)
+        if self.take_word("COMMENT"):
+            return tree.AlterTable(name, comment=self._new_comment(), at=at)
+        self.unexpected("SCHEMAFULL, SCHEMALESS or COMMENT")
+
+    def drop_field(self, at: int) -> tree.Statement:
+        return tree.DropField(*self._field(), at)
+
+    def _new_comment(self) -> str:
+        if self.take_word("NONE"):
+            return ""
+        return self.string("COMMENT", limits.COMMENT_CHARACTERS)
+
+    def _field(self) -> tuple[tree.Path, str]:
+        """`path ON t`."""
+        start = self.i
+        path = self.path()
+        if any(isinstance(step, int) for step in path):
+            self.unexpected("a field's path: names, and `[*]` for every item", start)
+        self.expect_word("ON")
+        return path, self.name("table")
+
+
+DEFINES["FIELD"] = Fields.define_field
+ALTERS["FIELD"] = Fields.alter_field
+ALTERS["TABLE"] = Fields.alter_table
+DROPS["FIELD"] = Fields.drop_field

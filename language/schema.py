@@ -1,0 +1,423 @@
+"""What the fields of a table demand of its records, compiled once from their definitions.
+
+A record is put through its table's schema before it is stored, whatever statement writes it:
+READONLY against the record as it was, DEFAULT where a field is absent (it sees the record as it was
+given), TYPE, what SCHEMAFULL leaves out, and then ASSERT, which sees the record as it will be.
+
+A field that is defined below another, `a.b`, makes `a` an object, whether or not `a` is defined.
+An absent `a` that is not defined, or defined as a plain object, is made when a field below it has
+a DEFAULT, and refused when one below it must be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, Protocol
+
+from language import tree
+from language.budget import bounded
+from language.compile import Compiled, Condition, compile_condition, compile_expression
+from language.env import Env
+from language.fieldtypes import (
+    MISFIT,
+    Fit,
+    admits,
+    compile_type,
+    cut,
+    found_in,
+    innermost,
+    is_option,
+    shown,
+)
+from language.names import children, shape_of
+from language.printer import print_expression, print_type
+from language.rows import NO_FIELDS, WHOLE
+from protocol.errors import (
+    AssertFailed,
+    BadRequest,
+    Cancelled,
+    FieldRefused,
+    Refusal,
+    StatementTimeout,
+    TypeRefused,
+)
+from protocol.text import format_value, quote_name
+from protocol.values import NONE, RecordId, check, identical, paced, type_name, without_none
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A field as it was defined."""
+
+    path: tree.Path
+    type: tree.FieldType
+    default: tree.Expression | None = None
+    assertion: tree.Expression | None = None
+    readonly: bool = False
+
+
+# --- paths ----------------------------------------------------------------------------------------
+
+
+def path_text(path: Iterable[str | int]) -> str:
+    """A field's path as people read it, `a.b[*].c`: in back-quotes only what is no plain name."""
+    text = ""
+    for step in path:
+        if step == "*":
+            text += "[*]"
+        elif isinstance(step, int):
+            text += f"[{step}]"
+        else:
+            text += "." + quote_name(step) if text else quote_name(step)
+    return text
+
+
+# --- the schema -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Rule:
+    """A field, compiled."""
+
+    type: tree.FieldType
+    fit: Fit
+    default: Compiled | None
+    assertion: Condition | None
+    assertion_text: str
+    may_be_none: bool
+    """Whether ASSERT has nothing to say of an absent field: its type is an option."""
+    readonly: bool
+
+
+@dataclass(slots=True)
+class _Node:
+    """A step of paths: the field there, if one is defined, and those below it."""
+
+    rule: _Rule | None = None
+    names: dict[str, _Node] = field(default_factory=dict)
+    each: _Node | None = None
+    guards: bool = False
+    """Whether a READONLY field is below it."""
+
+
+class Schema:
+    """The fields of one table.
+
+    :param schemafull: whether a record may have only what is defined. What is below a field of a
+        type that holds anything is free, until a field below it is defined.
+    :raises BadRequest: a field can't be below another of that type
+    """
+
+    def __init__(self, table: str, definitions: Iterable[Definition], schemafull: bool) -> None:
+        self.table = table
+        self.schemafull = schemafull
+        self.defaults_read = False
+        """Whether a DEFAULT looks at the record."""
+        self._root = _Node()
+        for definition in definitions:
+            self._add(definition)
+        _check_below(self._root, ())
+
+    def _add(self, definition: Definition) -> None:
+        node = self._root
+        for step in definition.path:
+            node.guards = node.guards or definition.readonly
+            if step == "*":
+                node.each = node = node.each or _Node()
+            else:
+                node = node.names.setdefault(str(step), _Node())
+        default, assertion = definition.default, definition.assertion
+        self.defaults_read = self.defaults_read or (
+            default is not None and shape_of(default) is not NO_FIELDS
+        )
+        node.rule = _Rule(
+            type=definition.type,
+            fit=compile_type(definition.type),
+            default=None if default is None else compile_expression(default, WHOLE),
+            assertion=None if assertion is None else compile_condition(assertion, WHOLE),
+            assertion_text="" if assertion is None else cut(print_expression(assertion)),
+            may_be_none=is_option(definition.type),
+            readonly=definition.readonly,
+        )
+
+    def conform(
+        self,
+        record: RecordId,
+        fields: dict[str, Any],
+        before: dict[str, Any] | None,
+        env: FieldEnv,
+        *,
+        replaced: bool = False,
+    ) -> dict[str, Any]:
+        """A record as it may be stored; `fields` is changed in place.
+
+        :param fields: checked, without `id`, and nobody else's
+        :param before: the record as it was; None: it is new
+        :param replaced: CONTENT replaces it whole: a READONLY field that it leaves out is kept
+
+        :raises TypeRefused, AssertFailed, FieldRefused: with table, field, wanted and found
+        """
+        writing = _Writing(self, record, fields, env, replaced)
+        writing.object(self._root, fields, before, before is None, "", closed=self.schemafull)
+        writing.finish()
+        return fields
+
+    def conform_below(
+        self, name: str, record: RecordId, fields: dict[str, Any], env: FieldEnv
+    ) -> None:
+        """As `conform`, of a record that is stored already, and of one of its own fields only."""
+        writing = _Writing(self, record, fields, env, replaced=False)
+        node = self._root.names.get(name)
+        if node is not None:
+            writing.put(node, fields, name, NONE, True, quote_name(name))
+        writing.finish()
+
+
+def _check_below(node: _Node, path: tree.Path) -> None:
+    if node.rule is not None:
+        wanted = print_type(node.rule.type)
+        below = next(iter(node.names), None)
+        if below is not None and not admits(node.rule.type, items=False):
+            raise BadRequest(
+                f"{path_text(path)} is {wanted}, which has no field {quote_name(below)}"
+            )
+        if node.each is not None and not admits(node.rule.type, items=True):
+            raise BadRequest(f"{path_text(path)} is {wanted}, which has no items")
+    for name, child in node.names.items():
+        _check_below(child, (*path, name))
+    if node.each is not None:
+        _check_below(node.each, (*path, "*"))
+
+
+class FieldEnv(Env, Protocol):
+    """What DEFAULT and ASSERT may ask of their surroundings."""
+
+    def of_value(self, value: Any) -> Env:
+        """The same, with `$value`."""
+
+
+class _Writing:
+    """One record on its way through a schema."""
+
+    __slots__ = (
+        "_asserts",
+        "_deepened",
+        "_env",
+        "_fields",
+        "_given",
+        "_record",
+        "_replaced",
+        "_schema",
+    )
+
+    def __init__(
+        self, schema: Schema, record: RecordId, fields: dict[str, Any], env: FieldEnv,
+        replaced: bool,
+    ) -> None:  # fmt: skip
+        self._schema = schema
+        self._record = record
+        self._fields = fields
+        self._env = env
+        self._replaced = replaced
+        self._given: dict[str, Any] = {"id": record}
+        if schema.defaults_read:
+            # A copy to the depth: fields are changed in place from here on.
+            self._given |= without_none(fields)
+        self._asserts: list[tuple[_Rule, str, Any]] = []
+        self._deepened = False
+
+    def object(
+        self, node: _Node, value: dict[str, Any], known: Any, new: bool, at: str, *, closed: bool
+    ) -> None:
+        """The fields of an object. `known`: what stood here before."""
+        for name, child in node.names.items():
+            was = known.get(name, NONE) if type(known) is dict else NONE
+            self.put(
+                child, value, name, was, new, f"{at}.{quote_name(name)}" if at else quote_name(name)
+            )
+        if node.each is not None:
+            for name in paced([name for name in value if name not in node.names], self._env.tick):
+                was = known.get(name, NONE) if type(known) is dict else NONE
+                self.put(
+                    node.each, value, name, was, new or was is NONE, f"{at}.{quote_name(name)}"
+                )
+        elif closed and not value.keys() <= node.names.keys():
+            self._refuse_undefined(node, value, at)
+
+    def _items(self, each: _Node, value: list[Any], known: Any, new: bool, at: str) -> None:
+        for number in paced(range(len(value)), self._env.tick):
+            has = type(known) is list and number < len(known)
+            was = known[number] if has else NONE
+            self.put(each, value, number, was, new or not has, f"{at}[{number}]")
+
+    def put(self, node: _Node, holder: Any, key: Any, known: Any, new: bool, at: str) -> None:
+        """Fit what an object or array holds at a key. `new`: there was nothing here before."""
+        given = holder.get(key, NONE) if type(holder) is dict else holder[key]
+        rule, tick = node.rule, self._env.tick
+        found = given
+        made = False
+        if rule is not None:
+            if rule.readonly and not new:
+                if given is NONE and self._replaced:
+                    found = known
+                elif not identical(given, known) and not identical(rule.fit(given, tick), known):
+                    self._refuse_change(at, given, known)
+            if found is NONE and rule.default is not None:
+                found = self._default(rule.default, at)
+            fitted = rule.fit(found, tick)
+            if fitted is MISFIT:
+                made = found is NONE and bool(node.names) and rule.fit({}, tick) is not MISFIT
+                if not made:
+                    self._refuse_type(rule.type, found, at)
+                fitted = {}
+            found = fitted
+        if node.names or node.each is not None:
+            if node.guards and not new and type(found) is not dict and type(known) is dict:
+                if found is NONE and self._replaced:
+                    found = self._below(node, {}, known, new, at) or NONE
+                else:
+                    self._check_kept(node, known, at)
+            found = self._below(node, found, known, new, at)
+            if made and not found and rule is not None:
+                self._refuse_type(rule.type, NONE, at)
+        if (
+            rule is not None
+            and rule.assertion is not None
+            and (found is not NONE or not rule.may_be_none)
+        ):
+            self._asserts.append((rule, at, found))
+        if found is not given:
+            holder[key] = found
+
+    def _below(self, node: _Node, found: Any, known: Any, new: bool, at: str) -> Any:
+        closed = self._schema.schemafull
+        if type(found) is dict:
+            self.object(node, found, known, new, at, closed=closed)
+        elif type(found) is list and node.each is not None:
+            self._items(node.each, found, known, new, at)
+        elif node.rule is None:
+            if found is not NONE:
+                wanted = "array" if node.each is not None and not node.names else "object"
+                self._refuse(TypeRefused, at, wanted, found, type_name(found))
+            made: dict[str, Any] = {}
+            self.object(node, made, known, new, at, closed=closed)
+            return made or NONE
+        return found
+
+    def _check_kept(self, node: _Node, known: Any, at: str) -> None:
+        """An object goes: it must hold nothing that is READONLY."""
+        for name, child in node.names.items():
+            was = known.get(name, NONE) if type(known) is dict else NONE
+            if was is not NONE:
+                path = f"{at}.{quote_name(name)}"
+                if child.rule is not None and child.rule.readonly:
+                    self._refuse_change(path, NONE, was)
+                self._check_kept(child, was, path)
+
+    def _default(self, default: Compiled, at: str) -> Any:
+        try:
+            value = bounded(default(self._given, self._env))
+        except Refusal as refusal:
+            self._place(refusal, "DEFAULT", at)
+            raise
+        if value is NONE:
+            return value
+        check(value)
+        if type(value) is dict or type(value) is list:
+            self._deepened = True
+            # What is computed may be a constant of the definition, and is changed in place here.
+            return without_none({"": value})[""]
+        return value
+
+    def finish(self) -> None:
+        """ASSERT, of the record as it will be."""
+        if self._deepened:
+            check(self._fields)
+        if not self._asserts:
+            return
+        row = {"id": self._record, **self._fields}
+        for rule, at, value in self._asserts:
+            assert rule.assertion is not None
+            try:
+                holds = rule.assertion(row, self._env.of_value(value))
+            except Refusal as refusal:
+                self._place(refusal, "ASSERT", at)
+                raise
+            if not holds:
+                self._refuse(AssertFailed, at, rule.assertion_text, value, cut(format_value(value)))
+
+    # --- refusing ---------------------------------------------------------------------------------
+
+    def _place(self, refusal: Refusal, word: str, at: str) -> None:
+        """Let what an expression is refused for say whose it is."""
+        if not refusal.retry and not isinstance(refusal, Cancelled | StatementTimeout):
+            refusal.detail.update(table=self._schema.table, field=at)
+            refusal.message += f" ({word} of {self._schema.table}.{at})"
+            refusal.args = (refusal.message,)
+
+    def _refuse_type(self, node: tree.FieldType, value: Any, at: str) -> NoReturn:
+        node, value, at = innermost(node, value, at, self._env.tick)
+        self._refuse(TypeRefused, at, cut(print_type(node)), value, found_in(node, value))
+
+    def _refuse_change(self, at: str, given: Any, known: Any) -> NoReturn:
+        table = self._schema.table
+        raise FieldRefused(
+            f"{table}.{at} is READONLY: it is {shown(known)} and can't become {shown(given)}",
+            table=table,
+            field=at,
+            wanted=cut(format_value(known)),
+            found=cut(format_value(given)),
+        )
+
+    def _refuse_undefined(self, node: _Node, value: dict[str, Any], at: str) -> None:
+        table = self._schema.table
+        for name, item in value.items():
+            if name not in node.names:
+                path = f"{at}.{quote_name(name)}" if at else quote_name(name)
+                wanted = cut(", ".join(map(quote_name, node.names)))
+                raise FieldRefused(
+                    f"{table} is SCHEMAFULL and defines no field {cut(path)}"
+                    f"{': only ' + wanted if wanted else ''}",
+                    table=table,
+                    field=cut(path),
+                    wanted=wanted,
+                    found=type_name(item),
+                )
+
+    def _refuse(
+        self, error: type[Refusal], at: str, wanted: str, value: Any, found: str
+    ) -> NoReturn:
+        table = self._schema.table
+        if error is AssertFailed:
+            problem = f"{table}.{at} is {shown(value)}, of which ASSERT {wanted} does not hold"
+        else:
+            what = found if type(value) is list else shown(value)
+            problem = f"{table}.{at} takes {wanted}, not {what}"
+        raise error(
+            problem,
+            table=table,
+            field=at,
+            wanted=wanted,
+            found=found,
+        )
+
+
+# --- what may stand in a definition ---------------------------------------------------------------
+
+
+def check_definition(definition: Definition) -> None:
+    """:raises BadRequest: the path is `id`, or an expression names a variable it can't have"""
+    if definition.path[0] == "id":
+        raise BadRequest("a record's id is no field: it can't be defined")
+    _check_variables("DEFAULT", definition.default, frozenset({"this", "parent"}))
+    _check_variables("ASSERT", definition.assertion, frozenset({"value", "this", "parent"}))
+
+
+def _check_variables(word: str, node: Any, known: frozenset[str]) -> None:
+    if isinstance(node, tree.Parameter) and node.name not in known:
+        names = " and ".join(f"${name}" for name in sorted(known - {"parent"}, reverse=True))
+        raise BadRequest(f"{word} knows {names}, not ${node.name}")
+    for child in children(node) if node is not None else ():
+        if child is not None:
+            _check_variables(word, child, known)

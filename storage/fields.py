@@ -1,0 +1,69 @@
+"""Definitions of fields, as the catalog keeps them: texts, compiled by whoever writes records.
+
+A table carries its fields: finding it finds them, and one without any costs nothing more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from protocol import binary, limits
+from protocol.errors import TooLarge
+from storage import keys
+from storage.transactions import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A defined field of a table."""
+
+    path: tuple[str, ...]
+    """Its steps; `*` stands for every item."""
+    name: str
+    """Its path as people write it."""
+    type: str
+    """The text of its type."""
+    default: str | None = None
+    """The text of its DEFAULT."""
+    assertion: str | None = None
+    """The text of its ASSERT."""
+    readonly: bool = False
+    comment: str | None = None
+
+
+def load(tx: Transaction, namespace: int, database: int, table: int) -> tuple[Field, ...]:
+    """The fields of a table: each after the one that it is below."""
+    start, end = keys.fields(namespace, database, table)
+    found = []
+    for pairs in tx.scan(start, end):
+        for key, value in pairs:
+            kept: Any = binary.unpack(value)
+            path = tuple(kept.pop("path"))
+            found.append(Field(path, key[len(start) :].decode(), **kept))
+    return tuple(found)
+
+
+def pack(field: Field) -> bytes:
+    """The value that `load` reads. :raises TooLarge: over `limits.DEFINITION_BYTES`"""
+    if len(field.name.encode()) > limits.PATH_BYTES:
+        raise TooLarge(
+            f"a field's path takes at most {limits.PATH_BYTES} bytes", limit=limits.PATH_BYTES
+        )
+    packed = binary.pack(
+        {
+            "path": list(field.path),
+            "type": field.type,
+            "default": field.default,
+            "assertion": field.assertion,
+            "readonly": field.readonly,
+            "comment": field.comment,
+        }
+    )
+    if len(packed) > limits.DEFINITION_BYTES:
+        raise TooLarge(
+            f"a definition takes at most {limits.DEFINITION_BYTES} bytes",
+            limit=limits.DEFINITION_BYTES,
+            size=len(packed),
+        )
+    return packed
