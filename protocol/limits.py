@@ -92,8 +92,9 @@ STRING_BYTES: Final = 16 * MIB
 """What a string function may build."""
 PATTERN_CHARACTERS: Final = KIB
 """A regular expression."""
-SLICE_US: Final = 4_000
-"""Microseconds that a statement may hold the loop before others get their turn."""
+SLICE_US: Final = 2_000
+"""Microseconds that a statement may hold the loop before others get their turn. A short request
+takes three or four turns of the loop, and in each it may wait for one slice."""
 COMMENT_CHARACTERS: Final = KIB
 """Of a COMMENT."""
 LOOP_ITERATIONS: Final = 10_000_000
