@@ -44,9 +44,9 @@ class ScriptsActor(LoopActor):
         turn.start(execution.run, execution.pause)
         if turn.outcome.done():
             return self._ended(execution)
-        return self._long_run(execution)
         # When the node stops, nobody is left to look at what the script ended with.
         turn.outcome.add_done_callback(asyncio.Future.exception)
+        return self._long_run(execution)
 
     async def _long_run(self, execution: Execution) -> ScriptAnswer:
         await asyncio.wait((execution.turn.outcome,))

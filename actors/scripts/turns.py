@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from greenlet import getcurrent, greenlet
 
@@ -118,9 +118,14 @@ class Turn:
         """What an awaitable of the loop brings; others run meanwhile."""
         awaited = asyncio.ensure_future(awaitable, loop=self._turns.loop)
         if not awaited.done():
-            awaited.add_done_callback(lambda _: self._turns.queue(self._resume))
+            awaited.add_done_callback(self._awaited)
             self._hand_back()
         return awaited.result()
+
+    def _awaited(self, done: asyncio.Future[Any]) -> None:
+        if not done.cancelled():
+            done.exception()  # seen, also when the work was ended meanwhile and won't look
+        self._turns.queue(self._resume)
 
     def push_deadline(self, after_us: int) -> None:
         """Let `tick` raise once so many microseconds have passed, or an outer deadline has."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -139,7 +140,8 @@ def test_the_hash_leaves_out_what_the_script_has_not_committed() -> None:
     async def main(node: Node, disk: SimulatedDisk) -> None:
         before = (await value(node, "INFO FOR NODE"))["state"]
         answer = await run(node, "BEGIN; CREATE t:1; INFO FOR NODE; COMMIT")
-        assert answer.results[2].value["state"] == before
+        info: Any = answer.results[2].value
+        assert info["state"] == before
 
     played(main)
 

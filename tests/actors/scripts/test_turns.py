@@ -4,6 +4,7 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -190,3 +191,14 @@ async def test_nothing_of_a_script_outlives_it(turns: Turns) -> None:
         assert gone() is None
     finally:
         gc.enable()
+
+
+async def test_what_an_ended_script_waited_for_may_fail_unseen(turns: Turns) -> None:
+    awaited: Any = asyncio.get_running_loop().create_future()
+    turn = Turn(turns)
+    turn.start(lambda: turn.wait(awaited), lambda: None)
+    turn.cancel()
+    awaited.set_exception(RuntimeError("nobody looks"))
+    with pytest.raises(Cancelled):
+        await turn.outcome
+    assert not awaited._log_traceback, "it will be logged as never retrieved"
