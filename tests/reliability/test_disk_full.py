@@ -130,6 +130,36 @@ def test_a_full_disk_is_refused_and_left_behind(tmp_path: Path, figure: Figure) 
     )
 
 
+@pytest.mark.parametrize("end", ["stopped", "killed"])
+def test_a_start_on_a_full_disk_reads(tmp_path: Path, end: str) -> None:
+    disks.require("mkfs.ext4", "mount", "umount")
+    with disks.image_disk(tmp_path, "ext4", SIZE) as disk:
+        promises, filler = Promises(), Filler(disk)
+        node = NodeProcess(disk.store).start()
+        try:
+            workload.setup(node)
+            with workload.writing(node, promises, scripts=20) as writers:
+                for writer in writers:
+                    writer.join()
+            filler.take(leave=0)
+            if end == "stopped":
+                assert node.stop() == 0
+        finally:
+            node.kill()
+        filler.take(leave=0)
+        node = NodeProcess(disk.store).start()
+        try:
+            promises.compare(workload.records(node))
+            answer = node.script("CREATE one:never SET mark = 'never'", **workload.PLACE)
+            assert answer["error"]["code"] == "DiskFull"
+            filler.give_back()
+            wait_until_writable(node)
+            assert node.stop() == 0
+        finally:
+            node.kill()
+        workload.settle(promises, disk.store, tmp_path / "again")
+
+
 @pytest.mark.parametrize("fault", ["flushes-without-room", "stays-refused"])
 def test_planted_faults_are_caught(
     tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
