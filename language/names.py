@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
+from itertools import islice
 from typing import Any, Final
 
 from language import tree
@@ -83,7 +84,6 @@ def weight(node: Any, most: int = 10_000) -> int:
     pending = [node]
     while pending and total <= most:
         total += 1
-        pending.extend(
-            child for child in children(pending.pop()) if not isinstance(child, str | int)
-        )
+        below = (child for child in children(pending.pop()) if not isinstance(child, str | int))
+        pending.extend(islice(below, most + 1))  # an array may have a million
     return total

@@ -20,6 +20,8 @@ from protocol.text import check_name, unescape
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+_LOOKED_AT: Final = 1 << 18
+"""Characters of a text that are searched for secrets between two ticks."""
 _SHOWN: Final = 60
 """Characters of the line shown on each side of the caret."""
 _SECRETIVE: Final = ("pass", "user", "token", "seal", "vault", "secret", "key")
@@ -214,9 +216,15 @@ class Cursor:
 
     def _secretive(self) -> bool:
         if self._secrets is None:
-            text = self.tokens.text.lower()
-            self._secrets = any(word in text for word in _SECRETIVE)
+            self._secrets = any(map(self._secret_at, range(0, len(self.tokens.text), _LOOKED_AT)))
         return self._secrets
+
+    def _secret_at(self, start: int) -> bool:
+        if start and self._tick is not None:
+            self._tick()
+        # Some more than a piece: a word may begin in one and end in the next.
+        text = self.tokens.text[start : start + _LOOKED_AT + 16].lower()
+        return any(word in text for word in _SECRETIVE)
 
     def _found(self, token: int) -> str:
         kind, text = self.kinds[token], self.texts[token]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from language import tree
 from language.budget import bounded
 from language.compile import compile_rowless
+from language.names import weight
 from language.parser import parse
-from protocol.errors import Cancelled
+from protocol.errors import Cancelled, UnexpectedToken
 from protocol.values import PACE
 from tests.language.surroundings import Tables
 
@@ -119,3 +122,31 @@ def test_weighing_a_large_value_ticks() -> None:
     rows = [{"n": n, "a": [1]} for n in range(MANY)]
     assert bounded(rows, tick) is rows
     assert ticks >= MANY // PACE
+
+
+def test_a_script_that_carries_data_is_not_counted_to_its_end() -> None:
+    looked = 0
+
+    class Watched(tuple[Any, ...]):
+        def __iter__(self) -> Iterator[Any]:
+            nonlocal looked
+            for item in super().__iter__():
+                looked += 1
+                yield item
+
+    array = tree.Array(Watched(tree.Constant(n) for n in range(MANY)))
+    assert weight(array, 100) == 101
+    assert looked < 300
+
+
+def test_a_long_text_is_searched_for_secrets_in_steps() -> None:
+    env = Tables()
+    data = "x" * 1_000_000
+    text = f"RETURN ['{data}', 'paSSword', 5 5]"
+    with pytest.raises(UnexpectedToken) as refused:
+        parse(text, env.tick)
+    assert env.ticks >= len(data) // (1 << 18) and "paSS" not in str(refused.value)
+    across = "x" * ((1 << 18) - 12)
+    with pytest.raises(UnexpectedToken) as refused:
+        parse(f"RETURN ['{across}pass', 'hidden', 5 5]")
+    assert "hidden" not in str(refused.value)
