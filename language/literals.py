@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from language import tree
 from language.parser import parse_expression
-from protocol.errors import BadRequest
+from protocol.errors import BadRequest, TooLarge, Unknown
 from protocol.values import RecordId, Value, check_record_id
+
+TEXT_CHARACTERS: Final = 65_536
+"""A text of more than one literal: it is read in one go. A larger one comes as JSON or msgpack."""
 
 
 def parse_value(text: str) -> Value:
@@ -15,9 +18,19 @@ def parse_value(text: str) -> Value:
 
     :raises UnexpectedToken: it is no expression
     :raises BadRequest: it is one that would have to be computed
+    :raises TooLarge: an array or object of more than TEXT_CHARACTERS
     :raises Refusal: a literal is out of bounds
     """
-    found: Value = _value(parse_expression(text))
+    if len(text) > TEXT_CHARACTERS and text.lstrip()[:1] in ("[", "{", "("):
+        raise TooLarge(
+            f"an array or object as text has at most {TEXT_CHARACTERS} characters: send JSON",
+            limit=TEXT_CHARACTERS,
+        )
+    try:
+        tree_of = parse_expression(text)
+    except Unknown as unknown:  # a function: whatever its name, there is none to call here
+        raise BadRequest(unknown.message) from None
+    found: Value = _value(tree_of)
     return found
 
 

@@ -3,6 +3,7 @@ holds it against the table and against what the routes really answer."""
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from protocol.errors import CATALOGUE
@@ -189,6 +190,96 @@ OPERATIONS: Final[dict[tuple[str, str], Json]] = {
     },
 }
 
+_IN_PATH: Final = [
+    {"name": name, "in": "path", "required": True, "schema": STRING, "description": text}
+    for name, text in (
+        ("ns", "the namespace"),
+        ("db", "the database"),
+        ("space", "the cache space"),
+        ("key", "the rest of the path, percent-encoded once"),
+    )
+]
+
+
+def _in_query(name: str, text: str, *, required: bool = False, **schema: Any) -> Json:
+    found = {"type": "string", **schema}
+    return {
+        "name": name, "in": "query", "required": required, "description": text, "schema": found,
+    }  # fmt: skip
+
+
+def _on_key(summary: str, answer: Json, *query: Json, **more: Any) -> Json:
+    return {
+        "summary": summary,
+        "parameters": [*_IN_PATH, *query],
+        "responses": {"200": {"description": "done, or not", "content": _both(answer)}},
+        "refusals": (401, 403, 409, 422, 429),
+        "refused": "Refused",
+        **more,
+    }
+
+
+def _value_body(schema: Json) -> Json:
+    return {"required": True, "content": {"text/plain": {"schema": STRING}, **_both(schema)}}
+
+
+def _flag(name: str) -> Json:
+    return _object({name: {"type": "boolean"}})
+
+
+_LASTS: Final = _in_query("expire", "a duration, such as 5m; longer than nothing")
+_LASTING: Final = {**_LASTS, "required": True}
+_HOLDER: Final = _in_query("holder", "who holds the lock", required=True)
+_ANY: Final[Json] = {"description": "a value of the language"}
+_KV: Final = "/kv/{ns}/{db}/{space}"
+
+OPERATIONS.update(
+    {
+        ("GET", _KV): _on_key(
+            "Keys of a cache space, in order",
+            _object({"keys": {"type": "array", "items": STRING}}),
+            parameters=[
+                *_IN_PATH[:3],
+                _in_query("prefix", "what the keys begin with"),
+                _in_query("after", "the key that they come after"),
+                _in_query("limit", "1 to 1000, and 1000 when absent", type="integer"),
+            ],
+        ),
+        ("GET", f"{_KV}/key/{{key}}"): _on_key(
+            "The value of a key, and how long it lives",
+            _object({"value": _ANY, "ttl": NULL_OR_STRING}),
+        ),
+        ("PUT", f"{_KV}/key/{{key}}"): _on_key(
+            "Set a key",
+            _flag("written"),
+            _LASTS,
+            _in_query("if", "only then", enum=["absent", "present"]),
+            requestBody=_value_body(_ANY),
+        ),
+        ("DELETE", f"{_KV}/key/{{key}}"): _on_key("Delete a key", _flag("deleted")),
+        ("POST", f"{_KV}/swap/{{key}}"): _on_key(
+            "Set a key if it holds what is expected",
+            _flag("written"),
+            _LASTS,
+            requestBody=_value_body(_object({"expect": _ANY, "value": _ANY})),
+        ),
+        ("POST", f"{_KV}/incr/{{key}}"): _on_key(
+            "Count",
+            _object({"value": INTEGER}),
+            _in_query("by", "1 when absent", type="integer"),
+        ),
+        ("POST", f"{_KV}/expire/{{key}}"): _on_key("Let a key expire", _flag("found"), _LASTING),
+        ("POST", f"{_KV}/persist/{{key}}"): _on_key("Let a key stay", _flag("found")),
+        ("POST", f"{_KV}/lock/{{key}}"): _on_key(
+            "Acquire or extend a lock; held, its fence is in Store-Fence",
+            _flag("held"),
+            _HOLDER,
+            _LASTING,
+        ),
+        ("POST", f"{_KV}/unlock/{{key}}"): _on_key("Release a lock", _flag("released"), _HOLDER),
+    }
+)
+
 _SECURITY: Final[dict[str, list[Json]]] = {
     "none": [],
     "optional": [{}, {"token": []}, {"password": []}],
@@ -228,7 +319,7 @@ def _operation(method: str, path: str, given: Json, credential: str) -> Json:
             own = before["content"]["application/json"]["schema"]
             shown = {**before, "content": _json({"oneOf": [own, refused]})}
         responses[str(status)] = shown
-    name = path.strip("/").replace(".", "_") or "home"
+    name = re.sub(r"\W+", "_", path).strip("_") or "home"
     kept: Json = {
         key: given[key] for key in ("summary", "parameters", "requestBody") if key in given
     }

@@ -12,7 +12,7 @@ from tornado.web import Application, RequestHandler
 
 from protocol import limits
 from protocol.errors import BadRequest, NoSuchRoute, WrongMethod
-from surfaces.http import home, metrics, openapi, probes, scripts, sessions
+from surfaces.http import home, metrics, openapi, probes, scripts, sessions, spaces
 from surfaces.http.exchange import Exchange
 
 if TYPE_CHECKING:
@@ -43,6 +43,15 @@ class Route:
     body_max: int = limits.SMALL_BODY_BYTES
 
 
+def _keys(method: str, path: str, value_max: int = 0) -> Route:
+    """A route of the cache. :param value_max: bytes of the value in its body; 0: it takes none"""
+    return Route(
+        method, path, lean=spaces.KeyDelegate, credential="required",
+        accepts=("text/plain", "application/json", "application/msgpack") if value_max else (),
+        body_max=value_max or limits.SMALL_BODY_BYTES,
+    )  # fmt: skip
+
+
 ROUTES: Final = (
     Route("GET", "/", handler=home.HomeHandler),
     Route("GET", "/openapi.json", handler=openapi.OpenApiHandler),
@@ -63,6 +72,12 @@ ROUTES: Final = (
         accepts=("text/plain", "application/json", "application/msgpack"),
         body_max=limits.SCRIPT_BYTES,
     ),
+    _keys("GET", spaces.LIST),
+    _keys("GET", spaces.PATHS["key"]),
+    _keys("PUT", spaces.PATHS["key"], limits.CACHE_VALUE_BYTES),
+    _keys("DELETE", spaces.PATHS["key"]),
+    _keys("POST", spaces.PATHS["swap"], 2 * limits.CACHE_VALUE_BYTES + limits.KIB),
+    *(_keys("POST", spaces.PATHS[word]) for word in spaces.OPERATIONS[2:]),
 )  # fmt: skip
 
 
@@ -71,7 +86,8 @@ class Table:
 
     def __init__(self, routes: tuple[Route, ...] = ROUTES) -> None:
         self._paths: dict[str, dict[str, Route]] = {}
-        self.allowed: dict[str, list[str]] = {"*": ["GET", "HEAD", "POST", "DELETE", "OPTIONS"]}
+        everything = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"]
+        self.allowed: dict[str, list[str]] = {"*": everything}
         for route in routes:
             methods = self._paths.setdefault(route.path, {})
             methods[route.method] = route
@@ -89,12 +105,15 @@ class Table:
         :raises WrongMethod: the path has other methods
         :raises BadRequest: the body is of a type that the route does not take
         """
-        methods = self._paths.get(head.path)
+        path = head.path
+        if path.startswith("/kv/"):
+            path = spaces.template(path) or path
+        methods = self._paths.get(path)
         if methods is None:
             raise NoSuchRoute(f"there is no {head.path}")
         route = methods.get(head.method)
         if route is None:
-            allow = self.allowed[head.path]
+            allow = self.allowed[path]
             raise WrongMethod(f"{head.path} takes {', '.join(allow)}", allow=allow)
         if head.has_body and route.accepts:
             _check_type(route, head)
@@ -118,9 +137,9 @@ class Options(HTTPMessageDelegate):
 
     def finish(self) -> None:
         """Answer."""
-        head = self._exchange.head
-        assert head is not None
-        allow = ", ".join(self._surface.table.allowed[head.path])
+        route = self._exchange.route
+        assert route is not None
+        allow = ", ".join(self._surface.table.allowed[route.path])
         self._exchange.reply(204, fields=b"Allow: %s\r\n" % allow.encode("ascii"))
 
 

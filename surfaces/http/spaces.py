@@ -1,0 +1,346 @@
+"""The routes under /kv: one operation on a key of a cache space, or a listing of keys.
+
+Each is one statement on a space, asked of that space's actor. Hot, so a lean delegate, and without
+a task where the credential is a token: the actor looks up who it stands for by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote_to_bytes
+
+from tornado.httputil import HTTPMessageDelegate
+
+from actors.runtime import ask
+from actors.spaces import no_space, parse_value
+from protocol import binary, jsonvalues, limits
+from protocol.errors import BadRequest, NoKey, Refusal
+from protocol.requests import AuthenticateToken, Caller
+from protocol.spaces import (
+    DeleteKey,
+    ExpireKey,
+    GetKey,
+    IncrKey,
+    KeyAnswer,
+    KeyOperation,
+    ListKeys,
+    LockKey,
+    PersistKey,
+    RunKeys,
+    SetKey,
+    SwapKey,
+    UnlockKey,
+    check_expire,
+    check_holder,
+    check_key,
+    check_limit,
+    check_prefix,
+)
+from protocol.text import format_duration, parse_duration
+from protocol.values import MICROSECOND, Value
+from surfaces.http import answers
+from surfaces.http.credentials import Token, caller, credential
+from surfaces.http.exchange import Exchange
+
+if TYPE_CHECKING:
+    from surfaces.http.head import Head
+    from surfaces.http.surface import HttpSurface
+
+LIST: Final = "/kv/{ns}/{db}/{space}"
+OPERATIONS: Final = ("key", "swap", "incr", "expire", "persist", "lock", "unlock")
+PATHS: Final = {word: f"{LIST}/{word}/{{key}}" for word in OPERATIONS}
+
+Show = Callable[[Any, bool], tuple[dict[str, Any], bytes]]
+"""Of an answer, and whether it leaves as msgpack: its fields, and more field lines of the head."""
+
+_BAD_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_INTEGER: Final = re.compile(r"-?[0-9]{1,19}\Z")
+
+
+def template(path: str) -> str | None:
+    """The path of the route that a path under /kv takes; None when there is none. What is in the
+    place of {key} may hold slashes."""
+    parts = path.split("/", 6)
+    if len(parts) == 5:
+        return LIST
+    return PATHS.get(parts[5]) if len(parts) == 7 else None
+
+
+class KeyDelegate(HTTPMessageDelegate):
+    """Runs one operation for one request."""
+
+    def __init__(self, surface: HttpSurface, exchange: Exchange) -> None:
+        self._surface = surface
+        self._exchange = exchange
+        assert exchange.head is not None
+        self._head = exchange.head
+
+    def finish(self) -> None:
+        """The body is there: ask."""
+        exchange, head = self._exchange, self._head
+        exchange.msgpack = b"application/msgpack" in head.fields.get(b"accept", b"").lower()
+        try:
+            given = credential(head)
+        except Refusal as refusal:
+            exchange.refuse(refusal)
+            return
+        if type(given) is not Token:
+            self._surface.spawn(self._sign_in())
+            return
+        try:
+            self._ask(AuthenticateToken(given.token, "http", exchange.connection.address))
+        except Refusal as refusal:
+            self._surface.spawn(self._refuse_signed_in(refusal))
+
+    def on_connection_close(self) -> None:
+        """The client is gone. What was asked is done all the same, and told to nobody."""
+        self._exchange.finished()
+
+    async def _sign_in(self) -> None:
+        """The way of a password: who it stands for is asked first."""
+        exchange = self._exchange
+        try:
+            who = await caller(exchange)
+            if not exchange.done:
+                self._ask(who)
+        except Refusal as refusal:
+            self._refuse(refusal)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            exchange.fail(error)
+
+    async def _refuse_signed_in(self, refusal: Refusal) -> None:
+        """Nobody hears what is wrong with a request, or what there is not, without a credential
+        that stands for somebody."""
+        exchange = self._exchange
+        try:
+            await caller(exchange)
+        except Refusal as unknown:
+            refusal = unknown
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            exchange.fail(error)
+            return
+        self._refuse(refusal)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        if not self._exchange.done:
+            self._exchange.refuse(refusal)
+
+    def _ask(self, who: Caller | AuthenticateToken) -> None:
+        """Read the request and send it on. :raises Refusal:"""
+        exchange, head = self._exchange, self._head
+        parts = head.path.split("/", 6)
+        method = "GET" if head.method == "HEAD" else head.method
+        way = _WAYS[method, parts[5] if len(parts) == 7 else ""]
+        operation = way.read(exchange, parts[-1], _query(head.query, way.query))
+        namespace, database, space = map(decoded, parts[2:5])
+        ref = self._surface.node.spaces.find(namespace, database, space)
+        exchange.body = b""
+        if ref is None:
+            raise no_space(namespace, database, space)
+        asked = ask(ref, RunKeys(who, namespace, database, space, (operation,)))
+        assert isinstance(asked, asyncio.Future)
+        asked.add_done_callback(partial(self._answer, way.show))
+
+    def _answer(self, show: Show, asked: asyncio.Future[tuple[KeyAnswer, ...]]) -> None:
+        exchange = self._exchange
+        if exchange.done:
+            if not asked.cancelled():
+                asked.exception()  # nobody is left to hear it
+            return
+        try:
+            (answer,) = asked.result()
+            if isinstance(answer, Refusal):
+                raise answer
+            plain, fields = show(answer, exchange.msgpack)
+            if exchange.msgpack:
+                exchange.reply(200, binary.pack(plain), answers.MSGPACK, fields)
+            else:
+                exchange.reply(200, answers.json_bytes(plain), fields=fields)
+        except Refusal as refusal:
+            exchange.refuse(refusal)
+        except Exception as error:
+            exchange.fail(error)
+
+
+# --- what a request asks --------------------------------------------------------------------------
+
+
+def decoded(part: str, plus: bool = False) -> str:
+    """A part of a target, percent-decoded once. :raises BadRequest: it is no UTF-8 then"""
+    if plus:
+        part = part.replace("+", " ")
+    if "%" not in part and part.isascii():
+        return part
+    if _BAD_PERCENT.search(part):
+        raise BadRequest(f"{part[:80]!r} has a % without two hexadecimal digits after it")
+    try:
+        return unquote_to_bytes(part.encode("latin-1")).decode()
+    except UnicodeDecodeError:
+        raise BadRequest(f"{part[:80]!r} is not UTF-8") from None
+
+
+def _query(query: str, known: tuple[str, ...]) -> dict[str, str]:
+    """The parameters of a query. :raises BadRequest: one is not known here, or stands twice"""
+    found: dict[str, str] = {}
+    for part in query.split("&") if query else ():
+        name, _, value = part.partition("=")
+        name = decoded(name, plus=True)
+        if name not in known:
+            takes = f"takes {', '.join(known)}" if known else "takes no query"
+            raise BadRequest(f"{name[:80]!r} is no parameter here: this route {takes}")
+        if name in found:
+            raise BadRequest(f"the parameter {name} stands twice")
+        found[name] = decoded(value, plus=True)
+    return found
+
+
+def _key(raw: str) -> str:
+    return check_key(decoded(raw))
+
+
+def _integer(text: str, name: str) -> int:
+    number = int(text) if _INTEGER.match(text) else None
+    if number is None or not limits.INT_MIN <= number <= limits.INT_MAX:
+        raise BadRequest(f"{name} is an integer of 64 bits, not {text[:40]!r}")
+    return number
+
+
+def _expire(query: dict[str, str]) -> int | None:
+    text = query.get("expire")
+    return None if text is None else check_expire(parse_duration(text) // MICROSECOND)
+
+
+def _needed(query: dict[str, str], name: str) -> str:
+    if name not in query:
+        raise BadRequest(f"this route needs the parameter {name}")
+    return query[name]
+
+
+def _lasting(query: dict[str, str]) -> int:
+    return check_expire(parse_duration(_needed(query, "expire")) // MICROSECOND)
+
+
+def _holder(query: dict[str, str]) -> str:
+    return check_holder(_needed(query, "holder"))
+
+
+def _value(head: Head | None, body: bytes) -> Value:
+    """The value of a body: text of the language, JSON or msgpack. :raises Refusal:"""
+    assert head is not None
+    kind = head.fields.get(b"content-type", b"text/plain").lower()
+    if kind.startswith(b"application/json"):
+        return jsonvalues.load(body)
+    if kind.startswith(b"application/msgpack"):
+        return binary.unpack_foreign(body)
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"the body is not UTF-8 at byte {error.start}") from None
+    return parse_value(text)
+
+
+def _get(exchange: Exchange, raw: str, query: dict[str, str]) -> KeyOperation:
+    return GetKey(_key(raw))
+
+
+def _set(exchange: Exchange, raw: str, query: dict[str, str]) -> KeyOperation:
+    when = query.get("if")
+    if when not in (None, "absent", "present"):
+        raise BadRequest(f"if is absent or present, not {str(when)[:40]!r}")
+    key, expire_us = _key(raw), _expire(query)
+    value = _value(exchange.head, exchange.body)
+    if when is None:
+        return SetKey(key, value, expire_us)
+    return SetKey(key, value, expire_us, when="ABSENT" if when == "absent" else "PRESENT")
+
+
+def _swap(exchange: Exchange, raw: str, query: dict[str, str]) -> KeyOperation:
+    key, expire_us = _key(raw), _expire(query)
+    pair = _value(exchange.head, exchange.body)
+    if not isinstance(pair, dict) or pair.keys() != {"expect", "value"}:
+        raise BadRequest("the body is an object of expect and value")
+    return SwapKey(key, pair["expect"], pair["value"], expire_us)
+
+
+def _delete(exchange: Exchange, raw: str, query: dict[str, str]) -> KeyOperation:
+    return DeleteKey(_key(raw))
+
+
+def _incr(exchange: Exchange, raw: str, query: dict[str, str]) -> KeyOperation:
+    return IncrKey(_key(raw), _integer(query.get("by", "1"), "by"))
+
+
+def _expiring(exchange: Exchange, raw: str, query: dict[str, str]) -> KeyOperation:
+    return ExpireKey(_key(raw), _lasting(query))
+
+
+def _persist(exchange: Exchange, raw: str, query: dict[str, str]) -> KeyOperation:
+    return PersistKey(_key(raw))
+
+
+def _lock(exchange: Exchange, raw: str, query: dict[str, str]) -> KeyOperation:
+    return LockKey(_key(raw), _holder(query), _lasting(query))
+
+
+def _unlock(exchange: Exchange, raw: str, query: dict[str, str]) -> KeyOperation:
+    return UnlockKey(_key(raw), _holder(query))
+
+
+def _list(exchange: Exchange, raw: str, query: dict[str, str]) -> KeyOperation:
+    limit = check_limit(_integer(query.get("limit", str(limits.KEYS_LISTED)), "limit"))
+    prefix = check_prefix(query.get("prefix", ""), "prefix")
+    return ListKeys(prefix, check_prefix(query.get("after", ""), "after"), limit)
+
+
+# --- what is answered -----------------------------------------------------------------------------
+
+
+def _as_is(answer: Any, msgpack: bool) -> tuple[dict[str, Any], bytes]:
+    return answer, b""
+
+
+def _shown_value(answer: Any, msgpack: bool) -> tuple[dict[str, Any], bytes]:
+    if not isinstance(answer, dict):
+        raise NoKey("there is no such key")
+    value, ttl = answer["value"], answer["ttl"]
+    return {
+        "value": value if msgpack else jsonvalues.to_json(value),
+        "ttl": None if ttl is None else format_duration(ttl),
+    }, b""
+
+
+def _shown_lock(answer: Any, msgpack: bool) -> tuple[dict[str, Any], bytes]:
+    held = answer["held"]
+    return {"held": held}, b"Store-Fence: %d\r\n" % answer["fence"] if held else b""
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """One method of one path: how its request is read, and its answer shown."""
+
+    read: Callable[[Exchange, str, dict[str, str]], KeyOperation]
+    query: tuple[str, ...] = ()
+    show: Show = _as_is
+
+
+_WAYS: Final[dict[tuple[str, str], _Way]] = {
+    ("GET", "key"): _Way(_get, (), _shown_value),
+    ("PUT", "key"): _Way(_set, ("expire", "if")),
+    ("DELETE", "key"): _Way(_delete),
+    ("POST", "swap"): _Way(_swap, ("expire",)),
+    ("POST", "incr"): _Way(_incr, ("by",)),
+    ("POST", "expire"): _Way(_expiring, ("expire",)),
+    ("POST", "persist"): _Way(_persist),
+    ("POST", "lock"): _Way(_lock, ("holder", "expire"), _shown_lock),
+    ("POST", "unlock"): _Way(_unlock, ("holder",)),
+    ("GET", ""): _Way(_list, ("prefix", "after", "limit")),
+}
