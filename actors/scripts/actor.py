@@ -40,7 +40,7 @@ class ScriptsActor(LoopActor):
         """Run a script; the answer comes once all that it shows is durable."""
         turn = Turn(self._turns)
         execution = Execution(self._services, request, self._prepared, turn)
-        self._running.add(Run(request, turn, self._services.clock.monotonic_us()))
+        self._running.add(Run(request, turn, self._services.clock.monotonic_us(), execution))
         turn.start(execution.run, execution.pause)
         if turn.outcome.done():
             return self._ended(execution)

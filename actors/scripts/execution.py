@@ -89,6 +89,8 @@ class Execution:
         self.began = False
         """Whether `transaction` is set."""
         self.iterations = 0
+        self._at: int | None = None
+        self._script: Prepared
         self._ids = 0
         self.transaction: Transaction
         self.written = 0
@@ -112,7 +114,7 @@ class Execution:
         self._check_variables(len(self.variables))
         if self.request.timeout_us is not None:
             self.turn.push_deadline(self.request.timeout_us)
-        self.prepared = prepared = self.scripts.get(self.request.script, self.tick)
+        self.prepared = self._script = prepared = self.scripts.get(self.request.script, self.tick)
         if not prepared.about_node_only:
             self.services.roles.check_serving()
         for first, end in prepared.transactions:
@@ -166,6 +168,14 @@ class Execution:
         if committer.was_taken_back(self.sequence, self.generation):
             raise DiskFull("no room for the log: an earlier commit of the script was taken back")
 
+    def at_statement(self) -> tuple[int, str] | None:
+        """The statement being run; see `running.Progress`."""
+        if self._at is None:
+            return None
+        # `prepared` may be that of a table's fields at the moment.
+        number, text = self._at, self._script.redacted(self._at, self._at + 1)
+        return number + 1, text
+
     def _begin(self, done: int) -> None:
         self._check_kept()
         self.transaction = self.services.committer.begin()
@@ -182,6 +192,7 @@ class Execution:
         self.in_block = type(statements[first]) is tree.Begin
         ended = False
         for number in range(first, end):
+            self._at = number
             try:
                 if number:
                     self.tick()  # a script of a million short statements must not hold the loop

@@ -28,7 +28,7 @@ def define_node(run: Execution, statement: tree.DefineNode) -> Value:
 def kill(run: Execution, statement: tree.Kill) -> Value:
     """End a running script at its next slice. :raises Unknown: none has that id"""
     run.authorise("ADMINISTER")
-    if not run.services.running.cancel(statement.id):
+    if not run.services.running.cancel(statement.id, f"the script was killed by {run.caller.user}"):
         raise Unknown(f"no script {statement.id} is running", id=statement.id)
     return NONE
 

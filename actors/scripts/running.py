@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from actors.scripts.turns import Turn
 from protocol.errors import Cancelled
 from protocol.requests import RunScript
 from protocol.text import duration
 from protocol.values import Value
+
+
+class Progress(Protocol):
+    """How far a script has come."""
+
+    def at_statement(self) -> tuple[int, str] | None:
+        """The number of the statement being run, from 1, and its text without secrets; None before
+        the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +28,25 @@ class Run:
     request: RunScript
     turn: Turn
     began_us: int
+    progress: Progress
+
+    def info(self, now_us: int) -> dict[str, Value]:
+        """What INFO FOR RUNNING says of it."""
+        number, text = self.progress.at_statement() or (None, None)
+        ends_us = self.turn.ends_us
+        return {
+            "id": self.request.request,
+            "user": self.request.caller.user,
+            "surface": self.request.caller.surface,
+            "address": self.request.caller.address,
+            "namespace": self.request.namespace,
+            "database": self.request.database,
+            "statement": number,
+            "text": text,
+            "since": duration(now_us - self.began_us),
+            "left": None if ends_us is None else duration(max(ends_us - now_us, 0)),
+            "slices": self.turn.slices,
+        }
 
 
 class Running:
@@ -41,11 +69,11 @@ class Running:
         """A script has ended."""
         self._runs.pop(request, None)
 
-    def cancel(self, request: str) -> bool:
+    def cancel(self, request: str, why: str = "the script was cancelled") -> bool:
         """Make a script end at its next slice. Answers whether there was one."""
         run = self._runs.get(request)
         if run is not None:
-            run.turn.cancel(Cancelled("the script was cancelled"))
+            run.turn.cancel(Cancelled(why))
         return run is not None
 
     def slices(self) -> int:
@@ -54,16 +82,4 @@ class Running:
 
     def info(self, now_us: int) -> list[Value]:
         """What INFO FOR RUNNING answers, longest first."""
-        return [
-            {
-                "id": run.request.request,
-                "user": run.request.caller.user,
-                "surface": run.request.caller.surface,
-                "address": run.request.caller.address,
-                "namespace": run.request.namespace,
-                "database": run.request.database,
-                "since": duration(now_us - run.began_us),
-                "slices": run.turn.slices,
-            }
-            for run in self._runs.values()
-        ]
+        return [run.info(now_us) for run in self]

@@ -132,6 +132,11 @@ class Turn:
         ends = self._clock.monotonic_us() + after_us
         self._deadlines_us.append(min(ends, *self._deadlines_us) if self._deadlines_us else ends)
 
+    @property
+    def ends_us(self) -> int | None:
+        """When `tick` raises for want of time, on the monotonic clock; None: never."""
+        return self._deadlines_us[-1] if self._deadlines_us else None
+
     def pop_deadline(self) -> None:
         """Drop the innermost deadline."""
         self._deadlines_us.pop()

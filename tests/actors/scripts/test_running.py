@@ -1,0 +1,177 @@
+"""INFO FOR RUNNING, KILL, and cancelling, in the middle of everything that may take long."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from actors.runtime import ask
+from protocol.errors import Cancelled, StatementTimeout, Unknown
+from protocol.requests import CancelScript, RunScript, ScriptAnswer
+from protocol.values import type_name
+from tests.nodes import OWNER, Running
+
+MANY = 20_000
+
+LONG = {
+    "scan": "SELECT VALUE id FROM thing WHERE n + 1 < 0",
+    "join": "SELECT VALUE (SELECT VALUE id FROM thing WHERE n < 0) FROM thing",
+    "sort": "SELECT * FROM thing ORDER BY name DESC, n",
+    "group": "SELECT name, count() AS c FROM thing GROUP BY name",
+    "split": "SELECT * FROM thing SPLIT list",
+    "update": "UPDATE thing SET n = n + 1",
+    "delete": "DELETE thing",
+    "insert": "INSERT INTO other (SELECT * OMIT id FROM thing)",
+    "loop": "FOR $x IN 0..1000000 { LET $y = $x }",
+    "nested loop": "FOR $x IN 0..1000 { FOR $y IN 0..1000 { IF $x = $y { LET $z = 1 } } }",
+    "range": "RETURN array::len(array::distinct(0..1000000))",
+    "field": "DEFINE FIELD n ON thing TYPE int",
+    "schemafull": "ALTER TABLE thing SET SCHEMAFULL",
+    "block": "BEGIN; UPDATE thing SET n = 1; UPDATE thing SET n = 2; COMMIT",
+    "hash": "INFO FOR NODE",
+}
+
+
+async def fill(node: Running) -> None:
+    rows = [{"id": n, "n": n, "name": f"name {n % 977}", "list": [n, 1]} for n in range(MANY)]
+    await node.values("DEFINE TABLE other; INSERT INTO thing $rows RETURN NONE", {"rows": rows})
+
+
+async def begun(node: Running, *running: asyncio.Future[ScriptAnswer]) -> None:
+    """Wait until each of some scripts has handed the loop back: they are in the middle."""
+    while sum(run.turn.slices > 0 for run in node.node.running) < len(running):
+        for one in running:
+            assert not one.done(), one.result().refusal or "it was not long at all"
+        await asyncio.sleep(0)
+
+
+async def shown(node: Running) -> list[dict[str, Any]]:
+    """What INFO FOR RUNNING shows beside itself."""
+    found = await node.value("INFO FOR RUNNING")
+    return [one for one in found if not one["text"].startswith("INFO FOR RUNNING")]
+
+
+def started(node: Running, script: str, **fields: Any) -> asyncio.Future[ScriptAnswer]:
+    return asyncio.ensure_future(node.answer(script, **fields))
+
+
+async def state(node: Running) -> Any:
+    return (await node.value("INFO FOR NODE"))["state"]["hash"]
+
+
+async def test_every_kind_of_long_work_can_be_killed(node: Running) -> None:
+    """Each is found in the list, ends when it is killed, and leaves nothing behind."""
+    await fill(node)
+    before = await state(node)
+    for name, script in LONG.items():
+        running = started(node, script)
+        await begun(node, running)
+        (one,) = await shown(node)
+        await node.values(f"KILL '{one['id']}'")
+        answer = await running
+        assert type(answer.refusal) is Cancelled, name
+        assert answer.refusal.message == "the script was killed by root"
+        assert await shown(node) == []
+        assert await state(node) == before, name
+
+
+async def test_every_kind_of_long_work_ends_with_its_time(node: Running) -> None:
+    await fill(node)
+    before = await state(node)
+    for name, script in LONG.items():
+        answer = await node.answer(script, timeout_us=3_000)
+        assert type(answer.refusal) is StatementTimeout, name
+        assert await state(node) == before, name
+
+
+async def test_the_list_says_who_runs_what_and_how_far_it_is(node: Running) -> None:
+    running = started(
+        node, "LET $a = 1; FOR $x IN 0..1000000 { LET $y = $x }", timeout_us=60_000_000
+    )
+    await begun(node, running)
+    (one,) = await shown(node)
+    assert one["user"] == "root" and one["surface"] == "http" and one["address"] == OWNER.address
+    assert (one["namespace"], one["database"]) == ("shop", "main")
+    assert one["statement"] == 2
+    assert one["text"] == "FOR $x IN 0 .. 1000000 { LET $y = $x }"
+    assert type_name(one["since"]) == type_name(one["left"]) == "duration"
+    assert one["slices"] >= 1
+    await node.values(f"KILL '{one['id']}'")
+    await running
+
+
+async def test_the_list_shows_itself_and_no_deadline(node: Running) -> None:
+    (one,) = await node.value("LET $a = 1; INFO FOR RUNNING")
+    assert (one["statement"], one["text"], one["left"]) == (2, "INFO FOR RUNNING", None)
+
+
+async def test_the_list_shows_no_secret(node: Running) -> None:
+    running = started(node, "DEFINE USER ana ROLE owner PASSWORD 'hunter2222'")
+    found: list[dict[str, Any]] = []
+    while not running.done() and not found:
+        found = [one for one in await shown(node) if "ana" in one["text"]]
+    assert not any("hunter" in one["text"] for one in found)
+    assert (await running).refusal is None
+    assert found and "PASSWORD '...'" in found[0]["text"]
+
+
+async def test_the_list_is_right_while_a_field_asks_a_question(node: Running) -> None:
+    await fill(node)
+    await node.values(
+        "DEFINE FIELD n ON other TYPE any DEFAULT (SELECT VALUE id FROM thing WHERE n < 0)"
+    )
+    running = started(node, "CREATE other:1")
+    await begun(node, running)
+    (one,) = await shown(node)
+    assert one["text"] == "CREATE other:1"
+    await node.values(f"KILL '{one['id']}'")
+    assert type((await running).refusal) is Cancelled
+    assert await node.value("SELECT * FROM other") == []
+
+
+async def test_what_a_killed_script_had_committed_stays(node: Running) -> None:
+    running = started(node, "CREATE thing:1; FOR $x IN 0..1000000 { LET $y = $x }")
+    await begun(node, running)
+    (one,) = await shown(node)
+    await node.values(f"KILL '{one['id']}'")
+    answer = await running
+    assert type(answer.refusal) is Cancelled and len(answer.results) == 1
+    assert len(await node.value("SELECT * FROM thing")) == 1
+
+
+async def test_nobody_is_killed_twice(node: Running) -> None:
+    with pytest.raises(Unknown):
+        await node.values("KILL 'r-nobody'")
+    running = started(node, "FOR $x IN 0..1000000 { LET $y = $x }")
+    await begun(node, running)
+    (one,) = await shown(node)
+    await node.values(f"KILL '{one['id']}'; KILL '{one['id']}'")
+    assert (await running).refusal is not None
+    with pytest.raises(Unknown):
+        await node.values(f"KILL '{one['id']}'")
+
+
+async def test_a_client_that_goes_takes_its_script_along(node: Running) -> None:
+    await fill(node)
+    request = RunScript(OWNER, LONG["join"], "r-gone", namespace="shop", database="main")
+    running = asyncio.ensure_future(ask(node.node.scripts, request))
+    await begun(node, running)
+    assert await ask(node.node.scripts, CancelScript("r-gone"))
+    answer = await running
+    assert type(answer.refusal) is Cancelled
+    assert not await ask(node.node.scripts, CancelScript("r-gone"))
+    assert len(node.node.running) == 0
+
+
+async def test_killing_one_disturbs_no_other(node: Running) -> None:
+    await fill(node)
+    runs = [started(node, f"LET $n = {n}; {LONG['join']} LIMIT 20") for n in range(6)]
+    await begun(node, *runs)
+    victims = [one for one in await shown(node) if one["statement"] == 2][:2]
+    for one in victims:
+        await node.values(f"KILL '{one['id']}'")
+    answers = await asyncio.gather(*runs)
+    assert sum(type(answer.refusal) is Cancelled for answer in answers) == len(victims) == 2
+    assert sum(answer.refusal is None for answer in answers) == 4
