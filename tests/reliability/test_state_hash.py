@@ -1,0 +1,71 @@
+"""R10: one state, however it was come by: live, replayed on what a crash left of it, from the log
+alone, and as clients were told it while others wrote."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from tests.logbook import Logbook
+from tests.simulation.history import Broken
+from tests.simulation.test_node_from_seed import EXPECTED
+from tests.simulation.world import Figures, LossyEngine, Shape, World
+
+HISTORIES = 100
+HARD_HISTORIES = 500
+PARTS = 10
+SHAPE = Shape(lives=2, clients=3, scripts=4, pruned=False, rebuilt=True)
+"""The whole log is kept, so that the state can be deleted at any time."""
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_way_leads_to_one_state(
+    part: int, logbook: Logbook, figure: Callable[[str, object], None]
+) -> None:
+    _compare(HISTORIES // PARTS, part, logbook, figure)
+
+
+@pytest.mark.hard
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_way_leads_to_one_state_many_times(
+    part: int, logbook: Logbook, figure: Callable[[str, object], None]
+) -> None:
+    _compare(HARD_HISTORIES // PARTS, part, logbook, figure)
+
+
+def _compare(each: int, part: int, logbook: Logbook, figure: Callable[[str, object], None]) -> None:
+    figures = Figures()
+    for pattern in EXPECTED:
+        logbook.allow(pattern)
+    for seed in range(50_000 + part * each, 50_000 + (part + 1) * each):
+        world = World(seed, SHAPE)
+        world.run()
+        figures.add(world.figures)
+    assert figures.live >= each and min(figures.rebuilt, figures.replayed) >= each // 4
+    told = (
+        f"{figures.live} live, {figures.replayed} replayed, {figures.rebuilt} from the log alone,"
+        f" {figures.told} told; 0 differ"
+    )
+    figure(f"R10 histories, part {part + 1} of {PARTS}", f"{each}: {told}")
+
+
+def test_a_state_that_is_not_that_of_its_log_is_caught(
+    logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted fault: one key more after a crash."""
+    logbook.allow("")
+    fine = LossyEngine.after_crash
+
+    def planted(engine: LossyEngine, chance: random.Random) -> LossyEngine:
+        found = fine(engine, chance)
+        batch = found.batch()
+        batch.put(b"\0\1\xf0planted", b"")
+        found.write(batch, found.applied)
+        return found
+
+    monkeypatch.setattr(LossyEngine, "after_crash", planted)
+    with pytest.raises(Broken, match="not that of its log"):
+        for seed in range(20):
+            World(seed, SHAPE).run()

@@ -1,0 +1,345 @@
+"""What happened to a store, and whether every answer about it was true.
+
+The commits of the log decide the order. Each names the script it comes from (its reason), so it is
+known what it must have done to the state before it; each answer names the sequence it stands at, so
+it is known what it must say. From that follows strict serialisability: every transaction is whole,
+alone in its place in one order, and that place lies between its request and its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import combinations, islice
+from typing import Any
+from uuid import UUID
+
+from protocol.binary import unpack_object
+from protocol.requests import ScriptAnswer
+from protocol.values import RecordId
+from storage import effects, keys
+from storage.frames import Frame
+from storage.memory import MemoryEngine
+from storage.state_hash import state_hash
+from tests.simulation.scripts import (
+    NODE,
+    UNSEEN,
+    AtLeast,
+    Draft,
+    Part,
+    Refused,
+    Rows,
+    Script,
+    State,
+)
+
+FIRST_OWNER = "first owner of the store"
+OWNER = "ana"
+
+
+class Broken(AssertionError):
+    """A promise of the node does not hold."""
+
+
+@dataclass(eq=False)
+class Request:
+    """A script that was sent, and what came back."""
+
+    name: str
+    script: Script
+    after: int
+    """The newest sequence that anybody had been shown when it was sent."""
+    may: set[str] = field(default_factory=set)
+    """Codes that it may be refused with because of what went on beside it."""
+    answer: ScriptAnswer | None = None
+    error: str | None = None
+    """The code of a refusal that came in place of an answer."""
+    until: int = 0
+    """The newest durable sequence when the answer came."""
+
+    def refusal(self) -> str | None:
+        if self.answer is None or self.answer.refusal is None:
+            return None
+        return self.answer.refusal.code
+
+
+class Fold:
+    """The state of a store, folded from its frames by other code than the node's."""
+
+    def __init__(self) -> None:
+        self.pairs: dict[bytes, bytes] = {}
+        self.sequence = 0
+        self.time = 0
+        self._names: dict[str, bytes] = {}
+        self._rows: dict[bytes, Rows] = {}
+
+    def apply(self, frame: Frame) -> tuple[str | None, list[UUID]]:
+        """One more frame. Answers the reason it gives, and the ids it made up, in order."""
+        commit = effects.decode(frame.body)
+        self.sequence += 1
+        _hold(frame.sequence == self.sequence, "the log has a gap")
+        _hold(frame.time >= self.time, f"log time fell at {frame.sequence}")
+        self.time = frame.time
+        made: list[UUID] = []
+        for effect in commit.effects:
+            key = effect[1]
+            if effect[0] == effects.PUT:
+                self.pairs[key] = effect[2]
+                if key[keys.TAG_AT] == keys.TABLE:
+                    number = unpack_object(effect[2])["id"].to_bytes(4, "big")
+                    self._names[key[11:].decode()] = key[3:11] + number
+            elif effect[0] == effects.PUT_RECORD:
+                self._check_previous(key, effect[3])
+                self.pairs[key] = self.sequence.to_bytes(8, "big") + effect[2]
+                rows, id = self._rows.setdefault(key[3:15], {}), keys.record_id(key)
+                if isinstance(id, UUID) and id not in rows:
+                    made.append(id)
+                rows[id] = unpack_object(effect[2])
+            elif effect[0] == effects.DELETE_RANGE:
+                for gone in [k for k in self.pairs if key <= k < effect[2]]:
+                    self._remove(gone)
+            else:
+                if effect[0] == effects.DELETE_RECORD:
+                    self._check_previous(key, effect[2])
+                self._remove(key)
+        return commit.attribution.reason, made
+
+    def _check_previous(self, key: bytes, previous: int) -> None:
+        before = self.pairs.get(key)
+        sequence = 0 if before is None else int.from_bytes(before[:8], "big")
+        _hold(previous == sequence, f"{self.sequence} says {previous} before it, not {sequence}")
+
+    def _remove(self, key: bytes) -> None:
+        self.pairs.pop(key, None)
+        if key[keys.TAG_AT] == keys.TABLE:
+            self._names.pop(key[11:].decode(), None)
+        elif key[keys.TAG_AT] == keys.RECORD:
+            self._rows.get(key[3:15], {}).pop(keys.record_id(key), None)
+
+    def tables(self) -> dict[str, Rows]:
+        return {name: self._rows.get(at, {}) for name, at in self._names.items()}
+
+    def users(self) -> frozenset[str]:
+        low, high = keys.users()
+        return frozenset(key[len(low) :].decode() for key in self.pairs if low <= key < high)
+
+    def check_counts(self) -> None:
+        for name, at in self._names.items():
+            key = keys.STORE_RANGE + bytes((keys.COUNT,)) + at
+            count, rows = keys.unpack_counter(self.pairs.get(key)), len(self._rows.get(at, {}))
+            _hold(count == rows, f"at {self.sequence} {name} counts {count} and holds {rows}")
+
+    def hash(self) -> str:
+        engine = MemoryEngine()
+        batch = engine.batch()
+        for key, value in self.pairs.items():
+            batch.put(key, value)
+        engine.write(batch, self.sequence)
+        return state_hash(engine)
+
+
+class History:
+    """All frames and requests of a store, and the states that follow from them."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.requests: dict[str, Request] = {}
+        self.shown = 0
+        """The newest sequence that any answer has shown."""
+        self.told = 0
+        """Hashes of the state that clients were told."""
+        self.owners: dict[int, tuple[Request, int, list[Any]]] = {}
+        """Of a commit: whose it is, which of its parts, and what that must have answered."""
+
+    def hand_over(self, frame: Frame) -> None:
+        """The node has made a commit; what had its number before is gone."""
+        self.cut(frame.sequence - 1)
+        _hold(len(self.frames) == frame.sequence - 1, f"commit {frame.sequence} leaves a gap")
+        self.frames.append(frame)
+
+    def cut(self, last: int) -> None:
+        """Nothing after `last` happened."""
+        _hold(last >= self.shown, f"{self.shown} was shown, and the store is back at {last}")
+        del self.frames[last:]
+
+    def recovered(self, last: int, frames: Iterator[Frame]) -> None:
+        """A start has found the log up to `last`, and these frames in it."""
+        _hold(last <= len(self.frames), f"the log holds {last} of {len(self.frames)} commits")
+        self.cut(last)
+        for frame in frames:
+            if frame.sequence <= last:
+                _hold(frame == self.frames[frame.sequence - 1], f"frame {frame.sequence} differs")
+
+    # --- the verdict ----------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Fold it all, and compare every answer. :raises Broken:"""
+        fold, states = Fold(), [State()]
+        taken: dict[str, int] = {}
+        for frame in self.frames:
+            reason, made = fold.apply(frame)
+            fold.check_counts()
+            states.append(self._next(states[-1], fold, reason, made, taken))
+        self._check_hashes()
+        mine: dict[str, list[int]] = {}
+        for sequence, (request, _, _) in self.owners.items():
+            mine.setdefault(request.name, []).append(sequence)
+        for request in self.requests.values():
+            self._check_request(request, states, mine.get(request.name, []))
+
+    def hash_at(self, sequence: int) -> str:
+        """The hash of the state that the frames up to `sequence` make."""
+        fold = Fold()
+        for frame in islice(self.frames, sequence):
+            fold.apply(frame)
+        return fold.hash()
+
+    def _next(
+        self, before: State, fold: Fold, reason: str | None, made: list[UUID], taken: dict[str, int]
+    ) -> State:
+        """The state after a frame, as its script must have made it."""
+        if reason == FIRST_OWNER:
+            return State(before.tables, before.users | {OWNER}, before.places)
+        _hold(reason in self.requests, f"commit {fold.sequence} comes from nobody: {reason}")
+        assert reason is not None
+        request = self.requests[reason]
+        tables, users = fold.tables(), fold.users()
+        for number in range(taken.get(reason, 0), len(request.script.parts)):
+            part = request.script.parts[number]
+            for ids in _new_ids(part, made):
+                draft = Draft(before, ids)
+                try:
+                    results = part.run(draft)
+                except Refused:
+                    continue
+                if draft.wrote and draft.tables == tables and draft.users == users:
+                    taken[reason] = number + 1
+                    self.owners[fold.sequence] = request, number, results
+                    return draft.state()
+        raise Broken(
+            f"commit {fold.sequence} is not what {request.script.text!r} makes of the state before"
+            f" it: {_difference(before.tables, tables)}"
+        )
+
+    def _check_hashes(self) -> None:
+        for request in self.requests.values():
+            if request.script.parts[0].steps[0].text != "INFO FOR NODE" or not request.answer:
+                continue
+            for result in request.answer.results:
+                shown: Any = result.value
+                told = shown["state"]
+                _hold(
+                    told["sequence"] <= request.until and told["sequence"] >= request.after,
+                    f"{request.name} shows the state at {told['sequence']}, durable were"
+                    f" {request.after} to {request.until}",
+                )
+                wanted = self.hash_at(told["sequence"])
+                _hold(told["hash"] == wanted, f"{request.name}: the hash is of another state")
+                self.told += 1
+
+    def _check_request(self, request: Request, states: list[State], frames: list[int]) -> None:
+        where = f"{request.name} {request.script.text!r}"
+        if frames:
+            _hold(frames[0] > request.after, f"{where} stands before what was shown before it")
+        if request.answer is None:
+            if request.error is not None:
+                _hold(request.error in request.may, f"{where} was refused: {request.error}")
+                if request.error == "DiskFull" and len(request.script.parts) == 1:
+                    _hold(not frames, f"{where} was refused as DiskFull and is there: {frames}")
+            return
+        answer, low = request.answer, request.after
+        _hold(answer.sequence <= request.until, f"{where} shows {answer.sequence}, not yet durable")
+        if frames:
+            _hold(answer.sequence == frames[-1], f"{where} says {answer.sequence}, not {frames}")
+        values = [result.value for result in answer.results]
+        ahead, left = list(frames), len(frames)
+        at = 0
+        for number, part in enumerate(request.script.parts):
+            refused = at + part.results > len(values)
+            owner = self.owners[ahead[0]] if ahead else None
+            if not refused and owner is not None and owner[1] == number:
+                low = ahead.pop(0)
+                found = values[at : at + part.results]
+                _hold(_same(found, owner[2]), f"{where} at {low}: {found}, wanted {owner[2]}")
+            else:
+                high = ahead[0] - 1 if ahead else request.until
+                last = refused or number == len(request.script.parts) - 1
+                if last and not left and answer.sequence:
+                    _hold(low <= answer.sequence, f"{where} is older than what was shown")
+                    low = high = answer.sequence
+                code = request.refusal() if refused else None
+                if refused and code in request.may:
+                    _hold(not ahead, f"{where} was refused as {code} and is there: {ahead}")
+                    return
+                low = self._read(where, part, values[at:], code, states, low, high)
+            at += part.results
+            if refused:
+                _hold(not ahead, f"{where} was refused and is there: {ahead}")
+                return
+        _hold(not ahead and request.refusal() is None, f"{where}: {request.refusal()}, {ahead}")
+
+    def _read(
+        self,
+        where: str,
+        part: Part,
+        values: list[Any],
+        code: str | None,
+        states: list[State],
+        low: int,
+        high: int,
+    ) -> int:
+        """The sequence at which a part that wrote nothing answers so."""
+        wanted: Any = None
+        for sequence in range(low, high + 1):
+            draft = Draft(states[sequence])
+            try:
+                wanted = part.run(draft)
+            except Refused as refused:
+                wanted = str(refused)
+                if wanted == code:
+                    return sequence
+            else:
+                if code is None and not draft.wrote and _same(values[: part.results], wanted):
+                    return sequence
+        found = code or values[: part.results]
+        raise Broken(f"{where}, read at {low} to {high}: {found}, wanted {wanted}")
+
+
+def _new_ids(part: Part, made: list[UUID]) -> Iterator[list[UUID]]:
+    """Which of the records that a part creates without an id have which of the ids in its commit:
+    those that it deleted again are not in there."""
+    count = sum(step.makes_id for step in part.steps)
+    for chosen in combinations(range(count), len(made)):
+        ids = list(UNSEEN[:count])
+        for at, id in zip(chosen, made, strict=True):
+            ids[at] = id
+        yield ids
+
+
+def _same(found: Any, wanted: Any) -> bool:
+    if found == wanted or wanted is NODE:
+        return True
+    if isinstance(found, list) and isinstance(wanted, list):
+        if found and isinstance(found[0], dict) and "role" in found[0]:
+            found = [user["name"] for user in found]
+        return len(found) == len(wanted) and all(map(_same, found, wanted))
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        whole = isinstance(wanted, AtLeast) or found.keys() == wanted.keys()
+        return whole and all(_same(found.get(name), wanted[name]) for name in wanted)
+    if isinstance(wanted, RecordId) and wanted.id in UNSEEN:
+        return isinstance(found.id, UUID) and found.table == wanted.table
+    return False
+
+
+def _difference(before: dict[str, Rows], after: dict[str, Rows]) -> str:
+    names = sorted({*before, *after})
+    return "; ".join(
+        f"{name}: {before.get(name)} → {after.get(name)}"
+        for name in names
+        if before.get(name) != after.get(name)
+    )
+
+
+def _hold(condition: bool, broken: str) -> None:
+    if not condition:
+        raise Broken(broken)

@@ -1,0 +1,542 @@
+"""Random scripts, each with what it must do to a store of plain dictionaries.
+
+A script is a list of parts, and a part is one transaction: a statement, or BEGIN … COMMIT. A step
+of a part is its text and a function over a `Draft` that changes the dictionaries and answers what
+the statement must answer, or raises `Refused` with the code of the refusal.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from protocol.values import NONE, RecordId
+
+Fields = dict[str, Any]
+Rows = dict[Any, Fields]
+
+TABLES = ("t", "u", "c")
+FLEETING = "x"
+"""A table that is defined and dropped all the time."""
+IDS = 8
+USERS = ("bea", "cid")
+PASSWORD = "correct horse"
+UNSEEN = tuple(UUID(int=number) for number in range(8))
+"""Ids that the node made up for records that no longer were there when the transaction ended."""
+
+
+class AtLeast(dict[str, Any]):
+    """An object that has these fields, whatever else it has."""
+
+
+class Refused(Exception):
+    """What the node must refuse, by its code."""
+
+
+@dataclass
+class State:
+    """A store after one of its commits. Never changed: a `Draft` makes the next one."""
+
+    tables: dict[str, Rows] = field(default_factory=dict)
+    users: frozenset[str] = frozenset()
+    places: frozenset[str] = frozenset()
+
+
+class Draft:
+    """A state being changed by one transaction.
+
+    :param new_ids: the ids that the node has made up, in order
+    """
+
+    def __init__(self, state: State, new_ids: Iterable[UUID] = UNSEEN) -> None:
+        self.tables = {name: dict(rows) for name, rows in state.tables.items()}
+        self.users = set(state.users)
+        self.places = set(state.places)
+        self.new_ids = iter(new_ids)
+        self.variables: dict[str, Any] = {}
+        self.wrote = False
+
+    def state(self) -> State:
+        return State(self.tables, frozenset(self.users), frozenset(self.places))
+
+    def table(self, name: str) -> Rows:
+        if name not in self.tables:
+            raise Refused("Unknown")
+        return self.tables[name]
+
+    def put(self, table: str, id: Any, fields: Fields) -> Fields:
+        self.table(table)[id] = fields
+        self.wrote = True
+        return shown(table, id, fields)
+
+    def remove(self, table: str, id: Any) -> Fields:
+        fields = self.table(table).pop(id)
+        self.wrote = True
+        return shown(table, id, fields)
+
+    def rows(self, table: str) -> list[tuple[Any, Fields]]:
+        """In the order of their ids."""
+        return sorted(self.table(table).items(), key=by_id)
+
+
+def shown(table: str, id: Any, fields: Fields) -> Fields:
+    return {"id": RecordId(table, id), **fields}
+
+
+def by_id(item: tuple[Any, Fields]) -> tuple[int, Any]:
+    id = item[0]
+    return (0, id) if isinstance(id, int) else (1, id.bytes)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One statement."""
+
+    text: str
+    run: Callable[[Draft], Any]
+    makes_id: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """One transaction. `ending` is COMMIT or CANCEL for a block, empty for a single statement."""
+
+    steps: tuple[Step, ...]
+    ending: str = ""
+
+    @property
+    def results(self) -> int:
+        """How many results it has."""
+        return len(self.steps) + (2 if self.ending else 0)
+
+    def text(self) -> str:
+        body = "; ".join(step.text for step in self.steps)
+        return f"BEGIN; {body}; {self.ending}" if self.ending else body
+
+    def run(self, draft: Draft) -> list[Any]:
+        """Its results, with the draft changed. A cancelled block's changes are not `wrote`."""
+        values = [step.run(draft) for step in self.steps]
+        if self.ending == "CANCEL":
+            draft.wrote = False
+            return [NONE] * self.results
+        return [NONE, *values, NONE] if self.ending else values
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a client sends."""
+
+    parts: tuple[Part, ...]
+    parameters: dict[str, Any]
+    timeout_us: int | None = None
+    roles: tuple[str, ...] | None = None
+    """Set when it changes what the node may do."""
+
+    @property
+    def text(self) -> str:
+        return "; ".join(part.text() for part in self.parts)
+
+
+def _define_place(draft: Draft, name: str) -> Any:
+    if name not in draft.places:
+        draft.places.add(name)
+        draft.wrote = True
+    return NONE
+
+
+def _skip(draft: Draft, name: str) -> Any:
+    if name not in draft.tables:
+        draft.tables[name] = {}
+        draft.wrote = True
+    return NONE
+
+
+def _prepared(kind: str, name: str, run: Callable[[Draft, str], Any]) -> Part:
+    return Part((Step(f"DEFINE {kind} IF NOT EXISTS {name}", lambda draft: run(draft, name)),))
+
+
+PREPARE = Script(
+    (
+        _prepared("NAMESPACE", "a", _define_place),
+        _prepared("DATABASE", "a.b", _define_place),
+        *(_prepared("TABLE", name, _skip) for name in TABLES),
+    ),
+    {},
+)
+"""Run at the beginning of each life: the one before may have been cut off at any statement."""
+
+
+class Author:
+    """Writes scripts, decided by a generator of chance."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._parameters: dict[str, Any] = {}
+        self._kinds: list[tuple[int, Callable[[], Step]]] = [
+            (6, self._count_up), (4, self._create), (3, self._create_new), (3, self._upsert),
+            (3, self._update), (3, self._update_where), (2, self._unset), (3, self._delete),
+            (2, self._delete_where), (4, self._insert), (1, self._insert_many),
+            (4, self._select), (3, self._select_range), (3, self._select_where),
+            (3, self._select_records), (3, self._count), (2, self._info_table), (3, self._each),
+            (2, self._delete_if), (2, self._define), (2, self._drop),
+        ]  # fmt: skip
+
+    def script(self) -> Script:
+        """One more."""
+        chance, self._parameters = self._chance, {}
+        if chance.random() < 0.04:
+            return self._administer()
+        parts = tuple(self._part() for _ in range(chance.choice((1, 1, 1, 1, 2, 3))))
+        timeout_us = chance.choice((1_000, 20_000, 100_000)) if chance.random() < 0.05 else None
+        return Script(parts, self._parameters, timeout_us)
+
+    def reads(self) -> list[Script]:
+        """Everything there is, table by table, rows and count."""
+        both = ((_all_of(name), _count_of(name)) for name in TABLES)
+        return [Script((Part(steps, "COMMIT"),), {}) for steps in both]
+
+    def all_roles(self) -> Script:
+        """Back to a node that serves and takes writes."""
+        return _roles(("serving", "writable"))
+
+    def _part(self) -> Part:
+        chance = self._chance
+        if chance.random() < 0.6:
+            return Part((self._step(),))
+        steps = [self._step() for _ in range(chance.randrange(1, 5))]
+        if chance.random() < 0.3:
+            steps[0:0] = [self._look(), _work(chance.randrange(1, 40)), self._note()]
+        if chance.random() < 0.4:
+            steps.insert(chance.randrange(len(steps) + 1), _work(chance.randrange(1, 40)))
+        if chance.random() < 0.08:
+            steps.append(Step("THROW 'no'", _throw))
+        return Part(tuple(steps), "CANCEL" if chance.random() < 0.1 else "COMMIT")
+
+    def _step(self) -> Step:
+        (_, make), *_ = self._chance.choices(
+            self._kinds, weights=[weight for weight, _ in self._kinds]
+        )
+        return make()
+
+    def _administer(self) -> Script:
+        chance, name = self._chance, self._chance.choice(USERS)
+
+        def define(draft: Draft) -> Any:
+            if name in draft.users:
+                raise Refused("AlreadyExists")
+            draft.users.add(name)
+            draft.wrote = True
+            return NONE
+
+        def drop(draft: Draft) -> Any:
+            if name not in draft.users:
+                raise Refused("Unknown")
+            draft.users.remove(name)
+            draft.wrote = True
+            return NONE
+
+        steps = (
+            Step(f"DEFINE USER {name} ROLE owner PASSWORD '{PASSWORD}'", define),
+            Step(f"DROP USER {name}", drop),
+            Step("INFO FOR USERS", lambda draft: sorted(draft.users)),
+            Step("INFO FOR NODE", lambda draft: NODE),
+        )
+        kind = chance.randrange(5)
+        if kind < len(steps):
+            return Script((Part((steps[kind],)),), {})
+        roles = chance.choice((("serving",), ()))
+        return _roles(roles)
+
+    # --- what statements are made of ------------------------------------------------------------
+
+    def _table(self) -> str:
+        return self._chance.choice((*TABLES, "t", "t", FLEETING))
+
+    def _id(self) -> int:
+        return self._chance.randrange(IDS)
+
+    def _parameter(self, value: Any) -> str:
+        name = f"p{len(self._parameters)}"
+        self._parameters[name] = value
+        return f"${name}"
+
+    def _fields(self) -> Fields:
+        fields: Fields = {"n": self._chance.randrange(10)}
+        if self._chance.random() < 0.4:
+            fields["s"] = "s" * self._chance.choice((1, 5, 700))
+        return fields
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def _count_up(self) -> Step:
+        table, id, by = self._chance.choice(("c", "c", "t")), self._chance.randrange(3), self._id()
+
+        def run(draft: Draft) -> Any:
+            fields = draft.table(table).get(id, {})
+            return [draft.put(table, id, {**fields, "n": fields.get("n", 0) + by})]
+
+        return Step(f"UPSERT {table}:{id} SET n = (n ?? 0) + {by}", run)
+
+    def _create(self) -> Step:
+        table, id, fields = self._table(), self._id(), self._fields()
+
+        def run(draft: Draft) -> Any:
+            if id in draft.table(table):
+                raise Refused("AlreadyExists")
+            return [draft.put(table, id, fields)]
+
+        return Step(f"CREATE {table}:{id} CONTENT {self._parameter(fields)}", run)
+
+    def _create_new(self) -> Step:
+        table, fields = self._table(), self._fields()
+
+        def run(draft: Draft) -> Any:
+            draft.table(table)
+            return [draft.put(table, next(draft.new_ids), fields)]
+
+        return Step(f"CREATE {table} CONTENT {self._parameter(fields)}", run, makes_id=True)
+
+    def _upsert(self) -> Step:
+        table, id, fields = self._table(), self._id(), self._fields()
+
+        def run(draft: Draft) -> Any:
+            before = draft.table(table).get(id)
+            draft.put(table, id, fields)
+            return [NONE if before is None else shown(table, id, before)]
+
+        text = f"UPSERT {table}:{id} CONTENT {self._parameter(fields)} RETURN BEFORE"
+        return Step(text, run)
+
+    def _update(self) -> Step:
+        table, id, by = self._table(), self._id(), self._id()
+
+        def run(draft: Draft) -> Any:
+            fields = draft.table(table).get(id)
+            if fields is None:
+                return []
+            return [draft.put(table, id, {**fields, "n": fields["n"] + by})]
+
+        return Step(f"UPDATE {table}:{id} SET n = n + {by}", run)
+
+    def _update_where(self) -> Step:
+        table, low = self._table(), self._chance.randrange(10)
+
+        def run(draft: Draft) -> Any:
+            met = [(id, fields) for id, fields in draft.rows(table) if fields["n"] < low]
+            return [draft.put(table, id, {**fields, "n": fields["n"] + 3}) for id, fields in met]
+
+        return Step(f"UPDATE {table} SET n = n + 3 WHERE n < {low}", run)
+
+    def _unset(self) -> Step:
+        table, id = self._table(), self._id()
+
+        def run(draft: Draft) -> Any:
+            fields = draft.table(table).get(id)
+            if fields is None:
+                return []
+            return [draft.put(table, id, {"n": fields["n"]})]
+
+        return Step(f"UPDATE {table}:{id} UNSET s", run)
+
+    def _delete(self) -> Step:
+        table, id = self._table(), self._id()
+
+        def run(draft: Draft) -> Any:
+            return [draft.remove(table, id)] if id in draft.table(table) else []
+
+        return Step(f"DELETE {table}:{id} RETURN BEFORE", run)
+
+    def _delete_where(self) -> Step:
+        table, low = self._table(), self._chance.randrange(6, 30)
+
+        def run(draft: Draft) -> Any:
+            for id, fields in draft.rows(table):
+                if fields["n"] >= low:
+                    draft.remove(table, id)
+            return []
+
+        return Step(f"DELETE {table} WHERE n >= {low}", run)
+
+    def _insert(self) -> Step:
+        table, chance = self._table(), self._chance
+        ids = [self._id() for _ in range(chance.randrange(1, 4))]
+        rows = [{"id": id, **self._fields()} for id in ids]
+        taken = chance.choice(("", " IGNORE", " ON DUPLICATE UPDATE SET n = n + 2"))
+
+        def run(draft: Draft) -> Any:
+            draft.table(table)
+            answers = []
+            for row in rows:
+                id, fields = row["id"], {name: row[name] for name in row if name != "id"}
+                present = draft.table(table).get(id)
+                if present is None:
+                    answers.append(draft.put(table, id, fields))
+                elif not taken:
+                    raise Refused("AlreadyExists")
+                elif "UPDATE" in taken:
+                    answers.append(draft.put(table, id, {**present, "n": present["n"] + 2}))
+            return answers
+
+        return Step(f"INSERT INTO {table} {self._parameter(rows)}{taken}", run)
+
+    def _insert_many(self) -> Step:
+        """Larger than what goes to the engine in one step."""
+        first = 100 + self._chance.randrange(60)
+        rows = [{"id": id, "n": id} for id in range(first, first + self._chance.randrange(10, 30))]
+
+        def run(draft: Draft) -> Any:
+            return [
+                draft.put("u", row["id"], {"n": row["n"]})
+                for row in rows
+                if row["id"] not in draft.table("u")
+            ]
+
+        return Step(f"INSERT INTO u {self._parameter(rows)} IGNORE", run)
+
+    def _each(self) -> Step:
+        table = self._table()
+        ids = [self._id() for _ in range(self._chance.randrange(1, 4))]
+
+        def run(draft: Draft) -> Any:
+            for id in ids:
+                fields = draft.table(table).get(id)
+                if fields is not None:
+                    draft.put(table, id, {**fields, "n": fields["n"] + 1})
+            return NONE
+
+        records = self._parameter([RecordId(table, id) for id in ids])
+        return Step(f"FOR $r IN {records} {{ UPDATE $r SET n = n + 1; }}", run)
+
+    def _delete_if(self) -> Step:
+        """What two at once may not both find."""
+        table, id, least = self._chance.choice(TABLES), self._id(), self._chance.randrange(3, 8)
+
+        def run(draft: Draft) -> Any:
+            if len(draft.table(table)) <= least:
+                return NONE
+            return [draft.remove(table, id)] if id in draft.table(table) else []
+
+        some = f"array::len((SELECT VALUE n FROM {table})) > {least}"
+        return Step(f"IF {some} {{ DELETE {table}:{id} RETURN BEFORE }}", run)
+
+    def _look(self) -> Step:
+        table = self._chance.choice(TABLES)
+
+        def run(draft: Draft) -> Any:
+            draft.variables["seen"] = len(draft.table(table))
+            return NONE
+
+        return Step(f"LET $seen = array::len((SELECT VALUE n FROM {table}))", run)
+
+    def _note(self) -> Step:
+        """Write what `_look` saw: only right if nothing came in between."""
+        id = self._chance.randrange(200, 204)
+
+        def run(draft: Draft) -> Any:
+            return [draft.put("u", id, {"n": draft.variables["seen"]})]
+
+        return Step(f"UPSERT u:{id} CONTENT {{ n: $seen }}", run)
+
+    # --- declaring ------------------------------------------------------------------------------
+
+    def _define(self) -> Step:
+        skip = self._chance.random() < 0.5
+
+        def run(draft: Draft) -> Any:
+            if FLEETING in draft.tables and not skip:
+                raise Refused("AlreadyExists")
+            return _skip(draft, FLEETING)
+
+        return Step(f"DEFINE TABLE {'IF NOT EXISTS ' if skip else ''}{FLEETING}", run)
+
+    def _drop(self) -> Step:
+        def run(draft: Draft) -> Any:
+            draft.table(FLEETING)
+            del draft.tables[FLEETING]
+            draft.wrote = True
+            return NONE
+
+        return Step(f"DROP TABLE {FLEETING}", run)
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def _select(self) -> Step:
+        return _all_of(self._table())
+
+    def _count(self) -> Step:
+        return _count_of(self._table())
+
+    def _info_table(self) -> Step:
+        table = self._table()
+
+        def run(draft: Draft) -> Any:
+            return AtLeast(name=table, records=len(draft.table(table)))
+
+        return Step(f"INFO FOR TABLE {table}", run)
+
+    def _select_range(self) -> Step:
+        table, low = self._table(), self._id()
+        high = low + self._id()
+
+        def run(draft: Draft) -> Any:
+            rows = draft.rows(table)
+            return [
+                shown(table, id, fields)
+                for id, fields in rows
+                if isinstance(id, int) and low <= id < high
+            ]
+
+        return Step(f"SELECT * FROM {table}:{low}..{high}", run)
+
+    def _select_where(self) -> Step:
+        table, low = self._table(), self._id()
+
+        def run(draft: Draft) -> Any:
+            found = (fields["n"] for _, fields in draft.rows(table))
+            return sorted((n for n in found if n > low), reverse=True)
+
+        return Step(f"SELECT VALUE n FROM {table} WHERE n > {low} ORDER BY n DESC", run)
+
+    def _select_records(self) -> Step:
+        table, ids = self._table(), [self._id(), self._id()]
+
+        def run(draft: Draft) -> Any:
+            rows = draft.table(table)
+            return [shown(table, id, rows[id]) for id in ids if id in rows]
+
+        return Step(f"SELECT * FROM {self._parameter([RecordId(table, id) for id in ids])}", run)
+
+
+NODE = "what INFO FOR NODE answers"
+"""Stands for it: the checker compares its hash of the state by itself."""
+
+
+def _roles(roles: tuple[str, ...]) -> Script:
+    text = f"DEFINE NODE ROLES {', '.join(roles) or 'NONE'}"
+    return Script((Part((Step(text, lambda draft: NONE),)),), {}, roles=roles)
+
+
+def _all_of(table: str) -> Step:
+    def run(draft: Draft) -> Any:
+        return [shown(table, id, fields) for id, fields in draft.rows(table)]
+
+    return Step(f"SELECT * FROM {table}", run)
+
+
+def _count_of(table: str) -> Step:
+    return Step(
+        f"SELECT count() FROM {table} GROUP ALL",
+        lambda draft: [{"count": len(draft.table(table))}],
+    )
+
+
+def _work(passes: int) -> Step:
+    """Nothing, for a while: others get their turn in between."""
+    return Step(f"FOR $i IN 1..={passes} {{ LET $y = $i; }}", lambda draft: NONE)
+
+
+def _throw(draft: Draft) -> Any:
+    raise Refused("Thrown")

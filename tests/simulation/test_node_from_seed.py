@@ -1,0 +1,209 @@
+"""D: the whole node from a seed, against dictionaries; and what such a rig must be able to see.
+
+A failure prints its seed. `World(seed).run()` does the same again, whatever the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+import storage.ledger
+from actors.commits import Committer
+from actors.scripts.execution import Execution
+from storage import effects, keys, records
+from storage.frames import Frame, Placed
+from storage.layers import apply_writes
+from storage.ledger import Ledger
+from storage.reads import Reads
+from storage.transactions import Transaction
+from tests.logbook import Logbook
+from tests.simulation.history import Broken
+from tests.simulation.world import Figures, SmallLog, World
+
+SEEDS = 200
+PARTS = 20
+HARD_SEEDS = 2_000
+
+EXPECTED = (
+    "LogActor.*Input/output error",
+    "node failed.*Input/output error",
+    "CheckpointsActor.*the node is stopping",
+    "the checkpoint waits for room",
+    "the next start replays more of the log",
+    "the last commits were refused",
+)
+"""What a node logs when its disk fails or is full."""
+
+
+@pytest.fixture
+def worlds(logbook: Logbook) -> Callable[[range], Figures]:
+    """Runs worlds, and adds up what they went through."""
+    for pattern in EXPECTED:
+        logbook.allow(pattern)
+
+    def run(seeds: range) -> Figures:
+        figures = Figures()
+        for seed in seeds:
+            world = World(seed)
+            world.run()
+            figures.add(world.figures)
+        return figures
+
+    return run
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_answer_is_true(
+    part: int, worlds: Callable[[range], Figures], figure: Callable[[str, object], None]
+) -> None:
+    each = SEEDS // PARTS
+    figures = worlds(range(part * each, (part + 1) * each))
+    assert figures.crashes > each and figures.commits > 20 * each
+    figure(f"D seeds, part {part + 1} of {PARTS}", f"{each}: {figures}; 0 broken")
+
+
+@pytest.mark.hard
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_answer_is_true_for_many_seeds(
+    part: int, worlds: Callable[[range], Figures], figure: Callable[[str, object], None]
+) -> None:
+    each = HARD_SEEDS // PARTS
+    figures = worlds(range(10_000 + part * each, 10_000 + (part + 1) * each))
+    figure(f"D hard seeds, part {part + 1} of {PARTS}", f"{each}: {figures}; 0 broken")
+
+
+TRACES = "from tests.simulation.world import World; print([World(n).run() for n in range(3)])"
+
+
+def test_a_seed_is_one_history(worlds: Callable[[range], Figures]) -> None:
+    """In this process, in another, and whatever order its sets have."""
+
+    def elsewhere(hashes: str) -> Any:
+        told = {**os.environ, "PYTHONHASHSEED": hashes}
+        ran = subprocess.run(
+            [sys.executable, "-c", TRACES], env=told, capture_output=True, text=True, check=True
+        )
+        return ran.stdout.splitlines()[-1]
+
+    here = [World(seed).run() for seed in range(3)]
+    assert len(set(here)) == 3
+    assert here == [World(seed).run() for seed in range(3)]
+    assert elsewhere("1") == elsewhere("2") == str(here)
+
+
+# --- planted faults -------------------------------------------------------------------------------
+
+
+class AcknowledgesBeforeSync(SmallLog):
+    def _write(self, data: bytes, reserved: bool) -> None:
+        assert self._file is not None
+        self._file.append(data)
+
+
+class DropsTheLastFrame(SmallLog):
+    """At a recovery: what nothing follows is not proved acknowledged, but it may have been."""
+
+    def _move_tail(
+        self, file: Any, old: Any, good: int, durable: int, unproven: Sequence[Placed]
+    ) -> None:
+        super()._move_tail(file, old, good, durable, unproven[:-1])
+
+
+@pytest.mark.parametrize("planted", [AcknowledgesBeforeSync, DropsTheLastFrame])
+def test_a_planted_log_is_caught(
+    planted: type[SmallLog], logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(World, "log_class", planted)
+    _assert_caught(logbook)
+
+
+def _forget_key(_reads: Reads, _key: bytes) -> None:
+    pass
+
+
+def _forget_range(_reads: Reads, _start: bytes, _end: bytes) -> None:
+    pass
+
+
+def _validate_nothing(_ledger: Ledger, _tx: Transaction) -> None:
+    pass
+
+
+def _delete_uncounted(tx: Transaction, table: Any, id: Any, before: records.Stored) -> None:
+    tx.delete_record(keys.record(table.prefix, id), before.sequence)
+
+
+def _release_without_saw(run: Execution) -> None:
+    run.transaction.release()
+
+
+_fine_range = effects.apply
+
+
+def _replay_no_range(found: list[Any], sequence: int, batch: Any) -> bool:
+    return _fine_range([e for e in found if e[0] != effects.DELETE_RANGE], sequence, batch)
+
+
+_fine_hand_over = Committer.hand_over
+
+
+def _ahead_of_the_log(committer: Committer, frame: Frame) -> None:
+    """The state gets a commit before the log has it."""
+    _fine_hand_over(committer, frame)
+    committer.ledger.mark_durable(frame.sequence - 1)
+    committer.ledger.settle()
+
+
+def _settles_half(ledger: Ledger, layer: Any) -> bool:
+    batch = ledger.engine.batch()
+    writes = list(layer.writes.items())[: storage.ledger.SETTLE_KEYS]
+    apply_writes(writes, layer.sequence, batch)
+    ledger.engine.write(batch, layer.sequence)
+    ledger.flight.drop(1)
+    return bool(ledger._next_part())
+
+
+def _keeps_what_was_refused(_ledger: Ledger) -> None:
+    pass
+
+
+_fine_catalog = Ledger.catalog_for
+
+
+def _one_catalog_for_all(ledger: Ledger, tx: Transaction) -> Any:
+    return ledger._catalog
+
+
+PLANTED: dict[str, tuple[Any, str, Any]] = {
+    "a key that was read is not validated": (Reads, "add_key", _forget_key),
+    "a range that was read is not validated": (Reads, "add_range", _forget_range),
+    "nothing is validated": (Ledger, "_validate", _validate_nothing),
+    "a count is kept wrong": (records, "delete", _delete_uncounted),
+    "an answer does not wait for what it saw": (Execution, "_release", _release_without_saw),
+    "a replay forgets range deletes": (effects, "apply", _replay_no_range),
+    "the state runs ahead of the log": (Committer, "hand_over", _ahead_of_the_log),
+    "half of a large commit reaches the state": (Ledger, "_settle_large", _settles_half),
+    "a refused commit stays": (Ledger, "withdraw", _keeps_what_was_refused),
+    "all share one catalog": (Ledger, "catalog_for", _one_catalog_for_all),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_planted_fault_is_caught(
+    planted: str, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(*PLANTED[planted])
+    _assert_caught(logbook)
+
+
+def _assert_caught(logbook: Logbook) -> None:
+    logbook.allow("")
+    with pytest.raises(Broken, match="seed "):
+        for seed in range(60):
+            World(seed).run()

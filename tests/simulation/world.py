@@ -1,0 +1,514 @@
+"""A whole node and its clients, life after life, in one thread and decided by one number.
+
+Each life starts the node on what the one before left: on its disk after a power cut that kept, lost
+or garbled what was not synced, or after a kill, or after it was stopped in order; with a state that
+lost what no flush had covered, or some of it. Clients run scripts at once; beside them the disk
+fills up or fails, the wall clock is set, checkpoints run, scripts are cancelled. In the end
+`History.check` looks at every answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, ClassVar
+from unittest.mock import patch
+
+import actors.checkpoints
+import actors.log
+import actors.node
+import storage.ledger
+from actors.checkpoints import CheckpointNow
+from actors.commits import Committer
+from actors.doors import Doors, SystemNet
+from actors.node import Node, start
+from actors.runtime import ask
+from protocol import limits
+from protocol.errors import Refusal
+from protocol.requests import Caller, CancelScript, RunScript
+from storage.directory import StoreDirectory
+from storage.engine import Batch
+from storage.frames import Frame
+from storage.log import Log
+from storage.memory import MemoryEngine
+from storage.state_hash import state_hash
+from tests import leaks
+from tests.actors.nodes import settings
+from tests.simulation import loop as stepped
+from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
+from tests.simulation.doors import LoopClock, SeededRng, SteppedScheduler
+from tests.simulation.history import Broken, History, Request
+from tests.simulation.scripts import PREPARE, Author, Script
+
+ANA = Caller("ana", "owner", None, None, "wire", "192.0.2.1:5000")
+HOUR_US = 3_600_000_000
+STEPS_US = (-HOUR_US, HOUR_US, 10 * 365 * 24 * HOUR_US)
+FOREVER = 1 << 60
+PATIENCE_SECONDS = 60
+"""Virtual ones; no life takes as long."""
+
+
+class SmallLog(Log):
+    """A log in small segments, so that it rolls and is pruned within one life."""
+
+    @classmethod
+    def open(cls, directory: StoreDirectory, **_sizes: int) -> Log:
+        return super().open(directory, segment_frames=24, reserve_bytes=4096)
+
+
+class LossyEngine(MemoryEngine):
+    """A state of which a crash leaves what was flushed, or any later moment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.versions = [self._version]
+
+    def write(self, batch: Batch, applied: int) -> None:
+        super().write(batch, applied)
+        self.versions.append(self._version)
+
+    def flush(self, *how: Any) -> None:
+        super().flush(*how)
+        self.versions = [self._version]
+
+    def after_crash(self, chance: random.Random) -> LossyEngine:
+        """The state that the next process finds."""
+        kept = self.versions[0] if chance.random() < 0.5 else chance.choice(self.versions)
+        found = LossyEngine()
+        found._version = found._flushed = kept
+        found.versions = [kept]
+        return found
+
+
+@dataclass
+class Shape:
+    """How large a world is."""
+
+    lives: int = 4
+    clients: int = 5
+    scripts: int = 7
+    """Of each client in each life."""
+    pruned: bool = True
+    """Whether old log goes, as on a node that serves."""
+    troubles: bool = True
+    """Whether the disk fills up or fails."""
+    rebuilt: bool = False
+    """Whether the state is deleted between two lives now and then."""
+
+
+@dataclass
+class Figures:
+    """What a world went through."""
+
+    commits: int = 0
+    answers: int = 0
+    refusals: int = 0
+    crashes: int = 0
+    live: int = 0
+    """States compared with their log before the node went, …"""
+    replayed: int = 0
+    """… after a start from what a crash had left of the state and the log behind it, …"""
+    rebuilt: int = 0
+    """… after a start from the log alone."""
+    told: int = 0
+    """Hashes that clients were told while others wrote."""
+
+    def add(self, other: Figures) -> None:
+        for name in vars(self):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    def __str__(self) -> str:
+        return ", ".join(f"{count} {name}" for name, count in vars(self).items())
+
+
+class World:
+    """One of them. `run` lets it happen."""
+
+    log_class: ClassVar[type[Log]] = SmallLog
+
+    def __init__(self, seed: int, shape: Shape | None = None) -> None:
+        self.seed = seed
+        self.shape = shape or Shape()
+        self.chance = random.Random(seed)
+        self.history = History()
+        self.figures = Figures()
+        self.disk = SimulatedDisk()
+        self.engine = LossyEngine()
+        self.wall_us = 1_790_000_000_000_000
+        self.roles: set[tuple[str, ...]] = {("serving", "writable")}
+        """What the node may do, as far as anybody outside can know."""
+        self._trace = blake2b(digest_size=16)
+        self._names = iter(range(FOREVER))
+
+    def run(self) -> str:
+        """Live all lives and check. Answers a hash of all that happened.
+
+        :raises Broken: a promise does not hold; it names the seed
+        """
+        try:
+            with surroundings(self):
+                for _ in range(self.shape.lives):
+                    Life(self).pass_by()
+                    if self.shape.rebuilt and self.chance.random() < 0.5:
+                        self.engine = LossyEngine()  # state/ is deleted
+                Life(self, quiet=True).pass_by()
+            self.history.check()
+        except Exception as error:
+            raise Broken(f"seed {self.seed}: {error}") from error
+        self.figures.commits = len(self.history.frames)
+        self.figures.told = self.history.told
+        requests = self.history.requests.values()
+        self.figures.answers = sum(1 for each in requests if each.answer is not None)
+        self.figures.refusals = sum(
+            1 for each in requests if each.error is not None or each.refusal() is not None
+        )
+        return self._trace.hexdigest()
+
+    def note(self, *what: object) -> None:
+        """Into the trace."""
+        self._trace.update(repr(what).encode())
+
+
+@contextmanager
+def surroundings(world: World) -> Iterator[None]:
+    """Small limits, so that a short life meets them all, and a look at what is handed over."""
+    hand_over, withdraw = Committer.hand_over, Committer.withdraw
+
+    def seen(committer: Committer, frame: Frame) -> None:
+        world.history.hand_over(frame)
+        hand_over(committer, frame)
+
+    def seen_back(committer: Committer, generation: int, refusal: Refusal) -> None:
+        current = generation == committer.generation
+        withdraw(committer, generation, refusal)
+        if current:
+            world.history.cut(committer.committed)
+
+    with ExitStack() as patches:
+        for target, name, value in (
+            (actors.node, "Log", world.log_class),
+            (actors.checkpoints, "LOOK_SECONDS", 0.02),
+            (actors.commits, "IDLE_SECONDS", 0.02),
+            (limits, "CHECKPOINT_SECONDS", 0.05),
+            (limits, "LOG_FRAMES_KEPT", 30 if world.shape.pruned else FOREVER),
+            (storage.ledger, "SETTLE_KEYS", 6),
+            (actors.log, "SPARE_BYTES", 200),
+            (Committer, "hand_over", seen),
+            (Committer, "withdraw", seen_back),
+        ):
+            patches.enter_context(patch.object(target, name, value))
+        yield
+
+
+class Life:
+    """One life of the node: from a start to a crash, or a stop.
+
+    :param quiet: nothing goes wrong in it
+    """
+
+    def __init__(self, world: World, quiet: bool = False) -> None:
+        self.world = world
+        self.chance = random.Random(world.chance.random())
+        self.quiet = quiet
+        chance = self.chance
+        self.ending = "stop" if quiet else chance.choice(("power", "power", "kill", "stop"))
+        self.operations_left = chance.choice((chance.randrange(1, 60), chance.randrange(20, 400)))
+        self.over = False
+        """Whether the crash has come: nothing after it was ever heard."""
+        self.left: tuple[SimulatedDisk, LossyEngine] | None = None
+        self.running: set[Request] = set()
+        self.may: set[str] = set()
+        """Codes that requests may be refused with now."""
+        self.lasting: set[str] = set()
+        """Those of them that stay to the end of this life."""
+        self.author = Author(chance)
+        self.node: Node
+        self.found_at = 0
+        """Where the state stood that this life began with."""
+
+    def pass_by(self) -> None:
+        """Let it happen; the world's disk and state are then what it leaves."""
+        chance = random.Random(self.chance.random())
+
+        def latency() -> float:
+            return chance.choice((0, 0, 0.0002, 0.001, 0.004))
+
+        try:
+            stepped.run(self._main(), chance.randrange(1 << 30), latency)
+        finally:
+            leaks.leaked_actors()  # a process that died has none
+        world = self.world
+        if self.left is None:
+            world.disk.watch = world.disk.plan = None
+        else:
+            world.disk, world.engine = self.left
+            world.figures.crashes += 1
+
+    # --- its course -----------------------------------------------------------------------------
+
+    async def _main(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.end = asyncio.Event()
+        world = self.world
+        clock = LoopClock(loop, world.wall_us, tick_us=self.chance.choice((0, 150, 600)))
+        world.disk.watch = self._count
+        course = asyncio.ensure_future(self._course(clock))
+        course.add_done_callback(lambda _: self.end.set())
+        await self.end.wait()
+        if self.over:
+            loop.set_exception_handler(lambda *_: None)  # of a process that is no more
+        else:
+            course.result()
+        world.wall_us = clock.wall_us()
+        if not self.quiet and self.chance.random() < 0.3:
+            world.wall_us += self.chance.choice(STEPS_US)
+
+    def _count(self, kind: str, path: str) -> None:
+        """Before each change of the disk."""
+        if self.over:
+            return
+        self.world.note(kind, path)
+        if self.ending == "stop":
+            return
+        self.operations_left -= 1
+        if self.operations_left == 0:
+            self.crash()
+
+    def crash(self) -> None:
+        """Here it ends, whatever is still done by what does not know it yet."""
+        if self.over:
+            return
+        self.over = True
+        world = self.world
+        left = world.disk.killed()
+        if self.ending != "kill":
+            left.cut_power(self.chance)
+        left.capacity = NO_LIMIT
+        self.left = left, world.engine.after_crash(self.chance)
+        self.end.set()
+
+    async def _course(self, clock: LoopClock) -> None:
+        world = self.world
+        doors = Doors(
+            SteppedScheduler(),
+            clock,
+            SeededRng(self.chance.randrange(1 << 30)),
+            world.disk,
+            SystemNet(),
+            lambda _path: world.engine,
+            cores=1,
+        )
+        self.found_at = world.engine.applied
+        self.node = node = await start(settings(serves=world.shape.pruned), doors)
+        if self.over:
+            return
+        self._check_start()
+        await self._send(self.author.all_roles())
+        await self._send(PREPARE)
+        for script in self.author.reads():
+            await self._send(script)
+        work = [asyncio.ensure_future(self._client()) for _ in range(world.shape.clients)]
+        helpers = [] if self.quiet else [asyncio.ensure_future(self._trouble(clock))]
+        failing = asyncio.ensure_future(node.failed.wait())
+        clients = asyncio.gather(*work)
+        try:
+            done, _ = await asyncio.wait(
+                (clients, failing), timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done and not self.over:
+                names = sorted(each.name for each in self.running)
+                raise Broken(f"{', '.join(names)} wait for an answer that does not come")
+            if node.failure is not None and not self.over:
+                await asyncio.sleep(0.01)  # the clients hear of it, before the process goes
+                if clients.done():
+                    clients.result()
+                self.crash()
+                return
+            clients.result()
+        finally:
+            for task in (*helpers, failing, *work):
+                task.cancel()
+            ended = await asyncio.gather(clients, *helpers, failing, return_exceptions=True)
+        for each in ended:
+            if isinstance(each, Broken):
+                raise each
+        world.disk.plan, world.disk.capacity = None, NO_LIMIT
+        if self.ending != "stop":
+            self.crash()
+            return
+        await self._stop()
+
+    def _check_start(self) -> None:
+        """What the node has found is what was there."""
+        world, log, ledger = self.world, self.node._log, self.node.committer.ledger
+        assert log is not None
+        last = log.recovery.last
+        if ledger.committed == last:
+            if state_hash(ledger.engine) != world.history.hash_at(last):
+                raise Broken(f"the state at {last} is not that of its log")
+            if self.found_at:
+                world.figures.replayed += 1
+            else:
+                world.figures.rebuilt += 1
+            world.history.recovered(last, log.read(log.first))
+        if self.node.roles.words not in world.roles:
+            raise Broken(f"roles {self.node.roles.words}, not one of {world.roles}")
+        world.roles = {self.node.roles.words}
+        self._limit()
+
+    async def _stop(self) -> None:
+        world = self.world
+        self._allow_to_the_end("Draining", "Cancelled", "UnknownOutcome")
+        late = [asyncio.ensure_future(self._send(self.author.script())) for _ in range(3)]
+        await asyncio.sleep(self.chance.choice((0, 0.001)))
+        await self.node.stop()
+        await asyncio.gather(*late)
+        if self.node.failure is not None:
+            raise self.node.failure
+        if state_hash(world.engine) != world.history.hash_at(world.engine.applied):
+            raise Broken("the state after a stop is not that of its log")
+        if world.engine.applied != len(world.history.frames):
+            raise Broken("a commit is missing from the state after a stop")
+        world.figures.live += 1
+
+    # --- those who ask --------------------------------------------------------------------------
+
+    async def _client(self) -> None:
+        for _ in range(self.world.shape.scripts):
+            if self.chance.random() < 0.5:
+                await asyncio.sleep(self.chance.choice((0, 0.0005, 0.003, 0.02)))
+            await self._send(self.author.script())
+
+    async def _send(self, script: Script) -> None:
+        world = self.world
+        if self.over:
+            return
+        name = f"r{next(world._names)}"
+        request = Request(name, script, world.history.shown, set(self.may))
+        request.may.add("Conflict")
+        if script.timeout_us is not None:
+            request.may.add("StatementTimeout")
+        world.history.requests[name] = request
+        self.running.add(request)
+        if script.roles is not None:
+            world.roles.add(script.roles)
+            self._limit()
+        world.note("send", name, script.text)
+        asked = RunScript(
+            ANA, script.text, name, script.parameters, "a", "b", script.timeout_us, reason=name
+        )
+        try:
+            answer = await ask(self.node.scripts, asked)
+        except Refusal as refusal:
+            if not self.over:
+                request.error = refusal.code
+                self._heard(request, refusal.code)
+            return
+        finally:
+            self.running.discard(request)
+        if self._is_over():
+            return
+        request.answer = answer
+        world.history.shown = max(world.history.shown, answer.sequence)
+        if script.roles is not None and answer.refusal is None:
+            self._limit()
+            if not any(other.script.roles is not None for other in self.running):
+                world.roles = {self.node.roles.words}
+                if self.node.roles.words != script.roles and not self._defined_beside(request):
+                    raise Broken(f"roles {script.roles} were set and are {world.roles}")
+                self._limit()
+        self._heard(request, answer.results, answer.sequence, request.refusal())
+
+    def _is_over(self) -> bool:
+        return self.over
+
+    def _defined_beside(self, request: Request) -> bool:
+        return "beside" in request.may
+
+    def _heard(self, request: Request, *what: object) -> None:
+        request.until = self.node.committer.sequence
+        self.world.note("heard", request.name, asyncio.get_running_loop().time(), *what)
+
+    def allow(self, *codes: str) -> None:
+        """From here on requests may be refused with these, those under way too."""
+        self.may.update(codes)
+        for request in self.running:
+            request.may.update(codes)
+
+    def _allow_to_the_end(self, *codes: str) -> None:
+        self.lasting.update(codes)
+        self.allow(*codes)
+
+    def _limit(self) -> None:
+        """What the roles that may be in force keep clients from."""
+        roles = self.world.roles
+        limited = {code for code, word in LIMITS if any(word not in words for words in roles)}
+        self.may -= {code for code, _ in LIMITS} - self.lasting
+        self.allow(*limited)
+        if sum(1 for each in self.running if each.script.roles is not None) > 1:
+            for each in self.running:
+                each.may.add("beside")
+
+    # --- those who make trouble -----------------------------------------------------------------
+
+    async def _trouble(self, clock: LoopClock) -> None:
+        """What else happens on a machine."""
+        kinds: list[Callable[[], Awaitable[None]]] = [
+            self._cancel,
+            self._checkpoint,
+            lambda: self._set_clock(clock),
+            lambda: self._send(self.author.all_roles()),
+            lambda: self._send(self.author.all_roles()),
+        ]
+        if self.world.shape.troubles:
+            kinds += [self._fill, self._empty, self._fill]
+            if self.chance.random() < 0.25:
+                kinds.append(self._fail)
+        while True:
+            await asyncio.sleep(self.chance.choice((0.001, 0.004, 0.02, 0.1)))
+            await self.chance.choice(kinds)()
+
+    async def _cancel(self) -> None:
+        running = [each for each in self.running if each.script.roles is None]
+        if running:
+            request = self.chance.choice(sorted(running, key=lambda each: each.name))
+            request.may.add("Cancelled")
+            await ask(self.node.scripts, CancelScript(request.name))
+
+    async def _checkpoint(self) -> None:
+        await ask(self.node.checkpoints, CheckpointNow())
+
+    async def _set_clock(self, clock: LoopClock) -> None:
+        clock.step_wall(self.chance.choice(STEPS_US))
+
+    async def _fill(self) -> None:
+        self.allow("DiskFull")
+        disk = self.world.disk
+        disk.capacity = NO_LIMIT
+        used = sum(len(found) for found in disk.image().values() if found is not None)
+        disk.capacity = used + self.chance.choice((-4000, 0, 300, 5000, 20_000))
+
+    async def _empty(self) -> None:
+        disk = self.world.disk
+        disk.capacity = NO_LIMIT
+        await asyncio.sleep(0.05)  # what was on its way may still go with what was refused
+        if disk.capacity == NO_LIMIT:
+            self.may.discard("DiskFull")
+
+    async def _fail(self) -> None:
+        """The log's next sync fails: the node's end."""
+        self._allow_to_the_end("UnknownOutcome", "Failed", "Draining")
+
+        def plan(kind: str, path: str) -> Fault | None:
+            return Fault(errno.EIO) if kind == "sync" and "/log/" in path else None
+
+        self.world.disk.plan = plan
+
+
+LIMITS = (("NotWritable", "writable"), ("Draining", "serving"))
+"""What a request is refused with when the node lacks a role."""
