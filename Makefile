@@ -54,8 +54,8 @@ test-hard: .venv/.test ## tier P: power cuts, syscall faults, ceilings, fuzzing
 	@.ci/packages strace e2fsprogs xfsprogs util-linux mount eatmydata faketime
 	$(BIN)/python -m pytest -m hard --timeout 1800 $(PYTEST_ARGS)
 
-bench: .venv/.bench ## measure, beside the peers; ROW=name runs one row
-	$(BIN)/python -m bench $(if $(ROW),--row $(ROW))
+bench: .venv/.bench ## measure, beside the peers; ROW=name runs one row, PUBLISH=1 writes docs/benchmarks.md
+	$(BIN)/python -m bench $(if $(ROW),--row $(ROW)) $(if $(PUBLISH),--publish)
 
 demo: .venv/.demo ## load real data through the client, ask it ten questions
 	$(BIN)/python -m bench.demo

@@ -14,8 +14,10 @@ from rich.table import Table
 
 from bench import machine, records, stores
 from bench.figures import Row, median, spread
+from bench.page import number, page
 from bench.settings import Settings
 
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 RESULTS = Path(__file__).with_name("results.json")
 STORES = Path(__file__).parents[1] / "build"
 """Not the system's folder for temporary files, which may be memory."""
@@ -40,7 +42,10 @@ def main() -> None:
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     console.print(table(found))
-    asked.results.write_text(json.dumps(results(facts, settings, found), indent=1) + "\n")
+    told = results(facts, settings, found)
+    asked.results.write_text(json.dumps(told, indent=1) + "\n")
+    if asked.publish:
+        PAGE.write_text(page(told))
 
 
 def results(facts: dict[str, Any], settings: Settings, found: list[Row]) -> dict[str, Any]:
@@ -69,7 +74,7 @@ def table(found: list[Row]) -> Table:
             shown.add_row(
                 row.name if first else "",
                 side,
-                f"{_number(median(figures))} {row.unit}",
+                f"{number(median(figures))} {row.unit}",
                 f"{spread(figures):.0%}" if len(figures) > 1 else "",
                 f"{ratio:.2f}×" if ratio is not None else "",
                 row.goal if first else "",
@@ -80,10 +85,6 @@ def table(found: list[Row]) -> Table:
             shown.add_row("" if row.sides else row.name, f"not measured: {gap}")
         shown.add_section()
     return shown
-
-
-def _number(figure: float) -> str:
-    return f"{figure:,.0f}" if figure >= 100 else f"{figure:.2f}"
 
 
 def _facts(facts: dict[str, Any], settings: Settings) -> str:
@@ -97,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="of the amounts of work")
     parser.add_argument("--directory", type=Path, default=STORES, help="where stores are kept")
+    parser.add_argument("--publish", action="store_true", help="write docs/benchmarks.md too")
     parser.add_argument("--results", type=Path, default=RESULTS)
     return parser
 

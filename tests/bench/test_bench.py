@@ -12,6 +12,7 @@ from bench import __main__ as command
 from bench import figures, load, peers, people, records, stores
 from bench.figures import NODE, Row
 from bench.nodes import NodeProcess, define_place
+from bench.page import page
 from bench.settings import Settings
 
 
@@ -90,5 +91,9 @@ def test_people_are_the_same_in_every_run() -> None:
 
 def test_results_are_json(tmp_path: Path) -> None:
     row = Row("r", "work", "/s", "more", sides={NODE: [1.0]})
+    row.gaps.append("a peer that is not there")
     told = command.results({"cores": 4}, Settings(tmp_path), [row])
     assert json.loads(json.dumps(told)) == told
+    shown = page(told)
+    assert "| r: work | storenode | 1.00 /s |" in shown
+    assert "not measured: a peer that is not there" in shown

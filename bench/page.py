@@ -1,0 +1,61 @@
+"""docs/benchmarks.md: the figures of the last run that was published, and how to read them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+HEAD: Final = """\
+# Benchmarks
+
+`make bench` measures, `make bench ROW=create-64` measures one row. `make bench PUBLISH=1` also
+writes this page: the figures below are those of one run on one machine. They are for comparing the
+sides with each other, and one version with the next; they are no promise.
+
+How they come about:
+
+- The node is a process of its own, as it is shipped: every write is synced before it is answered,
+  every request is authorised. It is driven over its own wire protocol or HTTP, on the loopback,
+  by processes that only send and receive; the notes say how busy these were.
+- The peer is SurrealDB embedded, the Python package, in a process of its own: in process, without a
+  network between. `surrealkv, synced` syncs each commit as the node does (`SURREAL_SYNC_DATA`);
+  `mem` keeps nothing.
+- Sides are measured in turns, after one round for warmth. The median counts; the spread is from the
+  least to the most. For the scans node and peer must give the same answer.
+- "node is" says how many times better the node is; below 1 it is worse.
+"""
+
+
+def page(results: dict[str, Any]) -> str:
+    """The page for the results of a run."""
+    facts = ", ".join(
+        f"{name.replace('_', ' ')} {value}" for name, value in results["machine"].items()
+    )
+    lines = [HEAD, f"Machine: {facts}; {results['rounds']} rounds.", ""]
+    if results["scale"] != 1:
+        lines += [f"**A small run: {results['scale']} of the amounts of work.**", ""]
+    lines += ["| row | side | median | spread | node is | goal |", "|---|---|---|---|---|---|"]
+    for row in results["rows"]:
+        first = True
+        for side in row["sides"]:
+            ratio = "" if side["ratio"] is None else f"{side['ratio']:.2f}×"
+            spread = f"{side['spread']:.0%}" if len(side["figures"]) > 1 else ""
+            shown = [
+                f"{row['name']}: {row['work']}" if first else "",
+                side["side"],
+                f"{number(side['median'])} {row['unit']}",
+                spread,
+                ratio,
+                row["goal"] if first else "",
+            ]
+            lines.append(f"| {' | '.join(shown)} |")
+            first = False
+        lines += [f"| {row['name']} | not measured: {gap} | | | | |" for gap in row["gaps"]]
+    notes = [
+        f"- {row['name']}: {'; '.join(row['notes'])}" for row in results["rows"] if row["notes"]
+    ]
+    return "\n".join([*lines, "", "Notes:", "", *notes, ""])
+
+
+def number(figure: float) -> str:
+    """A figure with as many digits as mean something."""
+    return f"{figure:,.0f}" if figure >= 100 else f"{figure:.2f}"
