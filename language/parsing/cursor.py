@@ -10,7 +10,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from language.lexer import BAD, END, NAME, PARAM, PREFIXED, PUNCTUATION, QUOTED, STRING, Tokens
 from protocol import limits
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _LOOKED_AT: Final = 1 << 18
 """Characters of a text that are searched for secrets between two ticks."""
+_FREED: Final = 1 << 14
+"""Tokens freed between two ticks."""
 _SHOWN: Final = 60
 """Characters of the line shown on each side of the caret."""
 _SECRETIVE: Final = ("pass", "user", "token", "seal", "vault", "secret", "key")
@@ -164,9 +166,19 @@ class Cursor:
         """Let go of the tokens of statements that are finished; one stays, to look back at."""
         if self.i > _FORGET:
             gone = self.i - 1
-            del self.kinds[:gone], self.texts[:gone], self.starts[:gone]
+            for column in (self.kinds, self.texts, self.starts):
+                self._shorten(column, gone)
             self.i -= gone
             self._filled -= gone
+
+    def _shorten(self, column: list[Any], gone: int) -> None:
+        """Take away the first so many, piece by piece: freeing millions at once holds the loop."""
+        kept = column[gone:]
+        while len(column) > _FREED:
+            del column[-_FREED:]
+            if self._tick is not None:
+                self._tick()
+        column[:] = kept
 
     # --- depth ------------------------------------------------------------------------------------
 
