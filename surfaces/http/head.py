@@ -15,8 +15,8 @@ from tornado.httputil import HTTPHeaders, RequestStartLine
 
 from protocol.errors import BadRequest, NotImplementedHere, VersionNotSupported
 
-METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-"""Methods the surface knows; for others it answers 501."""
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"})
+"""Methods the surface knows; for others it answers 501. No route takes TRACE."""
 
 SINGLE: Final = frozenset(
     {

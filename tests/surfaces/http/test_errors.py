@@ -8,7 +8,7 @@ from protocol.errors import CATALOGUE
 from surfaces.http.routes import ROUTES
 from tests.surfaces.http.raw import Answer, Raw
 
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 PATHS = sorted({route.path for route in ROUTES})
 
 

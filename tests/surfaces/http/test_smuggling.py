@@ -94,7 +94,6 @@ CASES: dict[str, bytes] = {
     "unknown method": b"SMUGGLE /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "method of WebDAV": b"PROPFIND /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "CONNECT": b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    "TRACE": b"TRACE /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "HTTP/0.9 by name": b"GET /health HTTP/0.9\r\nHost: localhost\r\n\r\n",
     "HTTP/1.2": b"GET /health HTTP/1.2\r\nHost: localhost\r\n\r\n",
     "HTTP/2.0": b"GET /health HTTP/2.0\r\nHost: localhost\r\n\r\n",
