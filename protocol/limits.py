@@ -83,7 +83,7 @@ STATEMENT_MEMORY_BYTES: Final = 256 * MIB
 """Rows that one statement may hold to sort, group or answer."""
 STATEMENTS: Final = 262_144
 """Statements of one script, those in blocks included: each is held with its result to the end."""
-VARIABLES: Final = 65_536
+VARIABLES: Final = 16_384
 """Variables of one script, its parameters included. Every statement starts from a copy of them, so
 that one which lost a race can be run again."""
 RANGE_ITEMS: Final = 1_000_000
