@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 from language import tree
 from language.budget import bounded
@@ -94,11 +94,15 @@ class _Rule:
 class _Node:
     """A step of paths: the field there, if one is defined, and those below it."""
 
+    text: str = ""
+    """Its name as a path shows it."""
     rule: _Rule | None = None
     names: dict[str, _Node] = field(default_factory=dict)
     each: _Node | None = None
     guards: bool = False
     """Whether a READONLY field is below it."""
+    simple: bool = False
+    """Whether it is a field with a type and an ASSERT at most: what most fields are."""
 
 
 class Schema:
@@ -117,7 +121,7 @@ class Schema:
         self._root = _Node()
         for definition in definitions:
             self._add(definition)
-        _check_below(self._root, ())
+        _complete(self._root, ())
 
     def _add(self, definition: Definition) -> None:
         node = self._root
@@ -126,7 +130,8 @@ class Schema:
             if step == "*":
                 node.each = node = node.each or _Node()
             else:
-                node = node.names.setdefault(str(step), _Node())
+                name = str(step)
+                node = node.names.setdefault(name, _Node(quote_name(name)))
         default, assertion = definition.default, definition.assertion
         self.defaults_read = self.defaults_read or (
             default is not None and shape_of(default) is not NO_FIELDS
@@ -174,8 +179,11 @@ class Schema:
         writing.finish()
 
 
-def _check_below(node: _Node, path: tree.Path) -> None:
+def _complete(node: _Node, path: tree.Path) -> None:
+    """Check a node against those below it, and all of them."""
     if node.rule is not None:
+        below_it = bool(node.names) or node.each is not None
+        node.simple = not (below_it or node.rule.readonly or node.rule.default is not None)
         wanted = print_type(node.rule.type)
         below = next(iter(node.names), None)
         if below is not None and not admits(node.rule.type, items=False):
@@ -185,9 +193,9 @@ def _check_below(node: _Node, path: tree.Path) -> None:
         if node.each is not None and not admits(node.rule.type, items=True):
             raise BadRequest(f"{path_text(path)} is {wanted}, which has no items")
     for name, child in node.names.items():
-        _check_below(child, (*path, name))
+        _complete(child, (*path, name))
     if node.each is not None:
-        _check_below(node.each, (*path, "*"))
+        _complete(node.each, (*path, "*"))
 
 
 class FieldEnv(Env, Protocol):
@@ -195,6 +203,13 @@ class FieldEnv(Env, Protocol):
 
     def of_value(self, value: Any) -> Env:
         """The same, with `$value`."""
+
+
+_NO_ROW: Final[dict[str, Any]] = {}
+
+
+def _below(at: str, text: str) -> str:
+    return f"{at}.{text}" if at else text
 
 
 class _Writing:
@@ -220,10 +235,8 @@ class _Writing:
         self._fields = fields
         self._env = env
         self._replaced = replaced
-        self._given: dict[str, Any] = {"id": record}
-        if schema.defaults_read:
-            # A copy to the depth: fields are changed in place from here on.
-            self._given |= without_none(fields)
+        # A copy to the depth: fields are changed in place from here on.
+        self._given = {"id": record, **without_none(fields)} if schema.defaults_read else _NO_ROW
         self._asserts: list[tuple[_Rule, str, Any]] = []
         self._deepened = False
 
@@ -231,17 +244,26 @@ class _Writing:
         self, node: _Node, value: dict[str, Any], known: Any, new: bool, at: str, *, closed: bool
     ) -> None:
         """The fields of an object. `known`: what stood here before."""
+        tick = self._env.tick
         for name, child in node.names.items():
+            rule = child.rule
+            if child.simple and rule is not None:
+                given = value.get(name, NONE)
+                found = rule.fit(given, tick)
+                if found is not given:
+                    if found is MISFIT:
+                        self._refuse_type(rule.type, given, _below(at, child.text))
+                    value[name] = found
+                if rule.assertion is not None:
+                    self._ask(rule, found, _below(at, child.text))
+                continue
             was = known.get(name, NONE) if type(known) is dict else NONE
-            self.put(
-                child, value, name, was, new, f"{at}.{quote_name(name)}" if at else quote_name(name)
-            )
+            self.put(child, value, name, was, new, _below(at, child.text))
         if node.each is not None:
-            for name in paced([name for name in value if name not in node.names], self._env.tick):
+            for name in paced([name for name in value if name not in node.names], tick):
                 was = known.get(name, NONE) if type(known) is dict else NONE
-                self.put(
-                    node.each, value, name, was, new or was is NONE, f"{at}.{quote_name(name)}"
-                )
+                path = _below(at, quote_name(name))
+                self.put(node.each, value, name, was, new or was is NONE, path)
         elif closed and not value.keys() <= node.names.keys():
             self._refuse_undefined(node, value, at)
 
@@ -275,22 +297,23 @@ class _Writing:
         if node.names or node.each is not None:
             if node.guards and not new and type(found) is not dict and type(known) is dict:
                 if found is NONE and self._replaced:
-                    found = self._below(node, {}, known, new, at) or NONE
+                    found = self._inside(node, {}, known, new, at) or NONE
                 else:
                     self._check_kept(node, known, at)
-            found = self._below(node, found, known, new, at)
+            found = self._inside(node, found, known, new, at)
             if made and not found and rule is not None:
                 self._refuse_type(rule.type, NONE, at)
-        if (
-            rule is not None
-            and rule.assertion is not None
-            and (found is not NONE or not rule.may_be_none)
-        ):
-            self._asserts.append((rule, at, found))
+        if rule is not None and rule.assertion is not None:
+            self._ask(rule, found, at)
         if found is not given:
             holder[key] = found
 
-    def _below(self, node: _Node, found: Any, known: Any, new: bool, at: str) -> Any:
+    def _ask(self, rule: _Rule, value: Any, at: str) -> None:
+        """Let ASSERT be asked of a value in the end."""
+        if value is not NONE or not rule.may_be_none:
+            self._asserts.append((rule, at, value))
+
+    def _inside(self, node: _Node, found: Any, known: Any, new: bool, at: str) -> Any:
         closed = self._schema.schemafull
         if type(found) is dict:
             self.object(node, found, known, new, at, closed=closed)
@@ -310,7 +333,7 @@ class _Writing:
         for name, child in node.names.items():
             was = known.get(name, NONE) if type(known) is dict else NONE
             if was is not NONE:
-                path = f"{at}.{quote_name(name)}"
+                path = f"{at}.{child.text}"
                 if child.rule is not None and child.rule.readonly:
                     self._refuse_change(path, NONE, was)
                 self._check_kept(child, was, path)
@@ -374,7 +397,7 @@ class _Writing:
         table = self._schema.table
         for name, item in value.items():
             if name not in node.names:
-                path = f"{at}.{quote_name(name)}" if at else quote_name(name)
+                path = _below(at, quote_name(name))
                 wanted = cut(", ".join(map(quote_name, node.names)))
                 raise FieldRefused(
                     f"{table} is SCHEMAFULL and defines no field {cut(path)}"

@@ -81,8 +81,9 @@ def _inserted(
         fields = _storable(row)
         try:
             if table.fields or table.schemafull:
-                # Of a row that is passed over or changes another nothing is asked.
-                records.check_absent(transaction, table, record.id)
+                if statement.ignore or statement.on_duplicate is not None:
+                    # Of a row that is passed over or changes another nothing is asked.
+                    records.check_absent(transaction, table, record.id)
                 fields = conform(run, table, record, fields, None)
             records.create(transaction, table, record.id, fields)
         except AlreadyExists:
