@@ -7,6 +7,7 @@ and nobody waits by blocking:
     scripts      runs scripts in turns                          loop
     spaces       one for each cache space: keys, and sweeping   loop
     sessions     who a caller is                                loop
+    indexes      builds what was declared                       loop
     checkpoints  when to flush the state and prune the log      loop
     roles        the node's own facts                           thread
     passwords    hashing, one for each core                     threads

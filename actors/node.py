@@ -23,6 +23,7 @@ from pykka import ActorRef
 from actors.checkpoints import CheckpointNow, CheckpointsActor, FlushActor
 from actors.commits import CommitsActor, Committer
 from actors.doors import Doors
+from actors.indexes import Indexes, IndexesActor
 from actors.log import LogActor
 from actors.passwords import Cost, Passwords
 from actors.roles import Roles
@@ -195,6 +196,10 @@ class Node:
             refoldable=True,
         )
         self._spaces = self.spaces = Spaces(runtime, committer, self.roles, sessions)
+        indexes = Indexes()
+        self._indexes = self._supervise(
+            lambda: IndexesActor.start(runtime, indexes, committer, self.roles), refoldable=True
+        )
         self.running = Running()
         services = Services(
             committer=committer,
@@ -203,6 +208,7 @@ class Node:
             sessions=sessions,
             spaces=self.spaces,
             running=self.running,
+            indexes=indexes,
             clock=self.doors.clock,
             store_id=str(self.directory.store_id),
         )

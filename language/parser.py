@@ -9,6 +9,7 @@ from typing import Any, Final
 from language import tree
 from language.lexer import END, NAME, PARAM
 from language.parsing.fields import Fields
+from language.parsing.indexes import Indexes
 from language.parsing.spaces import Spaces
 from language.words import STATEMENTS
 from protocol import limits
@@ -88,7 +89,7 @@ def _check(text: str) -> None:
         )
 
 
-class _Parser(Fields, Spaces):
+class _Parser(Indexes, Fields, Spaces):
     """Adds the flow of a script: statements, blocks, IF, FOR and the like."""
 
     def script(self) -> tuple[tree.Statement, ...]:
@@ -231,6 +232,7 @@ _HANDLERS: Final[dict[str, Any]] = {
     "DELETE": _Parser.delete,
     "DROP": _Parser.drop,
     "EXPIRE": _Parser.expire_key,
+    "EXPLAIN": _Parser.explain,
     "FOR": _Parser._for,
     "GET": _Parser.get_key,
     "IF": _Parser._if,
@@ -242,6 +244,7 @@ _HANDLERS: Final[dict[str, Any]] = {
     "LET": _Parser._let,
     "LOCK": _Parser.lock_key,
     "PERSIST": _Parser.persist_key,
+    "REBUILD": _Parser.rebuild,
     "RETURN": _Parser._return,
     "SELECT": _Parser.select,
     "SET": _Parser.set_key,

@@ -371,6 +371,31 @@ def _drop(word: str, node: Any, *names: str | None) -> str:
     return _join(f"DROP {word}", _names(*names), _text("REASON", node.reason))
 
 
+def _define_index(node: tree.DefineIndex) -> str:
+    return _join(
+        "DEFINE INDEX",
+        node.exists.value,
+        f"{quote(node.name)} ON {quote(node.table)}",
+        _paths("FIELDS", node.fields),
+        "UNIQUE" if node.unique else "",
+        _text("COMMENT", node.comment),
+    )
+
+
+def _on_table(word: str, index: str, table: str) -> str:
+    return f"{word} {quote(index)} ON {quote(table)}"
+
+
+def _info(node: tree.Info) -> str:
+    if node.subject == "INDEX":
+        return _on_table("INFO FOR INDEX", *node.names)
+    return _join("INFO FOR", node.subject, _names(*node.names))
+
+
+def _explain(node: tree.Explain) -> str:
+    return _join("EXPLAIN", "ANALYZE" if node.analyze else "", print_statement(node.statement))
+
+
 def _use(node: tree.Use) -> str:
     return _join(
         "USE",
@@ -535,7 +560,13 @@ _STATEMENTS: Final[dict[type, Any]] = {
     tree.AlterUser: _alter_user,
     tree.DropUser: lambda node: _drop("USER", node, node.name),
     tree.DefineNode: _define_node,
-    tree.Info: lambda node: _join("INFO FOR", node.subject, _names(*node.names)),
+    tree.DefineIndex: _define_index,
+    tree.DropIndex: lambda node: _join(
+        _on_table("DROP INDEX", node.name, node.table), _text("REASON", node.reason)
+    ),
+    tree.RebuildIndex: lambda node: _on_table("REBUILD INDEX", node.name, node.table),
+    tree.Explain: _explain,
+    tree.Info: _info,
     tree.Kill: lambda node: f"KILL {quote_string(node.id)}",
 }
 

@@ -7,22 +7,15 @@ decoding the whole. A shape that is `whole` decodes everything, into an object.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
-import msgspec
-
-from protocol.binary import shape_decoder, unpack
+from protocol.binary import fits_slot, shape_decoder, slots, unpack
 from protocol.values import NONE, RecordId
 
 Row = Any
 """A Struct of the shape's slots, or an object when the shape is whole."""
-
-_UNFIT: Final = re.compile(r'[\x00-\x1f\\"]')
-"""What msgspec takes in no name: a field with one of these is looked up in the whole object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +60,7 @@ class Shape:
 
     def _build(self) -> None:
         self.slots = {name: f"f{number}" for number, name in enumerate(self.names)}
-        self._struct = struct_of(self.names)
+        self._struct = slots(self.names)
         self._decode = shape_decoder(self._struct)
         self._id = self.slots.get("id")
 
@@ -118,14 +111,6 @@ def item_value(row: dict[str, Any]) -> Any:
     return row.value if type(row) is Bare else row
 
 
-@lru_cache(maxsize=1024)
-def struct_of(names: tuple[str, ...]) -> type[msgspec.Struct]:
-    """The Struct with a slot for each name; what a record lacks is NONE."""
-    slots = [(f"f{number}", Any, NONE) for number in range(len(names))]
-    encoded = {f"f{number}": name for number, name in enumerate(names)}
-    return msgspec.defstruct("Row", slots, rename=encoded, gc=False)
-
-
 WHOLE: Final = Shape((), whole=True)
 NO_FIELDS: Final = Shape(())
 
@@ -133,4 +118,4 @@ NO_FIELDS: Final = Shape(())
 def shape(names: Iterable[str]) -> Shape:
     """The shape with slots for these fields, or the whole one when a name does not allow it."""
     wanted = tuple(names)
-    return WHOLE if any(map(_UNFIT.search, wanted)) else Shape(wanted)
+    return Shape(wanted) if all(map(fits_slot, wanted)) else WHOLE

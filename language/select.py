@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Final
 
 from language import columns as shown
@@ -20,6 +21,7 @@ from language.generate import Memo
 from language.grouping import AGGREGATES, Grouping, check_ungrouped
 from language.names import children, rebuilt, shape_of, weight
 from language.ordering import Sorter
+from language.planner import Candidate, Indexed, Question, candidates, question
 from language.rows import WHOLE, Batch, Pairs, Row, Shape, item_value, whole
 from protocol.errors import BadRequest
 from protocol.values import NONE
@@ -98,6 +100,7 @@ class SelectPlan:
                 raise BadRequest("HAVING goes with GROUP BY or GROUP ALL")
         elif select.everything:
             raise BadRequest("`*` has no meaning for a group: name its columns")
+        self._candidates: tuple[Any, tuple[Candidate, ...]] | None = None
         self._plan_expressions()
         self._plan_shapes()
         self._plan_work()
@@ -261,9 +264,32 @@ class SelectPlan:
 
     # --- running ----------------------------------------------------------------------------------
 
-    def run(self, batches: Iterable[Batch], env: Env) -> list[Any]:
+    @cached_property
+    def question(self) -> Question:
+        """What is asked of the tables read, for the planner. The order is asked only where rows are
+        sorted as they are read."""
+        if self._grouping is not None or self._select.split is not None:
+            return question(self._select.where)
+        return question(self._select.where, self._orders, self._descending)
+
+    def candidates(self, indexes: tuple[Indexed, ...]) -> tuple[Candidate, ...]:
+        """How the indexes of a table can help; kept as long as the same ones are given."""
+        known = self._candidates
+        if known is None or known[0] is not indexes:
+            known = self._candidates = (indexes, candidates(self.question, indexes))
+        return known[1]
+
+    def most(self, env: Env) -> int | None:
+        """How many rows in order are enough for LIMIT; None: there is no telling."""
+        if self._grouping is not None or self._select.split is not None:
+            return None
+        limit = count_of(self._select.limit, env, "LIMIT")
+        return None if limit is None else limit + (count_of(self._select.start, env, "START") or 0)
+
+    def run(self, batches: Iterable[Batch], env: Env, *, ordered: bool = False) -> list[Any]:
         """The answer over batches of rows, which are pulled only as far as they are needed.
 
+        :param ordered: whether the rows come in the order that ORDER BY asks for
         :raises TooLarge: it would hold more than `limits.STATEMENT_MEMORY_BYTES`
         :raises Refusal: what an expression raises, and what `env.tick` does
         """
@@ -277,7 +303,7 @@ class SelectPlan:
         chunks = self._filtered(batches, env, memo)
         if self._grouping is not None:
             chunks = self._grouped(chunks, env, memo, budget)
-        if self._entries is not None:
+        if self._entries is not None and not ordered:
             chunks = self._ordered(chunks, most, env, memo, budget)
         return self._answers(chunks, start, limit, env, memo, budget)
 

@@ -648,6 +648,47 @@ class DropField:
     at: int = field(default=0, compare=False)
 
 
+# --- indexes --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DefineIndex:
+    """At least one path."""
+
+    name: str
+    table: str
+    fields: tuple[Path, ...]
+    unique: bool = False
+    exists: Exists = Exists.REFUSE
+    comment: str | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DropIndex:
+    name: str
+    table: str
+    reason: str | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildIndex:
+    name: str
+    table: str
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """How a statement finds its records. `analyze`: find them, and say what that took; nothing is
+    written either way."""
+
+    statement: Select | Update | Delete
+    analyze: bool = False
+    at: int = field(default=0, compare=False)
+
+
 # --- users and the node ---------------------------------------------------------------------------
 
 
@@ -694,14 +735,14 @@ class DefineNode:
 
 
 InfoSubject = Literal[
-    "STORE", "NAMESPACE", "DATABASE", "TABLE", "SPACE", "USERS", "USER", "NODE", "RUNNING"
+    "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "USERS", "USER", "NODE", "RUNNING"
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Info:
     """`INFO FOR …`. `names` is what follows the subject: (), (ns,), (ns, db), (db,), (table,),
-    (space,)."""
+    (space,), (index, table)."""
 
     subject: InfoSubject
     names: tuple[str, ...] = ()
@@ -722,6 +763,7 @@ Statement = (
     | DropNamespace | DropDatabase | DropTable | DefineSpace | DropSpace | GetKey | SetKey | SwapKey
     | IncrKey | DeleteKey | ExpireKey | PersistKey | LockKey | UnlockKey | ListKeys | DropKeys
     | DefineField | AlterTable | AlterField | DropField
+    | DefineIndex | DropIndex | RebuildIndex | Explain
     | DefineUser | AlterUser | DropUser | DefineNode | Info | Kill
 )  # fmt: skip
 

@@ -14,6 +14,7 @@ STATEMENTS: Final = frozenset({
     "ALTER", "BEGIN", "CANCEL", "COMMIT", "CREATE", "DEFINE", "DELETE", "DROP", "EXPIRE", "FOR",
     "GET", "IF", "INCR", "INFO", "INSERT", "KEYS", "KILL", "LET", "LOCK", "PERSIST", "RETURN",
     "SELECT", "SET", "SWAP", "THROW", "UNLOCK", "UPDATE", "UPSERT", "USE",
+    "EXPLAIN", "REBUILD",
 })  # fmt: skip
 """What a statement begins with."""
 
@@ -31,6 +32,7 @@ KEYWORDS: Final = STATEMENTS | RESERVED | frozenset({
     "ORDER", "OVERWRITE", "PASSHASH", "PASSWORD", "PREFIX", "PRESENT", "REASON", "ROLE", "ROLES",
     "RUNNING", "SCHEMAFULL", "SCHEMALESS", "SPACE", "SPLIT", "START", "STORE", "TABLE", "TIMEOUT",
     "TRANSACTION", "UNSET", "USER", "USERS", "VALUE",
+    "ANALYZE", "FIELDS", "INDEX", "UNIQUE",
 })  # fmt: skip
 
 

@@ -12,10 +12,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -264,6 +265,23 @@ def _decimal(data: bytes) -> Decimal:
         return Decimal(data.decode("ascii"))
     except (ArithmeticError, ValueError):
         raise BadRequest("a decimal extension holds no decimal") from None
+
+
+_UNFIT: Final = re.compile(r'[\x00-\x1f\\"]')
+"""What msgspec takes in no name: a field with one of these is looked up in the whole object."""
+
+
+def fits_slot(name: str) -> bool:
+    """Whether a field of that name can be a slot of `slots`."""
+    return _UNFIT.search(name) is None
+
+
+@lru_cache(maxsize=1024)
+def slots(names: tuple[str, ...]) -> type[msgspec.Struct]:
+    """The Struct with a slot `f0`, `f1` … for each name; what an object lacks is NONE there."""
+    fields = [(f"f{number}", Any, NONE) for number in range(len(names))]
+    encoded = {f"f{number}": name for number, name in enumerate(names)}
+    return msgspec.defstruct("Row", fields, rename=encoded, gc=False)
 
 
 def shape_decoder(shape: type[msgspec.Struct]) -> Callable[[bytes], Any]:

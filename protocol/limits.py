@@ -97,6 +97,18 @@ SLICE_US: Final = 2_000
 takes three or four turns of the loop, and in each it may wait for one slice."""
 COMMENT_CHARACTERS: Final = KIB
 """Of a COMMENT."""
+INDEX_FIELDS: Final = 8
+"""Fields of one index."""
+INDEX_VALUES_BYTES: Final = 700
+"""Values in the key of an index entry, all fields together: with a record's id it stays below
+KEY_BYTES. What is longer is kept as its beginning and a hash."""
+INDEX_ELEMENTS: Final = 10_000
+"""Entries that the arrays of one record make in one index."""
+INDEX_AT_ONCE: Final = 1_000
+"""Records of a table up to which an index is built by the statement that defines it."""
+INDEX_SLICE_US: Final = 3_000
+INDEX_SLICE_BYTES: Final = 256 * KIB
+"""One commit of an index that is being built: writers wait behind no more than that."""
 LOOP_ITERATIONS: Final = 10_000_000
 """Passes of one FOR, nested ones included: a script must end even without TIMEOUT."""
 

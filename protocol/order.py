@@ -34,6 +34,7 @@ import struct
 import sys
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal
+from hashlib import blake2b
 from typing import Any, Final
 from uuid import UUID
 
@@ -46,6 +47,7 @@ _HALF: Final = struct.Struct(">H")
 _EXPONENT_BIAS: Final = 32_768
 _LARGEST: Final = sys.float_info.max
 _SIGN: Final = 1 << 63
+_HASH_BYTES: Final = 16
 _ALL: Final = (1 << 64) - 1
 _EXACT: Final = 1 << 53
 _LONG: Final = Context(prec=1200, Emax=999_999, Emin=-999_999)
@@ -53,6 +55,9 @@ _LONG: Final = Context(prec=1200, Emax=999_999, Emin=-999_999)
 
 NUMBER: Final = 0x18
 STRING: Final = 0x20
+STRINGS: Final = b"\x20"
+OBJECTS: Final = b"\x50"
+"""What the encodings of all strings and all objects begin with."""
 UUID_TAG: Final = 0x40
 ARRAY: Final = 0x48
 
@@ -69,6 +74,21 @@ def encode(value: Any) -> bytes:
     if kind is list:
         return b"\x48" + b"".join(map(encode, value)) + b"\0"
     return _other(value)
+
+
+def shortened(encoding: bytes, most: int) -> bytes:
+    """The encoding of one value in at most `most` bytes: of a longer one the beginning, and a hash
+    of all of it. What was equal stays so and what was not stays so too; the order between two
+    values is kept unless their beginnings are the same."""
+    kept = kept_bytes(most)
+    if len(encoding) <= kept:
+        return encoding
+    return encoding[:kept] + blake2b(encoding, digest_size=_HASH_BYTES).digest()
+
+
+def kept_bytes(most: int) -> int:
+    """How long the beginning is that `shortened` keeps."""
+    return most - _HASH_BYTES
 
 
 def _escaped(content: bytes) -> bytes:

@@ -17,6 +17,7 @@ from protocol.errors import AlreadyExists, TooLarge, Unknown
 from protocol.text import check_name
 from storage import fields, keys, users
 from storage.fields import Field
+from storage.indexes import Index, Keeper, keeper
 from storage.transactions import Transaction
 
 
@@ -74,6 +75,9 @@ class Table:
     """The counter of its records."""
     fields: tuple[Field, ...] = ()
     """What is defined of its records' fields."""
+    indexes: tuple[Index, ...] = field(default=(), compare=False)
+    keeper: Keeper | None = field(default=None, repr=False, compare=False)
+    """What keeps its indexes exact; None when it has none."""
 
     @property
     def path(self) -> str:
@@ -227,14 +231,14 @@ def define_namespace(
     :raises NameRefused, TooLarge: of the name, of the comment
     """
     check_name(name, "namespace")
-    _check_comment(comment)
+    check_comment(comment)
     present = find_namespace(tx, name)
     if present is not None:
         if taken is Taken.REFUSE:
             raise AlreadyExists(f"namespace {name} exists", kind="namespace", name=name)
         if taken is Taken.SKIP:
             return present
-    id = present.id if present is not None else _next_id(tx, keys.NAMESPACE_IDS)
+    id = present.id if present is not None else next_id(tx, keys.NAMESPACE_IDS)
     made = Namespace(id, name, comment)
     tx.put(keys.namespace(name), _packed(id, comment))
     return made
@@ -249,7 +253,7 @@ def define_database(
 ) -> Database:
     """Declare a database, as `define_namespace` does."""
     check_name(name, "database")
-    _check_comment(comment)
+    check_comment(comment)
     present = find_database(tx, namespace, name)
     if present is not None:
         if taken is Taken.REFUSE:
@@ -258,7 +262,7 @@ def define_database(
             )
         if taken is Taken.SKIP:
             return present
-    id = present.id if present is not None else _next_id(tx, keys.DATABASE_IDS)
+    id = present.id if present is not None else next_id(tx, keys.DATABASE_IDS)
     tx.put(keys.database(namespace.id, name), _packed(id, comment))
     return Database(id, namespace, name, comment)
 
@@ -274,7 +278,7 @@ def define_table(
 ) -> Table:
     """Declare a table, as `define_namespace` does. One that is overwritten keeps its records."""
     check_name(name, "table")
-    _check_comment(comment)
+    check_comment(comment)
     present = find_table(tx, database, name)
     if present is not None:
         if taken is Taken.REFUSE:
@@ -283,7 +287,7 @@ def define_table(
             return present
         made = replace(present, schemafull=schemafull, comment=comment)
     else:
-        made = _placed(_next_id(tx, keys.TABLE_IDS), database, name, schemafull, comment)
+        made = _placed(next_id(tx, keys.TABLE_IDS), database, name, schemafull, comment)
     value = _packed(made.id, comment, schemafull=schemafull)
     tx.put(keys.table(database.namespace.id, database.id, name), value)
     return made
@@ -294,7 +298,7 @@ def define_field(tx: Transaction, table: Table, made: Field, taken: Taken = Take
 
     :raises TooLarge: its path, its texts or the number of fields
     """
-    _check_comment(made.comment)
+    check_comment(made.comment)
     if any(present.name == made.name for present in table.fields):
         if taken is Taken.REFUSE:
             name = f"{table.path}.{made.name}"
@@ -328,7 +332,7 @@ def define_space(
     """Declare a cache space, as `define_namespace` does. One that is overwritten keeps its keys,
     each with the expiry it has."""
     check_name(name, "space")
-    _check_comment(comment)
+    check_comment(comment)
     present = find_space(tx, database, name)
     if present is not None:
         if taken is Taken.REFUSE:
@@ -337,7 +341,7 @@ def define_space(
             return present
         made = replace(present, expire_us=expire_us, comment=comment)
     else:
-        made = _made_space(_next_id(tx, keys.SPACE_IDS), database, name, expire_us, comment)
+        made = _made_space(next_id(tx, keys.SPACE_IDS), database, name, expire_us, comment)
     value = _packed(made.id, comment, expire=expire_us)
     tx.put(keys.space(database.namespace.id, database.id, name), value)
     return made
@@ -370,6 +374,9 @@ def drop_table(tx: Transaction, table: Table) -> None:
     tx.delete(table.count_key)
     database = table.database
     tx.delete_range(*keys.fields(database.namespace.id, database.id, table.id))
+    if table.indexes:
+        for start, end in keys.index_ranges(database.namespace.id, database.id, table.id):
+            tx.delete_range(start, end)
     tx.delete(keys.table(database.namespace.id, database.id, table.name))
 
 
@@ -401,7 +408,8 @@ def _named(tx: Transaction, start: bytes, end: bytes) -> Iterator[tuple[str, byt
             yield key[len(start) :].decode(), value
 
 
-def _next_id(tx: Transaction, counter: bytes) -> int:
+def next_id(tx: Transaction, counter: bytes) -> int:
+    """An id that nothing has had."""
     id = keys.unpack_counter(tx.get(counter)) + 1
     tx.put(counter, keys.pack_counter(id))
     return id
@@ -431,7 +439,10 @@ def _table(tx: Transaction, database: Database, name: str, value: bytes) -> Tabl
     kept = _unpacked(value)
     table = _placed(kept["id"], database, name, kept["schemafull"], kept["comment"])
     defined = fields.load(tx, database.namespace.id, database.id, table.id)
-    return replace(table, fields=defined) if defined else table
+    declared = _indexes(tx, table)
+    if not defined and not declared:
+        return table
+    return replace(table, fields=defined, indexes=declared, keeper=keeper(declared))
 
 
 def _placed(id: int, database: Database, name: str, schemafull: bool, comment: str | None) -> Table:
@@ -458,7 +469,65 @@ def _made_space(
     )  # fmt: skip
 
 
-def _check_comment(comment: str | None) -> None:
+def _indexes(tx: Transaction, table: Table) -> tuple[Index, ...]:
+    database = table.database
+    start, end = keys.indexes(database.namespace.id, database.id, table.id)
+    return tuple(_index(start + name.encode(), value) for name, value in _named(tx, start, end))
+
+
+def find_index(tx: Transaction, key: bytes) -> Index | None:
+    """The index that is declared at a key, if it still is."""
+    value = tx.get(key)
+    return None if value is None else _index(key, value)
+
+
+def index(table: Table, name: str) -> Index:
+    """The index of that name of a table. :raises Unknown:"""
+    for found in table.indexes:
+        if found.name == name:
+            return found
+    raise Unknown(f"table {table.path} has no index {name}", kind="index", name=name)
+
+
+def put_index(tx: Transaction, index: Index) -> None:
+    """Declare an index as it is here."""
+    paths = [list(path) for path in index.paths]
+    value = _packed(
+        index.id, index.comment,
+        table=index.table, paths=paths, unique=index.unique, state=index.state,
+        problem=index.problem,
+    )  # fmt: skip
+    tx.put(index.key, value)
+
+
+def placed_index(key: bytes, index: Index) -> Index:
+    """An index with the keys that follow from where it is declared."""
+    numbers = (*keys.index_table(key), index.id)
+    return replace(
+        index,
+        key=key,
+        entries=keys.of_index(keys.INDEX_ENTRY, *numbers),
+        build=keys.of_index(keys.INDEX_BUILD, *numbers),
+    )
+
+
+def _index(key: bytes, value: bytes) -> Index:
+    fields = _unpacked(value)
+    made = Index(
+        fields["id"],
+        keys.index_name(key),
+        fields["table"],
+        tuple(tuple(path) for path in fields["paths"]),
+        unique=fields["unique"],
+        comment=fields["comment"],
+        state=fields["state"],
+        problem=fields["problem"],
+    )
+    return placed_index(key, made)
+
+
+def check_comment(comment: str | None) -> None:
+    """:raises TooLarge: a comment is too long"""
     if comment is not None and len(comment) > limits.COMMENT_CHARACTERS:
         raise TooLarge(
             f"a comment has at most {limits.COMMENT_CHARACTERS} characters",

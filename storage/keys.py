@@ -7,12 +7,13 @@ its UTF-8: the pattern of names leaves nothing to escape.
 
 | tag | after the tag | value | what |
 |---|---|---|---|
-| 01 | kind (1) | signed 64 bit | last id of a namespace (1), database (2), table (3), space (4) |
+| 01 | kind (1) | signed 64 bit | last id of a namespace (1), database (2), table (3), space (4) … |
 | 10 | name | msgpack | a namespace |
 | 11 | ns (4) name | msgpack | a database |
 | 12 | ns (4) db (4) name | msgpack | a table |
 | 13 | ns (4) db (4) name | msgpack | a cache space |
 | 14 | ns (4) db (4) table (4) path | msgpack | a field of a table, see `fields.py` |
+| 16 | ns (4) db (4) table (4) name | msgpack | an index |
 | 18 | name | msgpack | a user |
 | 20 | ns (4) db (4) table (4) | signed 64 bit | how many records the table holds |
 | 21 | ns (4) db (4) space (4) | signed 64 bit | how many entries the space holds |
@@ -20,6 +21,8 @@ its UTF-8: the pattern of names leaves nothing to escape.
 | 31 | ns (4) db (4) space (4) key | 8-byte sequence · entry | a cache key, see `spaces.py` |
 | 40 | ns (4) db (4) space (4) key | msgpack | a cache key's value, when it is large |
 | 41 | ns (4) db (4) space (4) time (8) key | nothing | a cache key's expiry, see `spaces.py` |
+| 50 | ns (4) db (4) table (4) index (4) … | length of id, or id | see `indexes.py` |
+| 51 | ns (4) db (4) table (4) index (4) | msgpack | how far an index is built |
 
 Values of tags 30 and 31 are stamped: they begin with the sequence of the commit that wrote them.
 
@@ -50,6 +53,7 @@ DATABASE: Final = 0x11
 TABLE: Final = 0x12
 SPACE: Final = 0x13
 FIELD: Final = 0x14
+INDEX: Final = 0x16
 USER: Final = 0x18
 COUNT: Final = 0x20
 ENTRY_COUNT: Final = 0x21
@@ -57,9 +61,26 @@ RECORD: Final = 0x30
 ENTRY: Final = 0x31
 CONTENT: Final = 0x40
 EXPIRY: Final = 0x41
+INDEX_ENTRY: Final = 0x50
+INDEX_BUILD: Final = 0x51
 
-PLACED: Final = (TABLE, SPACE, FIELD, COUNT, ENTRY_COUNT, RECORD, ENTRY, CONTENT, EXPIRY)
+PLACED: Final = (
+    TABLE,
+    SPACE,
+    FIELD,
+    COUNT,
+    ENTRY_COUNT,
+    RECORD,
+    ENTRY,
+    CONTENT,
+    EXPIRY,
+    INDEX,
+    INDEX_ENTRY,
+    INDEX_BUILD,
+)
 """Tags whose keys go on with namespace, database (and more)."""
+OF_INDEXES: Final = (INDEX, INDEX_ENTRY, INDEX_BUILD)
+"""Tags whose keys go on with namespace, database, table and belong to its indexes."""
 
 STAMPED: Final = frozenset({RECORD, ENTRY})
 """Tags whose values begin with the sequence of the commit that wrote them."""
@@ -71,6 +92,7 @@ NAMESPACE_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 1))
 DATABASE_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 2))
 TABLE_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 3))
 SPACE_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 4))
+INDEX_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 5))
 
 EVERYTHING: Final[Range] = (STORE_RANGE, b"\xff\xff")
 """All keys of all ranges, and not the engine's own."""
@@ -78,6 +100,7 @@ EVERYTHING: Final[Range] = (STORE_RANGE, b"\xff\xff")
 _ONE: Final = struct.Struct(">I")
 _TWO: Final = struct.Struct(">II")
 _THREE: Final = struct.Struct(">III")
+_FOUR: Final = struct.Struct(">IIII")
 _COUNTER: Final = struct.Struct(">q")
 _TIME: Final = struct.Struct(">Q")
 RECORD_PREFIX_BYTES: Final = TAG_AT + 1 + _THREE.size
@@ -206,6 +229,43 @@ def expiry_time(key: bytes) -> int:
     (time_us,) = _TIME.unpack_from(key, ENTRY_PREFIX_BYTES)
     assert isinstance(time_us, int)
     return time_us
+
+
+def index(namespace: int, database: int, table: int, name: str) -> bytes:
+    """Where an index of a table is declared."""
+    return _tag(INDEX) + _THREE.pack(namespace, database, table) + name.encode()
+
+
+def indexes(namespace: int, database: int, table: int) -> Range:
+    """The declarations of a table's indexes, by name."""
+    return within(_tag(INDEX) + _THREE.pack(namespace, database, table))
+
+
+def all_indexes() -> Range:
+    """The declarations of all indexes."""
+    return within(_tag(INDEX))
+
+
+def index_table(key: bytes) -> tuple[int, int, int]:
+    """The numbers of namespace, database and table in the key of an index's declaration."""
+    namespace, database, table = _THREE.unpack_from(key, TAG_AT + 1)
+    return namespace, database, table
+
+
+def index_name(key: bytes) -> str:
+    """The name in the key of an index's declaration."""
+    return key[TAG_AT + 1 + _THREE.size :].decode()
+
+
+def of_index(tag: int, namespace: int, database: int, table: int, index: int) -> bytes:
+    """What keys of an index begin with. :param tag: INDEX_ENTRY or INDEX_BUILD"""
+    return _tag(tag) + _FOUR.pack(namespace, database, table, index)
+
+
+def index_ranges(namespace: int, database: int, table: int) -> list[Range]:
+    """Everything that the indexes of a table hold, their declarations among it."""
+    numbers = _THREE.pack(namespace, database, table)
+    return [within(_tag(tag) + numbers) for tag in OF_INDEXES]
 
 
 def in_namespace(namespace: int) -> list[Range]:

@@ -2,12 +2,13 @@
 
 A record's value is the sequence of the commit that last changed it (8 bytes), then its fields as
 one msgpack object. Its id is in its key alone. What callers get and give here is the object's
-bytes.
+bytes. What a table's indexes hold of it is kept from here and from nowhere else, by its
+`indexes.Keeper`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -61,12 +62,16 @@ def create(tx: Transaction, table: Table, id: Any, fields: dict[str, Any]) -> No
 
     :param fields: checked values, without the id
     :raises AlreadyExists: it exists
+    :raises Duplicate: a UNIQUE index holds its values of another record; nothing is written
     :raises TooLarge: the record, its id or the transaction is over its limit
     """
     key = keys.record(table.prefix, id)
     if tx.get(key) is not None:
         raise _taken(table, id)
-    tx.put_record(key, _packed(fields), 0)
+    packed = _packed(fields)
+    if table.keeper is not None:
+        table.keeper.keep(tx, key, None, fields)
+    tx.put_record(key, packed, 0)
     tx.add(table.count_key, 1)
 
 
@@ -84,16 +89,26 @@ def _taken(table: Table, id: Any) -> AlreadyExists:
 def put(
     tx: Transaction, table: Table, id: Any, fields: dict[str, Any], before: Stored | None
 ) -> None:
-    """Replace or make a record. `before` is what `stored` said of it. :raises TooLarge:"""
+    """Replace or make a record. `before` is what `stored` said of it.
+
+    :raises Duplicate: a UNIQUE index holds its values of another record; nothing is written
+    :raises TooLarge:
+    """
     key = keys.record(table.prefix, id)
-    tx.put_record(key, _packed(fields), 0 if before is None else before.sequence)
+    packed = _packed(fields)
+    if table.keeper is not None:
+        table.keeper.keep(tx, key, None if before is None else before.raw, fields)
+    tx.put_record(key, packed, 0 if before is None else before.sequence)
     if before is None:
         tx.add(table.count_key, 1)
 
 
 def delete(tx: Transaction, table: Table, id: Any, before: Stored) -> None:
     """Remove a record that exists. `before` is what `stored` said of it. :raises TooLarge:"""
-    tx.delete_record(keys.record(table.prefix, id), before.sequence)
+    key = keys.record(table.prefix, id)
+    if table.keeper is not None:
+        table.keeper.keep(tx, key, before.raw, None)
+    tx.delete_record(key, before.sequence)
     tx.add(table.count_key, -1)
 
 
@@ -134,6 +149,31 @@ def bounds(
     if high is not None:
         end = keys.record(table.prefix, high) + (b"" if high_open else b"\0")
     return start, end
+
+
+def scan_keys(
+    tx: Transaction, start: bytes, end: bytes, reverse: bool = False
+) -> Iterator[list[Pair]]:
+    """As `scan`, between two keys that `bounds` has given."""
+    return map(_without_sequence, tx.scan(start, end, reverse))
+
+
+def fetch(tx: Transaction, table: Table, ids: Sequence[bytes]) -> list[Pair]:
+    """Keys and packed fields of those of some records that are there, in the order of the ids,
+    which are encoded."""
+    found = []
+    prefix, get = table.prefix, tx.get
+    for id in ids:
+        key = prefix + id
+        value = get(key)
+        if value is not None:
+            found.append((key, value[SEQUENCE_BYTES:]))
+    return found
+
+
+def about(tx: Transaction, table: Table) -> int:
+    """About how many records a table holds; see `Transaction.hint`."""
+    return keys.unpack_counter(tx.hint(table.count_key))
 
 
 def record_id(table: Table) -> Callable[[bytes], RecordId]:

@@ -98,6 +98,11 @@ class Transaction:
             return keys.pack_counter(keys.unpack_counter(value) + self.adds[key])
         return value
 
+    def hint(self, key: bytes) -> bytes | None:
+        """About what a key holds. It is not remembered as read: to choose a way by, never an
+        answer."""
+        return self._engine.get(key)
+
     def _get_below(self, key: bytes) -> bytes | None:
         """The value of a key under this transaction's own changes."""
         self._reads.add_key(key)

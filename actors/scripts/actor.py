@@ -7,8 +7,10 @@ from collections.abc import Awaitable
 
 from actors.runtime import LoopActor, Runtime, handles
 from actors.scripts import (  # noqa: F401  (handlers)
+    explaining,
     fields,
     flow,
+    indexes,
     node,
     places,
     reading,

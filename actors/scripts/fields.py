@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import handles
-from actors.scripts.places import TAKEN, may_define
+from actors.scripts.places import may_define
 from actors.scripts.prepared import Prepared
+from actors.scripts.taken import TAKEN
 from language import tree
 from language.env import Env
 from language.parser import parse_expression, parse_type

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
-from actors.scripts import places, spaces, users
+from actors.scripts import indexes, places, spaces, users
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import handles
 from language import tree
@@ -82,6 +82,7 @@ _SUBJECTS: dict[str, Callable[[Execution, tuple[str, ...]], Value]] = {
     "DATABASE": places.info_for_database,
     "TABLE": places.info_for_table,
     "SPACE": spaces.info_for_space,
+    "INDEX": indexes.info_for_index,
     "USERS": users.info_for_users,
     "USER": users.info_for_user,
     "NODE": info_for_node,

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from actors.scripts import indexes
 from actors.scripts.execution import Execution, Place, chosen
 from actors.scripts.handlers import handles
+from actors.scripts.taken import TAKEN
 from language import tree
 from protocol.text import duration
 from protocol.values import NONE, Value
 from storage import catalog, records
-from storage.catalog import Namespace, Space, Table, Taken
+from storage.catalog import Namespace, Space, Table
 from storage.fields import Field
-
-TAKEN = {
-    tree.Exists.REFUSE: Taken.REFUSE,
-    tree.Exists.SKIP: Taken.SKIP,
-    tree.Exists.OVERWRITE: Taken.OVERWRITE,
-}
 
 
 @handles(tree.Use, "none")
@@ -147,6 +143,7 @@ def _described_table(run: Execution, table: Table) -> dict[str, Value]:
         **_described(table),
         "schemafull": table.schemafull,
         "records": records.count(run.transaction, table),
+        "indexes": list(map(indexes.described, table.indexes)),
     }
 
 

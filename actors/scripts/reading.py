@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import handles
+from actors.scripts.ways import Way, way
 from language import tree
-from language.rows import Batch, Objects, Pairs
+from language.rows import Batch, Objects
 from language.select import SelectPlan, plan_select
 from protocol.errors import BadRequest, TypeRefused
 from protocol.values import NONE, RecordId, Value, check_record_id, type_name
 from storage import records
 from storage.catalog import Table
+from storage.keys import Range, within
 
 OBJECTS_IN_A_BATCH = 512
 
@@ -29,37 +31,40 @@ def select(run: Execution, statement: tree.Select) -> Value:
         table = run.table(source.table)
         run.authorise("READ", table)
         return plan.count_result(records.count(run.transaction, table))
-    return plan.run(batches(run, statement.sources), run)
+    return rows(run, plan, statement.sources)
 
 
-def batches(run: Execution, sources: Iterable[tree.Target]) -> Iterator[Batch]:
-    """The rows of some sources one after another, pulled only as far as they are wanted.
+def rows(run: Execution, plan: SelectPlan, sources: Sequence[tree.Target]) -> list[Any]:
+    """What a plan makes of the rows of some sources, which are pulled only as far as needed.
 
     :raises Unknown: a table named is not there, whether or not its rows would be wanted
     """
-    return chain.from_iterable([_source(run, source) for source in sources])
+    found = [source_of(run, plan, source, alone=len(sources) == 1) for source in sources]
+    ordered = len(found) == 1 and isinstance(found[0], Way) and found[0].ordered
+    batches = [one.batches if isinstance(one, Way) else one for one in found]
+    return plan.run(chain.from_iterable(batches), run, ordered=ordered)
 
 
-def _source(run: Execution, source: tree.Target) -> Iterator[Batch]:
+def source_of(
+    run: Execution, plan: SelectPlan, source: tree.Target, *, alone: bool
+) -> Way | Iterator[Batch]:
+    """How the rows of one source are come by.
+
+    :param alone: whether it is the only one of its statement
+    """
     if isinstance(source, tree.ExpressionTarget):
         return _values(run, source.expression)
     table = run.table(source.table)
     run.authorise("READ", table)
-    return _range(run, table, source) if isinstance(source, tree.RecordRange) else _scan(run, table)
+    return way(run, plan, table, _span(run, table, source), alone=alone)
 
 
-def _scan(
-    run: Execution, table: Table, low: Any = None, high: Any = None, high_open: bool = True
-) -> Iterator[Batch]:
-    record_id = records.record_id(table)
-    for pairs in records.scan(run.transaction, table, low, high, high_open=high_open):
-        yield Pairs(pairs, record_id)
-        run.tick()
-
-
-def _range(run: Execution, table: Table, source: tree.RecordRange) -> Iterator[Batch]:
+def _span(run: Execution, table: Table, source: tree.TableTarget | tree.RecordRange) -> Range:
+    """The keys between which the records of a source lie."""
+    if isinstance(source, tree.TableTarget):
+        return within(table.prefix)
     low, high = _bound(run, source.low), _bound(run, source.high)
-    yield from _scan(run, table, low, high, not source.inclusive)
+    return records.bounds(table, low, high, low_open=False, high_open=not source.inclusive)
 
 
 def _bound(run: Execution, expression: tree.Expression | None) -> Any:

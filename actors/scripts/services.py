@@ -59,6 +59,13 @@ class Spaces(Protocol):
         """Spaces were dropped."""
 
 
+class Indexes(Protocol):
+    """Builds indexes."""
+
+    def wake(self) -> None:
+        """An index has been declared that is not built yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """Handed to the scripts' actor at start."""
@@ -69,5 +76,6 @@ class Services:
     sessions: Sessions
     spaces: Spaces
     running: Running
+    indexes: Indexes
     clock: Clock
     store_id: str

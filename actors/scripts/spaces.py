@@ -13,7 +13,8 @@ from typing import Any
 from actors.access import Action, authorise
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import handles
-from actors.scripts.places import TAKEN, described_space
+from actors.scripts.places import described_space
+from actors.scripts.taken import TAKEN
 from actors.spaces import listed, perform
 from language import tree
 from protocol import limits

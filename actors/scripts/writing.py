@@ -8,13 +8,13 @@ from typing import Any
 from actors.scripts.execution import Execution
 from actors.scripts.fields import conform
 from actors.scripts.handlers import handles
-from actors.scripts.reading import batches, one_record
+from actors.scripts.reading import one_record, rows
 from language import tree
 from language.rows import Objects
 from language.select import SelectPlan, plan_select
 from language.writes import diff, plan_data
 from protocol.binary import unpack_object
-from protocol.errors import AlreadyExists, BadRequest, TypeRefused
+from protocol.errors import AlreadyExists, BadRequest, Duplicate, TypeRefused
 from protocol.text import format_record
 from protocol.values import (
     NONE,
@@ -86,12 +86,15 @@ def _inserted(
                     records.check_absent(transaction, table, record.id)
                 fields = conform(run, table, record, fields, None)
             records.create(transaction, table, record.id, fields)
-        except AlreadyExists:
+        except (AlreadyExists, Duplicate) as taken:
             if statement.ignore:
                 continue
             if statement.on_duplicate is None:
                 raise
-            yield _change(run, table, record, statement.on_duplicate, row)
+            # What a UNIQUE index met is the record that has the values, under whatever id.
+            met = taken.detail["record"] if isinstance(taken, Duplicate) else record
+            assert isinstance(met, RecordId)
+            yield _change(run, table, met, statement.on_duplicate, row)
         else:
             yield None, {"id": record, **fields}
 
@@ -152,8 +155,8 @@ def _targets(
     """The records to write. They are all found before the first is written, so that a statement
     never meets what it wrote itself."""
     run.services.roles.check_writable()
-    plan: SelectPlan = run.prepared.plan(statement, _plan_targets)
-    found = plan.run(batches(run, (statement.target,)), run)
+    plan: SelectPlan = run.prepared.plan(statement, plan_targets)
+    found = rows(run, plan, (statement.target,))
     tables: dict[str, Table] = {}
     for record in found:
         if not isinstance(record, RecordId):
@@ -164,7 +167,8 @@ def _targets(
     return ((tables[record.table], record) for record in found)
 
 
-def _plan_targets(statement: tree.Update | tree.Delete) -> SelectPlan:
+def plan_targets(statement: tree.Update | tree.Delete) -> SelectPlan:
+    """What finds the ids of the records to write."""
     return plan_select(
         tree.Select(
             value=True,

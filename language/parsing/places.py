@@ -151,6 +151,12 @@ class Places(Records):
     def drop_table(self, at: int) -> tree.Statement:
         return tree.DropTable(self.name("table"), self._reason(), at)
 
+    def index_on_table(self) -> tuple[str, str]:
+        """`i ON t`."""
+        name = self.name("index")
+        self.expect_word("ON")
+        return name, self.table()
+
     def drop_user(self, at: int) -> tree.Statement:
         return tree.DropUser(self.name("user"), self._reason(), at)
 
@@ -182,6 +188,8 @@ class Places(Records):
         names: tuple[str, ...] = ()
         if word in ("TABLE", "SPACE", "USER"):
             names = (self.name(word.lower()),)
+        elif word == "INDEX":
+            names = self.index_on_table()
         elif word in ("NAMESPACE", "DATABASE") and self.kinds[self.i] in (NAME, QUOTED):
             names = (self.name(word.lower()),)
             if word == "DATABASE" and self.take_mark("."):
@@ -212,5 +220,5 @@ DROPS: Final[dict[str, Any]] = {
     "USER": Places.drop_user,
 }
 _SUBJECTS: Final = (
-    "STORE", "NAMESPACE", "DATABASE", "TABLE", "SPACE", "USERS", "USER", "NODE", "RUNNING",
+    "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "USERS", "USER", "NODE", "RUNNING",
 )  # fmt: skip

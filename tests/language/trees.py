@@ -282,6 +282,19 @@ SPACE_STATEMENTS = st.one_of(
     st.builds(tree.ListKeys, NAMES, st.none() | SMALL, st.none() | SMALL, st.none() | SMALL),
     st.builds(tree.DropKeys, NAMES, SMALL, COMMENTS),
 )  # fmt: skip
+INDEXES = st.one_of(
+    st.builds(
+        tree.DefineIndex,
+        NAMES, NAMES, st.lists(PATHS, min_size=1, max_size=3).map(tuple), st.booleans(), EXISTS,
+        COMMENTS,
+    ),
+    st.builds(tree.DropIndex, NAMES, NAMES, COMMENTS),
+    st.builds(tree.RebuildIndex, NAMES, NAMES),
+    st.tuples(NAMES, NAMES).map(lambda names: tree.Info("INDEX", names)),
+    st.builds(
+        tree.Explain, st.builds(tree.Delete, NAMES.map(tree.TableTarget), CONSTANTS), st.booleans()
+    ),
+)  # fmt: skip
 PLAIN = st.one_of(
     st.builds(tree.Create, SINGLE, st.none() | SETS | CONTENTS, RETURNS, TIMEOUTS),
     st.builds(
@@ -305,6 +318,7 @@ PLAIN = st.one_of(
     PLACES,
     FIELD_STATEMENTS,
     SPACE_STATEMENTS,
+    INDEXES,
 )  # fmt: skip
 
 

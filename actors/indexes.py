@@ -1,0 +1,116 @@
+"""Building indexes while the node serves.
+
+One index at a time, one bounded commit at a time, and the next one when that is durable: so a build
+never has more in flight than one slice, and writers and readers have their turns in between. What
+to go on with stands in the store (`storage/index_builds.py`), nothing here: after a restart the
+builder looks there first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pykka import ActorRef
+
+from actors.commits import Committer
+from actors.roles import Roles
+from actors.runtime import LoopActor, Runtime, handles, tell
+from protocol import limits
+from protocol.errors import DiskFull, Failed, NotWritable, UnknownOutcome
+from storage import index_builds
+from storage.effects import Attribution
+
+AGAIN_SECONDS: Final = 1.0
+"""When the disk is full or the node not writable, it is tried again after so long."""
+BUILDER: Final = Attribution("", "node")
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOn:
+    """Said by the builder to itself, and by whoever declared an index: there may be work."""
+
+
+class Indexes:
+    """How others on the loop reach the builder, whichever actor fills its place."""
+
+    builder: ActorRef[Any] | None = None
+
+    def wake(self) -> None:
+        """An index has been declared that is not built yet."""
+        if self.builder is not None:
+            tell(self.builder, BuildOn())
+
+
+class IndexesActor(LoopActor):
+    """The builder."""
+
+    def __init__(
+        self, runtime: Runtime, indexes: Indexes, committer: Committer, roles: Roles
+    ) -> None:
+        super().__init__(runtime)
+        self._committer = committer
+        self._roles = roles
+        self._unfinished: list[bytes] = []
+        self._waiting: asyncio.Future[None] | asyncio.TimerHandle | None = None
+        indexes.builder = self.actor_ref
+
+    def on_start(self) -> None:
+        """Go on with what an earlier run has left."""
+        tell(self.actor_ref, BuildOn())
+
+    def on_stop(self) -> None:
+        """What is not built stays so until the next start."""
+        if self._waiting is not None:
+            self._waiting.cancel()
+
+    @handles(BuildOn)
+    def build_on(self, _message: BuildOn) -> None:
+        """The next slice, unless one is on its way."""
+        if self._waiting is not None:
+            return
+        try:
+            self._roles.check_writable()
+        except NotWritable:
+            self._later()
+            return
+        self._slice()
+
+    def _slice(self) -> None:
+        committer, now_us = self._committer, self.runtime.clock.monotonic_us
+        until_us = now_us() + limits.INDEX_SLICE_US
+        with committer.begin() as tx:
+            self._unfinished = self._unfinished or index_builds.unfinished(tx)
+            if not self._unfinished:
+                return
+            key = self._unfinished[0]
+            if not index_builds.build_slice(tx, key, lambda: now_us() >= until_us):
+                self._unfinished.pop(0)
+            generation = committer.generation
+            try:
+                sequence = committer.commit(tx, BUILDER)
+            except Failed:  # the log has: the node is on its way down
+                return
+        self._waiting = committer.durable(sequence, generation)
+        self._waiting.add_done_callback(self._written)
+
+    def _written(self, durable: asyncio.Future[None]) -> None:
+        self._waiting = None
+        if durable.cancelled():
+            return
+        error = durable.exception()
+        if error is None:
+            tell(self.actor_ref, BuildOn())
+        elif isinstance(error, DiskFull):
+            self._unfinished.clear()
+            self._later()
+        elif not isinstance(error, UnknownOutcome):
+            raise error
+
+    def _later(self) -> None:
+        self._waiting = self.runtime.loop.call_later(AGAIN_SECONDS, self._again)
+
+    def _again(self) -> None:
+        self._waiting = None
+        tell(self.actor_ref, BuildOn())

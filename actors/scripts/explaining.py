@@ -1,0 +1,130 @@
+"""EXPLAIN: the way a statement takes to its records, in the words of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from itertools import chain
+from typing import Any
+
+from actors.scripts.execution import Execution
+from actors.scripts.handlers import handles
+from actors.scripts.reading import source_of
+from actors.scripts.ways import Way
+from actors.scripts.writing import plan_targets
+from language import tree
+from language.printer import print_expression
+from language.rows import Batch, Pairs
+from language.select import SelectPlan, plan_select
+from protocol.values import NONE, Value
+
+_JOINED = " AND "
+
+
+@handles(tree.Explain, "info")
+def explain(run: Execution, statement: tree.Explain) -> Value:
+    """How a statement would find its records; with ANALYZE they are found, and what that took is
+    answered too. Nothing is written either way."""
+    explained = statement.statement
+    if isinstance(explained, tree.Select):
+        plan = run.prepared.plan(explained, plan_select)
+        sources: Sequence[tree.Target] = explained.sources
+    else:
+        plan = run.prepared.plan(explained, plan_targets)
+        sources = (explained.target,)
+    began_us = run.services.clock.monotonic_us()
+    ways = [source_of(run, plan, source, alone=len(sources) == 1) for source in sources]
+    counted = plan.is_count_only
+    answer: dict[str, Value] = {
+        "statement": type(explained).__name__.upper(),
+        "sources": [
+            _count(source) if counted else _told(one, source)
+            for one, source in zip(ways, sources, strict=True)
+        ],
+        "filter": _filter(plan, ways),
+        "order": _order(run, plan, explained, ways),
+    }
+    if statement.analyze:
+        reader = _Reader(ways)
+        rows = 1 if counted else len(plan.run(reader, run, ordered=_in_order(ways)))
+        took_us = run.services.clock.monotonic_us() - began_us
+        answer |= {
+            "rows_read": reader.rows, "rows": rows, "took": timedelta(microseconds=took_us),
+        }  # fmt: skip
+    return {name: value for name, value in answer.items() if value is not NONE}
+
+
+class _Reader:
+    """The rows of all sources, counted as they are pulled."""
+
+    def __init__(self, ways: Sequence[Way | Iterator[Batch]]) -> None:
+        self._batches = [one.batches if isinstance(one, Way) else one for one in ways]
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in chain.from_iterable(self._batches):
+            self.rows += len(batch.pairs if isinstance(batch, Pairs) else batch.values)
+            yield batch
+
+
+def _told(one: Way | Iterator[Batch], source: tree.Target) -> Value:
+    if not isinstance(one, Way):
+        assert isinstance(source, tree.ExpressionTarget)
+        record = isinstance(source.expression, tree.RecordLiteral)
+        access = "record" if record else "values"
+        return {"access": access, "of": print_expression(source.expression)}
+    told: dict[str, Value] = {"table": one.table.name, "access": one.access}
+    if len(one.indexes) == 1:
+        told["index"] = one.indexes[0]
+    elif one.indexes:
+        told["indexes"] = list(one.indexes)
+    bounds: list[Any] = [print_expression(term.node) for term in one.used]
+    if isinstance(source, tree.RecordRange):
+        low, high = (
+            "" if bound is None else print_expression(bound) for bound in (source.low, source.high)
+        )
+        bounds.insert(0, f"{low}{'..=' if source.inclusive else '..'}{high}")
+    if bounds:
+        told["bounds"] = bounds
+    if one.reverse:
+        told["backwards"] = True
+    if one.entries is not None:
+        told["entries"] = one.entries
+    return told
+
+
+def _count(source: tree.Target) -> Value:
+    assert isinstance(source, tree.TableTarget)
+    return {"table": source.table, "access": "count"}
+
+
+def _filter(plan: SelectPlan, ways: Sequence[Way | Iterator[Batch]]) -> Value:
+    """What of WHERE no way takes up. All of it is applied to every row, whatever is told here."""
+    (*taken,) = [
+        {id(term.node) for term in one.used} if isinstance(one, Way) else set() for one in ways
+    ]
+    settled = set.intersection(*taken) if taken else set()
+    rest = [node for node in plan.question.conditions if id(node) not in settled]
+    if not rest:
+        return NONE
+    texts = [print_expression(node) for node in rest]
+    return texts[0] if len(texts) == 1 else _JOINED.join(map(_operand, rest, texts))
+
+
+def _operand(node: tree.Expression, text: str) -> str:
+    return f"({text})" if isinstance(node, tree.Binary) and node.operator == "OR" else text
+
+
+def _in_order(ways: Sequence[Way | Iterator[Batch]]) -> bool:
+    return len(ways) == 1 and isinstance(ways[0], Way) and ways[0].ordered
+
+
+def _order(
+    run: Execution, plan: SelectPlan, statement: Any, ways: Sequence[Way | Iterator[Batch]]
+) -> Value:
+    if not getattr(statement, "order", ()):
+        return NONE
+    if _in_order(ways):
+        return "as read"
+    most = plan.most(run)
+    return "sort" if most is None else f"the first {most}"

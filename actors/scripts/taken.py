@@ -1,0 +1,14 @@
+"""What a DEFINE does when the name is taken, in the words of the store."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from language import tree
+from storage.catalog import Taken
+
+TAKEN: Final = {
+    tree.Exists.REFUSE: Taken.REFUSE,
+    tree.Exists.SKIP: Taken.SKIP,
+    tree.Exists.OVERWRITE: Taken.OVERWRITE,
+}

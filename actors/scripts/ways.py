@@ -1,0 +1,368 @@
+"""The way from a statement to the records of a table: by their ids, by an index, or all of them.
+
+What an index has to say is looked up before the first record is: how many records it leads to is
+then no guess. When they are too many, reading the whole table in order is faster, and that is done.
+Whatever the way, records come in the order in which a scan meets them, or in that of ORDER BY.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from actors.scripts.execution import Execution
+from language import tree
+from language.planner import COMPARISONS, ID, Candidate, Question, Span, Term
+from language.rows import Batch, Pairs
+from language.select import SelectPlan
+from protocol import order
+from protocol.errors import Refusal
+from protocol.values import RecordId
+from storage import indexes, keys, records
+from storage.catalog import Table
+from storage.engine import Pair
+from storage.indexes import Index
+
+FEW: Final = 64
+"""Records that are fetched one by one without asking whether a scan were faster."""
+WORTH: Final = 5
+"""Fetching a record costs about as much as reading so many in a scan."""
+BESIDE: Final = 4
+"""A second index is looked up when the first leads to many: up to so many entries for each."""
+SHORT: Final = 1_000
+"""Entries looked up to spare going through another index in order."""
+FIRST: Final = 32
+CHUNK: Final = 256
+"""Records fetched in one step: few at first, LIMIT may need no more."""
+
+Access = Literal["record", "range", "index", "indexes", "scan"]
+
+
+@dataclass(slots=True)
+class Way:
+    """How the records of one table are come by."""
+
+    table: Table
+    access: Access
+    batches: Iterator[Batch]
+    ordered: bool = False
+    """Whether they come in the order of ORDER BY."""
+    reverse: bool = False
+    indexes: tuple[str, ...] = ()
+    used: tuple[Term, ...] = ()
+    """The conditions that the access takes up."""
+    entries: int | None = None
+    """How many records the indexes lead to, where that is known beforehand."""
+
+
+class _Unknown(Exception):
+    """A term has no value, or none that helps: whoever evaluates the condition will say why."""
+
+
+class _Values:
+    """The values of the terms of a question, computed when they are first asked for."""
+
+    def __init__(self, run: Execution) -> None:
+        self._run = run
+        self._known: dict[int, Any] = {}
+
+    def __call__(self, term: Term) -> Any:
+        """:raises _Unknown:"""
+        key = id(term)
+        if key not in self._known:
+            self._known[key] = self._value(term)
+        return self._known[key]
+
+    def _value(self, term: Term) -> Any:
+        try:
+            if term.operator != "RANGE":
+                return self._run.evaluate(term.value)
+            assert isinstance(term.value, tree.Range)
+            bounds = (self._run.evaluate(term.value.low), self._run.evaluate(term.value.high))
+        except Refusal:
+            # A scan may never come to evaluate it: it is refused there or not at all.
+            raise _Unknown from None
+        if type(bounds[0]) is not int or type(bounds[1]) is not int:
+            raise _Unknown
+        return bounds
+
+
+def way(run: Execution, plan: SelectPlan, table: Table, source: keys.Range, *, alone: bool) -> Way:
+    """How to come by the records of a table that lie in a range of keys.
+
+    :param alone: whether the statement reads nothing else, so that ORDER BY is about these
+    """
+    question = plan.question
+    if question.plain:
+        return _scan(run, table, source, source)
+    choice = _Choice(run, plan, table, source, alone)
+    try:
+        return choice.made()
+    except _Unknown:
+        return choice.scan(source, ())
+
+
+def _scan(
+    run: Execution, table: Table, span: keys.Range, whole: keys.Range, reverse: bool = False
+) -> Way:
+    access: Access = "scan" if whole == keys.within(table.prefix) == span else "range"
+    return Way(table, access, _scanned(run, table, span, reverse), reverse=reverse)
+
+
+def _scanned(run: Execution, table: Table, span: keys.Range, reverse: bool) -> Iterator[Batch]:
+    record_id = records.record_id(table)
+    for pairs in records.scan_keys(run.transaction, *span, reverse):
+        yield Pairs(pairs, record_id)
+        run.tick()
+
+
+class _Choice:
+    """One decision."""
+
+    def __init__(
+        self, run: Execution, plan: SelectPlan, table: Table, source: keys.Range, alone: bool
+    ) -> None:
+        self._run, self._plan, self._table, self._source = run, plan, table, source
+        self._question: Question = plan.question
+        self._values = _Values(run)
+        order = self._question.order if alone else ()
+        self._by_id = bool(order) and order[0][0] == ID
+        self._down = self._by_id and order[0][1]
+        self._most = plan.most(run) if order and not self._by_id else None
+        self._record_ids = records.record_id(table)
+        self._worth: int | None = None
+
+    def made(self) -> Way:
+        """The way. :raises _Unknown: not without a value that there is not"""
+        named = self._named()
+        if named is not None:
+            term, ids = named
+            return self._fetching("record", self._inside(ids), (), (term,))
+        bounds, used = self._id_bounds()
+        if self._table.indexes and not self._is_short(bounds):
+            found = self._by_index()
+            if found is not None:
+                return found
+        return self.scan(bounds, used)
+
+    def scan(self, span: keys.Range, used: tuple[Term, ...]) -> Way:
+        """All records between two keys."""
+        found = _scan(self._run, self._table, span, self._source, self._down)
+        found.ordered, found.used = self._by_id, used
+        return found
+
+    # --- by id ------------------------------------------------------------------------------------
+
+    def _named(self) -> tuple[Term, list[bytes]] | None:
+        """The ids that a condition names one by one."""
+        for term in self._question.terms:
+            if term.path == ID and term.operator in ("=", "IN"):
+                value = self._values(term)
+                items = [value] if term.operator == "=" else value
+                if type(items) is list:
+                    return term, [order.encode(item.id) for item in items if self._is_ours(item)]
+        return None
+
+    def _is_ours(self, value: Any) -> bool:
+        return type(value) is RecordId and value.table == self._table.name
+
+    def _id_bounds(self) -> tuple[keys.Range, tuple[Term, ...]]:
+        """The range of keys that conditions on `id` leave of the source."""
+        start, end = self._source
+        used: list[Term] = []
+        for term in self._question.terms:
+            if term.path != ID or term.operator not in COMPARISONS:
+                continue
+            value = self._values(term)
+            if not self._is_ours(value):
+                continue
+            key = keys.record(self._table.prefix, value.id)
+            past = key + b"\0"
+            used.append(term)
+            if term.operator in (">", ">="):
+                start = max(start, key if term.operator == ">=" else past)
+            else:
+                end = min(end, key if term.operator == "<" else past)
+        return (start, end), tuple(used)
+
+    def _is_short(self, span: keys.Range) -> bool:
+        """Whether a range of ids is read in one step."""
+        if span == keys.within(self._table.prefix):
+            return False
+        steps = records.scan_keys(self._run.transaction, *span)
+        return next(steps, None) is None or next(steps, None) is None
+
+    def _inside(self, ids: Iterable[bytes]) -> list[bytes]:
+        """Each once, in order, and only those that lie in the source."""
+        start, end = self._source
+        prefix = self._table.prefix
+        found = sorted(set(ids))
+        if self._source == keys.within(prefix):
+            return found
+        return [id for id in found if start <= prefix + id < end]
+
+    def _fetching(
+        self,
+        access: Access,
+        ids: list[bytes],
+        by: tuple[Candidate, ...],
+        used: tuple[Term, ...],
+    ) -> Way:
+        names = tuple(candidate.index.name for candidate in by)
+        if self._down:
+            ids.reverse()
+        batches = self._fetched(iter([ids]))
+        return Way(
+            self._table, access, batches, self._by_id, self._down, names, used, entries=len(ids)
+        )
+
+    def _fetched(self, lists: Iterable[list[bytes]]) -> Iterator[Batch]:
+        """The records of ids, a few at a time."""
+        size, run = FIRST, self._run
+        for ids in lists:
+            at = 0
+            while at < len(ids):
+                pairs = records.fetch(run.transaction, self._table, ids[at : at + size])
+                if pairs:
+                    yield Pairs(pairs, self._record_ids)
+                run.tick()
+                at += size
+                size = CHUNK
+
+    # --- by an index ------------------------------------------------------------------------------
+
+    def _by_index(self) -> Way | None:
+        found: list[tuple[Candidate, list[bytes]]] = []
+        candidates = self._plan.candidates(self._table.indexes)
+        in_order = any(map(self._goes_in_order, candidates))
+        for candidate in candidates:
+            if self._is_beside(candidate):
+                continue
+            if not found and self._goes_in_order(candidate) and self._is_exact(candidate):
+                return self._walk(candidate)
+            most = len(found[0][1]) * BESIDE if found else SHORT if in_order else None
+            if found and not self._adds(candidate, found):
+                continue
+            ids = self._looked_up(candidate, most)
+            if ids is not None:
+                found.append((candidate, ids))
+                if len(ids) <= FEW:
+                    break
+        return self._together(found) if found else None
+
+    def _goes_in_order(self, candidate: Candidate) -> bool:
+        return candidate.ordered and self._most is not None and self._most <= self._worthwhile()
+
+    def _worthwhile(self) -> int:
+        """How many records are fetched one by one faster than all are read."""
+        if self._worth is None:
+            self._worth = max(FEW, records.about(self._run.transaction, self._table) // WORTH)
+        return self._worth
+
+    def _index(self, candidate: Candidate) -> Index:
+        index = candidate.index
+        assert isinstance(index, Index)
+        return index
+
+    def _is_beside(self, candidate: Candidate) -> bool:
+        """Whether an index does not hold all records: some have values beyond a record link."""
+        index = self._index(candidate)
+        return index.follows_links and indexes.any_mark(
+            self._run.transaction, index, indexes.NOT_HELD
+        )
+
+    def _is_exact(self, candidate: Candidate) -> bool:
+        """Whether the order of entries is that of values: none was cut short."""
+        index = self._index(candidate)
+        return not indexes.any_mark(self._run.transaction, index, indexes.CUT_SHORT)
+
+    def _adds(self, candidate: Candidate, found: list[tuple[Candidate, list[bytes]]]) -> bool:
+        known = {id(term) for one, _ in found for term in one.used}
+        return any(id(term) not in known for term in candidate.used)
+
+    def _together(self, found: list[tuple[Candidate, list[bytes]]]) -> Way:
+        by = tuple(candidate for candidate, _ in found)
+        used = tuple({id(term): term for one in by for term in one.used}.values())
+        ids = set(found[0][1])
+        for _, others in found[1:]:
+            ids.intersection_update(others)
+        access: Access = "index" if len(found) == 1 else "indexes"
+        return self._fetching(access, self._inside(ids), by, used)
+
+    def _looked_up(self, candidate: Candidate, most: int | None) -> list[bytes] | None:
+        """The ids that an index leads to; None when they are too many, or it does not help."""
+        if not candidate.used:
+            return None
+        spans = candidate.spans(self._values)
+        if spans is None:
+            return None
+        index, transaction = self._index(candidate), self._run.transaction
+        if candidate.is_point and all(
+            indexes.can_claim(value) and type(value) is not list
+            for value in map(self._values, candidate.equal)
+        ):
+            holder = transaction.get(index.entries + indexes.WHOLE + spans.here[0].low)
+            return [] if holder is None else [holder]
+        found: list[bytes] = []
+        side = indexes.ELEMENTS if spans.elements else indexes.WHOLE
+        for where, several in ((side, spans.here), (indexes.WHOLE, spans.beside)):
+            for span in several:
+                for pairs in transaction.scan(*_range(index, where, span)):
+                    found += map(indexes.entry_id, pairs)
+                    if len(found) > FEW and len(found) > (most or self._worthwhile()):
+                        return None
+                    self._run.tick()
+        return found
+
+    def _walk(self, candidate: Candidate) -> Way:
+        """The records in the order of an index."""
+        index = self._index(candidate)
+        spans = candidate.spans(self._values)
+        assert spans is not None, "equality has one value for each field"
+        (span,) = spans.here
+        entries = self._run.transaction.scan(
+            *_range(index, indexes.WHOLE, span), candidate.backwards
+        )
+        if candidate.backwards and candidate.ties_up:
+            lists = _ties_up(entries)
+        else:
+            lists = (list(map(indexes.entry_id, pairs)) for pairs in entries)
+        inside = (self._kept(ids) for ids in lists)
+        return Way(
+            self._table, "index", self._fetched(inside), True, candidate.backwards,
+            (index.name,), candidate.used,
+        )  # fmt: skip
+
+    def _kept(self, ids: list[bytes]) -> list[bytes]:
+        start, end = self._source
+        prefix = self._table.prefix
+        return [id for id in ids if start <= prefix + id < end]
+
+
+def _range(index: Index, side: bytes, span: Span) -> keys.Range:
+    low, high = index.entries + side + span.low, index.entries + side + span.high
+    return (
+        keys.within(low)[1] if span.low_past else low,
+        keys.within(high)[1] if span.high_past else high,
+    )
+
+
+def _ties_up(entries: Iterator[list[Pair]]) -> Iterator[list[bytes]]:
+    """The ids of entries that come from the highest down, those of equal values from the lowest
+    up, as a stable sort leaves them."""
+    tied: list[bytes] = []
+    values: bytes | None = None
+    for pairs in entries:
+        ready: list[bytes] = []
+        for pair in pairs:
+            these = indexes.entry_values(pair)
+            if these != values:
+                tied.reverse()
+                ready += tied
+                tied, values = [], these
+            tied.append(indexes.entry_id(pair))
+        if ready:
+            yield ready
+    tied.reverse()
+    yield tied

@@ -1,0 +1,46 @@
+"""Indexes, and how statements use them: DEFINE, DROP and REBUILD INDEX, EXPLAIN."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from language import tree
+from language.parsing.places import DEFINES, DROPS, Places
+
+
+class Indexes(Places):
+    """Adds the statements on indexes."""
+
+    def define_index(self, at: int) -> tree.Statement:
+        exists = self._exists()
+        name, table = self.index_on_table()
+        self.expect_word("FIELDS")
+        fields = self.paths()
+        unique = self.take_word("UNIQUE")
+        return tree.DefineIndex(name, table, fields, unique, exists, self._comment(), at)
+
+    def drop_index(self, at: int) -> tree.Statement:
+        name, table = self.index_on_table()
+        return tree.DropIndex(name, table, self._reason(), at)
+
+    def rebuild(self) -> tree.Statement:
+        at = self._begin("REBUILD")
+        self.expect_word("INDEX")
+        return tree.RebuildIndex(*self.index_on_table(), at)
+
+    def explain(self) -> tree.Statement:
+        at = self._begin("EXPLAIN")
+        analyze = self.take_word("ANALYZE")
+        word = self.word()
+        if word not in _EXPLAINED:
+            self.unexpected("SELECT, UPDATE or DELETE")
+        return tree.Explain(_EXPLAINED[word](self), analyze, at)
+
+
+_EXPLAINED: Final[dict[str, Any]] = {
+    "SELECT": Indexes.select,
+    "UPDATE": Indexes.update,
+    "DELETE": Indexes.delete,
+}
+DEFINES["INDEX"] = Indexes.define_index
+DROPS["INDEX"] = Indexes.drop_index

@@ -1,0 +1,398 @@
+"""Which way a statement takes to its records.
+
+`Question` is what a WHERE and an ORDER BY ask, found once for a tree. `candidates` are the indexes
+of a table that can help with it, found once for a question and a table. Only what depends on the
+values of parameters is done for each run: `Candidate.spans`.
+
+A way leads to at least all records that WHERE lets through, and WHERE is applied to each of them
+again: so a way can be wasteful, never wrong. Two rules keep that so:
+
+- `=`, `<` and the like compare values of all types under the one total order, and an index holds
+  every record in that order, NONE included: what a comparison lets through is one stretch of it.
+- `CONTAINS` is true of an array with such an element, and of strings and objects too: of these the
+  stretches that hold all strings and all objects are read beside the element's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Final, Protocol
+
+from language import tree
+from language.grouping import AGGREGATES
+from language.names import children, parent_fields
+from language.parsing.expressions import operands_of
+from protocol import order
+
+Path = tree.Path
+
+ID: Final[Path] = ("id",)
+COMPARISONS: Final = frozenset({"=", "<", "<=", ">", ">="})
+_TURNED: Final = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_SPANS: Final = 1_000
+"""Stretches of an index that one way goes through; more are read faster with the whole table."""
+
+
+class Indexed(Protocol):
+    """What the planner asks of an index."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The fields it is over."""
+
+    @property
+    def unique(self) -> bool:
+        """Whether no two records have the same values."""
+
+    @property
+    def most(self) -> int:
+        """See `order.shortened`."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether it holds what it should of every record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One of the conditions that WHERE joins with AND, when it is one on a single field."""
+
+    path: Path
+    operator: str
+    """One of `COMPARISONS`, IN, RANGE (IN low..high) or CONTAINS, with the field on the left (of
+    CONTAINS: as the container)."""
+    value: tree.Expression
+    node: tree.Expression
+    """The condition as it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a statement asks of one table."""
+
+    conditions: tuple[tree.Expression, ...] = ()
+    """What WHERE joins with AND."""
+    terms: tuple[Term, ...] = ()
+    order: tuple[tuple[Path, bool], ...] = ()
+    """ORDER BY as paths and whether each is descending; empty when it is not made of paths."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing but a scan can answer it."""
+        return not self.terms and not self.order
+
+
+def question(
+    where: tree.Expression | None,
+    orders: Sequence[tree.Expression] = (),
+    descending: Sequence[bool] = (),
+) -> Question:
+    """What a WHERE and an ORDER BY ask."""
+    conditions = () if where is None else tuple(operands_of(where, "AND"))
+    terms = tuple(term for term in map(_term, conditions) if term is not None)
+    paths = [path_of(expression) for expression in orders]
+    order = tuple(
+        (path, down) for path, down in zip(paths, descending, strict=True) if path is not None
+    )
+    return Question(conditions, terms, order if len(order) == len(paths) else ())
+
+
+def _term(node: tree.Expression) -> Term | None:
+    if not isinstance(node, tree.Binary):
+        return None
+    left, right, operator = node.left, node.right, node.operator
+    if operator in COMPARISONS:
+        return _compared(node)
+    if operator == "IN":
+        path = path_of(left)
+        if path is not None and is_fixed(right):
+            return Term(path, "RANGE" if isinstance(right, tree.Range) else "IN", right, node)
+        left, right, operator = right, left, "CONTAINS"
+    if operator == "CONTAINS":
+        path = path_of(left)
+        if path is not None and is_fixed(right):
+            return Term(path, "CONTAINS", right, node)
+    return None
+
+
+def _compared(node: tree.Binary) -> Term | None:
+    path = path_of(node.left)
+    if path is not None and is_fixed(node.right):
+        return Term(path, node.operator, node.right, node)
+    path = path_of(node.right)
+    if path is not None and is_fixed(node.left):
+        return Term(path, _TURNED[node.operator], node.left, node)
+    return None
+
+
+def path_of(node: tree.Expression) -> Path | None:
+    """The path that an expression is, if it is one."""
+    steps: list[str | int] = []
+    while not isinstance(node, tree.Name):
+        if isinstance(node, tree.Attribute):
+            steps.append(node.name)
+        elif isinstance(node, tree.Each):
+            steps.append("*")
+        elif isinstance(node, tree.Index) and isinstance(node.index, tree.Constant):
+            step = node.index.value
+            if type(step) is not str and type(step) is not int:
+                return None
+            steps.append(step)
+        else:
+            return None
+        if steps[-1] == "*" and not isinstance(node, tree.Each):
+            return None  # a field of that name, which paths can't tell from `[*]`
+        node = node.of
+    return None if node.name == "*" else (node.name, *reversed(steps))
+
+
+def is_fixed(node: Any) -> bool:
+    """Whether an expression has the same value for every row."""
+    if isinstance(node, tree.Name):
+        return False
+    if isinstance(node, tree.Parameter):
+        return node.name != "this"
+    if isinstance(node, tree.Subquery):
+        return parent_fields(node.select) == frozenset() and not _draws(node)
+    if isinstance(node, tree.Call) and (_draws(node) or node.name in AGGREGATES):
+        return False
+    return (
+        all(map(is_fixed, children(node)))
+        if hasattr(node, "__dataclass_fields__")
+        else (all(map(is_fixed, node)) if isinstance(node, tuple) else True)
+    )
+
+
+def _draws(node: Any) -> bool:
+    """Whether chance has a part in an expression."""
+    if isinstance(node, tree.Call) and node.name.startswith("rand::"):
+        return True
+    return any(map(_draws, children(node)))
+
+
+# --- candidates -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of one side of an index: from the entries that begin with `low` (or past them) to
+    before those that begin with `high` (or past them)."""
+
+    low: bytes
+    low_past: bool
+    high: bytes
+    high_past: bool
+
+
+def _beginning_with(prefix: bytes) -> Span:
+    return Span(prefix, False, prefix, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """How one index can help with a question."""
+
+    index: Indexed
+    equal: tuple[Term, ...]
+    """For each of the first fields: `=`, IN or CONTAINS (once at most)."""
+    ranged: tuple[Term, ...] = ()
+    """On the field after these."""
+    ordered: bool = False
+    """Whether the entries lie in the order that is asked for, forwards or backwards."""
+    backwards: bool = False
+    ties_up: bool = True
+    """Whether records equal in what is ordered by go by ascending ids all the same."""
+
+    @property
+    def used(self) -> tuple[Term, ...]:
+        """The conditions that it takes up."""
+        return self.equal + self.ranged
+
+    @property
+    def contains(self) -> int | None:
+        """Which of `equal` is CONTAINS."""
+        for number, term in enumerate(self.equal):
+            if term.operator == "CONTAINS":
+                return number
+        return None
+
+    @property
+    def is_point(self) -> bool:
+        """Whether it leads to one record at most."""
+        return (
+            self.index.unique
+            and len(self.equal) == len(self.index.paths)
+            and all(term.operator == "=" for term in self.equal)
+        )
+
+    def spans(self, values: Callable[[Term], Any]) -> Spans | None:
+        """Where to look, now that values are known; None when it is of no help with these.
+
+        :param values: the value of a term; of RANGE a pair
+        """
+        contains = self.contains
+        choices: list[list[bytes]] = []
+        for number, term in enumerate(self.equal):
+            value = values(term)
+            items = value if term.operator == "IN" else [value]
+            if type(items) is not list:
+                return None
+            if contains is not None and number != contains and list in map(type, items):
+                return None  # beside an element stand the elements of other arrays, not these
+            encoded = {order.shortened(order.encode(item), self.index.most) for item in items}
+            choices.append(sorted(encoded))
+        count = 1
+        for choice in choices:
+            count *= len(choice)
+        if count > _SPANS:
+            return None
+        prefixes = [b"".join(parts) for parts in product(*choices)]
+        if contains is not None:
+            return self._around(contains, choices, prefixes, values(self.equal[contains]))
+        if not self.ranged:
+            return Spans(False, tuple(map(_beginning_with, prefixes)))
+        low, high = self._bounds(values)
+        return Spans(False, tuple(_between(prefix, low, high) for prefix in prefixes))
+
+    def _around(
+        self, contains: int, choices: list[list[bytes]], prefixes: list[bytes], value: Any
+    ) -> Spans:
+        beside: list[Span] = []
+        if type(value) is str:
+            for parts in product(*choices[:contains]):
+                prefix = b"".join(parts)
+                beside.append(_beginning_with(prefix + order.STRINGS))
+                beside.append(_beginning_with(prefix + order.OBJECTS))
+        return Spans(True, tuple(map(_beginning_with, prefixes)), tuple(beside))
+
+    def _bounds(self, values: Callable[[Term], Any]) -> tuple[_Bound | None, _Bound | None]:
+        """The tightest of the bounds from below and from above."""
+        lows: list[_Bound] = []
+        highs: list[_Bound] = []
+        kept = order.kept_bytes(self.index.most)
+        for term in self.ranged:
+            value = values(term)
+            if term.operator == "RANGE":
+                low, high = value
+                lows.append((order.encode(low), False))
+                highs.append((order.encode(high), True))
+                continue
+            encoded = order.encode(value)
+            cut = len(encoded) > kept
+            if term.operator in (">", ">="):
+                # Among values with the same long beginning there is no order: take all of them.
+                lows.append((encoded[:kept], term.operator == ">" and not cut))
+            else:
+                highs.append((encoded[:kept], term.operator == "<=" or cut))
+        return max(lows, key=_place, default=None), min(highs, key=_place, default=None)
+
+
+_Bound = tuple[bytes, bool]
+"""The beginning of entries, and whether the bound lies past them instead of before."""
+
+
+def _place(bound: _Bound) -> bytes:
+    # No encoding goes on with FF where another one ends.
+    return bound[0] + b"\xff" if bound[1] else bound[0]
+
+
+def _between(prefix: bytes, low: _Bound | None, high: _Bound | None) -> Span:
+    low = (b"", False) if low is None else low
+    high = (b"", True) if high is None else high
+    return Span(prefix + low[0], low[1], prefix + high[0], high[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Where to look in an index."""
+
+    elements: bool
+    """Whether `here` are among the elements of arrays and not among whole values."""
+    here: tuple[Span, ...]
+    beside: tuple[Span, ...] = ()
+    """Among whole values."""
+
+
+def candidates(question: Question, indexes: Iterable[Indexed]) -> tuple[Candidate, ...]:
+    """How the indexes of a table can help, the most promising first."""
+    found = [one for index in indexes if index.usable for one in _candidates(question, index)]
+    return tuple(sorted(found, key=_promise))
+
+
+def _promise(candidate: Candidate) -> tuple[bool, int, int, bool]:
+    exact = sum(term.operator != "IN" for term in candidate.equal)
+    return (
+        not candidate.is_point,
+        -2 * len(candidate.equal) - bool(candidate.ranged),
+        -exact,
+        not candidate.ordered,
+    )
+
+
+def _candidates(question: Question, index: Indexed) -> Iterable[Candidate]:
+    equal: list[Term] = []
+    for path in index.paths:
+        term = _equal_on(question, path, may_contain=all(t.operator != "CONTAINS" for t in equal))
+        if term is None:
+            break
+        equal.append(term)
+    ranged: tuple[Term, ...] = ()
+    contains = any(term.operator == "CONTAINS" for term in equal)
+    if len(equal) < len(index.paths) and not contains:
+        ranged = tuple(
+            term
+            for term in question.terms
+            if term.path == index.paths[len(equal)] and term.operator in _RANGES
+        )
+    if not contains and question.order:
+        ordered = _ordered(question, index, equal, ranged)
+        if ordered is not None:
+            yield ordered
+            return
+    if equal or ranged:
+        yield Candidate(index, tuple(equal), ranged)
+
+
+_RANGES: Final = frozenset({"<", "<=", ">", ">=", "RANGE"})
+
+
+def _equal_on(question: Question, path: Path, may_contain: bool) -> Term | None:
+    for operator in ("=", "IN", "CONTAINS") if may_contain else ("=", "IN"):
+        for term in question.terms:
+            if term.path == path and term.operator == operator:
+                return term
+    return None
+
+
+def _ordered(
+    question: Question, index: Indexed, equal: list[Term], ranged: tuple[Term, ...]
+) -> Candidate | None:
+    """The candidate whose entries lie in the order asked for, if they can.
+
+    That is so when the fields after those that are equal are exactly what is ordered by, all in one
+    direction: records that are equal in all of them lie by their ids, as a sort leaves them.
+    """
+    if any(term.operator != "=" for term in equal):
+        return None
+    settled = {term.path for term in equal}
+    wanted = [(path, down) for path, down in question.order if path not in settled]
+    by_id: bool | None = None
+    if wanted and wanted[-1][0] == ID:
+        by_id = wanted.pop()[1]
+    if not wanted or tuple(path for path, _ in wanted) != index.paths[len(equal) :]:
+        return None
+    directions = {down for _, down in wanted}
+    if len(directions) > 1:
+        return None
+    backwards = directions == {True}
+    if by_id and not backwards:
+        return None
+    return Candidate(
+        index, tuple(equal), ranged, ordered=True, backwards=backwards, ties_up=not by_id
+    )

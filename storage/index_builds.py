@@ -1,0 +1,196 @@
+"""Indexes declared, built, rebuilt and dropped.
+
+An index is kept from the commit that declares it: every record written since has its entries. What
+was there before is visited in the order of ids, a bounded number of records a commit, and the
+commit that visits the last one makes the index ready. Each commit also says how far it came, so a
+node that was killed goes on from there.
+
+A UNIQUE index under construction refuses what it already knows to be taken. When the build meets a
+record whose values another one has claimed, the index fails: its entries go, it is neither kept nor
+read, and it says why until it is rebuilt or dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from protocol import binary, limits
+from protocol.errors import AlreadyExists, BadRequest, Refusal, TooLarge
+from protocol.text import check_name
+from storage import catalog, indexes, keys, records
+from storage.catalog import Table, Taken
+from storage.effects import SEQUENCE_BYTES
+from storage.indexes import BUILDING, FAILED, READY, Entries, Index, Path, Rows
+from storage.transactions import Transaction
+
+_LOOK: Final = 16
+"""Records visited between two questions whether it is enough."""
+
+
+def define_index(
+    tx: Transaction,
+    table: Table,
+    name: str,
+    paths: Sequence[Path],
+    *,
+    unique: bool = False,
+    comment: str | None = None,
+    taken: Taken = Taken.REFUSE,
+    tick: Callable[[], None] = lambda: None,
+) -> Index:
+    """Declare an index. On a table of at most `limits.INDEX_AT_ONCE` records it is built here.
+
+    One that is overwritten with the same fields keeps its entries.
+
+    :raises AlreadyExists: the table has an index of that name
+    :raises BadRequest: no field, a field twice, or the id, which needs no index
+    :raises Duplicate: it is UNIQUE, and built here, and two records have the same values
+    :raises NameRefused, TooLarge:
+    """
+    check_name(name, "index")
+    catalog.check_comment(comment)
+    _check_paths(paths)
+    present = next((one for one in table.indexes if one.name == name), None)
+    if present is not None:
+        if taken is Taken.REFUSE:
+            raise AlreadyExists(f"table {table.path} has an index {name}", kind="index", name=name)
+        if taken is Taken.SKIP:
+            return present
+        if present.paths == tuple(paths) and present.unique == unique and present.state != FAILED:
+            kept = replace(present, comment=comment)
+            catalog.put_index(tx, kept)
+            return kept
+        drop_index(tx, present)
+    database = table.database
+    key = keys.index(database.namespace.id, database.id, table.id, name)
+    id = catalog.next_id(tx, keys.INDEX_IDS)
+    made = Index(id, name, table.name, tuple(paths), unique, comment, BUILDING)
+    return _begin(tx, table, catalog.placed_index(key, made), tick)
+
+
+def rebuild_index(
+    tx: Transaction, table: Table, index: Index, tick: Callable[[], None] = lambda: None
+) -> Index:
+    """Begin an index anew. :raises Duplicate: as `define_index`"""
+    tx.delete_range(*keys.within(index.entries))
+    tx.delete(index.build)
+    return _begin(tx, table, replace(index, state=BUILDING, problem=None), tick)
+
+
+def drop_index(tx: Transaction, index: Index) -> None:
+    """Drop an index with its entries."""
+    tx.delete_range(*keys.within(index.entries))
+    tx.delete(index.build)
+    tx.delete(index.key)
+
+
+def _begin(tx: Transaction, table: Table, index: Index, tick: Callable[[], None]) -> Index:
+    catalog.put_index(tx, index)
+    if records.count(tx, table) > limits.INDEX_AT_ONCE:
+        return index
+    visit = _Visit(tx, index)
+    for pairs in tx.scan(*keys.within(table.prefix)):
+        for key, value in pairs:
+            visit.record(key, value)
+        tick()
+    ready = replace(index, state=READY)
+    catalog.put_index(tx, ready)
+    return ready
+
+
+def _check_paths(paths: Sequence[Path]) -> None:
+    if not 1 <= len(paths) <= limits.INDEX_FIELDS:
+        raise TooLarge(
+            f"an index has 1 to {limits.INDEX_FIELDS} fields, not {len(paths)}",
+            limit=limits.INDEX_FIELDS,
+        )
+    if len(set(paths)) < len(paths):
+        raise BadRequest("an index names each field once")
+    if any(path[0] == "id" for path in paths):
+        raise BadRequest("records are found by their id without an index")
+
+
+# --- building -------------------------------------------------------------------------------------
+
+
+class _Visit:
+    """Gives records that were there before an index their entries."""
+
+    def __init__(self, tx: Transaction, index: Index) -> None:
+        self._tx = tx
+        self._rows = Rows((index,))
+        self._entries = Entries(index, self._rows.heads)
+
+    def record(self, key: bytes, value: bytes) -> None:
+        """:raises Duplicate, TooLarge: it can't have them"""
+        row, id = self._rows.of_packed(value[SEQUENCE_BYTES:]), key[keys.RECORD_PREFIX_BYTES :]
+        found = self._entries.of(row, id)
+        if self._entries.index.unique:
+            indexes.check_claims(self._tx, self._entries, row, found, id, {})
+        for entry, kept in found.items():
+            self._tx.put(entry, kept)
+
+
+def unfinished(tx: Transaction) -> list[bytes]:
+    """Where indexes are declared that are being built."""
+    return [
+        key
+        for pairs in tx.scan(*keys.all_indexes())
+        for key, _ in pairs
+        if (index := catalog.find_index(tx, key)) is not None and index.state == BUILDING
+    ]
+
+
+def visited(tx: Transaction, index: Index) -> int:
+    """How many records the build of an index has visited."""
+    return _progress(tx, index)[0]
+
+
+def _progress(tx: Transaction, index: Index) -> tuple[int, bytes]:
+    """How many records were visited, and the id of the last one, encoded."""
+    value = tx.get(index.build)
+    if value is None:
+        return 0, b""
+    fields = binary.unpack_object(value)
+    return fields["visited"], fields["last"]
+
+
+def build_slice(tx: Transaction, key: bytes, enough: Callable[[], bool]) -> bool:
+    """Visit some more records of an index that is being built, at least one; whether any remain.
+
+    :param key: where it is declared
+    :param enough: whether the slice has been at it for long enough
+    """
+    index = catalog.find_index(tx, key)
+    if index is None or index.state != BUILDING:
+        return False
+    done, last = _progress(tx, index)
+    prefix = keys.record_prefix(*keys.index_table(key))
+    start, end = keys.within(prefix)
+    if last:
+        start = prefix + last + b"\0"
+    visit = _Visit(tx, index)
+    try:
+        for pairs in tx.scan(start, end):
+            for position, (record, value) in enumerate(pairs):
+                visit.record(record, value)
+                done += 1
+                if position % _LOOK == 0 and (tx.size > limits.INDEX_SLICE_BYTES or enough()):
+                    reached = {"visited": done, "last": record[keys.RECORD_PREFIX_BYTES :]}
+                    tx.put(index.build, binary.pack(reached))
+                    return True
+    except Refusal as problem:
+        _fail(tx, index, problem)
+        return False
+    tx.delete(index.build)
+    catalog.put_index(tx, replace(index, state=READY))
+    return False
+
+
+def _fail(tx: Transaction, index: Index, problem: Refusal) -> None:
+    tx.delete_range(*keys.within(index.entries))
+    tx.delete(index.build)
+    told = f"{problem.code}: {problem.message}"
+    catalog.put_index(tx, replace(index, state=FAILED, problem=told))

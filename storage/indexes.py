@@ -1,0 +1,327 @@
+"""What an index holds of a record, and how that is kept exact.
+
+`Keeper.keep` is called by `records.py` for every record that is made, changed or removed, and by
+nothing else; a table without indexes has no keeper. What an index holds of a record depends on the
+record alone, so an entry is put or deleted without looking at what is there, in any order and as
+often as one likes: that is what lets an index be built while records are written.
+
+An entry's key is the prefix of its index, one byte for its side, the values of the indexed fields
+and the record's id; its value says how long the id is. Sides:
+
+| side | what it holds of each record |
+|---|---|
+| 0 | one entry with the fields' values as they are, absent ones as NONE |
+| 1 | one entry for each different element, where a field is an array |
+| 2 | a mark: a value was too long for a key and was cut short (`order.shortened`) |
+| 3 | a mark: a path leads over a record link, so the record has no entries |
+
+In a UNIQUE index an entry without NONE, NULL or an empty array among its values, and on side 0
+without any array, is a *claim*: the id stands in its value and not in its key, so no two records
+can have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, Final
+
+from protocol import limits, order
+from protocol.binary import fits_slot, shape_decoder, slots, unpack_object
+from protocol.errors import Duplicate, TooLarge
+from protocol.text import format_record, format_value
+from protocol.values import NONE, RecordId
+from storage import keys
+from storage.engine import Pair
+from storage.transactions import Transaction
+
+Path = tuple[str | int, ...]
+"""A field's path: names, positions in arrays, `*` for every item."""
+
+WHOLE: Final = b"\0"
+ELEMENTS: Final = b"\1"
+CUT_SHORT: Final = b"\2"
+NOT_HELD: Final = b"\3"
+
+BUILDING: Final = "building"
+READY: Final = "ready"
+FAILED: Final = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A declared index."""
+
+    id: int
+    name: str
+    table: str
+    paths: tuple[Path, ...]
+    unique: bool = False
+    comment: str | None = None
+    state: str = READY
+    """BUILDING and READY ones are kept; only READY ones are read."""
+    problem: str | None = None
+    """Why it is FAILED."""
+    key: bytes = field(default=b"", repr=False, compare=False)
+    """Where it is declared."""
+    entries: bytes = field(default=b"", repr=False, compare=False)
+    """What the keys of its entries begin with."""
+    build: bytes = field(default=b"", repr=False, compare=False)
+    """Where it is kept how far it is built."""
+
+    @property
+    def most(self) -> int:
+        """The longest encoding of one of its values, see `order.shortened`."""
+        return limits.INDEX_VALUES_BYTES // len(self.paths)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it holds what it should of every record."""
+        return self.state == READY
+
+    @property
+    def follows_links(self) -> bool:
+        """Whether a path of it could lead over a record link."""
+        return any(len(path) > 1 for path in self.paths)
+
+
+class _Linked(Exception):
+    """A path leads over a record link."""
+
+
+def _field(value: Any, name: str) -> Any:
+    kind = type(value)
+    if kind is dict:
+        return value.get(name, NONE)
+    if kind is list:
+        return [_field(item, name) for item in value]
+    if kind is RecordId and name != "id":
+        raise _Linked
+    return value if kind is RecordId else NONE
+
+
+def value_at(value: Any, path: Path) -> Any:
+    """What a path leads to, as an expression of the language says, NONE where that would refuse.
+
+    :raises _Linked: an expression would read another record on the way
+    """
+    for step in path:
+        kind = type(value)
+        if step == "*":
+            if kind is RecordId:
+                raise _Linked
+            value = list(value.values()) if kind is dict else value if kind is list else NONE
+        elif type(step) is str:
+            value = _field(value, step)
+        elif kind is list:
+            assert type(step) is int
+            value = value[step] if -len(value) <= step < len(value) else NONE
+        else:
+            value = NONE
+    return value
+
+
+class Rows:
+    """Reads the indexed fields, and no others, of fields and of packed fields."""
+
+    def __init__(self, indexes: Sequence[Index]) -> None:
+        heads = sorted({str(path[0]) for index in indexes for path in index.paths})
+        self.heads = tuple(heads)
+        self._decode: Callable[[bytes], Any] | None = None
+        if all(map(fits_slot, heads)):
+            self._decode = shape_decoder(slots(self.heads))
+        self._slots = [f"f{number}" for number in range(len(heads))]
+
+    def of_fields(self, fields: dict[str, Any]) -> list[Any]:
+        """The values of `heads`."""
+        return [fields.get(name, NONE) for name in self.heads]
+
+    def of_packed(self, raw: bytes) -> list[Any]:
+        """The same of a record as it is stored."""
+        if self._decode is None:
+            return self.of_fields(unpack_object(raw))
+        row = self._decode(raw)
+        return [getattr(row, slot) for slot in self._slots]
+
+
+class Entries:
+    """Makes the entries of one index."""
+
+    def __init__(self, index: Index, heads: tuple[str, ...]) -> None:
+        self.index = index
+        self._parts = [(heads.index(str(path[0])), path[1:]) for path in index.paths]
+        self._most = index.most
+        self._whole = index.entries + WHOLE
+        self._elements = index.entries + ELEMENTS
+
+    def of(self, row: list[Any], id: bytes) -> dict[bytes, bytes]:
+        """Keys and values of what the index holds of a record.
+
+        :param row: the values that `Rows` reads
+        :param id: the record's id, encoded
+        :raises TooLarge: its arrays have too many elements
+        """
+        length = bytes((len(id) - 1,))
+        try:
+            values = self._values(row)
+        except _Linked:
+            return {self.index.entries + NOT_HELD + id: length}
+        encoded = list(map(order.encode, values))
+        kept = [order.shortened(one, self._most) for one in encoded]
+        arrays = list in map(type, values)
+        if self.index.unique and not arrays and all(map(can_claim, values)):
+            found = {self._whole + b"".join(kept): id}
+        else:
+            found = {b"".join((self._whole, *kept, id)): length}
+        if kept != encoded:
+            found[self.index.entries + CUT_SHORT + id] = length
+        if arrays:
+            for part, combination in self._combinations(values):
+                if self.index.unique and all(map(can_claim, combination)):
+                    found[self._elements + part] = id
+                else:
+                    found[self._elements + part + id] = length
+        return found
+
+    def _values(self, row: list[Any]) -> list[Any]:
+        return [value_at(row[head], rest) if rest else row[head] for head, rest in self._parts]
+
+    def _combinations(self, values: list[Any]) -> Iterator[tuple[bytes, tuple[Any, ...]]]:
+        """Every choice of one element of each array among the values: its encoding and itself."""
+        choices, count = [], 1
+        for value in values:
+            # An empty array stands for itself, so that the elements beside it have their entries.
+            items = value if type(value) is list and value else [value]
+            different = {order.shortened(order.encode(item), self._most): item for item in items}
+            choices.append(list(different.items()))
+            count *= len(different)
+            if count > limits.INDEX_ELEMENTS:
+                raise TooLarge(
+                    f"the arrays of one record make at most {limits.INDEX_ELEMENTS} entries in"
+                    f" index {self.index.name}",
+                    limit=limits.INDEX_ELEMENTS,
+                    index=self.index.name,
+                )
+        for combination in product(*choices):
+            yield b"".join(part for part, _ in combination), tuple(item for _, item in combination)
+
+    def duplicate(self, row: list[Any], claim: bytes, holder: bytes) -> Duplicate:
+        """The refusal of a record whose claim another one has."""
+        index, values = self.index, tuple(self._values(row))
+        if claim.startswith(self._elements):
+            suffix = claim[len(self._elements) :]
+            values = next(
+                found for part, found in self._combinations(list(values)) if part == suffix
+            )
+        record = RecordId(index.table, order.decode_id(holder))
+        told = ", ".join(_brief(value) for value in values)
+        return Duplicate(
+            f"index {index.name} of table {index.table} holds {told} already:"
+            f" {format_record(record)}",
+            index=index.name,
+            table=index.table,
+            values=list(values),
+            record=record,
+        )
+
+
+def can_claim(value: Any) -> bool:
+    """Whether UNIQUE means this value of a field."""
+    return value is not NONE and value is not None and value != []
+
+
+def _brief(value: Any) -> str:
+    text = format_value(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+class Keeper:
+    """Keeps the indexes of one table. Made with the table, for those that are not FAILED."""
+
+    def __init__(self, indexes: Sequence[Index]) -> None:
+        self._rows = Rows(indexes)
+        self._all = [Entries(index, self._rows.heads) for index in indexes]
+
+    def keep(
+        self,
+        tx: Transaction,
+        key: bytes,
+        before: bytes | None,
+        after: dict[str, Any] | None,
+    ) -> None:
+        """Follow a record from one state to another; None where there is none.
+
+        Everything is checked before the first entry is written.
+
+        :param key: the record's own
+        :param before: its fields as they were, packed
+        :raises Duplicate: a UNIQUE index holds the new values of another record
+        :raises TooLarge:
+        """
+        id = key[keys.RECORD_PREFIX_BYTES :]
+        old_row = None if before is None else self._rows.of_packed(before)
+        new_row = None if after is None else self._rows.of_fields(after)
+        changes: list[tuple[dict[bytes, bytes], dict[bytes, bytes], Index]] = []
+        for entries in self._all:
+            old = {} if old_row is None else entries.of(old_row, id)
+            new = {} if new_row is None else entries.of(new_row, id)
+            if entries.index.unique and new_row is not None:
+                check_claims(tx, entries, new_row, new, id, old)
+            changes.append((old, new, entries.index))
+        for old, new, index in changes:
+            for entry, value in old.items():
+                if entry not in new and _may_delete(tx, index, entry, value):
+                    tx.delete(entry)
+            for entry, value in new.items():
+                if entry not in old:
+                    tx.put(entry, value)
+
+
+def check_claims(
+    tx: Transaction,
+    entries: Entries,
+    row: list[Any],
+    found: dict[bytes, bytes],
+    id: bytes,
+    but: dict[bytes, bytes],
+) -> None:
+    """:raises Duplicate: a claim among the entries of a record is another one's, those in `but`
+    left out"""
+    for entry, value in found.items():
+        if len(value) > 1 and entry not in but:
+            holder = tx.get(entry)
+            if holder is not None and holder != id:
+                raise entries.duplicate(row, entry, holder)
+
+
+def _may_delete(tx: Transaction, index: Index, entry: bytes, value: bytes) -> bool:
+    """While an index is being built a record may have values that another one has claimed: the
+    build has not come to it, or it would have found them."""
+    return index.state != BUILDING or len(value) == 1 or tx.get(entry) == value
+
+
+def keeper(indexes: Sequence[Index]) -> Keeper | None:
+    """What keeps these indexes, None when there is nothing to keep."""
+    kept = [index for index in indexes if index.state != FAILED]
+    return Keeper(kept) if kept else None
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def entry_id(pair: Pair) -> bytes:
+    """The encoded id of the record that an entry is of."""
+    key, value = pair
+    return value if len(value) > 1 else key[-1 - value[0] :]
+
+
+def entry_values(pair: Pair) -> bytes:
+    """An entry's key up to the id: the same for records that are equal in the indexed fields."""
+    key, value = pair
+    return key if len(value) > 1 else key[: -1 - value[0]]
+
+
+def any_mark(tx: Transaction, index: Index, side: bytes) -> bool:
+    """Whether any record has a mark on this side."""
+    return next(tx.scan(*keys.within(index.entries + side)), None) is not None

@@ -1,0 +1,111 @@
+"""Whatever way the planner takes, the answer is that of a scan: the same rows in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from actors.scripts import ways
+from protocol.requests import ScriptAnswer
+from tests.actors.scripts import questions
+from tests.nodes import Running, running
+from tests.storage.index_entries import wrong_entries
+
+PARTS, PAIRS = 6, 3_500
+SIZES = ((40, 64), (150, 64), (150, 4), (600, 8))
+"""Records, and how many of them are fetched without asking whether a scan were faster."""
+PLANNED, PLAIN = ("shop", "main"), ("shop", "plain")
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Running]:
+    async with running(tmp_path / "store") as here:
+        yield here
+
+
+async def run(node: Running, script: str, place: tuple[str, str], **values: Any) -> ScriptAnswer:
+    return await node.answer(script, values, place=place)
+
+
+async def prepare(node: Running, rng: Random, count: int) -> None:
+    """The same records in both places, and indexes in one."""
+    rows = [{"id": n, **questions.record(rng, n)} for n in range(count)]
+    for row in rng.sample(rows, 2):
+        row["link"] = {"a": 1}
+    define = (
+        "DEFINE DATABASE OVERWRITE shop.plain; DROP DATABASE shop.plain; DROP DATABASE shop.main;"
+    )
+    define += "DEFINE DATABASE shop.plain; DEFINE DATABASE shop.main"
+    assert (await node.answer(define, place=("shop", None))).refusal is None
+    before, after = questions.INDEXES[::2], questions.INDEXES[1::2]
+    for place, first, last in ((PLANNED, before, after), (PLAIN, (), ())):
+        script = "DEFINE TABLE t; DEFINE TABLE u; CREATE u:1 SET a = 1;"
+        script += ";".join(f"DEFINE INDEX {index}" for index in first)
+        script += "; INSERT INTO t $rows RETURN NONE;"
+        script += ";".join(f"DEFINE INDEX {index}" for index in last)
+        answer = await run(node, script, place, rows=rows)
+        assert answer.refusal is None, answer.refusal
+
+
+class Comparison:
+    """Asks in both places and counts."""
+
+    def __init__(self, node: Running) -> None:
+        self.node = node
+        self.pairs = 0
+        self.spared = 0
+
+    async def ask(self, script: str) -> str | None:
+        """What differs, if anything does."""
+        plain = await run(self.node, script, PLAIN)
+        if plain.refusal is not None:
+            # A way that leaves rows unread may spare the refusal that one of them is.
+            self.spared += 1
+            return None
+        planned = await run(self.node, script, PLANNED)
+        self.pairs += 1
+        if planned.refusal is not None:
+            return f"{script}\nplanned {planned.refusal!r}"
+        found, wanted = planned.results[0].value, plain.results[0].value
+        if found != wanted:
+            return f"{script}\nplanned {found!r}\nscan    {wanted!r}".replace(questions.LONG, "…")
+        return None
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+async def test_every_planned_answer_is_that_of_a_scan(
+    node: Running,
+    monkeypatch: pytest.MonkeyPatch,
+    figure: Callable[[str, object], None],
+    part: int,
+) -> None:
+    comparison = Comparison(node)
+    seed = 1_000 * part
+    taken: dict[str, int] = {}
+    made = ways._Choice.made
+
+    def counted(choice: Any) -> ways.Way:
+        found = made(choice)
+        kind = found.access + (" in order" if found.ordered else "")
+        taken[kind] = taken.get(kind, 0) + 1
+        return found
+
+    monkeypatch.setattr(ways._Choice, "made", counted)
+    while comparison.pairs < PAIRS:
+        count, few = SIZES[seed % len(SIZES)]
+        monkeypatch.setattr(ways, "FEW", few)
+        rng = Random(seed)
+        await prepare(node, rng, count)
+        for number in range(700):
+            script = questions.change(rng) if number % 20 == 7 else questions.question(rng)
+            problem = await comparison.ask(script)
+            assert problem is None, f"seed {seed}: {problem}"
+        assert await wrong_entries(node.node, "main") == [], f"seed {seed}"
+        seed += 1
+    told = ", ".join(f"{times} by {kind}" for kind, times in sorted(taken.items()))
+    figure(f"planned answers compared with a scan, part {part}", f"{comparison.pairs}: {told}")
+    assert set(taken) >= {"record", "range", "index", "indexes", "scan", "index in order"}

@@ -1,0 +1,47 @@
+"""Whether indexes hold exactly what follows from the records."""
+
+from __future__ import annotations
+
+from actors.node import Node
+from protocol.binary import unpack_object
+from storage import catalog, indexes, keys
+from storage.catalog import Table
+from storage.effects import SEQUENCE_BYTES
+from storage.transactions import Transaction
+
+
+def recomputed(tx: Transaction, table: Table) -> dict[bytes, bytes]:
+    """The entries that the indexes of a table ought to hold."""
+    found: dict[bytes, bytes] = {}
+    for index in table.indexes:
+        rows = indexes.Rows((index,))
+        entries = indexes.Entries(index, rows.heads)
+        for pairs in tx.scan(*keys.within(table.prefix)):
+            for key, value in pairs:
+                row = rows.of_fields(unpack_object(value[SEQUENCE_BYTES:]))
+                found |= entries.of(row, key[keys.RECORD_PREFIX_BYTES :])
+    return found
+
+
+def held(tx: Transaction, table: Table) -> dict[bytes, bytes]:
+    """The entries that they hold, and those of indexes that are no more."""
+    numbers = (table.database.namespace.id, table.database.id, table.id)
+    start = keys.of_index(keys.INDEX_ENTRY, *numbers, 0)[:-4]
+    return {key: value for pairs in tx.scan(*keys.within(start)) for key, value in pairs}
+
+
+def differences(tx: Transaction, table: Table) -> list[str]:
+    """What is missing, too much or different."""
+    wanted, found = recomputed(tx, table), held(tx, table)
+    return [
+        f"{key.hex()}: wanted {wanted.get(key)!r}, found {found.get(key)!r}"
+        for key in sorted(wanted.keys() | found.keys())
+        if wanted.get(key) != found.get(key)
+    ]
+
+
+async def wrong_entries(node: Node, database: str, namespace: str = "shop") -> list[str]:
+    """The differences in all tables of a database."""
+    with node.committer.begin() as tx:
+        place = catalog.database(tx, catalog.namespace(tx, namespace), database)
+        return [one for table in catalog.tables(tx, place) for one in differences(tx, table)]
