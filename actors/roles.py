@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from actors.runtime import Runtime, Supervised, ThreadActor, ask, handles, stop
-from protocol.errors import DiskFull, Draining, NotWritable, Unknown
+from protocol.errors import BadRequest, DiskFull, Draining, NotWritable, Unknown
 from protocol.requests import Request, Unready
 from protocol.values import Value
 from storage.directory import StoreDirectory
@@ -25,6 +26,15 @@ COORDINATING: Final = "coordinating"
 ROLE_WORDS: Final = (SERVING, WRITABLE, COORDINATING)
 UNDECLARED: Final = (SERVING, WRITABLE)
 """What a node does that was never told: alone, it serves and takes writes."""
+_ADDRESS: Final = re.compile(
+    r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252})?)(?::([0-9]{1,5}))?"
+)
+
+
+def _check_address(address: str) -> None:
+    found = _ADDRESS.fullmatch(address)
+    if found is None or not 0 < int(found[1] or 1) < 65_536:
+        raise BadRequest(f"{address[:300]!r} is no address of a node: wanted host or host:port")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +112,14 @@ class Roles:
         """Set roles or endpoints, None leaving one as it is; in force once the file is durable.
 
         :raises Unknown: an unknown role word
+        :raises BadRequest: an endpoint that is no address
         """
         for word in roles or ():
             if word not in ROLE_WORDS:
                 known = ", ".join(ROLE_WORDS)
                 raise Unknown(f"{word!r} is no role of a node; roles: {known}", role=word)
+        for address in endpoints or ():
+            _check_address(address)
         return asyncio.ensure_future(self._define(roles, endpoints), loop=self._runtime.loop)
 
     async def _define(self, roles: Sequence[str] | None, endpoints: Sequence[str] | None) -> None:

@@ -15,7 +15,6 @@ from protocol.errors import NotInTransaction
 
 Plan = TypeVar("Plan")
 
-ABOUT_NODE: Final = (tree.DefineNode, tree.Info)
 EDGES: Final = (tree.Begin, tree.Commit, tree.Cancel)
 BLOCKS: Final = frozenset({tree.If, tree.For, tree.Let, tree.ReturnStatement})
 """Statements that hold others."""
@@ -34,7 +33,7 @@ class Prepared:
         self.script = script
         self.transactions = transactions(script)
         """Which statements run as one transaction: the offsets of the first and behind the last."""
-        self.about_node_only = all(isinstance(each, ABOUT_NODE) for each in script.statements)
+        self.about_node_only = all(map(_is_about_node, script.statements))
         """Whether a node without the serving role runs it too, so that it can be given one."""
         self._plans: dict[int, Any] = {}
         self._redacted: dict[tuple[int, int], str] = {}
@@ -64,6 +63,12 @@ class Prepared:
             kinds = "; ".join(type(statement).__name__.upper() for statement in statements[:8])
             return f"{kinds} … (of a script of {len(self.script.text)} characters)"
         return _cut("; ".join(map(redacted, statements)))
+
+
+def _is_about_node(statement: tree.Statement) -> bool:
+    if isinstance(statement, tree.Info):
+        return statement.subject in ("NODE", "RUNNING")
+    return isinstance(statement, tree.DefineNode)
 
 
 def _cut(text: str) -> str:

@@ -164,3 +164,26 @@ async def test_a_hash_taken_from_one_store_works_in_another(node: Running) -> No
     await node.values(f"DEFINE USER ana ROLE owner PASSHASH '{made}'")
     request = AuthenticatePassword("ana", "long enough", "http", "127.0.0.1:1")
     assert (await ask(node.node.sessions, request)).user == "ana"
+
+
+@pytest.mark.parametrize(
+    "address", ["", " ", "a b", "a:", "a:0", "a:65536", "a:1:2", "[::1", "::1:5", "http://a", "é:1"]
+)
+async def test_an_endpoint_that_is_no_address_is_refused(node: Running, address: str) -> None:
+    answer = await node.answer(f"DEFINE NODE ENDPOINTS '{address}'")
+    assert isinstance(answer.refusal, BadRequest)
+    assert node.node.status().endpoints == ()
+
+
+async def test_endpoints_are_hosts_with_or_without_a_port(node: Running) -> None:
+    await node.values("DEFINE NODE ENDPOINTS 'db.example.org', '[::1]:8001', '10.0.0.1:65535'")
+    assert node.node.status().endpoints == ("db.example.org", "[::1]:8001", "10.0.0.1:65535")
+
+
+async def test_a_drained_node_tells_of_itself_only(node: Running) -> None:
+    await node.values("DEFINE NODE ROLES NONE")
+    assert (await node.answer("INFO FOR NODE; INFO FOR RUNNING")).refusal is None
+    for script in ("INFO FOR USERS", "INFO FOR STORE", "INFO FOR TABLE thing", "INFO FOR NODE; 1"):
+        assert isinstance((await node.answer(script)).refusal, Draining)
+    await node.values("DEFINE NODE ROLES serving, writable")
+    assert (await node.answer("INFO FOR USERS")).refusal is None
