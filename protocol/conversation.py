@@ -1,23 +1,24 @@
 """Who may say what on a wire connection, seen from the node, without input or output.
 
-| state | HELLO | AUTH | RUN, PING | CANCEL | BYE | the node says |
+| state | HELLO | AUTH | RUN, KV, PING | CANCEL | BYE | the node says |
 |---|---|---|---|---|---|---|
 | AWAITING_HELLO | → SIGNING_IN | broken | broken | broken | → CLOSED | REFUSED → CLOSED |
 | SIGNING_IN | kept | kept | kept | kept | kept | WELCOME, ERROR → OPEN; REFUSED → CLOSED |
-| OPEN | broken | → SIGNING_IN | opens its id | – | → LEAVING | ANSWER, ERROR, PONG, BYE |
-| LEAVING | ignored | ignored | ignored | ignored | ignored | ANSWER, ERROR; the last → CLOSED |
+| OPEN | broken | → SIGNING_IN | opens its id | – | → LEAVING | an answer, PONG, BYE |
+| LEAVING | ignored | ignored | ignored | ignored | ignored | an answer; the last → CLOSED |
 | CLOSED | – | – | – | – | – | – |
 
-"kept": the message stays unread until the sign-in has been answered, so that everything behind an
-AUTH is run by whom it names. "broken": the peer does not speak the protocol; it is told so (REFUSED
-before WELCOME, ERROR with id 0 after it) and the connection closes.
+An answer is ANSWER, VALUE or ERROR. "kept": the message stays unread until the sign-in has been
+answered, so that everything behind an AUTH is run by whom it names. "broken": the peer does not
+speak the protocol; it is told so (REFUSED before WELCOME, ERROR with id 0 after it) and the
+connection closes.
 
-A RUN whose body is refused (a value that is none, too deep) is handed on with its refusal, and
-answered as any other; any other message with such a body is broken.
+A RUN or KV whose body is refused (a value that is none, too deep) is handed on with its refusal,
+and answered as any other; any other message with such a body is broken.
 
-Ids: a request's id is open from RUN, PING or AUTH until it is answered. Opening it twice is broken,
-for the second answer could not be told from the first. CANCEL carries the id of a RUN; when that is
-not open any more it is ignored, as the answer may have crossed it.
+Ids: a request's id is open from RUN, KV, PING or AUTH until it is answered. Opening it twice is
+broken, for the second answer could not be told from the first. CANCEL carries the id of a RUN; when
+that is not open any more it is ignored, as the answer may have crossed it.
 """
 
 from __future__ import annotations
@@ -45,8 +46,10 @@ class State(Enum):
     CLOSED = auto()
 
 
-_OPENS: Final = frozenset({Kind.RUN, Kind.PING})
-_CLOSES: Final = frozenset({Kind.ANSWER, Kind.ERROR, Kind.PONG})
+_OPENS: Final = frozenset({Kind.RUN, Kind.KV, Kind.PING})
+_CLOSES: Final = frozenset({Kind.ANSWER, Kind.VALUE, Kind.ERROR, Kind.PONG})
+_REFUSED_ALONE: Final = frozenset({Kind.RUN, Kind.KV})
+"""A body of these that can't be taken is answered; of others it breaks the conversation."""
 
 
 class Conversation:
@@ -108,7 +111,7 @@ class Conversation:
 
     def _take(self, message: Message) -> None:
         kind, id = message.kind, message.id
-        if message.refusal is not None and kind is not Kind.RUN:
+        if message.refusal is not None and kind not in _REFUSED_ALONE:
             raise message.refusal
         if kind in _OPENS or kind is Kind.AUTH:
             if id == 0:

@@ -46,16 +46,20 @@ class Kind(IntEnum):
     CANCEL = 4
     PING = 5
     BYE = 6
+    KV = 7
     WELCOME = 32
     REFUSED = 33
     ANSWER = 34
     ERROR = 35
     PONG = 36
+    VALUE = 37
 
 
-FROM_CLIENT: Final = frozenset({Kind.HELLO, Kind.AUTH, Kind.RUN, Kind.CANCEL, Kind.PING, Kind.BYE})
+FROM_CLIENT: Final = frozenset(
+    {Kind.HELLO, Kind.AUTH, Kind.RUN, Kind.CANCEL, Kind.PING, Kind.BYE, Kind.KV}
+)
 FROM_NODE: Final = frozenset(
-    {Kind.WELCOME, Kind.REFUSED, Kind.ANSWER, Kind.ERROR, Kind.PONG, Kind.BYE}
+    {Kind.WELCOME, Kind.REFUSED, Kind.ANSWER, Kind.ERROR, Kind.PONG, Kind.BYE, Kind.VALUE}
 )
 _KINDS: Final[dict[int, Kind]] = {int(kind): kind for kind in Kind}
 

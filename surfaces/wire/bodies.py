@@ -43,7 +43,8 @@ def _known(what: str, body: dict[str, Any] | None, fields: frozenset[str]) -> di
     return body
 
 
-def _field(what: str, body: dict[str, Any], name: str, kind: type[Wanted]) -> Wanted | None:
+def field(what: str, body: dict[str, Any], name: str, kind: type[Wanted]) -> Wanted | None:
+    """A field of a body; None when it is absent or nil. :raises BadRequest: another type"""
     value = body.get(name)
     if value is not None and type(value) is not kind:
         raise BadRequest(
@@ -62,16 +63,16 @@ def read_hello(body: dict[str, Any] | None) -> tuple[int, Credential | None]:
     if body.get("magic") != MAGIC:
         raise BadRequest(f"HELLO magic is {MAGIC!r}")
     spoken = {"major": MAJOR, "minor": [0, MINOR]}
-    major = _field("HELLO", body, "major", int)
+    major = field("HELLO", body, "major", int)
     if major != MAJOR:
         raise VersionNotSupported(f"this node speaks major {MAJOR}, not {major}", **spoken)
-    minor = _field("HELLO", body, "minor", list)
+    minor = field("HELLO", body, "minor", list)
     if minor is None or len(minor) != 2 or not all(type(n) is int and n >= 0 for n in minor):
         raise BadRequest("HELLO minor is an array of the lowest and the highest", field="minor")
     lowest, highest = minor
     if lowest > MINOR or highest < lowest:
         raise VersionNotSupported(f"this node speaks minor 0 to {MINOR}, not {minor}", **spoken)
-    client = _field("HELLO", body, "client", str)
+    client = field("HELLO", body, "client", str)
     if client is not None and len(client) > CLIENT_CHARACTERS:
         raise BadRequest(f"HELLO client has at most {CLIENT_CHARACTERS} characters", field="client")
     return min(highest, MINOR), _credential("HELLO", body)
@@ -83,9 +84,9 @@ def read_auth(body: dict[str, Any] | None) -> Credential | None:
 
 
 def _credential(what: str, body: dict[str, Any]) -> Credential | None:
-    user = _field(what, body, "user", str)
-    password = _field(what, body, "password", str)
-    token = _field(what, body, "token", str)
+    user = field(what, body, "user", str)
+    password = field(what, body, "password", str)
+    token = field(what, body, "token", str)
     if user is None and password is None and token is None:
         return None
     if (user is None) != (password is None) or (user is None) == (token is None):
@@ -100,15 +101,15 @@ def read_run(body: dict[str, Any] | None, caller: Caller, name: str) -> RunScrip
     :raises BadRequest: a field is missing, unknown, or of the wrong type
     """
     body = _known("RUN", body, _RUN)
-    script = _field("RUN", body, "script", str)
+    script = field("RUN", body, "script", str)
     if script is None:
         raise BadRequest("RUN needs a script", field="script")
-    timeout = _field("RUN", body, "timeout", timedelta)
+    timeout = field("RUN", body, "timeout", timedelta)
     if timeout is not None and timeout <= timedelta(0):
         raise BadRequest("RUN timeout is longer than nothing", field="timeout")
-    if _field("RUN", body, "stream", bool):
+    if field("RUN", body, "stream", bool):
         raise BadRequest("RUN stream needs minor 5", field="stream")
-    reason = _field("RUN", body, "reason", str)
+    reason = field("RUN", body, "reason", str)
     if reason is not None and len(reason) > limits.REASON_CHARACTERS:
         raise BadRequest(
             f"RUN reason has at most {limits.REASON_CHARACTERS} characters", field="reason"
@@ -117,9 +118,9 @@ def read_run(body: dict[str, Any] | None, caller: Caller, name: str) -> RunScrip
         caller=caller,
         script=script,
         request=name,
-        parameters=_field("RUN", body, "params", dict) or {},
-        namespace=_field("RUN", body, "ns", str),
-        database=_field("RUN", body, "db", str),
+        parameters=field("RUN", body, "params", dict) or {},
+        namespace=field("RUN", body, "ns", str),
+        database=field("RUN", body, "db", str),
         timeout_us=None if timeout is None else timeout // MICROSECOND,
         reason=reason,
     )

@@ -12,7 +12,7 @@ leave in one write. Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
@@ -32,11 +32,12 @@ from protocol.errors import (
     SignInRefused,
 )
 from protocol.frames import Kind, Message, encode_in_steps
-from protocol.requests import Caller, ScriptAnswer
+from protocol.requests import AuthenticateToken, Caller, ScriptAnswer
+from protocol.spaces import KeyAnswer
 from protocol.values import LONG, Tick, is_large, let_go
 from surfaces.turns import LongWork
-from surfaces.wire import bodies
-from surfaces.wire.gate import Gate
+from surfaces.wire import bodies, spaces
+from surfaces.wire.gate import Gate, Place
 
 LINGER_SECONDS: Final = 2
 """How long a connection that has been told its last word stays open for it to be read. Closing at
@@ -161,6 +162,9 @@ class WireConnection(asyncio.Protocol):
         self._token: str | None = None
         self._own_session = False
         self._batch: list[_Script] = []
+        self._keys: dict[Place, spaces.Asked] = {}
+        self._asking: set[asyncio.Future[Any]] = set()
+        """KVs that the node has been asked."""
         self._starting: asyncio.Task[None] | None = None
         self._decoding = False
         self._address = "unknown"
@@ -244,6 +248,8 @@ class WireConnection(asyncio.Protocol):
             assert self._token is not None, "a script was begun for nobody"
             batch, self._batch = self._batch, []
             self._starting = self._wire.spawn(self._run(batch, self._token))
+        if self._keys:
+            self._ask_keys()
         self._steer()
         if self._goodbye_over:
             self._end_if_done()
@@ -267,7 +273,9 @@ class WireConnection(asyncio.Protocol):
 
     def _act(self, message: Message) -> None:
         kind = message.kind
-        if kind is Kind.RUN:
+        if kind is Kind.KV:
+            self._begin_key(message)
+        elif kind is Kind.RUN:
             self._begin(message)
         elif kind is Kind.PING:
             self._send(Kind.PONG, message.id)
@@ -311,6 +319,8 @@ class WireConnection(asyncio.Protocol):
         if self._starting is not None:
             # What came before is being started by the session that this may end.
             await asyncio.wait([self._starting])
+        if self._asking:
+            await asyncio.wait(self._asking)
         try:
             caller = await self._sign_in(bodies.read_auth(message.body))
         except Refusal as refusal:
@@ -468,6 +478,67 @@ class WireConnection(asyncio.Protocol):
         del self._scripts[script.message.id]
         self._send(kind, script.message.id, body, data)
         self._end_if_done()
+
+    # --- keys of the cache -----------------------------------------------------------------------
+
+    def _begin_key(self, message: Message) -> None:
+        id = message.id
+        try:
+            if self._wire.draining:
+                raise self._wire.leaving()
+            if message.refusal is not None:
+                raise message.refusal
+            if self._token is None:
+                raise SignInRefused("a KV needs a signed-in user")
+            place, operation = spaces.read_keys(message.body)
+        except Refusal as refusal:
+            self._send(Kind.ERROR, id, bodies.error(refusal, self._name(id)))
+        else:
+            self._keys.setdefault(place, []).append((id, operation))
+
+    def _ask_keys(self) -> None:
+        """Ask for all that one read has brought. What goes to one space in one go counts as one
+        statement running."""
+        assert self._token is not None, "a KV was begun for nobody"
+        read, self._keys = self._keys, {}
+        wire, who = self._wire, AuthenticateToken(self._token, "wire", self._address)
+        for place, asked in spaces.in_order(read):
+            try:
+                if wire.running >= limits.RUNNING:
+                    raise Busy("the node is running as many statements as it will")
+                operations = tuple(operation for _, operation in asked)
+                found = asyncio.ensure_future(wire.gate.keys(who, place, operations))
+            except Refusal as refusal:
+                self._answer_keys(asked, [refusal] * len(asked))
+                continue
+            wire.running += 1
+            self._asking.add(found)
+            wire.follow(found)
+            found.add_done_callback(partial(self._found_keys, asked))
+
+    def _found_keys(
+        self, asked: spaces.Asked, future: asyncio.Future[tuple[KeyAnswer, ...]]
+    ) -> None:
+        self._wire.running -= 1
+        self._asking.discard(future)
+        answers: Sequence[KeyAnswer]
+        try:
+            answers = future.result()
+        except Refusal as refusal:
+            answers = [refusal] * len(asked)
+        except asyncio.CancelledError:
+            answers = [self._wire.leaving()] * len(asked)
+        except Exception:
+            answers = [_failed(self._name(asked[0][0]))] * len(asked)
+        self._answer_keys(asked, answers)
+        self._end_if_done()
+
+    def _answer_keys(self, asked: spaces.Asked, answers: Sequence[KeyAnswer]) -> None:
+        for (id, _), answer in zip(asked, answers, strict=True):
+            if isinstance(answer, Refusal):
+                self._send(Kind.ERROR, id, bodies.error(answer, self._name(id)))
+            else:
+                self._send(Kind.VALUE, id, answer if type(answer) is dict else None)
 
     def _cancel(self, id: int) -> None:
         script = self._scripts.get(id)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from actors.runtime import ask, tell
+from actors.spaces import no_space
 from protocol.errors import Busy, Draining, SessionEnded
 from protocol.requests import (
     AuthenticateToken,
@@ -20,9 +21,13 @@ from protocol.requests import (
     SignIn,
     SignOut,
 )
+from protocol.spaces import KeyAnswer, KeyOperation, RunKeys
 
 if TYPE_CHECKING:
     from actors.node import Node
+
+Place = tuple[str, str, str]
+"""A cache space: namespace, database, name."""
 
 _log = structlog.get_logger()
 
@@ -41,6 +46,12 @@ class Gate(Protocol):
 
     def run(self, request: RunScript) -> Awaitable[ScriptAnswer]:
         """Run a script. A future is followed as it is; a coroutine costs a task."""
+
+    def keys(
+        self, who: AuthenticateToken, place: Place, operations: tuple[KeyOperation, ...]
+    ) -> Awaitable[tuple[KeyAnswer, ...]]:
+        """Do something to keys of a cache space, one after the other. As with `run`, a future is
+        followed as it is."""
 
     def cancel(self, request: str) -> None:
         """Stop a running script; nobody waits for it."""
@@ -72,6 +83,19 @@ class NodeGate:
 
     def run(self, request: RunScript) -> Awaitable[ScriptAnswer]:
         return ask(self._node.scripts, request)
+
+    def keys(
+        self, who: AuthenticateToken, place: Place, operations: tuple[KeyOperation, ...]
+    ) -> Awaitable[tuple[KeyAnswer, ...]]:
+        ref = self._node.spaces.find(*place)
+        if ref is None:
+            return self._no_space(who, place)
+        namespace, database, space = place
+        return ask(ref, RunKeys(who, namespace, database, space, operations))
+
+    async def _no_space(self, who: AuthenticateToken, place: Place) -> tuple[KeyAnswer, ...]:
+        await ask(self._node.sessions, who)  # who stands for nobody hears of nothing else
+        raise no_space(*place)
 
     def cancel(self, request: str) -> None:
         try:

@@ -51,6 +51,8 @@ MESSAGES = [
     Message(Kind.ANSWER, 1, {"results": [{"value": EVERY_VALUE}], "seq": 8123}),
     Message(Kind.ERROR, 2, {"error": {"code": "Unknown"}, "results": []}),
     Message(Kind.PONG, 9, None),
+    Message(Kind.KV, 4, {"op": "set", "ns": "a", "key": "k", "value": EVERY_VALUE}),
+    Message(Kind.VALUE, 4, {"value": EVERY_VALUE, "ttl": None}),
 ]
 
 

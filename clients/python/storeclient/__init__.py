@@ -7,6 +7,7 @@ connection. See the README of this package for a tour.
 from storeclient import errors
 from storeclient.answers import Answer, Result, ResultKind
 from storeclient.async_client import AsyncClient
+from storeclient.cache import NEVER, AsyncCache, AsyncLease, Cache, Lease
 from storeclient.client import Client
 from storeclient.errors import (
     Closed,
@@ -25,6 +26,7 @@ __version__ = VERSION
 
 __all__ = [
     "AsyncClient", "Client",
+    "AsyncCache", "Cache", "AsyncLease", "Lease", "NEVER",
     "Answer", "Result", "ResultKind", "Welcome",
     "NONE", "NoneValue", "RecordId", "quote_name",
     "StoreError", "Refused", "OutcomeUnknown", "Unreachable", "ProtocolBroken", "Closed", "errors",

@@ -36,6 +36,13 @@ class Answer:
         return self.results[-1].value if self.results else None
 
 
+@dataclass(frozen=True, slots=True)
+class KeyAnswer:
+    """What an operation on a cache key answered; no fields where there is no such key."""
+
+    fields: dict[str, Any]
+
+
 def read_results(found: Any) -> tuple[Result, ...]:
     """The `results` of a message. :raises ProtocolBroken: they have another form"""
     try:

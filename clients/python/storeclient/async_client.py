@@ -10,7 +10,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Self
 
-from storeclient.answers import Answer
+from storeclient.answers import Answer, KeyAnswer
+from storeclient.cache import AsyncCache
 from storeclient.connection import GRACE_SECONDS, Connection
 from storeclient.errors import (
     Closed,
@@ -140,6 +141,17 @@ class AsyncClient:
             repeatable=repeatable,
         )
         return answer.value
+
+    def cache(self, ns: str, db: str, space: str) -> AsyncCache:
+        """The keys of a cache space. Nothing is asked before its first call."""
+        return AsyncCache(self._key, ns, db, space)
+
+    async def _key(self, body: dict[str, Any], repeatable: bool) -> dict[str, Any]:
+        """One operation on a key. :param repeatable: doing it twice does no harm"""
+        wait = None if self._timeout is None else self._timeout.total_seconds() + GRACE_SECONDS
+        answer = await self._ask(Kind.KV, body, wait, repeatable)
+        assert isinstance(answer, KeyAnswer)
+        return answer.fields
 
     async def ping(self) -> None:
         """Go to the node and back. :raises StoreError: that was not possible"""

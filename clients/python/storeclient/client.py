@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 
 from storeclient.answers import Answer
 from storeclient.async_client import AsyncClient
+from storeclient.cache import Cache
 from storeclient.errors import Closed
 from storeclient.exchange import Welcome
 
@@ -122,6 +123,10 @@ class Client:
             reason=reason,
             repeatable=repeatable,
         ).value
+
+    def cache(self, ns: str, db: str, space: str) -> Cache:
+        """The keys of a cache space. Nothing is asked before its first call."""
+        return Cache(self._twin.cache(ns, db, space), self._await)
 
     def ping(self) -> None:
         """Go to the node and back. :raises StoreError: that was not possible"""

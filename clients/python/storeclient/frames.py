@@ -25,11 +25,13 @@ class Kind(IntEnum):
     CANCEL = 4
     PING = 5
     BYE = 6
+    KV = 7
     WELCOME = 32
     REFUSED = 33
     ANSWER = 34
     ERROR = 35
     PONG = 36
+    VALUE = 37
 
 
 class Message(NamedTuple):

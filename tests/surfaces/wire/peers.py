@@ -12,6 +12,7 @@ from typing import Any
 from protocol.errors import Cancelled, Refusal, SessionEnded, SignInRefused
 from protocol.frames import FrameReader, Kind, Message, encode
 from protocol.requests import (
+    AuthenticateToken,
     Caller,
     NodeStatus,
     Result,
@@ -19,7 +20,9 @@ from protocol.requests import (
     ScriptAnswer,
     Session,
 )
+from protocol.spaces import KeyAnswer, KeyOperation
 from surfaces.wire import WireSettings, WireSurface
+from surfaces.wire.gate import Place
 
 USER, PASSWORD = "ana", "a long password"
 
@@ -34,6 +37,7 @@ class FakeNode:
         self.held: dict[str, asyncio.Future[None]] = {}
         self.cancelled: list[str] = []
         self.requests: list[RunScript] = []
+        self.asked: list[tuple[str, Place, tuple[KeyOperation, ...]]] = []
         self.questions = 0
         self.made = 0
 
@@ -57,6 +61,13 @@ class FakeNode:
     async def sign_out(self, token: str) -> None:
         self.ended.append(token)
         self.sessions.pop(token, None)
+
+    async def keys(
+        self, who: AuthenticateToken, place: Place, operations: tuple[KeyOperation, ...]
+    ) -> tuple[KeyAnswer, ...]:
+        caller = await self.caller(who.token, who.address)
+        self.asked.append((caller.user, place, operations))
+        return tuple({"op": type(operation).__name__} for operation in operations)
 
     async def run(self, request: RunScript) -> ScriptAnswer:
         self.requests.append(request)

@@ -1,0 +1,156 @@
+"""KV messages: what they ask of the keys of a cache space. Strict, field by field, as other bodies.
+
+Those of one read that go to one space are asked for together, in their order (`in_order`): the
+space's actor does them in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any, Final
+
+from protocol import limits
+from protocol.errors import BadRequest
+from protocol.spaces import (
+    DeleteKey,
+    ExpireKey,
+    GetKey,
+    IncrKey,
+    KeyOperation,
+    ListKeys,
+    LockKey,
+    PersistKey,
+    SetKey,
+    SwapKey,
+    UnlockKey,
+    check_expire,
+    check_holder,
+    check_key,
+    check_limit,
+    check_prefix,
+)
+from protocol.values import MICROSECOND
+from surfaces.wire.bodies import field
+from surfaces.wire.gate import Place
+
+TOGETHER: Final = 64
+"""Operations asked for in one go: about a slice of the loop."""
+
+Asked = list[tuple[int, KeyOperation]]
+"""Operations with the ids of their messages."""
+
+
+def in_order(read: dict[Place, Asked]) -> Iterator[tuple[Place, Asked]]:
+    """What one read has brought for each space, in parts that are asked for in one go."""
+    for place, asked in read.items():
+        for start in range(0, len(asked), TOGETHER):
+            yield place, asked[start : start + TOGETHER]
+
+
+_PLACE: Final = frozenset({"op", "ns", "db", "space"})
+
+
+def read_keys(body: dict[str, Any] | None) -> tuple[Place, KeyOperation]:
+    """The space of a KV, and what is to be done to it.
+
+    :raises BadRequest: a field is missing, unknown, or of the wrong type
+    :raises Refusal: as the operation's arguments are refused
+    """
+    body = body or {}
+    operation = body.get("op")
+    found = _OPERATIONS.get(operation) if type(operation) is str else None
+    if found is None:
+        raise BadRequest(f"KV op is one of {', '.join(_OPERATIONS)}", field="op")
+    fields, read = found
+    if not body.keys() <= fields:
+        unknown = sorted(str(name) for name in body.keys() - fields)[0][:64]
+        raise BadRequest(f"KV {operation} has no field {unknown!r}", field=unknown)
+    namespace, database, space = body.get("ns"), body.get("db"), body.get("space")
+    if type(namespace) is not str or type(database) is not str or type(space) is not str:
+        raise BadRequest("KV needs ns, db and space", field="space")
+    return (namespace, database, space), read(body)
+
+
+def _set_key(body: dict[str, Any]) -> KeyOperation:
+    when = field("KV", body, "if", str)
+    if when not in (None, "absent", "present"):
+        raise BadRequest("KV if is absent or present", field="if")
+    keep = field("KV", body, "keep", bool) or False
+    expire_us = _expire(body)
+    if keep and expire_us is not None:
+        raise BadRequest("KV takes expire or keep", field="keep")
+    word: Any = None if when is None else when.upper()
+    return SetKey(check_key(body.get("key")), _given(body, "value"), expire_us, keep, word)
+
+
+def _given(body: dict[str, Any], name: str) -> Any:
+    if name not in body:
+        raise BadRequest(f"KV needs {name}", field=name)
+    return body[name]
+
+
+def _expire(body: dict[str, Any]) -> int | None:
+    expire = field("KV", body, "expire", timedelta)
+    return None if expire is None else check_expire(expire // MICROSECOND)
+
+
+def _lasting(body: dict[str, Any]) -> int:
+    expire_us = _expire(body)
+    if expire_us is None:
+        raise BadRequest("KV needs expire", field="expire")
+    return expire_us
+
+
+def _by(body: dict[str, Any]) -> int:
+    by = field("KV", body, "by", int)
+    return 1 if by is None else by
+
+
+def _listing(body: dict[str, Any]) -> KeyOperation:
+    limit = field("KV", body, "limit", int)
+    return ListKeys(
+        check_prefix(field("KV", body, "prefix", str) or "", "prefix"),
+        check_prefix(field("KV", body, "after", str) or "", "after"),
+        limits.KEYS_LISTED if limit is None else check_limit(limit),
+    )
+
+
+_OPERATIONS: Final[
+    dict[str, tuple[frozenset[str], Callable[[dict[str, Any]], KeyOperation]]]
+] = {
+    word: (_PLACE | {*fields.split()}, read)
+    for word, fields, read in (
+        ("get", "key", lambda body: GetKey(check_key(body.get("key")))),
+        ("set", "key value expire keep if", _set_key),
+        (
+            "swap",
+            "key expect value expire",
+            lambda body: SwapKey(
+                check_key(body.get("key")), _given(body, "expect"), _given(body, "value"),
+                _expire(body),
+            ),
+        ),
+        ("incr", "key by", lambda body: IncrKey(check_key(body.get("key")), _by(body))),
+        ("delete", "key", lambda body: DeleteKey(check_key(body.get("key")))),
+        (
+            "expire",
+            "key expire",
+            lambda body: ExpireKey(check_key(body.get("key")), _lasting(body)),
+        ),
+        ("persist", "key", lambda body: PersistKey(check_key(body.get("key")))),
+        (
+            "lock",
+            "key holder expire",
+            lambda body: LockKey(
+                check_key(body.get("key")), check_holder(body.get("holder")), _lasting(body)
+            ),
+        ),
+        (
+            "unlock",
+            "key holder",
+            lambda body: UnlockKey(check_key(body.get("key")), check_holder(body.get("holder"))),
+        ),
+        ("keys", "prefix after limit", _listing),
+    )
+}  # fmt: skip

@@ -1,0 +1,304 @@
+"""The cache handle, awaited and blocking, against a real node."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from storeclient import (
+    NEVER,
+    NONE,
+    AsyncCache,
+    AsyncClient,
+    Cache,
+    Client,
+    OutcomeUnknown,
+    RecordId,
+    errors,
+)
+from storeclient.cache import LOADING_SUFFIX, _loading
+from tests.clients.test_real_node import EVERY_TYPE, serving
+from tests.nodes import PASSWORD
+from tests.processes import PASSWORD as PROCESS_PASSWORD
+from tests.processes import USER, NodeProcess
+
+PLACE = ("shop", "main", "c")
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[AsyncClient]:
+    async with (
+        serving(tmp_path / "store") as (_, address),
+        AsyncClient(address, user="root", password=PASSWORD, ns="shop", db="main") as client,
+    ):
+        await client.run("DEFINE SPACE c")
+        yield client
+
+
+@pytest.fixture
+def cache(client: AsyncClient) -> AsyncCache:
+    return client.cache(*PLACE)
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[NodeProcess]:
+    node = NodeProcess(tmp_path / "store").start()
+    node.script("DEFINE NAMESPACE shop; DEFINE DATABASE shop.main; USE shop.main; DEFINE SPACE c")
+    yield node
+    if node.process.poll() is None:
+        node.kill()
+
+
+@contextmanager
+def blocking(node: NodeProcess) -> Iterator[Cache]:
+    host, port = node.address("wire")
+    with Client(f"{host}:{port}", user=USER, password=PROCESS_PASSWORD) as client:
+        yield client.cache(*PLACE)
+
+
+async def test_every_call_and_every_answer(cache: AsyncCache, client: AsyncClient) -> None:
+    assert await cache.get("k") is None
+    assert await cache.get("k", 5) == 5
+    await cache.set("k", EVERY_TYPE)
+    found = await cache.get("k")
+    assert found == EVERY_TYPE and str(found["decimal"]) == "12.30"
+    await cache.set("null", None)
+    assert await cache.get("null", NONE) is None
+    assert await cache.delete("null") is True
+    assert await cache.delete("null") is False
+    assert await cache.set_if_absent("k", 1) is False
+    assert await cache.set_if_present("k", 1) is True
+    assert await cache.set_if_present("other", 1) is False
+    assert await cache.set_if_absent("other", 1, ttl=60) is True
+    assert await cache.compare_and_set("k", 1.0, 2) is False
+    assert await cache.compare_and_set("k", 1, None, timedelta(minutes=1)) is True
+    assert await cache.compare_and_set("k", None, Decimal("1.0")) is True
+    assert await cache.compare_and_set("new", NONE, RecordId("a", 1)) is True
+    assert await cache.compare_and_set("new", NONE, 2) is False
+    assert await cache.incr("n") == 1
+    assert await cache.incr("n", 41) == 42
+    assert await cache.incr("n", -50) == -8
+    assert await cache.ttl("none") is None
+    assert await cache.ttl("n") is NEVER
+    assert await cache.expire("n", 60) is True
+    left = await cache.ttl("n")
+    assert left is not None and timedelta(seconds=50) < left <= timedelta(seconds=60)
+    await cache.set("n", 1, keep_ttl=True)
+    assert await cache.ttl("n") != NEVER
+    assert await cache.persist("n") is True
+    assert await cache.ttl("n") == NEVER
+    assert await cache.expire("none", 60) is False
+    assert await cache.persist("none") is False
+    assert await cache.keys() == ["k", "n", "new", "other"]
+    assert await cache.keys("n", "n") == ["new"]
+    assert await cache.keys(limit=2) == ["k", "n"]
+    assert (await client.query("GET 'new' FROM c"))["value"] == RecordId("a", 1)
+
+
+async def test_refusals_have_their_names(cache: AsyncCache, client: AsyncClient) -> None:
+    await cache.set("s", "text")
+    for work, error in (
+        (lambda: cache.incr("s"), errors.NotANumber),
+        (lambda: cache.set("k", NONE), errors.TypeRefused),
+        (lambda: cache.set("", 1), errors.BadRequest),
+        (lambda: cache.set("k", 1, ttl=0), errors.ExpireRefused),
+        (lambda: cache.expire("s", -1), errors.ExpireRefused),
+        (lambda: cache.keys(limit=1001), errors.BadRequest),
+        (lambda: client.cache("shop", "main", "none").get("k"), errors.NotASpace),
+    ):
+        with pytest.raises(error):
+            await work()
+    with pytest.raises((TypeError, ValueError)):
+        await cache.set("k", datetime(2026, 1, 1))
+    await cache.set("k", datetime(2026, 1, 1, tzinfo=UTC))
+
+
+async def test_get_or_set_lets_all_who_race_load_and_answers_the_first(cache: AsyncCache) -> None:
+    loads = 0
+    all_here = asyncio.Event()
+
+    async def load() -> int:
+        nonlocal loads
+        loads += 1
+        mine = loads
+        if loads == 8:
+            all_here.set()
+        await all_here.wait()
+        return mine
+
+    found = await asyncio.gather(*(cache.get_or_set("k", 60, load) for _ in range(8)))
+    assert loads == 8
+    assert len(set(found)) == 1
+    assert await cache.get("k") == found[0]
+    assert await cache.get_or_set("k", 60, lambda: pytest.fail("it is there")) == found[0]
+    assert await cache.get_or_set("plain", None, lambda: [1]) == [1]
+    assert await cache.ttl("plain") is NEVER
+
+
+async def test_a_single_loader_runs_once_and_another_takes_over_when_it_fails(
+    cache: AsyncCache,
+) -> None:
+    loads = 0
+
+    async def load() -> str:
+        nonlocal loads
+        loads += 1
+        if loads == 1:
+            raise ValueError("the first one fails")
+        await asyncio.sleep(0.02)
+        return "made"
+
+    found = await asyncio.gather(
+        *(cache.get_or_set("k", 60, load, single=True) for _ in range(8)), return_exceptions=True
+    )
+    assert sorted(map(str, found)) == ["made"] * 7 + ["the first one fails"]
+    assert loads == 2
+    assert await cache.keys() == ["k"], "nothing of the lock is left"
+
+
+def test_the_lock_of_a_loader_has_a_key_that_fits() -> None:
+    assert _loading("k") == "k" + LOADING_SUFFIX
+    for long in ("x" * 1024, "é" * 512):
+        assert len(_loading(long).encode()) <= 1024
+
+
+async def test_a_lease(cache: AsyncCache) -> None:
+    lease = await cache.lock("l", 60)
+    assert lease is not None
+    assert await cache.lock("l", 60) is None
+    again = await cache.lock("l", 60, lease.holder)
+    assert again is not None and again.fence == lease.fence
+    before = lease.until
+    assert await lease.extend(120)
+    assert lease.until is not None and before is not None and lease.until > before
+    async with lease:
+        assert await cache.get("l") == lease.holder
+    other = await cache.lock("l", 60, "somebody")
+    assert other is not None and other.fence > lease.fence
+    assert await lease.extend() is False and lease.lost
+    assert await lease.release() is False
+    assert await other.release() is True
+
+
+async def test_a_lease_that_ended_is_lost_even_when_nobody_took_it(cache: AsyncCache) -> None:
+    lease = await cache.lock("l", timedelta(microseconds=1))
+    assert lease is not None
+    assert await lease.extend(60) is False
+    assert lease.lost
+    assert await cache.lock("l", 60) is not None, "and it is free for others"
+
+
+async def test_a_lease_renews_itself(cache: AsyncCache) -> None:
+    lease = await cache.lock("l", 0.3, renew=True)
+    assert lease is not None
+    first, fence = lease.until, lease.fence
+    async with asyncio.timeout(20):
+        while lease.until == first:
+            await asyncio.sleep(0.01)
+    async with lease:
+        assert await cache.lock("l", 60) is None
+        assert (lease.fence, lease.lost) == (fence, False)
+    assert await cache.lock("l", 60) is not None
+
+
+async def test_64_clients_that_count_lose_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path / "store") as (_, address):
+        clients = [AsyncClient(address, user="root", password=PASSWORD) for _ in range(64)]
+        try:
+            await clients[0].run("DEFINE SPACE c", ns="shop", db="main")
+
+            async def count(client: AsyncClient) -> list[int]:
+                cache = client.cache(*PLACE)
+                return await asyncio.gather(*(cache.incr("n") for _ in range(20)))
+
+            found = await asyncio.gather(*map(count, clients))
+            assert sorted(number for each in found for number in each) == list(range(1, 1281))
+        finally:
+            await asyncio.gather(*(client.close() for client in clients))
+
+
+def test_the_blocking_twin(process: NodeProcess) -> None:
+    with blocking(process) as cache:
+        cache.set("k", Decimal("1.50"), ttl=60)
+        assert str(cache.get("k")) == "1.50"
+        assert cache.get("none") is None
+        left = cache.ttl("k")
+        assert left is not None and left < NEVER
+        cache.set("k", 1, keep_ttl=True)
+        assert (cache.persist("k"), cache.expire("k", 60)) == (True, True)
+        assert (cache.set_if_absent("k", 2), cache.set_if_present("k", 2)) == (False, True)
+        assert cache.compare_and_set("k", 2, 3) is True
+        assert cache.incr("k") == 4
+        assert cache.keys("k") == ["k"]
+        assert cache.delete("k") is True
+        assert cache.get_or_set("made", 60, lambda: "here") == "here"
+        assert cache.get_or_set("single", 60, lambda: "once", single=True) == "once"
+        lease = cache.lock("l", 30, renew=True)
+        assert lease is not None
+        with lease:
+            assert lease.fence > 0 and lease.until is not None and not lease.lost
+            assert cache.lock("l", 30) is None
+            assert lease.extend(60) is True
+        other = cache.lock("l", 30, "me")
+        assert other is not None and (other.holder, other.release()) == ("me", True)
+
+
+def test_threads_that_count_lose_nothing(process: NodeProcess) -> None:
+    with blocking(process) as cache:
+        found: list[int] = []
+
+        def count() -> None:
+            found.extend(cache.incr("n") for _ in range(25))
+
+        threads = [threading.Thread(target=count) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(found) == list(range(1, 401))
+
+
+async def test_kills_lose_nothing_that_was_acknowledged(process: NodeProcess) -> None:
+    """Counters, values with an expiry and fences, across SIGKILL: what was answered is there, an
+    unknown outcome counts as either, and reads are asked again by themselves."""
+    answered, unknown, fences = 0, 0, [0]
+    for _ in range(3):
+        host, port = process.address("wire")
+        async with AsyncClient(f"{host}:{port}", user=USER, password=PROCESS_PASSWORD) as client:
+            cache = client.cache(*PLACE)
+            counted = await cache.get("n", 0)
+            assert answered <= counted <= answered + unknown
+            answered, unknown = counted, 0
+            assert await cache.get("kept", "first") in ("first", "kept")
+            await cache.set("kept", "kept", ttl=3600)
+            lease = await cache.lock("l", 3600, "me")
+            assert lease is not None and lease.fence >= fences[-1]
+            fences.append(lease.fence)
+
+            async def count(cache: AsyncCache = cache) -> int:
+                done = 0
+                while True:
+                    try:
+                        await cache.incr("n")
+                    except OutcomeUnknown:
+                        return done
+                    except errors.StoreError:
+                        return done
+                    done += 1
+
+            work = [asyncio.create_task(count()) for _ in range(8)]
+            while await cache.get("n", 0) < answered + 50:
+                await asyncio.sleep(0)
+            process.kill()
+            answered += sum(await asyncio.gather(*work))
+            unknown = len(work)
+        process = NodeProcess(process.directory).start()
+    process.kill()
+    assert len(set(fences)) == 2, "held all the time: one fence"

@@ -1,0 +1,213 @@
+"""KV messages: what they ask, in which order, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.errors import Refusal
+from protocol.frames import Kind, Message, encode
+from protocol.spaces import GetKey, ListKeys, SetKey
+from protocol.values import NONE
+from surfaces.wire import NodeGate, WireSettings, WireSurface, spaces
+from surfaces.wire.gate import Place
+from tests.nodes import PASSWORD, Running, running
+from tests.surfaces.wire.peers import FakeNode, Peer, connected, serving
+
+PLACE = {"ns": "shop", "db": "main", "space": "c"}
+
+
+class Talker:
+    """A raw peer that is signed in to a real node."""
+
+    def __init__(self, peer: Peer, node: Running) -> None:
+        self.peer = peer
+        self.node = node
+        self.last = 0
+
+    def frame(self, op: str, **fields: Any) -> bytes:
+        """The bytes of a KV."""
+        self.last += 1
+        body = {"op": op, **PLACE, **fields}
+        if "if_" in body:
+            body["if"] = body.pop("if_")
+        return encode(Kind.KV, self.last, body)
+
+    async def ask(self, op: str, **fields: Any) -> Any:
+        """The fields of its answer; the code of what it was refused with."""
+        self.send(self.frame(op, **fields))
+        return shown(await self.message())
+
+    def send(self, data: bytes) -> None:
+        """Bytes to the node."""
+        self.peer.writer.write(data)
+
+    async def message(self) -> Message:
+        """The next of the node."""
+        message = await self.peer.hear()
+        assert message is not None, "closed instead"
+        return message
+
+
+def shown(message: Message) -> Any:
+    if message.kind is Kind.ERROR:
+        assert message.body is not None
+        return message.body["error"]["code"]
+    assert message.kind is Kind.VALUE, message
+    return message.body
+
+
+@asynccontextmanager
+async def talking(directory: Path) -> AsyncIterator[Talker]:
+    async with running(directory) as here:
+        await here.values("DEFINE SPACE c; DEFINE SPACE d; DEFINE TABLE t")
+        surface = WireSurface(NodeGate(here.node), WireSettings("127.0.0.1", 0))
+        await surface.start()
+        try:
+            async with connected(surface) as peer:
+                await peer.greet(user="root", password=PASSWORD)
+                yield Talker(peer, here)
+        finally:
+            await surface.close()
+
+
+@pytest.fixture
+async def talker(tmp_path: Path) -> AsyncIterator[Talker]:
+    async with talking(tmp_path / "store") as made:
+        yield made
+
+
+async def test_every_operation_and_its_answer(talker: Talker) -> None:
+    hour = timedelta(hours=1)
+    assert await talker.ask("get", key="k") is None
+    assert await talker.ask("set", key="k", value=1) == {"written": True}
+    assert await talker.ask("get", key="k") == {"value": 1, "ttl": None}
+    assert await talker.ask("set", key="k", value=2, if_="absent") == {"written": False}
+    assert await talker.ask("set", key="k", value=2, if_="present", expire=hour) == {
+        "written": True
+    }
+    assert await talker.ask("set", key="k", value=3, keep=True) == {"written": True}
+    assert hour / 2 < (await talker.ask("get", key="k"))["ttl"] <= hour
+    assert await talker.ask("swap", key="k", expect=NONE, value=4) == {"written": False}
+    assert await talker.ask("swap", key="k", expect=3, value=4) == {"written": True}
+    assert await talker.ask("incr", key="k") == {"value": 5}
+    assert await talker.ask("incr", key="k", by=-7) == {"value": -2}
+    assert await talker.ask("expire", key="k", expire=hour) == {"found": True}
+    assert await talker.ask("persist", key="k") == {"found": True}
+    assert await talker.ask("keys") == {"keys": ["k"]}
+    assert await talker.ask("keys", prefix="x", after="a", limit=5) == {"keys": []}
+    assert await talker.ask("delete", key="k") == {"deleted": True}
+    held = await talker.ask("lock", key="l", holder="a", expire=hour)
+    assert held["held"] and held["fence"] == talker.node.node.committer.sequence
+    other = await talker.ask("lock", key="l", holder="b", expire=hour)
+    assert other == {"held": False, "fence": None, "until": held["until"]}
+    assert await talker.ask("unlock", key="l", holder="b") == {"released": False}
+    assert await talker.ask("unlock", key="l", holder="a") == {"released": True}
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"op": "fly", "key": "k"}, "BadRequest"), ({"op": None}, "BadRequest"),
+    ({"op": "get"}, "TypeRefused"), ({"op": "get", "key": 5}, "TypeRefused"),
+    ({"op": "get", "key": ""}, "BadRequest"), ({"op": "get", "key": "x" * 1025}, "BadRequest"),
+    ({"op": "get", "key": "a\0"}, "BadRequest"), ({"op": "get", "key": "k", "x": 1}, "BadRequest"),
+    ({"op": "get", "key": "k", "space": None}, "BadRequest"),
+    ({"op": "get", "key": "k", "ns": 5}, "BadRequest"),
+    ({"op": "get", "key": "k", "space": "nothing"}, "NotASpace"),
+    ({"op": "get", "key": "k", "space": "t"}, "NotASpace"),
+    ({"op": "set", "key": "k"}, "BadRequest"),
+    ({"op": "set", "key": "k", "value": NONE}, "TypeRefused"),
+    ({"op": "set", "key": "k", "value": 1, "expire": 5}, "BadRequest"),
+    ({"op": "set", "key": "k", "value": 1, "expire": timedelta(0)}, "ExpireRefused"),
+    ({"op": "set", "key": "k", "value": 1, "expire": timedelta(-1)}, "ExpireRefused"),
+    ({"op": "set", "key": "k", "value": 1, "expire": timedelta(1), "keep": True}, "BadRequest"),
+    ({"op": "set", "key": "k", "value": 1, "if": "maybe"}, "BadRequest"),
+    ({"op": "set", "key": "k", "value": "x" * (1 << 20)}, "TooLarge"),
+    ({"op": "swap", "key": "k", "value": 1}, "BadRequest"),
+    ({"op": "swap", "key": "k", "expect": 1}, "BadRequest"),
+    ({"op": "incr", "key": "k", "by": 1.5}, "BadRequest"),
+    ({"op": "incr", "key": "k", "by": True}, "BadRequest"),
+    ({"op": "expire", "key": "k"}, "BadRequest"), ({"op": "lock", "key": "k"}, "TypeRefused"),
+    ({"op": "lock", "key": "k", "holder": "a"}, "BadRequest"),
+    ({"op": "lock", "key": "k", "holder": "", "expire": timedelta(1)}, "BadRequest"),
+    ({"op": "unlock", "key": "k"}, "TypeRefused"), ({"op": "keys", "limit": 0}, "BadRequest"),
+    ({"op": "keys", "limit": 1001}, "BadRequest"), ({"op": "keys", "prefix": 5}, "BadRequest"),
+    ({"op": "keys", "key": "k"}, "BadRequest"),
+]  # fmt: skip
+
+
+async def test_what_is_refused_is_answered_and_the_connection_goes_on(talker: Talker) -> None:
+    for number, (fields, code) in enumerate(REFUSED, 1000):
+        talker.send(encode(Kind.KV, number, {**PLACE, **fields}))
+        message = await talker.message()
+        assert (shown(message), message.id) == (code, number), fields
+    assert await talker.ask("keys") == {"keys": []}
+
+
+async def test_pipelined_operations_are_done_in_order_and_synced_together(talker: Talker) -> None:
+    committer = talker.node.node.committer
+    before = committer.committed
+    talker.send(
+        b"".join(
+            talker.frame("set", key="k", value=n) + talker.frame("get", key="k") for n in range(30)
+        )
+    )
+    for number in range(30):
+        assert shown(await talker.message()) == {"written": True}
+        assert shown(await talker.message()) == {"value": number, "ttl": None}
+    assert committer.committed - before < 30, "those of one read share a commit"
+    talker.send(b"".join(talker.frame("incr", key=f"n{n % 3}") for n in range(400)))
+    found = [shown(await talker.message())["value"] for _ in range(400)]
+    assert found == [n // 3 + 1 for n in range(400)]
+
+
+async def test_a_session_that_ended_is_heard_of(talker: Talker) -> None:
+    await talker.ask("set", key="k", value=1)
+    await talker.node.values("ALTER USER root SET PASSWORD 'another password'")
+    assert await talker.ask("get", key="k") == "SessionEnded"
+    assert await talker.ask("get", key="k", space="nothing") == "SessionEnded"
+
+
+def test_what_one_read_brought_is_asked_in_parts() -> None:
+    place, other = ("a", "b", "c"), ("a", "b", "d")
+    read: dict[Place, spaces.Asked] = {
+        place: [(n, GetKey("k")) for n in range(150)],
+        other: [(200, ListKeys())],
+    }
+    parts = list(spaces.in_order(read))
+    assert [(at, [id for id, _ in asked]) for at, asked in parts] == [
+        (place, list(range(64))), (place, list(range(64, 128))), (place, list(range(128, 150))),
+        (other, [200]),
+    ]  # fmt: skip
+
+
+def test_reading_a_body() -> None:
+    body = {"op": "set", **PLACE, "key": "k", "value": [1], "if": "absent"}
+    assert spaces.read_keys(body) == (
+        ("shop", "main", "c"),
+        SetKey("k", [1], None, False, "ABSENT"),
+    )
+    with pytest.raises(Refusal):
+        spaces.read_keys(None)
+
+
+async def test_a_node_that_fails_at_it_says_so_for_each(logbook: Any) -> None:
+    logbook.allow("a request failed")
+
+    class Broken(FakeNode):
+        async def keys(self, *_args: Any) -> Any:
+            raise RuntimeError("a bug of the node")
+
+    async with serving(Broken()) as surface, connected(surface) as peer:
+        await peer.sign_in()
+        body = {"op": "get", **PLACE, "key": "k"}
+        peer.say(Kind.KV, 1, body)
+        peer.say(Kind.KV, 2, body)
+        for _ in range(2):
+            message = await peer.hear()
+            assert message is not None and shown(message) == "Failed"
+        assert surface.running == 0
