@@ -519,6 +519,10 @@ class Log:
         self, first: int, frames: Sequence[tuple[Frame, int]], flags: int
     ) -> _Segment:
         """Make a segment, whole and durable before it has a name, and append to it from now on."""
+        if self._segments and self._segments[-1].first == first:
+            # It takes over the name, and with it that readers come to it at its first sequence: the
+            # segment before may still hold the torn bytes of a recovery that was cut off.
+            flags |= self._segments[-1].header.flags & COPIED
         salt = self._rng.bytes(SALT_BYTES)
         epoch = frames[0][0].epoch if frames else self.epoch
         time = frames[0][0].time if frames else self.last_time

@@ -506,3 +506,31 @@ def test_one_write_and_one_sync_for_a_group(simulated: Store) -> None:
     before = disk.operations
     simulated.append(8)
     assert disk.operations == before + 2
+
+
+def test_a_full_disk_after_a_recovery_that_was_cut_off(simulated: Store) -> None:
+    """Torn bytes stand where the recovery had no time to cut them. The segment that goes past them
+    is begun again because of the full disk, and still goes past them."""
+    disk = simulated.fs
+    assert isinstance(disk, SimulatedDisk)
+    simulated.append()
+    simulated.log.mark()  # so that it is provably durable, and stays where it is
+    torn = disk.open(f"{simulated.path}/log/{simulated.segments()[-1]}")
+    torn.append(b"torn" * 20)
+    torn.close()
+    simulated.close(clean=False)
+    disk.plan = lambda kind, path: (
+        Fault(errno.EIO) if kind == "truncate" and path.endswith(".storelog") else None
+    )
+    with pytest.raises(OSError, match="Input/output"):
+        simulated.open()
+    disk.plan = None
+    simulated.open()
+    disk.plan = lambda kind, path: Fault(errno.ENOSPC) if kind == "append" else None
+    with pytest.raises(DiskFull):
+        simulated.append()
+    disk.plan = None
+    simulated.append(2)
+    assert simulated.held() == [1, 2, 3]
+    simulated.reopen()
+    assert simulated.held() == [1, 2, 3]
