@@ -72,10 +72,12 @@ class Fold:
         self.time = 0
         self._names: dict[str, bytes] = {}
         self._rows: dict[bytes, Rows] = {}
+        self._puts: list[tuple[bytes, Any]] = []
 
     def apply(self, frame: Frame) -> tuple[str | None, list[UUID]]:
         """One more frame. Answers the reason it gives, and the ids it made up, in order."""
         commit = effects.decode(frame.body)
+        self._puts = []
         self.sequence += 1
         _hold(frame.sequence == self.sequence, "the log has a gap")
         _hold(frame.time >= self.time, f"log time fell at {frame.sequence}")
@@ -95,6 +97,7 @@ class Fold:
                 if isinstance(id, UUID) and id not in rows:
                     made.append(id)
                 rows[id] = unpack_object(effect[2])
+                self._puts.append((key[3:15], id))
             elif effect[0] == effects.DELETE_RANGE:
                 for gone in [k for k in self.pairs if key <= k < effect[2]]:
                     self._remove(gone)
@@ -118,6 +121,11 @@ class Fold:
 
     def tables(self) -> dict[str, Rows]:
         return {name: self._rows.get(at, {}) for name, at in self._names.items()}
+
+    def puts(self) -> set[tuple[str, Any]]:
+        """The records that the last frame set, table and id."""
+        names = {at: name for name, at in self._names.items()}
+        return {(names[at], id) for at, id in self._puts}
 
     def users(self) -> frozenset[str]:
         low, high = keys.users()
@@ -203,7 +211,7 @@ class History:
         _hold(reason in self.requests, f"commit {fold.sequence} comes from nobody: {reason}")
         assert reason is not None
         request = self.requests[reason]
-        tables, users = fold.tables(), fold.users()
+        tables, users, puts = fold.tables(), fold.users(), fold.puts()
         for number in range(taken.get(reason, 0), len(request.script.parts)):
             part = request.script.parts[number]
             for ids in _new_ids(part, made):
@@ -212,7 +220,8 @@ class History:
                     results = part.run(draft)
                 except Refused:
                     continue
-                if draft.wrote and draft.tables == tables and draft.users == users:
+                same = draft.tables == tables and draft.users == users
+                if draft.wrote and same and draft.puts == puts:
                     taken[reason] = number + 1
                     self.owners[fold.sequence] = request, number, results
                     return draft.state()

@@ -58,6 +58,8 @@ class Draft:
         self.new_ids = iter(new_ids)
         self.variables: dict[str, Any] = {}
         self.wrote = False
+        self.puts: set[tuple[str, Any]] = set()
+        """Records that were set, table and id, though perhaps to what they were."""
 
     def state(self) -> State:
         return State(self.tables, frozenset(self.users), frozenset(self.places))
@@ -70,11 +72,13 @@ class Draft:
     def put(self, table: str, id: Any, fields: Fields) -> Fields:
         self.table(table)[id] = fields
         self.wrote = True
+        self.puts.add((table, id))
         return shown(table, id, fields)
 
     def remove(self, table: str, id: Any) -> Fields:
         fields = self.table(table).pop(id)
         self.wrote = True
+        self.puts.discard((table, id))
         return shown(table, id, fields)
 
     def rows(self, table: str) -> list[tuple[Any, Fields]]:
@@ -457,6 +461,7 @@ class Author:
             draft.table(FLEETING)
             del draft.tables[FLEETING]
             draft.wrote = True
+            draft.puts = {(table, id) for table, id in draft.puts if table != FLEETING}
             return NONE
 
         return Step(f"DROP TABLE {FLEETING}", run)
