@@ -155,7 +155,9 @@ def parse(text: bytes | str, tick: Tick | None = None) -> Any:
 
     :param tick: called now and then while a long text is read
     :raises BadRequest: not JSON
+    :raises TooLarge: more arrays and objects, or more elements, than a message may have
     """
+    _check_counts(text)
     try:
         if tick is None or len(text) < LONG_TEXT:
             return json.loads(
@@ -182,6 +184,32 @@ def from_json(plain: Any, tick: Tick | None = None) -> Value:
     value = _resolve(plain, 0, tick)
     check(value, 0, tick)
     return value  # type: ignore[no-any-return]
+
+
+_STRINGS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_BYTE_STRINGS: Final = re.compile(_STRINGS.pattern.encode(), re.DOTALL)
+
+
+def _check_counts(text: bytes | str) -> None:
+    """Counted before anything is built: an empty array is 2 bytes here and 56 in memory."""
+    if len(text) <= limits.CONTAINERS or not _over(text):
+        return
+    # What stands in strings opens nothing and parts nothing; it is taken out only now.
+    bare = _STRINGS.sub("", text) if isinstance(text, str) else _BYTE_STRINGS.sub(b"", text)
+    if _over(bare):
+        raise TooLarge(
+            f"a message has at most {limits.CONTAINERS} arrays and objects"
+            f" and {limits.ELEMENTS} elements",
+            limit=limits.CONTAINERS,
+        )
+
+
+def _over(text: bytes | str) -> bool:
+    if isinstance(text, str):
+        opened, parted = text.count("[") + text.count("{"), text.count(",")
+    else:
+        opened, parted = text.count(b"[") + text.count(b"{"), text.count(b",")
+    return opened > limits.CONTAINERS or parted > limits.ELEMENTS
 
 
 def _integer(digits: str) -> int:

@@ -6,8 +6,9 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 
-from protocol.errors import NumberTooLarge, Refusal
-from protocol.jsonvalues import dump, load
+from protocol import limits
+from protocol.errors import NumberTooLarge, Refusal, TooLarge
+from protocol.jsonvalues import dump, load, parse
 from protocol.values import NONE, RecordId, identical
 from tests.protocol.values import values
 
@@ -67,3 +68,22 @@ def test_a_huge_float_is_refused_and_not_an_infinity() -> None:
 def test_an_integer_of_a_million_digits_is_refused_before_it_is_read() -> None:
     with pytest.raises(NumberTooLarge):
         load("7" * 1_000_000)
+
+
+@pytest.mark.parametrize("part", ["[]", "{}", '[[1],{"a":2}]'])
+def test_more_containers_than_a_message_may_have_are_refused_unbuilt(part: str) -> None:
+    many = "[" + ",".join([part] * (limits.CONTAINERS + 1)) + "]"
+    for text in (many, many.encode()):
+        with pytest.raises(TooLarge):
+            parse(text)
+
+
+def test_more_elements_than_a_message_may_have_are_refused_unbuilt() -> None:
+    with pytest.raises(TooLarge):
+        parse("[" + "1," * (limits.ELEMENTS + 1) + "1]")
+
+
+def test_brackets_and_commas_in_strings_are_not_counted() -> None:
+    inside = '[,{\\"' * limits.CONTAINERS
+    for text in (f'["{inside}"]', f'["{inside}"]'.encode()):
+        assert parse(text) == [inside.replace("\\", "")]
