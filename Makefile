@@ -25,6 +25,11 @@ $(BIN)/python:
 	$(PIP) --editable '.[test]'
 	@touch $@
 
+# Apart from the rest: it would enter itself into every run of pytest.
+.venv/schemathesis/bin/st: | $(BIN)/python
+	$(PYTHON) -m venv .venv/schemathesis
+	.venv/schemathesis/bin/pip --disable-pip-version-check --quiet install 'schemathesis>=4.32,<5'
+
 .venv/.demo: .venv/.node
 	$(PIP) --editable '.[demo]'
 	@touch $@
@@ -50,7 +55,7 @@ format: .venv/.test ## rewrite the files in the form that check asks for
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test-hard: .venv/.test ## tier P: power cuts, syscall faults, ceilings, fuzzing
+test-hard: .venv/.test .venv/schemathesis/bin/st ## tier P: power cuts, syscall faults, ceilings, fuzzing
 	@.ci/packages strace e2fsprogs xfsprogs util-linux mount eatmydata faketime
 	$(BIN)/python -m pytest -m hard --timeout 1800 $(PYTEST_ARGS)
 
