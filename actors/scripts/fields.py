@@ -52,13 +52,28 @@ class Rules:
         self.plans = Prepared(tree.Script(()))
 
 
+def conform_new(run: Execution, table: Table, record: RecordId, fields: Row) -> Row:
+    """As `conform`, of a record that is to be made.
+
+    :raises AlreadyExists: there is one, and this one does not fit: of a row that is passed over, or
+        changes another, nothing is asked
+    """
+    try:
+        return conform(run, table, record, fields, None, None)
+    except _NO_MISFIT:
+        raise
+    except Refusal:
+        records.check_absent(run.transaction, table, record.id)
+        raise
+
+
 def conform(
     run: Execution,
     table: Table,
     record: RecordId,
     fields: Row,
     before: Row | None,
-    data: tree.Data | None = None,
+    data: tree.Data | None,
 ) -> Row:
     """A record as its table's fields want it; see `Schema.conform`.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from actors.scripts.execution import Execution
-from actors.scripts.fields import conform
+from actors.scripts.fields import conform, conform_new
 from actors.scripts.handlers import handles
 from actors.scripts.reading import one_record, rows
 from language import tree
@@ -49,7 +49,7 @@ def create(run: Execution, statement: tree.Create) -> Value:
     record = _address(run, table, fields, named)
     fields = _storable(fields)
     if table.fields or table.schemafull:
-        fields = conform(run, table, record, fields, None)
+        fields = conform_new(run, table, record, fields)
     records.create(run.transaction, table, record.id, fields)
     return _answers(run, statement.returning, AFTER, [(None, {"id": record, **fields})])
 
@@ -81,10 +81,7 @@ def _inserted(
         fields = _storable(row)
         try:
             if table.fields or table.schemafull:
-                if statement.ignore or statement.on_duplicate is not None:
-                    # Of a row that is passed over or changes another nothing is asked.
-                    records.check_absent(transaction, table, record.id)
-                fields = conform(run, table, record, fields, None)
+                fields = conform_new(run, table, record, fields)
             records.create(transaction, table, record.id, fields)
         except (AlreadyExists, Duplicate) as taken:
             if statement.ignore:
