@@ -22,7 +22,7 @@ from typing import Any, Final
 from pykka import ActorRef
 from pykka._envelope import Envelope
 
-from actors.runtime import Runtime, ThreadActor, tell
+from actors.runtime import Runtime, ThreadActor, tell_now
 from protocol.errors import DiskFull
 from protocol.requests import Request
 from storage.frames import Frame
@@ -148,10 +148,10 @@ class LogActor(ThreadActor):
             # All of this batch is of one generation: a later one begins only after the commits
             # actor has heard what is said here.
             self._refused += 1
-            self.runtime.cross(tell, self._commits, LogFull(self._refused, refusal))
+            self.runtime.cross(tell_now, self._commits, LogFull(self._refused, refusal))
         else:
             written = sum(len(frame.body) for frame in frames)
-            self.runtime.cross(tell, self._commits, Durable(frames[-1].sequence, written))
+            self.runtime.cross(tell_now, self._commits, Durable(frames[-1].sequence, written))
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Whatever the log raises but a full disk ends it: its descriptor is not used again."""

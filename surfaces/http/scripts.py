@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tornado.httputil import HTTPMessageDelegate
 
-from actors.runtime import ask, tell
+from actors.runtime import ask_now, tell
 from protocol import binary, jsonvalues, limits
 from protocol.errors import BadRequest, Busy, Refusal
 from protocol.requests import CancelScript, RunScript, ScriptAnswer
@@ -80,7 +80,7 @@ class ScriptDelegate(HTTPMessageDelegate):
                 asked.database, asked.timeout_us, asked.reason,
             )  # fmt: skip
             self._running = True
-            answer = await ask(self._surface.node.scripts, run)
+            answer = await ask_now(self._surface.node.scripts, run)
             del run, asked
             if not exchange.connection.closed:
                 await self._answer(answer)

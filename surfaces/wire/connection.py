@@ -165,7 +165,7 @@ class WireConnection(asyncio.Protocol):
         self._keys: dict[Place, spaces.Asked] = {}
         self._asking: set[asyncio.Future[Any]] = set()
         """KVs that the node has been asked."""
-        self._starting: asyncio.Task[None] | None = None
+        self._starting: asyncio.Future[Caller] | None = None
         self._decoding = False
         self._address = "unknown"
         wire.made += 1
@@ -247,12 +247,13 @@ class WireConnection(asyncio.Protocol):
         if self._batch:
             assert self._token is not None, "a script was begun for nobody"
             batch, self._batch = self._batch, []
-            self._starting = self._wire.spawn(self._run(batch, self._token))
+            self._run(batch, self._token)
         if self._keys:
             self._ask_keys()
         self._steer()
         if self._goodbye_over:
             self._end_if_done()
+        self._flush()
 
     async def _decode(self) -> None:
         """A long frame, in turns with everybody else's work. What follows it waits."""
@@ -389,18 +390,30 @@ class WireConnection(asyncio.Protocol):
             self._scripts[id] = script = _Script(message, name)
             self._batch.append(script)
 
-    async def _run(self, batch: list[_Script], token: str) -> None:
+    def _run(self, batch: list[_Script], token: str) -> None:
         """Start the scripts of one read. Who the peer is, is asked once for all of them, and anew
         for each read: a session can end at any time.
 
         :param token: the peer's at the time of the read; an AUTH behind them may change it
         """
         try:
-            caller = await self._wire.gate.caller(token, self._address)
+            self._starting = asked = self._wire.gate.caller(token, self._address)
+        except Refusal as refusal:
+            for script in batch:
+                self._answer(script, Kind.ERROR, bodies.error(refusal, script.name))
+            return
+        if asked.done():
+            self._run_as(batch, asked)
+        else:
+            self._wire.follow(asked)
+            asked.add_done_callback(partial(self._run_as, batch))
+
+    def _run_as(self, batch: list[_Script], asked: asyncio.Future[Caller]) -> None:
+        try:
+            caller = asked.result()
         except asyncio.CancelledError:  # the surface closes
             for script in batch:
                 self._answer(script, Kind.ERROR, bodies.error(self._wire.leaving(), script.name))
-            raise
         except Refusal as refusal:
             for script in batch:
                 self._answer(script, Kind.ERROR, bodies.error(refusal, script.name))
@@ -409,20 +422,25 @@ class WireConnection(asyncio.Protocol):
                 self._answer(script, Kind.ERROR, bodies.error(_failed(script.name), script.name))
         else:
             for script in batch:
-                self._start(script, caller)
+                self._start(script, caller, alone=len(batch) == 1)
 
-    def _start(self, script: _Script, caller: Caller) -> None:
+    def _start(self, script: _Script, caller: Caller, alone: bool) -> None:
         try:
             if script.cancelled:
                 raise Cancelled("the request was cancelled before it began")
             request = bodies.read_run(script.message.body, caller, script.name)
-            found = asyncio.ensure_future(self._wire.gate.run(request))
+            found = self._wire.gate.run(request, alone)
         except Refusal as refusal:
             self._answer(script, Kind.ERROR, bodies.error(refusal, script.name))
+        except Exception:
+            self._answer(script, Kind.ERROR, bodies.error(_failed(script.name), script.name))
         else:
             script.asked = True
-            self._wire.follow(found)
-            found.add_done_callback(partial(self._found, script))
+            if found.done():
+                self._found(script, found)
+            else:
+                self._wire.follow(found)
+                found.add_done_callback(partial(self._found, script))
 
     def _found(self, script: _Script, future: asyncio.Future[ScriptAnswer]) -> None:
         kind, name = Kind.ERROR, script.name

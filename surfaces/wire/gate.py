@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from actors.runtime import ask, tell
+from actors.runtime import ask, ask_now, tell
 from actors.spaces import no_space
 from protocol.errors import Busy, Draining, SessionEnded
 from protocol.requests import (
@@ -38,14 +39,14 @@ class Gate(Protocol):
     async def sign_in(self, user: str, password: str, address: str) -> Session:
         """Open a session."""
 
-    async def caller(self, token: str, address: str) -> Caller:
+    def caller(self, token: str, address: str) -> asyncio.Future[Caller]:
         """Who a token stands for now; refused once its session has ended."""
 
     async def sign_out(self, token: str) -> None:
         """End a session that this surface opened; one that has ended by itself is well."""
 
-    def run(self, request: RunScript) -> Awaitable[ScriptAnswer]:
-        """Run a script. A future is followed as it is; a coroutine costs a task."""
+    def run(self, request: RunScript, alone: bool) -> asyncio.Future[ScriptAnswer]:
+        """Run a script. `alone`: no others were begun by the same read, so it need not queue."""
 
     def keys(
         self, who: AuthenticateToken, place: Place, operations: tuple[KeyOperation, ...]
@@ -69,8 +70,8 @@ class NodeGate:
     async def sign_in(self, user: str, password: str, address: str) -> Session:
         return await ask(self._node.sessions, SignIn(user, password, "wire", address))
 
-    async def caller(self, token: str, address: str) -> Caller:
-        return await ask(self._node.sessions, AuthenticateToken(token, "wire", address))
+    def caller(self, token: str, address: str) -> asyncio.Future[Caller]:
+        return ask_now(self._node.sessions, AuthenticateToken(token, "wire", address))
 
     async def sign_out(self, token: str) -> None:
         # Asked, not told: a refusal must come back here, where it means nothing.
@@ -81,8 +82,8 @@ class NodeGate:
         except Busy:
             _log.warning("a session was left to end by itself")
 
-    def run(self, request: RunScript) -> Awaitable[ScriptAnswer]:
-        return ask(self._node.scripts, request)
+    def run(self, request: RunScript, alone: bool) -> asyncio.Future[ScriptAnswer]:
+        return (ask_now if alone else ask)(self._node.scripts, request)
 
     def keys(
         self, who: AuthenticateToken, place: Place, operations: tuple[KeyOperation, ...]

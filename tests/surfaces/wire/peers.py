@@ -51,7 +51,10 @@ class FakeNode:
         self.sessions[token] = caller
         return Session(token, datetime.now(UTC), 3600, caller)
 
-    async def caller(self, token: str, address: str) -> Caller:
+    def caller(self, token: str, address: str) -> asyncio.Future[Caller]:
+        return asyncio.ensure_future(self._caller(token, address))
+
+    async def _caller(self, token: str, address: str) -> Caller:
         self.questions += 1
         await asyncio.sleep(0)
         if token not in self.sessions:
@@ -65,11 +68,14 @@ class FakeNode:
     async def keys(
         self, who: AuthenticateToken, place: Place, operations: tuple[KeyOperation, ...]
     ) -> tuple[KeyAnswer, ...]:
-        caller = await self.caller(who.token, who.address)
+        caller = await self._caller(who.token, who.address)
         self.asked.append((caller.user, place, operations))
         return tuple({"op": type(operation).__name__} for operation in operations)
 
-    async def run(self, request: RunScript) -> ScriptAnswer:
+    def run(self, request: RunScript, alone: bool) -> asyncio.Future[ScriptAnswer]:
+        return asyncio.ensure_future(self._run(request))
+
+    async def _run(self, request: RunScript) -> ScriptAnswer:
         self.requests.append(request)
         word = request.script.split()[0]
         value: Any = request.parameters.get("v")

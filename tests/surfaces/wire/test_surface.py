@@ -234,7 +234,7 @@ class TestRun:
             nothing: Any = object()
             return ScriptAnswer((Result(nothing, "value", 0, 1),), 1, None, None)
 
-        monkeypatch.setattr(node, "run", run)
+        monkeypatch.setattr(node, "_run", run)
         assert_error((await peer.run(1, "RETURN")).body or {}, "Failed")
 
     async def test_many_in_flight_are_answered_in_any_order(
