@@ -210,7 +210,8 @@ def databases(tx: Transaction, namespace: Namespace) -> list[Database]:
 def tables(tx: Transaction, database: Database) -> list[Table]:
     """The tables of a database, by name."""
     start, end = keys.tables(database.namespace.id, database.id)
-    return [_table(tx, database, name, value) for name, value in _named(tx, start, end)]
+    defined = fields.load(tx, *keys.fields_of_all(database.namespace.id, database.id))
+    return [_table(tx, database, name, value, defined) for name, value in _named(tx, start, end)]
 
 
 def spaces(tx: Transaction, database: Database) -> list[Space]:
@@ -435,14 +436,24 @@ def _database(namespace: Namespace, name: str, value: bytes) -> Database:
     return Database(fields["id"], namespace, name, fields["comment"])
 
 
-def _table(tx: Transaction, database: Database, name: str, value: bytes) -> Table:
+def _table(
+    tx: Transaction,
+    database: Database,
+    name: str,
+    value: bytes,
+    defined: dict[int, tuple[Field, ...]] | None = None,
+) -> Table:
+    """:param defined: the fields of all tables of the database, when they have been read"""
     kept = _unpacked(value)
     table = _placed(kept["id"], database, name, kept["schemafull"], kept["comment"])
-    defined = fields.load(tx, database.namespace.id, database.id, table.id)
+    if defined is None:
+        numbers = (database.namespace.id, database.id, table.id)
+        defined = fields.load(tx, *keys.fields(*numbers))
+    mine = defined.get(table.id, ())
     declared = _indexes(tx, table)
-    if not defined and not declared:
+    if not mine and not declared:
         return table
-    return replace(table, fields=defined, indexes=declared, keeper=keeper(declared))
+    return replace(table, fields=mine, indexes=declared, keeper=keeper(declared))
 
 
 def _placed(id: int, database: Database, name: str, schemafull: bool, comment: str | None) -> Table:

@@ -32,16 +32,16 @@ class Field:
     comment: str | None = None
 
 
-def load(tx: Transaction, namespace: int, database: int, table: int) -> tuple[Field, ...]:
-    """The fields of a table: each after the one that it is below."""
-    start, end = keys.fields(namespace, database, table)
-    found = []
+def load(tx: Transaction, start: bytes, end: bytes) -> dict[int, tuple[Field, ...]]:
+    """The fields in a range of keys by the id of their table: each after the one it is below."""
+    found: dict[int, tuple[Field, ...]] = {}
     for pairs in tx.scan(start, end):
         for key, value in pairs:
             kept: Any = binary.unpack(value)
             path = tuple(kept.pop("path"))
-            found.append(Field(path, key[len(start) :].decode(), **kept))
-    return tuple(found)
+            table, name = keys.field_at(key)
+            found[table] = (*found.get(table, ()), Field(path, name, **kept))
+    return found
 
 
 def pack(field: Field) -> bytes:

@@ -163,6 +163,17 @@ def fields(namespace: int, database: int, table: int) -> Range:
     return within(_tag(FIELD) + _THREE.pack(namespace, database, table))
 
 
+def fields_of_all(namespace: int, database: int) -> Range:
+    """The definitions of the fields of all tables of a database, by table and path."""
+    return within(_tag(FIELD) + _TWO.pack(namespace, database))
+
+
+def field_at(key: bytes) -> tuple[int, str]:
+    """The table and the path in the key of a field."""
+    _, _, table = _THREE.unpack_from(key, TAG_AT + 1)
+    return table, key[RECORD_PREFIX_BYTES:].decode()
+
+
 def user(name: str) -> bytes:
     """Where a user is declared."""
     return _USER + name.encode()

@@ -38,6 +38,20 @@ def test_a_table_carries_its_fields_in_the_order_of_their_paths(book: Book) -> N
     assert found(book).fields == (AGE, CITY, EACH)
 
 
+def test_a_list_of_tables_has_each_with_its_fields(book: Book) -> None:
+    define(book, place(book, table="a"), AGE, EACH)
+    define(book, place(book, table="b"), CITY)
+    table = place(book, table="c")
+    define(book, place(book, db="other", table="a"), CITY)
+    with book.begin() as tx:
+        listed = catalog.tables(tx, table.database)
+    assert [(one.name, one.fields) for one in listed] == [
+        ("a", (AGE, EACH)),
+        ("b", (CITY,)),
+        ("c", ()),
+    ]
+
+
 def test_a_transaction_sees_its_own_definitions_and_others_after_the_commit(book: Book) -> None:
     table = place(book)
     with book.begin() as one, book.begin() as other:
