@@ -83,6 +83,11 @@ STATEMENT_MEMORY_BYTES: Final = 256 * MIB
 """Rows that one statement may hold to sort, group or answer."""
 STATEMENTS: Final = 262_144
 """Statements of one script, those in blocks included: each is held with its result to the end."""
+COLUMNS: Final = 1_024
+"""Columns of one SELECT or RETURN, and keys of one GROUP BY or ORDER BY: each is compiled, and a
+group or row keeps room for each."""
+OPERANDS: Final = 16_384
+"""Conditions that one chain of AND or OR joins; for more values there is IN."""
 VARIABLES: Final = 16_384
 """Variables of one script, its parameters included. Every statement starts from a copy of them, so
 that one which lost a race can be run again."""

@@ -172,6 +172,8 @@ class Expressions(Cursor):
         highest = self.height
         while self.take_word(operator):
             operands += operands_of(self._binary(level + 1), operator)
+            if len(operands) > limits.OPERANDS:
+                self.refuse(TooLarge, f"{operator} joins at most {limits.OPERANDS} conditions")
             highest = max(highest, self.height)
         self._taller(highest + len(operands).bit_length())
         return chain(operator, operands)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from language import tree
 from language.lexer import DURATION, END, NAME, PUNCTUATION, QUOTED
 from language.parsing.expressions import Expressions
+from protocol import limits
+from protocol.errors import TooLarge
 from protocol.text import parse_duration
 from protocol.values import MICROSECOND
 
@@ -134,8 +137,13 @@ class Records(Expressions):
                 everything = True
             else:
                 found.append(self._column())
+            self._at_most(found, "columns")
             if not self.separated():
                 return everything, tuple(found)
+
+    def _at_most(self, found: list[Any], what: str) -> None:
+        if len(found) > limits.COLUMNS:
+            self.refuse(TooLarge, f"a statement has at most {limits.COLUMNS} {what}")
 
     def _column(self) -> tree.Column:
         expression = self.expression()
@@ -152,6 +160,7 @@ class Records(Expressions):
         found = [self.expression()]
         while self.separated():
             found.append(self.expression())
+            self._at_most(found, "keys of GROUP BY")
         return tuple(found)
 
     def _order(self) -> tuple[tree.Order, ...]:
@@ -163,6 +172,7 @@ class Records(Expressions):
             if not descending:
                 self.take_word("ASC")
             found.append(tree.Order(expression, descending))
+            self._at_most(found, "keys of ORDER BY")
             if not self.separated():
                 return tuple(found)
 
@@ -246,6 +256,7 @@ class Records(Expressions):
         columns = [self._column()]
         while self.separated():
             columns.append(self._column())
+            self._at_most(columns, "columns")
         return tree.Return("FIELDS", tuple(columns))
 
     def _timeout(self) -> timedelta | None:

@@ -36,6 +36,14 @@ TEXTS = {
     "braces": "RETURN " + "{ a: " * 100_000,
     "signs": "RETURN " + "- " * 100_000 + "1",
     "negations": "RETURN " + "NOT " * 100_000 + "true",
+    "columns": "SELECT " + "a, " * 100_000 + "b FROM t",
+    "aggregates": "SELECT "
+    + ", ".join(f"sum(a + {n})" for n in range(20_000))
+    + " FROM t GROUP ALL",
+    "groups": "SELECT count() FROM t GROUP BY " + "a, " * 100_000 + "b",
+    "orders": "SELECT a FROM t ORDER BY " + "a, " * 100_000 + "b",
+    "returned columns": "DELETE t RETURN " + "a, " * 100_000 + "b",
+    "a chain of conditions": "RETURN true" + " AND true" * 100_000,
     "a chain of sums": "RETURN 1" + " + 1" * 100_000,
     "a path": "RETURN $a" + ".a" * 100_000,
     "indexes": "RETURN $a" + "[0]" * 100_000,
