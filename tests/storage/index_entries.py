@@ -7,32 +7,39 @@ from protocol.binary import unpack_object
 from storage import catalog, indexes, keys
 from storage.catalog import Table
 from storage.effects import SEQUENCE_BYTES
+from storage.indexes import BUILDING, FAILED, Index
 from storage.transactions import Transaction
 
 
-def recomputed(tx: Transaction, table: Table) -> dict[bytes, bytes]:
-    """The entries that the indexes of a table ought to hold."""
+def recomputed(tx: Transaction, table: Table, index: Index) -> dict[bytes, bytes]:
+    """The entries that an index ought to hold."""
     found: dict[bytes, bytes] = {}
-    for index in table.indexes:
-        rows = indexes.Rows((index,))
-        entries = indexes.Entries(index, rows.heads)
-        for pairs in tx.scan(*keys.within(table.prefix)):
-            for key, value in pairs:
-                row = rows.of_fields(unpack_object(value[SEQUENCE_BYTES:]))
-                found |= entries.of(row, key[keys.RECORD_PREFIX_BYTES :])
+    rows = indexes.Rows((index,))
+    entries = indexes.Entries(index, rows.heads)
+    for pairs in tx.scan(*keys.within(table.prefix)):
+        for key, value in pairs:
+            row = rows.of_fields(unpack_object(value[SEQUENCE_BYTES:]))
+            found |= entries.of(row, key[keys.RECORD_PREFIX_BYTES :])
     return found
 
 
 def held(tx: Transaction, table: Table) -> dict[bytes, bytes]:
-    """The entries that they hold, and those of indexes that are no more."""
+    """The entries of all indexes of a table, those that are no more among them."""
     numbers = (table.database.namespace.id, table.database.id, table.id)
     start = keys.of_index(keys.INDEX_ENTRY, *numbers, 0)[:-4]
     return {key: value for pairs in tx.scan(*keys.within(start)) for key, value in pairs}
 
 
 def differences(tx: Transaction, table: Table) -> list[str]:
-    """What is missing, too much or different."""
-    wanted, found = recomputed(tx, table), held(tx, table)
+    """What is missing, too much or different. An index that is being built may lack some."""
+    found = held(tx, table)
+    wanted: dict[bytes, bytes] = {}
+    for index in table.indexes:
+        ought = {} if index.state == FAILED else recomputed(tx, table, index)
+        if index.state == BUILDING:
+            # Of values that two records have only one is held; the build is going to find it.
+            ought = {key: found[key] for key in ought if key in found}
+        wanted |= ought
     return [
         f"{key.hex()}: wanted {wanted.get(key)!r}, found {found.get(key)!r}"
         for key in sorted(wanted.keys() | found.keys())

@@ -45,13 +45,17 @@ def scalar(rng: Random) -> Any:
 
 
 def long_text(rng: Random) -> str:
-    return rng.choice(["", "a", "long"]) + (LONG if rng.random() < 0.5 else "") + rng.choice("abc")
+    return (
+        rng.choice(["", "a", "long"])
+        + (LONG if rng.random() < 0.5 else "")
+        + rng.choice("abcdefgh")
+    )
 
 
 def tags(rng: Random) -> Any:
     kind = rng.random()
-    if kind < 0.15:
-        return scalar(rng)
+    if kind < 0.15:  # what CONTAINS takes
+        return rng.choice(["x", "xy", "zz", "", None, NONE, {"x": 1}])
     return [rng.choice([scalar(rng), rng.choice("xyz")]) for _ in range(rng.randrange(4))]
 
 
@@ -85,6 +89,8 @@ def value(rng: Random) -> str:
 def condition(rng: Random) -> str:
     """A condition; most are such that an index may help."""
     path, kind = rng.choice(PATHS), rng.random()
+    if path == "text" and rng.random() < 0.5:
+        return f"text {rng.choice(['=', '<', '<=', '>', '>='])} {format_value(long_text(rng))}"
     if kind < 0.35:
         return f"{path} = {value(rng)}"
     if kind < 0.5:

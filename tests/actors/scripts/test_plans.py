@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 
 from actors.scripts import ways
+from language import planner
+from protocol.order import encode
 from protocol.requests import ScriptAnswer
+from storage.engine import Pair
+from storage.indexes import entry_id
 from tests.actors.scripts import questions
 from tests.nodes import Running, running
 from tests.storage.index_entries import wrong_entries
@@ -109,3 +113,57 @@ async def test_every_planned_answer_is_that_of_a_scan(
     told = ", ".join(f"{times} by {kind}" for kind, times in sorted(taken.items()))
     figure(f"planned answers compared with a scan, part {part}", f"{comparison.pairs}: {told}")
     assert set(taken) >= {"record", "range", "index", "indexes", "scan", "index in order"}
+
+
+def _never(*_: object) -> bool:
+    return False
+
+
+def _always(*_: object) -> bool:
+    return True
+
+
+def _plainly(entries: Iterator[list[Pair]]) -> Iterator[list[bytes]]:
+    return ([entry_id(pair) for pair in pairs] for pairs in entries)
+
+
+def _around(
+    _self: planner.Candidate, _at: int, _choices: Any, prefixes: list[bytes], _value: Any
+) -> planner.Spans:
+    return planner.Spans(True, tuple(map(planner._beginning_with, prefixes)))
+
+
+def _bounds(self: planner.Candidate, values: Any) -> Any:
+    lows = [term for term in self.ranged if term.operator in (">", ">=")]
+    highs = [term for term in self.ranged if term.operator in ("<", "<=")]
+    low = (encode(values(lows[0])), lows[0].operator == ">") if lows else None
+    return low, (encode(values(highs[0])), highs[0].operator == "<=") if highs else None
+
+
+FAULTS: dict[str, tuple[object, str, Any]] = {
+    "a comparison read from the wrong side": (planner, "_TURNED", {o: o for o in planner._TURNED}),
+    "ties in the order of a walk backwards": (ways, "_ties_up", _plainly),
+    "an order among values cut short": (ways._Choice, "_is_exact", _always),
+    "records beyond a link left out": (ways._Choice, "_is_beside", _never),
+    "a bound on values cut short": (planner.Candidate, "_bounds", _bounds),
+    "the order of ids": (ways._Choice, "_inside", lambda self, ids: list(ids)[::-1]),
+    "strings that contain": (planner.Candidate, "_around", _around),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_planted_fault_of_the_planner_is_found(
+    node: Running, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    where, name, wrong = FAULTS[fault]
+    monkeypatch.setattr(where, name, wrong)
+    comparison = Comparison(node)
+    for seed in range(20):
+        count, few = SIZES[(seed + 1) % len(SIZES)]
+        monkeypatch.setattr(ways, "FEW", few)
+        rng = Random(seed)
+        await prepare(node, rng, count)
+        for _ in range(500):
+            if await comparison.ask(questions.question(rng)) is not None:
+                return
+    raise AssertionError(f"not found in {comparison.pairs} pairs")

@@ -1,0 +1,188 @@
+"""Building indexes beside everything else."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from protocol import limits
+from protocol.errors import Duplicate
+from tests.nodes import Running, running
+from tests.storage.index_entries import wrong_entries
+
+ROWS = 6_000
+
+
+async def fill(node: Running, count: int = ROWS, **more: Any) -> None:
+    """Table `thing` with so many records."""
+    rows = [
+        {"id": n, "a": n % 10, "b": f"b{n}", "tags": [n % 3, "x"], **more} for n in range(count)
+    ]
+    await node.values("DEFINE TABLE thing; INSERT INTO thing $rows RETURN NONE", {"rows": rows})
+
+
+async def built(node: Running, *names: str) -> list[dict[str, Any]]:
+    """What is said of indexes once none is being built."""
+    while True:
+        found = [await node.value(f"INFO FOR INDEX {name} ON thing") for name in names]
+        if all(each["state"] != "building" for each in found):
+            return found
+        await asyncio.sleep(0)
+
+
+async def access(node: Running, select: str) -> Any:
+    plan = await node.value(f"EXPLAIN {select}")
+    return plan["sources"][0]["access"]
+
+
+async def write_on(node: Running, rng: Random, until: asyncio.Event) -> int:
+    """Writes of every kind until told to end."""
+    written = 0
+    while not until.is_set():
+        one = rng.randrange(ROWS + 500)
+        script = rng.choice(
+            [
+                f"UPSERT thing:{one} SET a = {rng.randrange(10)}, b = 'n{written}'",
+                f"DELETE thing:{one}",
+                f"UPDATE thing:{one} SET tags = [{one}, 'y'] RETURN NONE",
+                f"BEGIN; UPSERT thing:{one} SET a = 77; UPDATE thing:{one + 1} SET a = 3; CANCEL",
+                f"BEGIN; UPSERT thing:{one} SET a = 1, b = 'm{written}'; THROW 'no'; COMMIT",
+            ]
+        )
+        await node.answer(script)
+        written += 1
+    return written
+
+
+async def test_an_index_is_built_while_others_write(
+    tmp_path: Path, figure: Callable[[str, object], None]
+) -> None:
+    async with running(tmp_path / "store") as node:
+        await fill(node)
+        ended = asyncio.Event()
+        writers = [asyncio.create_task(write_on(node, Random(n), ended)) for n in range(4)]
+        await node.values(
+            "DEFINE INDEX a ON thing FIELDS a, b; DEFINE INDEX tags ON thing FIELDS tags;"
+            "DEFINE INDEX b ON thing FIELDS b UNIQUE"
+        )
+        seen: list[int] = []
+        look = "BEGIN; INFO FOR INDEX a ON thing; EXPLAIN SELECT * FROM thing WHERE a = 1; COMMIT"
+        while (found := await node.values(look))[1]["state"] == "building":
+            _, info, plan, _ = found
+            assert 0 <= info["visited"] <= info["records"] + ROWS
+            seen.append(info["visited"])
+            assert plan["sources"][0]["access"] == "scan"
+        states = [each["state"] for each in await built(node, "a", "tags", "b")]
+        ended.set()
+        written = sum(await asyncio.gather(*writers))
+        assert states == ["ready"] * 3
+        assert seen == sorted(seen)
+        assert await wrong_entries(node.node, "main") == []
+        assert await access(node, "SELECT * FROM thing WHERE a = 1 AND b = 'b1'") == "index"
+    figure("writes beside three indexes being built", f"{written}, progress seen {len(seen)} times")
+
+
+async def test_a_build_goes_on_after_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "INDEX_SLICE_BYTES", 500)
+    async with running(tmp_path / "store") as node:
+        await fill(node)
+        await node.values("DEFINE INDEX i ON thing FIELDS a")
+        while not (before := (await node.value("INFO FOR INDEX i ON thing")))["visited"]:
+            await asyncio.sleep(0)
+    assert before["state"] == "building"
+    async with running(tmp_path / "store") as node:
+        info = await node.value("INFO FOR INDEX i ON thing")
+        assert info["state"] == "ready" or info["visited"] >= before["visited"]
+        assert (await built(node, "i"))[0]["state"] == "ready"
+        assert await wrong_entries(node.node, "main") == []
+
+
+async def test_a_build_goes_on_from_the_log_of_a_node_that_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "INDEX_SLICE_BYTES", 500)
+    async with running(tmp_path / "store") as node:
+        await fill(node)
+        await node.values(
+            "DEFINE INDEX i ON thing FIELDS tags, a; DEFINE INDEX u ON thing FIELDS b UNIQUE"
+        )
+        while not (await node.value("INFO FOR INDEX i ON thing"))["visited"]:
+            await asyncio.sleep(0)
+        # What a kill at this moment leaves: the log as it is, and no state to trust.
+        shutil.copytree(tmp_path / "store" / "log", tmp_path / "killed" / "log")
+        shutil.copy(tmp_path / "store" / "STORE", tmp_path / "killed" / "STORE")
+        await built(node, "i", "u")
+    async with running(tmp_path / "killed") as node:
+        assert [each["state"] for each in await built(node, "i", "u")] == ["ready", "ready"]
+        assert await wrong_entries(node.node, "main") == []
+
+
+async def test_the_state_after_replay_is_the_same_to_the_byte(tmp_path: Path) -> None:
+    async with running(tmp_path / "store") as node:
+        await fill(node, 2_000)
+        await node.values(
+            "DEFINE INDEX i ON thing FIELDS tags, a; DEFINE INDEX u ON thing FIELDS b UNIQUE"
+        )
+        await built(node, "i", "u")
+        await node.values(
+            "UPDATE thing SET a = a + 1 WHERE a < 3 RETURN NONE; DELETE thing WHERE a = 5"
+        )
+        before = (await node.value("INFO FOR NODE"))["state"]
+    shutil.rmtree(tmp_path / "store" / "state")
+    async with running(tmp_path / "store") as node:
+        assert (await node.value("INFO FOR NODE"))["state"]["hash"] == before["hash"]
+        assert await wrong_entries(node.node, "main") == []
+
+
+async def test_a_unique_index_that_meets_duplicates_says_so_and_is_not_used(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path / "store") as node:
+        await fill(node)
+        await node.values(
+            "UPDATE thing:5000 SET b = 'b17'; DEFINE INDEX u ON thing FIELDS b UNIQUE"
+        )
+        (info,) = await built(node, "u")
+        assert info["state"] == "failed"
+        assert info["problem"] == "Duplicate: index u of table thing holds 'b17' already: thing:17"
+        assert await access(node, "SELECT * FROM thing WHERE b = 'b1'") == "scan"
+        await node.values("UPDATE thing:5000 SET b = 'own'; REBUILD INDEX u ON thing")
+        assert (await built(node, "u"))[0]["state"] == "ready"
+        assert await access(node, "SELECT * FROM thing WHERE b = 'b1'") == "index"
+        answer = await node.answer("UPDATE thing:5000 SET b = 'b17'")
+        assert isinstance(answer.refusal, Duplicate)
+        assert await wrong_entries(node.node, "main") == []
+
+
+async def test_an_index_dropped_while_it_is_built_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "INDEX_SLICE_BYTES", 500)
+    async with running(tmp_path / "store") as node:
+        await fill(node)
+        await node.values("DEFINE INDEX i ON thing FIELDS a; DEFINE INDEX j ON thing FIELDS b")
+        while not (await node.value("INFO FOR INDEX i ON thing"))["visited"]:
+            await asyncio.sleep(0)
+        await node.values("DROP INDEX i ON thing")
+        assert (await built(node, "j"))[0]["state"] == "ready"
+        assert await wrong_entries(node.node, "main") == []
+        await node.values("DROP TABLE thing; DEFINE TABLE thing")
+        assert await wrong_entries(node.node, "main") == []
+
+
+async def test_two_that_insert_the_same_value_at_once(tmp_path: Path) -> None:
+    async with running(tmp_path / "store") as node:
+        await node.values("DEFINE TABLE thing; DEFINE INDEX u ON thing FIELDS b UNIQUE")
+        scripts = [f"CREATE thing SET b = {n % 20}" for n in range(200)]
+        answers = await asyncio.gather(*map(node.answer, scripts))
+        refused = [answer.refusal for answer in answers if answer.refusal is not None]
+        assert len(refused) == 180 and {type(one) for one in refused} == {Duplicate}
+        assert await node.value("SELECT VALUE b FROM thing ORDER BY b") == list(range(20))

@@ -1,0 +1,352 @@
+"""Index entries after any history are those that follow from the records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from protocol import limits
+from protocol.errors import AlreadyExists, BadRequest, Conflict, Duplicate, Refusal, TooLarge
+from protocol.values import NONE, RecordId
+from storage import catalog, index_builds, indexes, keys, records
+from storage.catalog import Table, Taken
+from storage.indexes import BUILDING, FAILED, READY, Index, value_at
+from storage.ledger import Ledger, Tail
+from storage.memory import MemoryEngine
+from storage.state_hash import state_hash
+from storage.transactions import Transaction
+from tests.actors.scripts import questions
+from tests.simulation.doors import ManualClock, SeededRng
+from tests.storage.books import Book
+from tests.storage.index_entries import differences, held
+
+HISTORIES = 60
+STEPS = 60
+
+
+class Store(Book):
+    """A book with one table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.begin() as tx:
+            place = catalog.define_database(tx, catalog.define_namespace(tx, "n"), "d")
+            catalog.define_table(tx, place, "t")
+            self.commit(tx)
+
+    def table(self, tx: Transaction) -> Table:
+        """The table with its indexes, as a transaction sees them."""
+        return catalog.table(tx, catalog.database(tx, catalog.namespace(tx, "n"), "d"), "t")
+
+    def define(self, name: str, *paths: tuple[str | int, ...], **told: Any) -> Index:
+        """Declare an index in a commit of its own."""
+        with self.begin() as tx:
+            made = index_builds.define_index(tx, self.table(tx), name, paths, **told)
+            self.commit(tx)
+        return made
+
+    def build(self, slices: int = 1_000) -> None:
+        """Build what is not built, a few records a slice."""
+        for _ in range(slices):
+            with self.begin() as tx:
+                waiting = index_builds.unfinished(tx)
+                if not waiting:
+                    return
+                index_builds.build_slice(tx, waiting[0], lambda: True)
+                self.commit(tx)
+
+    def put(self, id: Any, **fields: Any) -> None:
+        """Set a record in a commit of its own."""
+        with self.begin() as tx:
+            table = self.table(tx)
+            records.put(tx, table, id, fields, records.stored(tx, table, id))
+            self.commit(tx)
+
+    def state(self, name: str) -> Index:
+        with self.begin() as tx:
+            return catalog.index(self.table(tx), name)
+
+    def wrong(self) -> list[str]:
+        with self.begin() as tx:
+            return differences(tx, self.table(tx))
+
+    def replayed(self) -> str:
+        """The hash of the state that the log gives on an empty engine."""
+        engine = MemoryEngine()
+        tail = Tail(sequence=len(self.frames), epoch=1, time=self.frames[-1].time)
+        ledger = Ledger(engine, tail, ManualClock(), SeededRng(1), lambda frame: None)
+        for frame in self.frames:
+            ledger.replay(frame)
+        return state_hash(engine)
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of a few records are built in slices too."""
+    monkeypatch.setattr(limits, "INDEX_AT_ONCE", 3)
+    monkeypatch.setattr(index_builds, "_LOOK", 2)
+
+
+# --- random histories -----------------------------------------------------------------------------
+
+
+def change(rng: Random, store: Store, tx: Transaction) -> None:
+    """One change of a record, or a refusal that leaves the transaction as it was."""
+    table, id = store.table(tx), rng.randrange(25)
+    fields = questions.record(rng, rng.randrange(25))
+    fields = {name: value for name, value in fields.items() if value is not NONE}
+    if rng.random() < 0.1:
+        fields["link"] = rng.choice([{"a": 1}, RecordId("t", 1)])
+    stored = records.stored(tx, table, id)
+    try:
+        if stored is None:
+            records.create(tx, table, id, fields)
+        elif rng.random() < 0.3:
+            records.delete(tx, table, id, stored)
+        else:
+            records.put(tx, table, id, fields, stored)
+    except Duplicate:
+        pass
+
+
+def declare(rng: Random, store: Store, tx: Transaction) -> None:
+    """An index more, less or anew."""
+    table = store.table(tx)
+    text = rng.choice(questions.INDEXES).replace(",", "").split()
+    name, paths = text[0], [_path(one) for one in text[4:] if one != "UNIQUE"]
+    present = next((one for one in table.indexes if one.name == name), None)
+    try:
+        if present is None:
+            index_builds.define_index(tx, table, name, paths, unique="UNIQUE" in text)
+        elif rng.random() < 0.5:
+            index_builds.drop_index(tx, present)
+        else:
+            index_builds.rebuild_index(tx, table, present)
+    except Duplicate:
+        tx.release()
+
+
+def _path(text: str) -> tuple[str | int, ...]:
+    steps: list[str | int] = []
+    for step in text.replace("[", ".[").split("."):
+        inner = step.strip("[]")
+        steps.append(inner if not step.startswith("[") or inner == "*" else int(inner))
+    return tuple(steps)
+
+
+def step(rng: Random, store: Store) -> None:
+    """A transaction: committed, rolled back, or run beside another one."""
+    kind = rng.random()
+    if kind < 0.3:
+        store.build(slices=rng.randrange(1, 4))
+        return
+    with store.begin() as tx:
+        (declare if kind < 0.45 else change)(rng, store, tx)
+        if tx.ended:
+            return
+        if kind > 0.85:
+            tx.pause()
+            with store.begin() as beside:
+                change(rng, store, beside)
+                store.commit(beside)
+        for _ in range(rng.randrange(3)):
+            change(rng, store, tx)
+        if rng.random() < 0.15:
+            return
+        try:
+            store.commit(tx)
+        except Conflict:
+            return
+    if rng.random() < 0.5:
+        store.durable()
+    elif rng.random() < 0.1:
+        taken_back = store.ledger.committed - store.ledger.durable_upto
+        store.ledger.withdraw()
+        del store.frames[len(store.frames) - taken_back :]
+
+
+def run_history(seed: int) -> list[str]:
+    """What is wrong after some step of a random history."""
+    rng, store = Random(seed), Store()
+    store.durable()
+    for _ in range(STEPS):
+        step(rng, store)
+        wrong = store.wrong()
+        if wrong:
+            return wrong
+    store.build()
+    store.durable()
+    wrong = store.wrong()
+    if state_hash(store.engine) != store.replayed():
+        wrong.append("the log gives another state")
+    return wrong
+
+
+def test_entries_follow_from_records_after_any_history(
+    figure: Callable[[str, object], None],
+) -> None:
+    for seed in range(HISTORIES):
+        assert run_history(seed) == [], f"seed {seed}"
+    figure("index entries compared with a recomputation", f"{HISTORIES} histories of {STEPS} steps")
+
+
+@pytest.mark.parametrize("fault", ["nothing is deleted", "an update puts nothing", "stale claims"])
+def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep = indexes.Keeper.keep
+
+    def faulty(self: indexes.Keeper, tx: Transaction, key: bytes, before: Any, after: Any) -> None:
+        if fault == "nothing is deleted":
+            before = None
+        if fault == "an update puts nothing" and before is not None and after is not None:
+            return
+        keep(self, tx, key, before, after)
+
+    monkeypatch.setattr(indexes.Keeper, "keep", faulty)
+    if fault == "stale claims":
+        monkeypatch.setattr(indexes, "_may_delete", lambda tx, index, entry, value: len(value) == 1)
+    assert any(run_history(seed) for seed in range(HISTORIES))
+
+
+# --- one by one -----------------------------------------------------------------------------------
+
+
+def test_unique_means_values_and_not_their_absence(store: Store) -> None:
+    store.define("u", ("a",), ("b",), unique=True)
+    store.put(1, a=1, b="x")
+    with pytest.raises(Duplicate) as caught:
+        store.put(2, a=1.0, b="x")
+    assert caught.value.detail["index"] == "u" and caught.value.detail["values"] == [1.0, "x"]
+    assert caught.value.detail["record"] == RecordId("t", 1)
+    for id in (3, 4):
+        store.put(id, a=1)
+        store.put(id + 10, a=1, b=None)
+    store.put(1, a=1, b="x", c=1)
+    assert store.wrong() == []
+
+
+def test_unique_over_arrays_means_each_element(store: Store) -> None:
+    store.define("u", ("tags",), unique=True)
+    store.put(1, tags=["a", "b", "a"])
+    store.put(2, tags=[])
+    store.put(3, tags=[])
+    store.put(4, tags=[None])
+    store.put(5, tags=[None])
+    with pytest.raises(Duplicate, match=r"index u of table t holds 'b' already: t:1"):
+        store.put(6, tags=["c", "b"])
+    store.put(1, tags=["a"])
+    store.put(6, tags=["c", "b"])
+    assert store.wrong() == []
+
+
+def test_a_build_that_meets_duplicates_says_so(store: Store) -> None:
+    for id in range(10):
+        store.put(id, a=id % 9)
+    assert store.define("u", ("a",), unique=True).state == BUILDING
+    store.build()
+    found = store.state("u")
+    assert found.state == FAILED and not found.usable
+    assert found.problem == "Duplicate: index u of table t holds 0 already: t:0"
+    with store.begin() as tx:
+        assert held(tx, store.table(tx)) == {}
+    store.put(9, a=99)
+    store.put(10, a=99)
+    with store.begin() as tx:
+        index_builds.rebuild_index(tx, store.table(tx), store.state("u"))
+        store.commit(tx)
+    store.build()
+    assert store.state("u").state == FAILED
+    store.put(10, a=100)
+    with store.begin() as tx:
+        index_builds.rebuild_index(tx, store.table(tx), store.state("u"))
+        store.commit(tx)
+    store.build()
+    assert store.state("u").state == READY and store.wrong() == []
+
+
+def test_a_unique_index_being_built_refuses_what_it_knows(store: Store) -> None:
+    for id in range(10):
+        store.put(id, a=id)
+    store.define("u", ("a",), unique=True)
+    store.build(slices=2)
+    with pytest.raises(Duplicate):
+        store.put(20, a=0)
+    store.put(20, a=9)  # not visited yet: nobody knows
+    store.build()
+    assert store.state("u").state == FAILED
+
+
+def test_a_build_goes_on_where_it_stopped(store: Store) -> None:
+    for id in range(20):
+        store.put(id, a=id)
+    store.define("i", ("a",))
+    store.build(slices=3)
+    with store.begin() as tx:
+        before = index_builds.visited(tx, store.state("i"))
+    assert 0 < before < 20
+    store.put(100, a=1)
+    store.put(0, a=5)
+    store.build(slices=1)
+    with store.begin() as tx:
+        assert index_builds.visited(tx, store.state("i")) > before
+    store.build()
+    assert store.state("i").state == READY and store.wrong() == []
+
+
+def test_dropping_a_table_leaves_no_entry(store: Store) -> None:
+    store.define("i", ("a",))
+    store.put(1, a=1)
+    with store.begin() as tx:
+        catalog.drop_table(tx, store.table(tx))
+        store.commit(tx)
+    store.durable()
+    tags = {key[keys.TAG_AT] for pairs in store.engine.scan(*keys.EVERYTHING) for key, _ in pairs}
+    assert not tags & set(keys.OF_INDEXES)
+
+
+def test_defining_twice(store: Store) -> None:
+    first = store.define("i", ("a",))
+    with pytest.raises(AlreadyExists):
+        store.define("i", ("a",))
+    assert store.define("i", ("b",), taken=Taken.SKIP).paths == (("a",),)
+    assert store.define("i", ("a",), taken=Taken.OVERWRITE, comment="kept").id == first.id
+    assert store.define("i", ("b",), taken=Taken.OVERWRITE).id != first.id
+
+
+@pytest.mark.parametrize(
+    "paths, error",
+    [
+        ([("a",), ("a",)], BadRequest),
+        ([("id",)], BadRequest),
+        ([(f"f{n}",) for n in range(9)], TooLarge),
+        ([], TooLarge),
+    ],
+)
+def test_what_no_index_is_over(store: Store, paths: Any, error: type[Refusal]) -> None:
+    with pytest.raises(error):
+        store.define("i", *paths)
+
+
+def test_too_many_elements_are_refused_with_the_record(store: Store) -> None:
+    store.define("i", ("a",), ("b",))
+    with pytest.raises(TooLarge, match="at most 10000 entries in index i"):
+        store.put(1, a=list(range(200)), b=list(range(200)))
+    with store.begin() as tx:
+        assert held(tx, store.table(tx)) == {} and records.count(tx, store.table(tx)) == 0
+
+
+def test_paths_lead_where_expressions_do() -> None:
+    record = {"a": [{"b": [1, 2]}, {"b": 3}, 4], "o": {"x": {"y": 1}}}
+    assert value_at(record, ("a", "b")) == [[1, 2], 3, NONE]
+    assert value_at(record, ("a", "b", 0)) == [1, 2]
+    assert value_at(record, ("a", -1)) == 4
+    assert value_at(record, ("a", 9)) is NONE
+    assert value_at(record, ("o", "*", "y")) == [1]
+    assert value_at(record, ("o", 0)) is NONE
