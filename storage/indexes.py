@@ -277,6 +277,14 @@ class Keeper:
                 if entry not in old:
                     tx.put(entry, value)
 
+    def check_new(self, tx: Transaction, key: bytes, fields: dict[str, Any]) -> None:
+        """:raises Duplicate: a UNIQUE index holds the values of a record that is to be made"""
+        id = key[keys.RECORD_PREFIX_BYTES :]
+        row = self._rows.of_fields(fields)
+        for entries in self._all:
+            if entries.index.unique:
+                check_claims(tx, entries, row, entries.of(row, id), id, {})
+
 
 def check_claims(
     tx: Transaction,

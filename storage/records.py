@@ -75,10 +75,13 @@ def create(tx: Transaction, table: Table, id: Any, fields: dict[str, Any]) -> No
     tx.add(table.count_key, 1)
 
 
-def check_absent(tx: Transaction, table: Table, id: Any) -> None:
-    """:raises AlreadyExists: there is a record of that id"""
-    if tx.get(keys.record(table.prefix, id)) is not None:
+def check_new(tx: Transaction, table: Table, id: Any, fields: dict[str, Any]) -> None:
+    """What `create` would refuse for what is there already. :raises AlreadyExists, Duplicate:"""
+    key = keys.record(table.prefix, id)
+    if tx.get(key) is not None:
         raise _taken(table, id)
+    if table.keeper is not None:
+        table.keeper.check_new(tx, key, fields)
 
 
 def _taken(table: Table, id: Any) -> AlreadyExists:

@@ -55,15 +55,15 @@ class Rules:
 def conform_new(run: Execution, table: Table, record: RecordId, fields: Row) -> Row:
     """As `conform`, of a record that is to be made.
 
-    :raises AlreadyExists: there is one, and this one does not fit: of a row that is passed over, or
-        changes another, nothing is asked
+    :raises AlreadyExists, Duplicate: it meets one that is there, and does not fit: of a row that is
+        passed over, or changes another, nothing is asked
     """
     try:
         return conform(run, table, record, fields, None, None)
     except _NO_MISFIT:
         raise
     except Refusal:
-        records.check_absent(run.transaction, table, record.id)
+        records.check_new(run.transaction, table, record.id, fields)
         raise
 
 
