@@ -17,22 +17,18 @@ from typing import Any, Final, NoReturn, Protocol
 
 from language import tree
 from language.budget import bounded
-from language.compile import Compiled, Condition, compile_condition, compile_expression
+from language.compile import Compiled
 from language.env import Env
 from language.fieldtypes import (
     MISFIT,
-    Fit,
     admits,
-    compile_type,
     cut,
     found_in,
     innermost,
-    is_option,
     shown,
 )
-from language.names import children, shape_of
-from language.printer import print_expression, print_type
-from language.rows import NO_FIELDS, WHOLE
+from language.printer import print_type
+from language.rules import Rule, path_text
 from protocol.errors import (
     AssertFailed,
     BadRequest,
@@ -46,57 +42,13 @@ from protocol.text import format_value, quote_name
 from protocol.values import NONE, RecordId, check, identical, paced, type_name, without_none
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """A field as it was defined."""
-
-    path: tree.Path
-    type: tree.FieldType
-    default: tree.Expression | None = None
-    assertion: tree.Expression | None = None
-    readonly: bool = False
-
-
-# --- paths ----------------------------------------------------------------------------------------
-
-
-def path_text(path: Iterable[str | int]) -> str:
-    """A field's path as people read it, `a.b[*].c`: in back-quotes only what is no plain name."""
-    text = ""
-    for step in path:
-        if step == "*":
-            text += "[*]"
-        elif isinstance(step, int):
-            text += f"[{step}]"
-        else:
-            text += "." + quote_name(step) if text else quote_name(step)
-    return text
-
-
-# --- the schema -----------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Rule:
-    """A field, compiled."""
-
-    type: tree.FieldType
-    fit: Fit
-    default: Compiled | None
-    assertion: Condition | None
-    assertion_text: str
-    may_be_none: bool
-    """Whether ASSERT has nothing to say of an absent field: its type is an option."""
-    readonly: bool
-
-
 @dataclass(slots=True)
 class _Node:
     """A step of paths: the field there, if one is defined, and those below it."""
 
     text: str = ""
     """Its name as a path shows it."""
-    rule: _Rule | None = None
+    rule: Rule | None = None
     names: dict[str, _Node] = field(default_factory=dict)
     each: _Node | None = None
     guards: bool = False
@@ -113,38 +65,27 @@ class Schema:
     :raises BadRequest: a field can't be below another of that type
     """
 
-    def __init__(self, table: str, definitions: Iterable[Definition], schemafull: bool) -> None:
+    def __init__(self, table: str, rules: Iterable[Rule], schemafull: bool) -> None:
         self.table = table
         self.schemafull = schemafull
         self.defaults_read = False
         """Whether a DEFAULT looks at the record."""
         self._root = _Node()
-        for definition in definitions:
-            self._add(definition)
+        for rule in rules:
+            self._add(rule)
         _complete(self._root, ())
 
-    def _add(self, definition: Definition) -> None:
+    def _add(self, rule: Rule) -> None:
         node = self._root
-        for step in definition.path:
-            node.guards = node.guards or definition.readonly
+        for step in rule.path:
+            node.guards = node.guards or rule.readonly
             if step == "*":
                 node.each = node = node.each or _Node()
             else:
                 name = str(step)
                 node = node.names.setdefault(name, _Node(quote_name(name)))
-        default, assertion = definition.default, definition.assertion
-        self.defaults_read = self.defaults_read or (
-            default is not None and shape_of(default) is not NO_FIELDS
-        )
-        node.rule = _Rule(
-            type=definition.type,
-            fit=compile_type(definition.type),
-            default=None if default is None else compile_expression(default, WHOLE),
-            assertion=None if assertion is None else compile_condition(assertion, WHOLE),
-            assertion_text="" if assertion is None else cut(print_expression(assertion)),
-            may_be_none=is_option(definition.type),
-            readonly=definition.readonly,
-        )
+        self.defaults_read = self.defaults_read or rule.default_reads
+        node.rule = rule
 
     def conform(
         self,
@@ -237,7 +178,7 @@ class _Writing:
         self._replaced = replaced
         # A copy to the depth: fields are changed in place from here on.
         self._given = {"id": record, **without_none(fields)} if schema.defaults_read else _NO_ROW
-        self._asserts: list[tuple[_Rule, str, Any]] = []
+        self._asserts: list[tuple[Rule, str, Any]] = []
         self._deepened = False
 
     def object(
@@ -308,7 +249,7 @@ class _Writing:
         if found is not given:
             holder[key] = found
 
-    def _ask(self, rule: _Rule, value: Any, at: str) -> None:
+    def _ask(self, rule: Rule, value: Any, at: str) -> None:
         """Let ASSERT be asked of a value in the end."""
         if value is not NONE or not rule.may_be_none:
             self._asserts.append((rule, at, value))
@@ -424,23 +365,3 @@ class _Writing:
             wanted=wanted,
             found=found,
         )
-
-
-# --- what may stand in a definition ---------------------------------------------------------------
-
-
-def check_definition(definition: Definition) -> None:
-    """:raises BadRequest: the path is `id`, or an expression names a variable it can't have"""
-    if definition.path[0] == "id":
-        raise BadRequest("a record's id is no field: it can't be defined")
-    _check_variables("DEFAULT", definition.default, frozenset({"this", "parent"}))
-    _check_variables("ASSERT", definition.assertion, frozenset({"value", "this", "parent"}))
-
-
-def _check_variables(word: str, node: Any, known: frozenset[str]) -> None:
-    if isinstance(node, tree.Parameter) and node.name not in known:
-        names = " and ".join(f"${name}" for name in sorted(known - {"parent"}, reverse=True))
-        raise BadRequest(f"{word} knows {names}, not ${node.name}")
-    for child in children(node) if node is not None else ():
-        if child is not None:
-            _check_variables(word, child, known)

@@ -33,7 +33,7 @@ FIELDS: Final = 1_000
 """Fields defined for one table: they are read and compiled together."""
 PATH_BYTES: Final = 512
 """The path of a defined field, as text; keeps its key below KEY_BYTES."""
-DEFINITION_BYTES: Final = 64 * KIB
+DEFINITION_BYTES: Final = 16 * KIB
 """What is kept of one DEFINE FIELD: its type, DEFAULT and ASSERT as text."""
 
 # --- storage ------------------------------------------------------------------------------------

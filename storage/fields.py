@@ -34,14 +34,14 @@ class Field:
 
 def load(tx: Transaction, start: bytes, end: bytes) -> dict[int, tuple[Field, ...]]:
     """The fields in a range of keys by the id of their table: each after the one it is below."""
-    found: dict[int, tuple[Field, ...]] = {}
+    found: dict[int, list[Field]] = {}
     for pairs in tx.scan(start, end):
         for key, value in pairs:
             kept: Any = binary.unpack(value)
             path = tuple(kept.pop("path"))
             table, name = keys.field_at(key)
-            found[table] = (*found.get(table, ()), Field(path, name, **kept))
-    return found
+            found.setdefault(table, []).append(Field(path, name, **kept))
+    return {table: tuple(fields) for table, fields in found.items()}
 
 
 def pack(field: Field) -> bytes:

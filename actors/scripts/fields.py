@@ -17,7 +17,9 @@ from language import tree
 from language.env import Env
 from language.parser import parse_expression, parse_type
 from language.printer import print_expression, print_type
-from language.schema import Definition, Schema, check_definition, path_text
+from language.rules import Definition, Rule, check_definition, compile_rule, path_text
+from language.schema import Schema
+from protocol import limits
 from protocol.binary import unpack_object
 from protocol.doors import Rng
 from protocol.errors import (
@@ -94,13 +96,18 @@ def _rules(run: Execution, table: Table) -> Rules:
     at = ("rules", table.id)
     found: Rules | None = entries.get(at)
     if found is None:
-        found = entries[at] = _compiled(table.name, table.schemafull, table.fields)
+        rules = []
+        for field in table.fields:
+            run.tick()
+            rules.append(_rule(field))
+        found = entries[at] = Rules(Schema(table.name, rules, table.schemafull))
     return found
 
 
-@lru_cache(maxsize=1024)
-def _compiled(name: str, schemafull: bool, fields: tuple[Field, ...]) -> Rules:
-    return Rules(Schema(name, map(_definition, fields), schemafull))
+@lru_cache(maxsize=8 * limits.FIELDS)
+def _rule(field: Field) -> Rule:
+    """A field, compiled once for as long as it is defined in these words."""
+    return compile_rule(_definition(field))
 
 
 def _definition(field: Field) -> Definition:
@@ -240,7 +247,8 @@ def alter_table(run: Execution, statement: tree.AlterTable) -> Value:
     if schemafull and not table.schemafull:
         table = run.table(table.name)
         free = tree.PlainType("any")
-        bare = Schema(table.name, (Definition(each.path, free) for each in table.fields), True)
+        every = (compile_rule(Definition(each.path, free)) for each in table.fields)
+        bare = Schema(table.name, every, True)
         _check_records(run, table, Rules(bare), None)
     return NONE
 

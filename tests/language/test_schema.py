@@ -16,7 +16,8 @@ from language import fieldtypes, tree
 from language.fieldtypes import MISFIT, SHOWN, compile_type
 from language.parser import parse, parse_expression, parse_type
 from language.printer import print_type
-from language.schema import Definition, Schema, check_definition, path_text
+from language.rules import Definition, check_definition, compile_rule, path_text
+from language.schema import Schema
 from protocol.errors import (
     AssertFailed,
     BadRequest,
@@ -137,7 +138,7 @@ def schema(*lines: str, schemafull: bool = False) -> Schema:
             check_definition(definition)
             yield definition
 
-    return Schema("t", definitions(), schemafull)
+    return Schema("t", map(compile_rule, definitions()), schemafull)
 
 
 def conform(
@@ -279,7 +280,9 @@ def test_fields_that_contradict_each_other(lines: tuple[str, ...]) -> None:
 
 def test_names_of_every_alphabet() -> None:
     names = ["имя", "名前", "اسم", "😀", "a b", "`", "\\", "'", "été"]
-    found = Schema("t", [Definition((name,), parse_type("int")) for name in names], schemafull=True)
+    found = Schema(
+        "t", [compile_rule(Definition((name,), parse_type("int"))) for name in names], True
+    )
     fields = dict.fromkeys(names, 1)
     assert conform(found, dict(fields)) == fields
     for name in names:
@@ -331,7 +334,7 @@ def test_a_long_array_gives_others_their_turn() -> None:
 
 def test_expressions_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     found = schema("a int DEFAULT 1 ASSERT $value > 0")
-    monkeypatch.setattr("language.schema.compile_expression", None)
-    monkeypatch.setattr("language.schema.compile_condition", None)
+    monkeypatch.setattr("language.rules.compile_expression", None)
+    monkeypatch.setattr("language.rules.compile_condition", None)
     assert conform(found, {}) == {"a": 1}
     assert parse_expression("1") == tree.Constant(1)

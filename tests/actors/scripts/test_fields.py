@@ -210,6 +210,23 @@ async def test_what_an_assert_reads_takes_part_in_the_race(node: Running) -> Non
     assert len(await rows(node, "SELECT * FROM seat")) == 1
 
 
+async def test_as_many_fields_as_there_may_be(node: Running) -> None:
+    """And one more is refused."""
+    await node.values(
+        "BEGIN;"
+        + ";".join(f"DEFINE FIELD f{n} ON thing TYPE int DEFAULT {n} ASSERT $value < 1000"
+                   for n in range(1000))
+        + "; COMMIT"
+    )  # fmt: skip
+    answer = await node.answer("DEFINE FIELD g ON thing TYPE int")
+    assert type(answer.refusal) is TooLarge
+    (row,) = await node.value("CREATE thing:1")
+    assert row["f999"] == 999 and len(row) == 1001
+    answer = await node.answer("UPDATE thing:1 SET f500 = 1000")
+    assert type(answer.refusal) is AssertFailed
+    assert len((await node.value("INFO FOR TABLE thing"))["fields"]) == 1000
+
+
 # --- around ---------------------------------------------------------------------------------------
 
 
