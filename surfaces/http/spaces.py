@@ -16,7 +16,7 @@ from urllib.parse import unquote_to_bytes
 
 from tornado.httputil import HTTPMessageDelegate
 
-from actors.runtime import ask
+from actors.runtime import ask_now
 from actors.spaces import no_space, parse_value
 from protocol import binary, jsonvalues, limits
 from protocol.errors import BadRequest, NoKey, Refusal
@@ -146,9 +146,11 @@ class KeyDelegate(HTTPMessageDelegate):
         exchange.body = b""
         if ref is None:
             raise no_space(namespace, database, space)
-        asked = ask(ref, RunKeys(who, namespace, database, space, (operation,)))
-        assert isinstance(asked, asyncio.Future)
-        asked.add_done_callback(partial(self._answer, way.show))
+        asked = ask_now(ref, RunKeys(who, namespace, database, space, (operation,)))
+        if asked.done():
+            self._answer(way.show, asked)
+        else:
+            asked.add_done_callback(partial(self._answer, way.show))
 
     def _answer(self, show: Show, asked: asyncio.Future[tuple[KeyAnswer, ...]]) -> None:
         exchange = self._exchange

@@ -520,16 +520,21 @@ class WireConnection(asyncio.Protocol):
         assert self._token is not None, "a KV was begun for nobody"
         read, self._keys = self._keys, {}
         wire, who = self._wire, AuthenticateToken(self._token, "wire", self._address)
-        for place, asked in spaces.in_order(read):
+        parts = list(spaces.in_order(read))
+        for place, asked in parts:
             try:
                 if wire.running >= limits.RUNNING:
                     raise Busy("the node is running as many statements as it will")
                 operations = tuple(operation for _, operation in asked)
-                found = asyncio.ensure_future(wire.gate.keys(who, place, operations))
+                alone = len(parts) == 1
+                found = asyncio.ensure_future(wire.gate.keys(who, place, operations, alone))
             except Refusal as refusal:
                 self._answer_keys(asked, [refusal] * len(asked))
                 continue
             wire.running += 1
+            if found.done():
+                self._found_keys(asked, found)
+                continue
             self._asking.add(found)
             wire.follow(found)
             found.add_done_callback(partial(self._found_keys, asked))

@@ -49,10 +49,14 @@ class Gate(Protocol):
         """Run a script. `alone`: no others were begun by the same read, so it need not queue."""
 
     def keys(
-        self, who: AuthenticateToken, place: Place, operations: tuple[KeyOperation, ...]
+        self,
+        who: AuthenticateToken,
+        place: Place,
+        operations: tuple[KeyOperation, ...],
+        alone: bool,
     ) -> Awaitable[tuple[KeyAnswer, ...]]:
-        """Do something to keys of a cache space, one after the other. As with `run`, a future is
-        followed as it is."""
+        """Do something to keys of a cache space, one after the other. `alone` as with `run`. A
+        future is followed as it is; a coroutine costs a task."""
 
     def cancel(self, request: str) -> None:
         """Stop a running script; nobody waits for it."""
@@ -86,13 +90,18 @@ class NodeGate:
         return (ask_now if alone else ask)(self._node.scripts, request)
 
     def keys(
-        self, who: AuthenticateToken, place: Place, operations: tuple[KeyOperation, ...]
+        self,
+        who: AuthenticateToken,
+        place: Place,
+        operations: tuple[KeyOperation, ...],
+        alone: bool,
     ) -> Awaitable[tuple[KeyAnswer, ...]]:
         ref = self._node.spaces.find(*place)
         if ref is None:
             return self._no_space(who, place)
         namespace, database, space = place
-        return ask(ref, RunKeys(who, namespace, database, space, operations))
+        request = RunKeys(who, namespace, database, space, operations)
+        return ask_now(ref, request) if alone else ask(ref, request)
 
     async def _no_space(self, who: AuthenticateToken, place: Place) -> tuple[KeyAnswer, ...]:
         await ask(self._node.sessions, who)  # who stands for nobody hears of nothing else

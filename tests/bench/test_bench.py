@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as command
-from bench import figures, load, peers, people, records, stores
+from bench import figures, load, peers, people, records, spaces, stores
 from bench.figures import NODE, Row
 from bench.nodes import NodeProcess, define_place
 from bench.page import page
@@ -97,3 +97,14 @@ def test_results_are_json(tmp_path: Path) -> None:
     shown = page(told)
     assert "| r: work | storenode | 1.00 /s |" in shown
     assert "not measured: a peer that is not there" in shown
+
+
+def test_rows_about_cache_keys_are_measured(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, rounds=1, scale=0.005)
+    wanted = ("kv-get-http", "kv-set-1-16", "kv-million")
+    found = {row.name: row for row in spaces.rows(settings, lambda name: name in wanted)}
+    assert sorted(found) == sorted(wanted)
+    for row in found.values():
+        measured = row.sides.get(NODE)
+        assert row.gaps if measured is None else measured[0] > 0
+    assert len(found["kv-set-1-16"].sides) > 1 or found["kv-set-1-16"].gaps

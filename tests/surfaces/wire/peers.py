@@ -66,7 +66,11 @@ class FakeNode:
         self.sessions.pop(token, None)
 
     async def keys(
-        self, who: AuthenticateToken, place: Place, operations: tuple[KeyOperation, ...]
+        self,
+        who: AuthenticateToken,
+        place: Place,
+        operations: tuple[KeyOperation, ...],
+        alone: bool,
     ) -> tuple[KeyAnswer, ...]:
         caller = await self._caller(who.token, who.address)
         self.asked.append((caller.user, place, operations))
