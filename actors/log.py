@@ -93,6 +93,7 @@ class LogActor(ThreadActor):
 
     def on_batch(self, batch: list[Envelope[Any]]) -> None:
         """One write and one sync for all appends that stand together."""
+        began_us = self.runtime.clock.monotonic_us()
         frames: list[Frame] = []
         for envelope in batch:
             message = envelope.message
@@ -112,7 +113,7 @@ class LogActor(ThreadActor):
         if frames:
             self._append(frames)
         if self.runtime.urgent is not None:
-            self.runtime.urgent.finished()
+            self.runtime.urgent.finished(self.runtime.clock.monotonic_us() - began_us)
 
     def on_stop(self) -> None:
         """Close the log and say in it that it was closed in order."""

@@ -108,10 +108,18 @@ def test_a_loop_gives_way_a_few_times_soon_and_then_ever_more_rarely() -> None:
     assert len(found) < 15, "a slow disk must not stop the loop"
 
 
+def test_a_loop_leaves_the_disk_the_time_it_needs_before_it_gives_way() -> None:
+    urgent = Urgent()
+    for took_us in (4_000,) * 100 + (9_000,):
+        urgent.finished(took_us)
+    urgent.handed_over(1)
+    assert windows(urgent, 100_000)[0] == 4_000 + GIVE_WAY_AFTER_US + 260
+
+
 def test_a_batch_that_is_done_ends_the_wait() -> None:
     urgent = Urgent()
     urgent.handed_over(1)
-    threading.Thread(target=urgent.finished).start()
+    threading.Thread(target=urgent.finished, args=(0,)).start()
     urgent.give_way(10_000)
     urgent.settled()
     assert [urgent.since_us] == [0]
