@@ -121,6 +121,8 @@ class Spaces:
         self.sessions = sessions
         self.places: dict[int, Supervised[SpaceActor]] = {}
         """By the space's id."""
+        self.due_us: dict[int, int] = {}
+        """When the actor of a space, by its id, will look for expired keys: log time."""
         self._named: dict[tuple[str, str, str], tuple[int, Supervised[SpaceActor]]] = {}
         self._parting: set[asyncio.Task[None]] = set()
 
@@ -150,6 +152,8 @@ class Spaces:
 
     def expiring(self, space: Space, at_us: int) -> None:
         """A key of a space expires at that log time: it is to be swept then."""
+        if self.due_us.get(space.id, at_us + 1) <= at_us:
+            return
         try:
             tell(self._place(space).ref, Expiring(at_us))
         except Busy:
@@ -208,6 +212,7 @@ class SpaceActor(LoopActor):
 
     def on_start(self) -> None:
         """Look when the first key expires."""
+        self._disarm()  # what an actor before this one had set
         self._look_ahead()
 
     def on_stop(self) -> None:
@@ -328,17 +333,19 @@ class SpaceActor(LoopActor):
         if not self.actor_ref.is_alive() or (self._timer is not None and self._due_us <= at_us):
             return
         self._disarm()
-        self._due_us = at_us
+        self._due_us = self._spaces.due_us[self._space.id] = at_us
         wait_us = max(at_us - self._committer.ledger.log_time(), 0)
         self._timer = self.runtime.loop.call_later(wait_us / 1_000_000, self._time_to_sweep)
 
     def _disarm(self) -> None:
+        self._spaces.due_us.pop(self._space.id, None)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _time_to_sweep(self) -> None:
         self._timer = None
+        self._spaces.due_us.pop(self._space.id, None)
         try:
             tell(self.actor_ref, Sweep())
         except Busy:

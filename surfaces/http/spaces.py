@@ -42,7 +42,7 @@ from protocol.spaces import (
     check_prefix,
 )
 from protocol.text import format_duration, parse_duration
-from protocol.values import MICROSECOND, Value
+from protocol.values import MICROSECOND, Tick, Value
 from surfaces.http import answers
 from surfaces.http.credentials import Token, caller, credential
 from surfaces.http.exchange import Exchange
@@ -55,6 +55,11 @@ LIST: Final = "/kv/{ns}/{db}/{space}"
 OPERATIONS: Final = ("key", "swap", "incr", "expire", "persist", "lock", "unlock")
 PATHS: Final = {word: f"{LIST}/{word}/{{key}}" for word in OPERATIONS}
 
+LONG_BODY: Final = 16 * limits.KIB
+"""Bytes from which on a body is read in turns with others' work."""
+
+Given = Callable[[], Value]
+"""Gives the value of a request's body."""
 Show = Callable[[Any, bool], tuple[dict[str, Any], bytes]]
 """Of an answer, and whether it leaves as msgpack: its fields, and more field lines of the head."""
 
@@ -89,7 +94,7 @@ class KeyDelegate(HTTPMessageDelegate):
         except Refusal as refusal:
             exchange.refuse(refusal)
             return
-        if type(given) is not Token:
+        if type(given) is not Token or len(exchange.body) > LONG_BODY:
             self._surface.spawn(self._sign_in())
             return
         try:
@@ -102,12 +107,18 @@ class KeyDelegate(HTTPMessageDelegate):
         self._exchange.finished()
 
     async def _sign_in(self) -> None:
-        """The way of a password: who it stands for is asked first."""
+        """The way of a password, and of a long body, which is read in turns with others' work: who
+        the credential stands for is asked first."""
         exchange = self._exchange
         try:
             who = await caller(exchange)
+            given: Given | None = None
+            if len(exchange.body) > LONG_BODY:
+                read = partial(_value, self._head, exchange.body)
+                value = await self._surface.long_work.run(read)
+                given = lambda: value  # noqa: E731
             if not exchange.done:
-                self._ask(who)
+                self._ask(who, given)
         except Refusal as refusal:
             self._refuse(refusal)
         except asyncio.CancelledError:
@@ -134,13 +145,18 @@ class KeyDelegate(HTTPMessageDelegate):
         if not self._exchange.done:
             self._exchange.refuse(refusal)
 
-    def _ask(self, who: Caller | AuthenticateToken) -> None:
-        """Read the request and send it on. :raises Refusal:"""
+    def _ask(self, who: Caller | AuthenticateToken, given: Given | None = None) -> None:
+        """Read the request and send it on.
+
+        :param given: gives the value of the body, when that has been read already
+        :raises Refusal:
+        """
         exchange, head = self._exchange, self._head
         parts = head.path.split("/", 6)
         method = "GET" if head.method == "HEAD" else head.method
         way = _WAYS[method, parts[5] if len(parts) == 7 else ""]
-        operation = way.read(exchange, parts[-1], _query(head.query, way.query))
+        given = given or partial(_value, head, exchange.body)
+        operation = way.read(given, parts[-1], _query(head.query, way.query))
         namespace, database, space = map(decoded, parts[2:5])
         ref = self._surface.node.spaces.find(namespace, database, space)
         exchange.body = b""
@@ -235,12 +251,11 @@ def _holder(query: dict[str, str]) -> str:
     return check_holder(_needed(query, "holder"))
 
 
-def _value(head: Head | None, body: bytes) -> Value:
+def _value(head: Head, body: bytes, tick: Tick | None = None) -> Value:
     """The value of a body: text of the language, JSON or msgpack. :raises Refusal:"""
-    assert head is not None
     kind = head.fields.get(b"content-type", b"text/plain").lower()
     if kind.startswith(b"application/json"):
-        return jsonvalues.load(body)
+        return jsonvalues.from_json(jsonvalues.parse(body, tick), tick)
     if kind.startswith(b"application/msgpack"):
         return binary.unpack_foreign(body)
     try:
@@ -250,54 +265,54 @@ def _value(head: Head | None, body: bytes) -> Value:
     return parse_value(text)
 
 
-def _get(exchange: Exchange, raw: str, query: dict[str, str]) -> KeyOperation:
+def _get(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
     return GetKey(_key(raw))
 
 
-def _set(exchange: Exchange, raw: str, query: dict[str, str]) -> KeyOperation:
+def _set(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
     when = query.get("if")
     if when not in (None, "absent", "present"):
         raise BadRequest(f"if is absent or present, not {str(when)[:40]!r}")
     key, expire_us = _key(raw), _expire(query)
-    value = _value(exchange.head, exchange.body)
+    value = given()
     if when is None:
         return SetKey(key, value, expire_us)
     return SetKey(key, value, expire_us, when="ABSENT" if when == "absent" else "PRESENT")
 
 
-def _swap(exchange: Exchange, raw: str, query: dict[str, str]) -> KeyOperation:
+def _swap(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
     key, expire_us = _key(raw), _expire(query)
-    pair = _value(exchange.head, exchange.body)
+    pair = given()
     if not isinstance(pair, dict) or pair.keys() != {"expect", "value"}:
         raise BadRequest("the body is an object of expect and value")
     return SwapKey(key, pair["expect"], pair["value"], expire_us)
 
 
-def _delete(exchange: Exchange, raw: str, query: dict[str, str]) -> KeyOperation:
+def _delete(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
     return DeleteKey(_key(raw))
 
 
-def _incr(exchange: Exchange, raw: str, query: dict[str, str]) -> KeyOperation:
+def _incr(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
     return IncrKey(_key(raw), _integer(query.get("by", "1"), "by"))
 
 
-def _expiring(exchange: Exchange, raw: str, query: dict[str, str]) -> KeyOperation:
+def _expiring(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
     return ExpireKey(_key(raw), _lasting(query))
 
 
-def _persist(exchange: Exchange, raw: str, query: dict[str, str]) -> KeyOperation:
+def _persist(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
     return PersistKey(_key(raw))
 
 
-def _lock(exchange: Exchange, raw: str, query: dict[str, str]) -> KeyOperation:
+def _lock(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
     return LockKey(_key(raw), _holder(query), _lasting(query))
 
 
-def _unlock(exchange: Exchange, raw: str, query: dict[str, str]) -> KeyOperation:
+def _unlock(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
     return UnlockKey(_key(raw), _holder(query))
 
 
-def _list(exchange: Exchange, raw: str, query: dict[str, str]) -> KeyOperation:
+def _list(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
     limit = check_limit(_integer(query.get("limit", str(limits.KEYS_LISTED)), "limit"))
     prefix = check_prefix(query.get("prefix", ""), "prefix")
     return ListKeys(prefix, check_prefix(query.get("after", ""), "after"), limit)
@@ -329,7 +344,7 @@ def _shown_lock(answer: Any, msgpack: bool) -> tuple[dict[str, Any], bytes]:
 class _Way:
     """One method of one path: how its request is read, and its answer shown."""
 
-    read: Callable[[Exchange, str, dict[str, str]], KeyOperation]
+    read: Callable[[Given, str, dict[str, str]], KeyOperation]
     query: tuple[str, ...] = ()
     show: Show = _as_is
 

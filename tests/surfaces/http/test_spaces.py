@@ -244,6 +244,24 @@ async def test_msgpack_answers_have_the_same_fields(tell: Tell) -> None:
     assert msgpack.unpackb(answer.body) == {"held": True}
 
 
+async def test_a_long_body_is_read_in_turns_and_refused_as_a_short_one_is(
+    tell: Tell, raw: Raw, bearer: str
+) -> None:
+    plain = [{"n": n, "t": {"$dec": "1.50"}} for n in range(10_000)]
+    body = json.dumps(plain).encode()
+    says(await tell("PUT", "key/k", body, **JSON), written=True)
+    says(await tell("GET", "key/k"), value=plain, ttl=None)
+    swap = json.dumps({"expect": plain, "value": plain[:5000]}).encode()
+    says(await tell("POST", "swap/k", swap, **JSON), written=True)
+    says(await tell("PUT", "key/text", b"'" + b"x" * 100_000 + b"'"), written=True)
+    check_error(await tell("PUT", "key/k", body + b"]", **JSON), "BadRequest")
+    check_error(await tell("PUT", "key/k", b"[" + b"1," * 40_000 + b"1]"), "TooLarge")
+    check_error(
+        await raw.ask("PUT", f"{BASE}/key/k", body, authorization="Bearer no", **JSON),
+        "SessionEnded",
+    )
+
+
 # --- paths ----------------------------------------------------------------------------------------
 
 
