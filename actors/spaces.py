@@ -54,6 +54,7 @@ from protocol.text import duration, format_duration, quote_string
 from storage import catalog
 from storage.catalog import Space
 from storage.effects import Attribution
+from storage.keys import expiry_time
 from storage.spaces import Keys
 from storage.transactions import Transaction
 
@@ -207,6 +208,8 @@ class SpaceActor(LoopActor):
         self._due_us = 0
         """When the timer is set for, in log time."""
         self._swept_us = 0
+        self._swept_to = b""
+        """Before this place the expiry index is empty."""
         self.swept = 0
         """Keys swept since the start of this actor."""
 
@@ -277,7 +280,7 @@ class SpaceActor(LoopActor):
     @handles(Expiring)
     def expiring(self, message: Expiring) -> None:
         """A script has written a key that expires."""
-        self._arm(message.at_us)
+        self._expires_at(message.at_us)
 
     @handles(Sweep)
     async def sweep(self, _message: Sweep) -> None:
@@ -292,11 +295,12 @@ class SpaceActor(LoopActor):
                 space = self._present(tx)
                 if space is None:
                     return
-                done = Keys(tx, space).sweep(limits.SWEEP_KEYS)
+                done, last = Keys(tx, space).sweep(limits.SWEEP_KEYS, self._swept_to)
                 sequence = committer.commit(tx, EXPIRED) if tx.size else 0
             took_us = self._monotonic_us() - began_us
             if sequence:
                 await committer.durable(sequence, generation)
+            self._swept_to = max(self._swept_to, last)
             self.swept += done
         except Refusal:
             self._arm(self._swept_us + limits.SWEEP_SECONDS * 1_000_000)
@@ -317,15 +321,21 @@ class SpaceActor(LoopActor):
     def _look_ahead(self) -> None:
         with self._committer.begin() as tx:
             space = self._present(tx)
-            at_us = Keys(tx, space).next_expiry_us() if space is not None else None
+            begin = self._swept_to
+            at_us = Keys(tx, space).next_expiry_us(begin) if space is not None else None
         if at_us is not None:
             self._arm(at_us)
 
     def _expects(self, at_us: int, space: Space) -> None:
         if space.id == self._space.id:
-            self._arm(at_us)
+            self._expires_at(at_us)
         else:  # dropped and declared anew since the request was sent here
             self._spaces.expiring(space, at_us)
+
+    def _expires_at(self, at_us: int) -> None:
+        if self._swept_to and at_us <= expiry_time(self._swept_to):
+            self._swept_to = b""  # by a transaction that began before the sweep
+        self._arm(at_us)
 
     def _arm(self, at_us: int) -> None:
         """Sweep at that log time, or somewhat later: not more often than is useful."""

@@ -270,12 +270,18 @@ class Keys:
 
     # --- sweeping -------------------------------------------------------------------------------
 
-    def sweep(self, most: int) -> int:
-        """Remove up to so many expired keys; how many places of the expiry index were looked at.
-        One that was written again since is only taken off the index."""
-        done = 0
-        for pairs in self._tx.scan(*self._due()):
+    def sweep(self, most: int, begin: bytes = b"") -> tuple[int, bytes]:
+        """Remove up to so many expired keys; how many places of the expiry index were looked at,
+        and which was the last. One that was written again since is only taken off the index.
+
+        :param begin: where in the index to begin. What a sweep has removed stays in the engine as a
+            tombstone for a while: a million of them take 35 ms to pass over
+        """
+        done, last = 0, begin
+        start, end = self._due()
+        for pairs in self._tx.scan(max(start, begin), end):
             for index, _ in pairs:
+                last = index
                 found = self._is_due(index)
                 if found is None:
                     self._tx.delete(index)
@@ -283,12 +289,13 @@ class Keys:
                     self._remove(index[keys.EXPIRY_KEY_AT :], found)
                 done += 1
                 if done >= most:
-                    return done
-        return done
+                    return done, last
+        return done, last
 
-    def next_expiry_us(self) -> int | None:
-        """When the next key expires, or should have; None when none will."""
-        for pairs in self._tx.scan(*keys.within(self._space.expiries)):
+    def next_expiry_us(self, begin: bytes = b"") -> int | None:
+        """When the next key expires, or should have; None when none will. :param begin: as above"""
+        start, end = keys.within(self._space.expiries)
+        for pairs in self._tx.scan(max(start, begin), end):
             return keys.expiry_time(pairs[0][0])
         return None
 

@@ -84,7 +84,7 @@ class Shelf:
 
     def sweep(self, most: int = 100) -> int:
         """One slice."""
-        return self.do(lambda here: here.sweep(most))  # type: ignore[no-any-return]
+        return self.do(lambda here: here.sweep(most)[0])  # type: ignore[no-any-return]
 
     def stored(self) -> dict[str, int]:
         """How many keys of each tag the state holds, counters apart."""
@@ -382,6 +382,19 @@ def test_a_sweep_takes_a_bounded_slice_of_what_is_due(shelf: Shelf) -> None:
     assert shelf.stored() == {"entries": 4, "contents": 0, "expiries": 2}
 
 
+def test_a_sweep_goes_on_where_the_last_one_ended(shelf: Shelf) -> None:
+    for number in range(6):
+        shelf.call("set", f"k{number}", number, (number + 1) * SECOND)
+    shelf.book.clock.advance(4 * SECOND)
+    done, last = shelf.do(lambda here: here.sweep(3))
+    assert (done, keys.expiry_time(last)) == (3, START_US + 3 * SECOND)
+    assert shelf.do(lambda here: here.next_expiry_us(last)) == START_US + 4 * SECOND
+    done, last = shelf.do(lambda here: here.sweep(3, last))
+    assert (done, keys.expiry_time(last)) == (1, START_US + 4 * SECOND)
+    assert shelf.do(lambda here: here.sweep(3, last)) == (0, last)
+    assert shelf.keys() == ["k4", "k5"]
+
+
 def test_keys_have_bounds(shelf: Shelf) -> None:
     for good in ("x", "é" * 512, "a" * 1024, " ", "\x01", "../..", "%00", "'"):
         shelf.call("set", good, 1)
@@ -531,7 +544,7 @@ def real(shelf: Shelf, step: Any) -> Any:
         shelf.book.durable()
         return None
     works: dict[str, Callable[[Keys], Any]] = {
-        "sweep": lambda here: here.sweep(rest[0]) and None,
+        "sweep": lambda here: here.sweep(rest[0])[0],
         "set": lambda here: here.set(rest[0], 1, scaled(rest[1]), when=rest[2]),
         "swap": lambda here: here.swap(rest[0], rest[1], rest[1] + 1, scaled(rest[2])),
         "incr": lambda here: here.incr(rest[0]),
@@ -542,7 +555,7 @@ def real(shelf: Shelf, step: Any) -> Any:
         "unlock": lambda here: here.unlock(rest[0], rest[1]),
     }
     try:
-        return shelf.do(works[word]) if word != "sweep" else shelf.do(works[word]) and None
+        return shelf.do(works[word])
     except NotANumber:
         return "NotANumber"
 
