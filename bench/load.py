@@ -283,6 +283,28 @@ def _read(number: int, load: Load) -> bytes:
     return _run(number, READ, {"id": RecordId("person", _picked(number, load))})
 
 
+LOOKUP: Final = "SELECT * FROM person WHERE name = $name"
+RANGE: Final = (
+    "SELECT name, balance FROM person WHERE city = $city AND balance > $balance"
+    " ORDER BY balance LIMIT 10"
+)
+
+
+def question(statement: str, number: int, among: int) -> dict[str, Any]:
+    """The parameters of LOOKUP or RANGE."""
+    wanted = person(1 + number * 7_919 % among)
+    names = ("name",) if statement == LOOKUP else ("city", "balance")
+    return {name: wanted[name] for name in names}
+
+
+def _lookup(number: int, load: Load) -> bytes:
+    return _run(number, LOOKUP, question(LOOKUP, number, load.among))
+
+
+def _create_coded(number: int, load: Load) -> bytes:
+    return _run(number, "CREATE coded CONTENT $v", {"v": person(number)})
+
+
 # Over HTTP
 
 
@@ -331,5 +353,7 @@ def _take_http(kept: bytearray, any_status: bool = False) -> bool:
 KINDS: Final = {
     "create": _Kind(_connect_wire, _create, _take_frame),
     "read": _Kind(_connect_wire, _read, _take_frame),
+    "lookup": _Kind(_connect_wire, _lookup, _take_frame),
+    "create-coded": _Kind(_connect_wire, _create_coded, _take_frame),
     "read-http": _Kind(_connect_http, _read_http, _take_http),
 }

@@ -101,6 +101,8 @@ def _serve(kind: PeerKind, directory: Path, parent: Connection) -> None:
             "read": _read,
             "insert": _insert,
             "scan": _scan,
+            "run": _run,
+            "ask": _ask,
         }
         while True:
             try:
@@ -119,11 +121,26 @@ def _fill(db: Any, record: Any, count: int) -> float:
     return _inserted(db, "person", people.parts(count))
 
 
-def _create(db: Any, record: Any, count: int, first: int) -> float:
+def _run(db: Any, record: Any, statement: str) -> None:
+    """Statements whose time nobody asks for."""
+    db.query(statement)
+
+
+def _ask(db: Any, record: Any, statement: str, questions: list[dict[str, Any]]) -> float:
+    """One statement, again and again with other parameters."""
+    began = time.perf_counter()
+    for question in questions:
+        found = db.query(statement, question)
+    took = time.perf_counter() - began
+    assert isinstance(found, list), found
+    return took
+
+
+def _create(db: Any, record: Any, count: int, first: int, table: str = "made") -> float:
     values = [people.person(number) for number in range(first, first + count)]
     began = time.perf_counter()
     for value in values:
-        db.query("CREATE made CONTENT $v", {"v": value})
+        db.query(f"CREATE {table} CONTENT $v", {"v": value})
     return time.perf_counter() - began
 
 
@@ -137,8 +154,8 @@ def _read(db: Any, record: Any, count: int, among: int) -> float:
     return took
 
 
-def _insert(db: Any, record: Any, count: int) -> float:
-    db.query("REMOVE TABLE IF EXISTS bulk; DEFINE TABLE bulk")
+def _insert(db: Any, record: Any, count: int, indexes: str = "") -> float:
+    db.query(f"REMOVE TABLE IF EXISTS bulk; DEFINE TABLE bulk; {indexes}")
     return _inserted(db, "bulk", people.parts(count))
 
 

@@ -219,7 +219,8 @@ class _Choice:
 
     def _fetched(self, lists: Iterable[list[bytes]]) -> Iterator[Batch]:
         """The records of ids, a few at a time."""
-        size, run = FIRST, self._run
+        size = FIRST if self._most is None else min(max(self._most, 1), FIRST)
+        run = self._run
         for ids in lists:
             at = 0
             while at < len(ids):
@@ -327,7 +328,7 @@ class _Choice:
         if candidate.backwards and candidate.ties_up:
             lists = _ties_up(entries)
         else:
-            lists = (list(map(indexes.entry_id, pairs)) for pairs in entries)
+            lists = _a_few_at_a_time(entries)
         inside = (self._kept(ids) for ids in lists)
         return Way(
             self._table, "index", self._fetched(inside), True, candidate.backwards,
@@ -346,6 +347,13 @@ def _range(index: Index, side: bytes, span: Span) -> keys.Range:
         keys.within(low)[1] if span.low_past else low,
         keys.within(high)[1] if span.high_past else high,
     )
+
+
+def _a_few_at_a_time(entries: Iterator[list[Pair]]) -> Iterator[list[bytes]]:
+    """The ids of entries, as they lie: with LIMIT most of a step may never be asked for."""
+    for pairs in entries:
+        for at in range(0, len(pairs), FEW):
+            yield list(map(indexes.entry_id, pairs[at : at + FEW]))
 
 
 def _ties_up(entries: Iterator[list[Pair]]) -> Iterator[list[bytes]]:

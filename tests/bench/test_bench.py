@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench import __main__ as command
-from bench import figures, load, peers, people, records, spaces, stores
+from bench import figures, indexes, load, peers, people, records, spaces, stores
 from bench.figures import NODE, Row
 from bench.nodes import NodeProcess, define_place
 from bench.page import page
@@ -26,6 +26,15 @@ def test_every_row_about_records_is_measured(tmp_path: Path) -> None:
     settings = Settings(tmp_path, rounds=1, scale=0.01)
     found = {row.name: row for row in records.rows(settings, lambda name: True)}
     assert sorted(found) == sorted(records.NAMES)
+    for row in found.values():
+        assert row.sides[NODE][0] > 0
+        assert len(row.sides) > 1 or row.gaps, "a peer was left out without a word"
+
+
+def test_every_row_about_indexes_is_measured(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, rounds=1, scale=0.01)
+    found = {row.name: row for row in indexes.rows(settings, lambda name: True)}
+    assert sorted(found) == sorted(indexes.NAMES)
     for row in found.values():
         assert row.sides[NODE][0] > 0
         assert len(row.sides) > 1 or row.gaps, "a peer was left out without a word"
