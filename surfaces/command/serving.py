@@ -136,12 +136,14 @@ def _tell_ready(
     log.info("ready", version=VERSION, pid=os.getpid(), directory=command.directory, **shown)
     if console.terminal and "http" in shown:
         scheme = "https" if command.cert else "http"
-        console.tell(f"console: {scheme}://{shown['http']}/")
+        console.tell(f"in a browser: {scheme}://{shown['http']}/")
     made_up = node.generated_owner
     if made_up is not None:
         console.tell(f"first owner: {made_up.name}, password: {made_up.password} (shown this once)")
     elif node.first_owner is not None:
         console.tell(f"first owner: {node.first_owner}, with the password of STORE_PASSWORD")
+    elif command.first_owner is not None:
+        log.info("STORE_USER and STORE_PASSWORD do nothing: the store has users already")
 
 
 def _name(surface: AnySurface) -> str:

@@ -8,6 +8,8 @@ import gzip
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import lru_cache
+from html import escape
 from importlib.resources import files
 from typing import Final
 
@@ -44,9 +46,17 @@ def build(text: str) -> Page:
     )
 
 
-PAGE: Final = build(
+_TEXT: Final = (
     files("surfaces.http").joinpath("home.html").read_text("utf-8").replace("{version}", VERSION)
 )
+ADDRESSES: Final = 64
+"""Addresses whose page is kept ready: one node is seldom called by more names."""
+
+
+@lru_cache(ADDRESSES)
+def page(address: str) -> Page:
+    """The page as served at `scheme://host:port`, which its example calls."""
+    return build(_TEXT.replace("{address}", escape(address)))
 
 
 class HomeHandler(Handler):
@@ -54,12 +64,13 @@ class HomeHandler(Handler):
 
     def get(self) -> None:
         """Answer the page, or say that the browser's copy is good."""
+        found = page(self._address())
         compressed = accepts_gzip(self.asked.fields.get(b"accept-encoding", b""))
-        etag = f'"{PAGE.etag}-gzip"' if compressed else f'"{PAGE.etag}"'
+        etag = f'"{found.etag}-gzip"' if compressed else f'"{found.etag}"'
         self.set_header("ETag", etag)
         self.set_header("Cache-Control", "no-cache")
         self.set_header("Vary", "Accept-Encoding")
-        self.set_header("Content-Security-Policy", PAGE.policy)
+        self.set_header("Content-Security-Policy", found.policy)
         self.set_header("Referrer-Policy", "no-referrer")
         if self.check_etag_header():
             self.set_status(304)
@@ -67,7 +78,14 @@ class HomeHandler(Handler):
         self.set_header("Content-Type", answers.HTML.decode())
         if compressed:
             self.set_header("Content-Encoding", "gzip")
-        self.finish(PAGE.compressed if compressed else PAGE.body)
+        self.finish(found.compressed if compressed else found.body)
+
+    def _address(self) -> str:
+        """Where the browser found this page; where the surface listens when it does not say."""
+        scheme = "http" if self.surface.settings.tls is None else "https"
+        host, port = self.surface.address
+        own = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return f"{scheme}://{self.asked.text(b'host') or own}"
 
 
 def accepts_gzip(header: bytes) -> bool:

@@ -98,6 +98,21 @@ def test_owner_of_the_environment_signs_in_and_its_password_is_never_logged(
             assert secret not in logged
 
 
+def test_a_first_owner_that_comes_too_late_is_said_to_do_nothing(tmp_path: Path) -> None:
+    late = "STORE_USER and STORE_PASSWORD do nothing: the store has users already"
+    with serving(tmp_path / "store", STORE_USER="ana") as node:
+        node.stop()
+        assert late not in node.events()
+    with serving(tmp_path / "store", STORE_USER="bo", STORE_PASSWORD="another one") as node:
+        body = {"user": "bo", "password": "another one"}
+        assert node.request("POST", "/session", body, user=None).status == 401
+        node.stop()
+        assert late in node.events()
+    with serving(tmp_path / "store", STORE_USER="", STORE_PASSWORD="") as node:
+        node.stop()
+        assert late not in node.events()
+
+
 def test_tls_on_both_surfaces(tmp_path: Path) -> None:
     chain, key = self_signed(tmp_path, "node")
     trust = ssl.create_default_context(cafile=str(chain))

@@ -26,6 +26,22 @@ async def test_the_page_says_what_runs_and_where_to_read(raw: Raw) -> None:
         assert route.path in text
 
 
+@pytest.mark.parametrize("host", ["db.localhost:8100", "[::1]:8000", "10.1.2.3"])
+async def test_the_example_calls_the_address_that_was_opened(raw: Raw, host: str) -> None:
+    await raw.send(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    answer = await raw.answer()
+    assert f"curl -u root http://{host}/script" in answer.body.decode()
+    assert answer.fields["etag"] != (await raw.ask("GET", "/")).fields["etag"]
+
+
+async def test_the_example_calls_where_the_surface_listens_when_no_host_is_said(
+    raw: Raw, port: int
+) -> None:
+    await raw.send(b"GET / HTTP/1.0\r\n\r\n")
+    answer = await raw.answer()
+    assert f"http://127.0.0.1:{port}/script" in answer.body.decode()
+
+
 async def test_the_policy_allows_its_own_style_and_nothing_else(raw: Raw) -> None:
     answer = await raw.ask("GET", "/")
     policy = answer.fields["content-security-policy"]
