@@ -9,8 +9,11 @@ WIRE ?= 127.0.0.1:8001
 PYTEST_ARGS ?=
 SOURCES := protocol language storage actors surfaces bench tests
 
-.PHONY: run test check test-hard bench docs demo format cases-accept clean
+.PHONY: help run test check test-hard bench docs demo format cases-accept clean
 .DEFAULT_GOAL := test
+
+help: ## the targets
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed (PYTHON=... names one)" >&2; exit 1; }
@@ -38,7 +41,7 @@ $(BIN)/python:
 	$(PIP) --editable '.[bench]'
 	@touch $@
 
-run: .venv/.node ## serve ./data, HTTP on :8000, wire on :8001
+run: .venv/.node ## serve ./data, HTTP on :8000, wire on :8001; DATA=, HTTP=, WIRE= change these
 	$(BIN)/storenode $(DATA) --http $(HTTP) --serve $(WIRE)
 
 test: .venv/.test ## the suite
@@ -71,5 +74,5 @@ docs: .venv/.node ## write the generated pages of docs/
 cases-accept: .venv/.test ## write the present answers into the language case files
 	CASES_ACCEPT=1 $(BIN)/python -m pytest -q tests/cases
 
-clean:
+clean: ## remove what the targets have made; the data stays
 	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache *.egg-info
