@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from language import tree
 from language.lexer import END, NAME, PARAM
+from language.parsing.cursor import STATEMENT
 from language.parsing.fields import Fields
 from language.parsing.indexes import Indexes
 from language.parsing.spaces import Spaces
@@ -18,7 +19,6 @@ from protocol.errors import TooLarge, TypeRefused
 _CACHED_CHARACTERS: Final = 8192
 """Longer texts carry data, which differs each time."""
 _CACHED: Final = 2048
-_STATEMENT: Final = "a statement"
 
 
 def parse(text: str, tick: Callable[[], None] | None = None) -> tree.Script:
@@ -128,7 +128,7 @@ class _Parser(Indexes, Fields, Spaces):
             return handler(self)  # type: ignore[no-any-return]
         at = self.at
         if self._bare_name():
-            self.unexpected(_STATEMENT)
+            self.unexpected(STATEMENT)
         return tree.Evaluate(self.expression(), at)
 
     def _is_call(self) -> bool:
@@ -153,7 +153,7 @@ class _Parser(Indexes, Fields, Spaces):
                 self.fill()
                 continue
             if self.kinds[self.i] == END:
-                self.unexpected(f"{_STATEMENT} or `}}`")
+                self.unexpected(f"{STATEMENT} or `}}`")
             found.append(self._statement())
             self._ended(-1)
         self.leave()

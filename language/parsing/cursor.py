@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from language.lexer import BAD, END, NAME, PARAM, PREFIXED, PUNCTUATION, QUOTED, STRING, Tokens
+from language.parsing import habits
 from protocol import limits
 from protocol.errors import NameRefused, Refusal, TooLarge, UnexpectedToken
 from protocol.text import check_name, unescape
@@ -20,6 +21,8 @@ from protocol.text import check_name, unescape
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+STATEMENT: Final = "a statement"
+"""What is expected where one begins."""
 _LOOKED_AT: Final = 1 << 18
 """Characters of a text that are searched for secrets between two ticks."""
 _FREED: Final = 1 << 14
@@ -216,6 +219,9 @@ class Cursor:
         found = self._found(where)
         refusal = UnexpectedToken(f"found {found}, expected {expected}")
         refusal.detail.update(found=found, expected=expected)
+        meant = habits.meant(self.texts, where, starts_statement=expected.startswith(STATEMENT))
+        if meant is not None and not self._is_secret(where):
+            refusal.message += f"; did you mean {meant}?"
         self._place(refusal, where)
         raise refusal
 
