@@ -81,6 +81,9 @@ SCRIPT_BYTES: Final = 16 * MIB
 """One script; what a wire frame carries."""
 STATEMENT_MEMORY_BYTES: Final = 256 * MIB
 """Rows that one statement may hold to sort, group or answer."""
+ROWS_READ: Final = 100_000_000
+"""Rows that one statement may read, its subqueries' included: one that asks a subquery of each row
+ends by name even where nobody gave it a TIMEOUT."""
 STATEMENTS: Final = 262_144
 """Statements of one script, those in blocks included: each is held with its result to the end."""
 COLUMNS: Final = 1_024

@@ -89,6 +89,8 @@ class Execution:
         self.began = False
         """Whether `transaction` is set."""
         self.iterations = 0
+        self.rows_read = 0
+        """By the statement at hand, its subqueries included."""
         self._at: int | None = None
         self._script: Prepared
         self._ids = 0
@@ -220,6 +222,7 @@ class Execution:
     def _statement(self, statement: Any) -> None:
         handler = HANDLERS[type(statement)]
         began_us = self.services.clock.monotonic_us()
+        self.rows_read = 0
         self._answer(self._run(handler, statement), handler.kind, began_us)
 
     def _run(self, handler: Handler, statement: Any) -> Value:
@@ -293,6 +296,13 @@ class Execution:
             raise TooLarge(
                 f"a script has at most {limits.VARIABLES} variables", limit=limits.VARIABLES
             )
+
+    def count_read(self, rows: int) -> None:
+        """Count rows that the statement has read. :raises TooLarge: more than it may"""
+        self.rows_read += rows
+        if self.rows_read > limits.ROWS_READ:
+            most = limits.ROWS_READ
+            raise TooLarge(f"a statement reads at most {most} rows", limit=most)
 
     def evaluate(self, expression: Any) -> Any:
         """The value of an expression that stands outside any row.

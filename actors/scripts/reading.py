@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -10,7 +10,7 @@ from actors.scripts.execution import Execution
 from actors.scripts.handlers import handles
 from actors.scripts.ways import Way, way
 from language import tree
-from language.rows import Batch, Objects
+from language.rows import Batch, Objects, Pairs
 from language.select import SelectPlan, plan_select
 from protocol.errors import BadRequest, TypeRefused
 from protocol.values import NONE, RecordId, Value, check_record_id, type_name
@@ -42,7 +42,13 @@ def rows(run: Execution, plan: SelectPlan, sources: Sequence[tree.Target]) -> li
     found = [source_of(run, plan, source, alone=len(sources) == 1) for source in sources]
     ordered = len(found) == 1 and isinstance(found[0], Way) and found[0].ordered
     batches = [one.batches if isinstance(one, Way) else one for one in found]
-    return plan.run(chain.from_iterable(batches), run, ordered=ordered)
+    return plan.run(_counted(run, chain.from_iterable(batches)), run, ordered=ordered)
+
+
+def _counted(run: Execution, batches: Iterable[Batch]) -> Iterator[Batch]:
+    for batch in batches:
+        run.count_read(len(batch.pairs) if isinstance(batch, Pairs) else len(batch.values))
+        yield batch
 
 
 def source_of(

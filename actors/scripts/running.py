@@ -16,6 +16,9 @@ from protocol.values import Value
 class Progress(Protocol):
     """How far a script has come."""
 
+    rows_read: int
+    """By the statement being run."""
+
     def at_statement(self) -> tuple[int, str] | None:
         """The number of the statement being run, from 1, and its text without secrets; None before
         the first."""
@@ -46,6 +49,7 @@ class Run:
             "since": duration(now_us - self.began_us),
             "left": None if ends_us is None else duration(max(ends_us - now_us, 0)),
             "slices": self.turn.slices,
+            "rows_read": self.progress.rows_read,
         }
 
 

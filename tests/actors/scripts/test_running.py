@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from actors.runtime import ask
-from protocol.errors import Cancelled, StatementTimeout, Unknown
+from protocol.errors import Cancelled, StatementTimeout, TooLarge, Unknown
 from protocol.requests import CancelScript, RunScript, ScriptAnswer
 from protocol.values import type_name
 from tests.nodes import OWNER, Running
@@ -97,7 +97,7 @@ async def test_the_list_says_who_runs_what_and_how_far_it_is(node: Running) -> N
     assert one["statement"] == 2
     assert one["text"] == "FOR $x IN 0 .. 1000000 { LET $y = $x }"
     assert type_name(one["since"]) == type_name(one["left"]) == "duration"
-    assert one["slices"] >= 1
+    assert one["slices"] >= 1 and one["rows_read"] == 0
     await node.values(f"KILL '{one['id']}'")
     await running
 
@@ -175,3 +175,21 @@ async def test_killing_one_disturbs_no_other(node: Running) -> None:
     answers = await asyncio.gather(*runs)
     assert sum(type(answer.refusal) is Cancelled for answer in answers) == len(victims) == 2
     assert sum(answer.refusal is None for answer in answers) == 4
+
+
+async def test_a_statement_reads_so_many_rows_and_no_more(
+    node: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.values("INSERT INTO thing $rows", {"rows": [{"id": n} for n in range(100)]})
+    monkeypatch.setattr("protocol.limits.ROWS_READ", 500)
+    five_times = "; ".join(["SELECT * FROM thing"] * 6)
+    assert len(await node.values(five_times)) == 6, "each statement is counted by itself"
+    each = "SELECT (SELECT VALUE id FROM thing WHERE n != $parent.n) FROM thing"
+    for script in (
+        each,
+        "FOR $n IN 0..6 { SELECT * FROM thing }",
+        f"UPDATE thing SET n = ({each})",
+    ):
+        answer = await node.answer(script)
+        assert isinstance(answer.refusal, TooLarge), script
+        assert answer.refusal.detail["limit"] == 500
