@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import socket
 import ssl
 from collections.abc import Mapping
 from datetime import timedelta
@@ -248,8 +250,8 @@ class AsyncClient:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._settings.connect_timeout
         pause = BACKOFF_FIRST_SECONDS
-        last: Exception | None = None
         while True:
+            last: Exception
             try:
                 async with asyncio.timeout_at(deadline):
                     return await Connection.open(self._settings)
@@ -258,12 +260,17 @@ class AsyncClient:
                     raise
                 last = error
             except ssl.SSLCertVerificationError as error:
-                raise Unreachable(f"the certificate of {self._where} is not trusted") from error
+                why = error.verify_message
+                raise Unreachable(
+                    f"the certificate of {self._where} is not trusted: {why}"
+                ) from error
             except (OSError, OutcomeUnknown) as error:
                 last = error
             if loop.time() + pause >= deadline:
                 seconds = self._settings.connect_timeout
-                raise Unreachable(f"no connection to {self._where} in {seconds:g} s") from last
+                raise Unreachable(
+                    f"no connection to {self._where} in {seconds:g} s: {_why(last)}"
+                ) from last
             # Spread out, so that the clients of a node that restarts don't come back as one.
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, BACKOFF_MOST_SECONDS)
@@ -271,3 +278,11 @@ class AsyncClient:
     @property
     def _where(self) -> str:
         return f"{self._settings.host}:{self._settings.port}"
+
+
+def _why(error: Exception) -> str:
+    """Why there is no connection, in a few words."""
+    if isinstance(error, OSError) and not isinstance(error, socket.gaierror | ssl.SSLError):
+        # asyncio puts words of its own, and the address once more, in the place of the system's.
+        return os.strerror(error.errno) if error.errno else str(error) or "no answer in time"
+    return str(getattr(error, "strerror", None) or error)
