@@ -1,7 +1,8 @@
-"""`python -m bench.demo`: real data in, ten questions, a kill, the same answers.
+"""`python -m bench.demo`: real data in, ten questions, indexes, a kill, the same answers.
 
 Loads the cities and countries of the world through the Python client, asks ten questions about
-them, kills the node with SIGKILL, starts it again on the same directory and asks once more.
+them, defines indexes and asks again with EXPLAIN beside it, kills the node with SIGKILL, starts it
+again on the same directory and asks once more.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from rich.table import Table
 
 from bench import geonames
 from bench.nodes import DATABASE, NAMESPACE, ROOT, NodeProcess
+from bench.plans import INDEXES, Plan, compared, define_indexes, plans
 from bench.questions import QUESTIONS, Question
 from storeclient import Client
 
@@ -33,18 +35,35 @@ class Seen:
     """To each question, in their order."""
     state: dict[str, Any]
     """Sequence and hash, as INFO FOR NODE tells them."""
+    plans: list[Plan] = field(compare=False)
+    """The way to each answer; how long it took is never the same twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What was seen of one store, one after the other."""
+
+    bare: Seen
+    """Before there were indexes."""
+    indexed: Seen
+    restarted: Seen
+    """After SIGKILL and another start."""
+
+    @property
+    def same(self) -> bool:
+        """Whether all answers stayed, and the kill left the state as it was."""
+        return self.bare.answers == self.indexed.answers and self.indexed == self.restarted
 
 
 def main() -> int:
     """Run the demonstration and show it. Answers the exit code."""
     shutil.rmtree(DIRECTORY, ignore_errors=True)
     DIRECTORY.parent.mkdir(exist_ok=True)
-    before, after = run(DIRECTORY, Console())
-    return 0 if before == after else 1
+    return 0 if run(DIRECTORY, Console()).same else 1
 
 
-def run(directory: Path, console: Console, every: int = 1) -> tuple[Seen, Seen]:
-    """What was seen before the kill and after it.
+def run(directory: Path, console: Console, every: int = 1) -> Course:
+    """Let it happen.
 
     :param directory: where the store is made; it must not exist
     :param every: load only every second, third, … city
@@ -56,16 +75,24 @@ def run(directory: Path, console: Console, every: int = 1) -> tuple[Seen, Seen]:
         held = geonames.load(client, every)
         took = time.perf_counter() - began
         console.print(f"Loaded {held[0]} countries and {held[1]:,} cities in {took:.1f} s\n")
-        before = _see(client, console)
-        console.print(f"State at {_state(before)}. Now SIGKILL.")
+        bare = _see(client, console)
+        began = time.perf_counter()
+        define_indexes(client)
+        took = time.perf_counter() - began
+        defined = ", ".join(f"{name} ({fields})" for name, fields in INDEXES.items())
+        console.print(f"Defined and built in {took:.1f} s: {defined}\n")
+        indexed = _see(client, None)
+        console.print(compared(bare.plans, indexed.plans, _alike(bare, indexed)), "")
+        console.print(f"State at {_state(indexed)}. Now SIGKILL.")
         node.kill()
     with node, node.client() as client:
         console.print(f"Started again in {node.start_seconds:.1f} s. The same questions:\n")
-        after = _see(client, None)
-    for question, first, second in zip(QUESTIONS, before.answers, after.answers, strict=True):
-        console.print(f"  {'same' if first == second else 'DIFFERENT'}: {question.asks}")
-    console.print(f"State at {_state(after)}: {'the same' if before == after else 'DIFFERENT'}.")
-    return before, after
+        restarted = _see(client, None)
+    for question, same in zip(QUESTIONS, _alike(indexed, restarted), strict=True):
+        console.print(f"  {'same' if same else 'DIFFERENT'}: {question.asks}")
+    verdict = "the same" if indexed == restarted else "DIFFERENT"
+    console.print(f"State at {_state(restarted)}: {verdict}.")
+    return Course(bare, indexed, restarted)
 
 
 def _see(client: Client, console: Console | None) -> Seen:
@@ -77,7 +104,11 @@ def _see(client: Client, console: Console | None) -> Seen:
         if console is not None:
             _show(console, question, answer, time.perf_counter() - began)
         answers.append(answer)
-    return Seen(answers, client.query("INFO FOR NODE")["state"])
+    return Seen(answers, client.query("INFO FOR NODE")["state"], plans(client))
+
+
+def _alike(one: Seen, other: Seen) -> list[bool]:
+    return [first == second for first, second in zip(one.answers, other.answers, strict=True)]
 
 
 def _show(console: Console, question: Question, answer: Values, seconds: float) -> None:

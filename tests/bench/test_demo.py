@@ -10,49 +10,78 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bench import demo, geonames
+from bench import demo, geonames, plans
 from bench.nodes import NodeFailed, NodeProcess
 from bench.questions import QUESTIONS
 
 EVERY = 5
 
 
+Shown = tuple[demo.Course, str]
+READ_LESS = {0, 1, 3, 5, 6, 9}
+"""Questions that an index brings to their records; the others want every row."""
+
+
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[demo.Seen, demo.Seen, str]:
-    """What one run saw before and after its kill, and what it printed."""
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    """What one run saw, and what it printed."""
     text = io.StringIO()
     directory = tmp_path_factory.mktemp("demo") / "store"
-    before, after = demo.run(directory, Console(file=text, width=120), EVERY)
-    return before, after, text.getvalue()
+    course = demo.run(directory, Console(file=text, width=120), EVERY)
+    return course, text.getvalue()
 
 
-def test_every_question_has_an_answer(shown: tuple[demo.Seen, demo.Seen, str]) -> None:
-    before, _, _ = shown
-    for question, answer in zip(QUESTIONS, before.answers, strict=True):
+def test_every_question_has_an_answer(shown: Shown) -> None:
+    course, _ = shown
+    for question, answer in zip(QUESTIONS, course.bare.answers, strict=True):
         assert answer, question.asks
         assert all(isinstance(row, dict) for row in answer), question.asks
 
 
 def test_answers_and_hash_outlive_a_kill(
-    shown: tuple[demo.Seen, demo.Seen, str], figure: Callable[[str, object], None]
+    shown: Shown, figure: Callable[[str, object], None]
 ) -> None:
-    before, after, text = shown
-    assert after == before
+    course, text = shown
+    assert course.restarted == course.indexed
+    assert course.same
     assert "DIFFERENT" not in text
     figure("demo", f"every {EVERY}th city, {len(QUESTIONS)} questions, the same after SIGKILL")
 
 
-def test_a_changed_store_is_seen(shown: tuple[demo.Seen, demo.Seen, str]) -> None:
+def test_indexes_change_the_way_and_no_answer(shown: Shown) -> None:
+    course, text = shown
+    assert course.indexed.answers == course.bare.answers
+    assert {plan.access for plan in course.bare.plans} == {"scan", "values"}
+    for number, (bare, indexed) in enumerate(
+        zip(course.bare.plans, course.indexed.plans, strict=True)
+    ):
+        if number in READ_LESS:
+            assert indexed.access == "index" and indexed.index in plans.INDEXES
+            assert indexed.rows_read < bare.rows_read / 2
+        else:
+            assert (indexed.access, indexed.rows_read) == (bare.access, bare.rows_read)
+    assert [plan.access for plan in course.restarted.plans] == [
+        plan.access for plan in course.indexed.plans
+    ]
+    for told in ("EXPLAIN ANALYZE", "rows read", "index by_country", "index by_population"):
+        assert told in text
+
+
+def test_a_changed_store_is_seen(shown: Shown) -> None:
     """The comparison is worth something: one city less, and it says so."""
-    before, _, _ = shown
-    poorer = dataclasses.replace(before, answers=[before.answers[0][1:], *before.answers[1:]])
-    assert poorer != before
-    assert dataclasses.replace(before, state={**before.state, "hash": "0"}) != before
+    course, _ = shown
+    fine = course.indexed
+    poorer = dataclasses.replace(fine, answers=[fine.answers[0][1:], *fine.answers[1:]])
+    assert not dataclasses.replace(course, bare=poorer).same
+    assert not dataclasses.replace(course, restarted=poorer).same
+    rehashed = dataclasses.replace(fine, state={**fine.state, "hash": "0"})
+    assert not dataclasses.replace(course, restarted=rehashed).same
 
 
-def test_answers_are_those_of_plain_python(shown: tuple[demo.Seen, demo.Seen, str]) -> None:
+def test_answers_are_those_of_plain_python(shown: Shown) -> None:
     """Some answers, computed here without the node."""
-    before, _, _ = shown
+    course, _ = shown
+    before = course.bare
     cities = list(geonames.cities(EVERY))
     largest = sorted(cities, key=lambda city: -city["population"])
     assert [row["name"] for row in before.answers[5]] == [city["name"] for city in largest[:5]]
