@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from protocol import limits
 from protocol.errors import CATALOGUE
 
 HERE = Path(__file__).parent
+ROOMS = ("protocol", "language", "storage", "actors", "surfaces")
 MADE = "<!-- Made by `make docs`. Change the table in {source}, not this page. -->\n\n"
 
 
@@ -38,12 +40,19 @@ def errors_page() -> str:
         "| status | code | meaning | retry |",
         "|---|---|---|---|",
     ]
+    used = _used()
     for code, refusal in sorted(CATALOGUE.items(), key=lambda row: (row[1].status, row[0])):
+        if code not in used:
+            continue
         retry = "yes" if refusal.retry else ""
         if refusal.retry_after_s is not None:
             retry = f"yes, after {refusal.retry_after_s} s"
         meaning = _cell(inspect.cleandoc(refusal.__doc__ or ""))
         lines.append(f"| {refusal.status} | {code} | {meaning} | {retry} |")
+    kept = sorted(f"`{code}`" for code in CATALOGUE if code not in used)
+    if kept:
+        lines += ["", "Kept for what is still to come, and answered by nothing in this version:"]
+        lines += [", ".join(kept) + "."]
     return _page("protocol/errors.py", lines)
 
 
@@ -58,7 +67,10 @@ def limits_page() -> str:
         "| limit | value | why |",
         "|---|---|---|",
     ]
+    used = _used()
     for name, reason in _limits():
+        if name not in used:
+            continue
         value = getattr(limits, name)
         lines.append(f"| {name} | {_figure(name, value)} | {_cell(reason)} |")
     return _page("protocol/limits.py", lines)
@@ -104,6 +116,17 @@ def _page(source: str, lines: list[str]) -> str:
 def _cell(text: str) -> str:
     """A text as the cell of a table: one line, no column of its own."""
     return " ".join(text.split()).replace("|", "\\|")
+
+
+def _used() -> set[str]:
+    """The words of the node's code, but for those of the tables themselves: what the tables hold
+    and no other file names is there for what is still to come."""
+    words: set[str] = set()
+    for room in ROOMS:
+        for path in sorted((HERE.parent / room).rglob("*.py")):
+            if path not in (HERE.parent / "protocol/errors.py", HERE.parent / "protocol/limits.py"):
+                words.update(re.findall(r"\w+", path.read_text(encoding="utf-8")))
+    return words
 
 
 def _limits() -> Iterator[tuple[str, str]]:

@@ -57,8 +57,20 @@ def test_planted_stale_page_is_caught(tmp_path: Path) -> None:
     assert stale(tmp_path) == ["errors.md"]
 
 
+def test_what_the_node_never_answers_stands_apart() -> None:
+    table, _, kept = PAGES["errors.md"]().partition("\nKept for what is still to come")
+    assert "| AlreadyExists |" in table and "AlreadyExists" not in kept
+    assert "| Sealed |" not in table and "`Sealed`" in kept
+
+
 @pytest.mark.parametrize(
-    "page", [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))], ids=str
+    "page",
+    [
+        *(ROOT / name for name in ("README.md", "CHANGELOG.md", "ARCHITECTURE.md")),
+        ROOT / "clients" / "python" / "README.md",
+        *sorted(DOCS.rglob("*.md")),
+    ],
+    ids=str,
 )
 def test_links_lead_somewhere(page: Path) -> None:
     assert dead_links(page) == []
