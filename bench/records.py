@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -19,6 +19,11 @@ from bench.settings import Settings
 from storeclient import Client
 
 SCANNED: Final = 50_000
+SCANNED_LARGE: Final = 1_000_000
+ROUNDS_LARGE: Final = 2
+"""A peer takes some ten seconds for each."""
+LARGE: Final = "-large"
+"""Ends the names of the rows over SCANNED_LARGE records."""
 INSERTED: Final = 25_000
 REQUESTS_1: Final = 2_000
 """Of one client in a round."""
@@ -69,7 +74,7 @@ SCANS: Final = (
 
 NAMES: Final = (
     "create-1", "create-64", "read-1", "read-64", "http-read-64", "insert",
-    *(scan.name for scan in SCANS),
+    *(scan.name for scan in SCANS), *(scan.name + LARGE for scan in SCANS),
 )  # fmt: skip
 
 
@@ -79,28 +84,36 @@ class Differs(Exception):
 
 def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
     """Measure those that are wanted, and hand each over as soon as it is done."""
-    if not any(map(wanted, NAMES)):
-        return
-    with ExitStack() as held:
-        yield from _Ground(settings, held).measured(wanted)
+    if any(wanted(name) for name in NAMES if not name.endswith(LARGE)):
+        with ExitStack() as held:
+            ground = _Ground(settings, held, settings.scaled(SCANNED), peers.KINDS)
+            yield from ground.scanned(wanted)
+            yield from ground.measured(wanted)
+    if any(wanted(name) for name in NAMES if name.endswith(LARGE)):
+        fewer = replace(settings, rounds=min(settings.rounds, ROUNDS_LARGE))
+        with ExitStack() as held:
+            ground = _Ground(fewer, held, settings.scaled(SCANNED_LARGE), peers.KINDS[:1])
+            yield from ground.scanned(wanted, LARGE)
 
 
 class _Ground:
     """A node and the peers, each with the same table."""
 
-    def __init__(self, settings: Settings, held: ExitStack) -> None:
+    def __init__(
+        self, settings: Settings, held: ExitStack, scanned: int, kinds: Sequence[peers.PeerKind]
+    ) -> None:
         self._settings = settings
-        self._scanned = settings.scaled(SCANNED)
+        self._scanned = scanned
         self._created = count(1_000_000)
-        self._node = held.enter_context(NodeProcess(settings.directory / "records"))
+        self._node = held.enter_context(NodeProcess(settings.directory / f"records-{scanned}"))
         self._client = held.enter_context(self._node.client())
         define_place(self._client, "person", "bulk")
         self._gap = peers.missing()
         self._peers: list[Peer] = []
         self._notes: dict[str, list[load.Measured]] = {}
         if self._gap is None:
-            for kind in peers.KINDS:
-                peer = Peer(kind, settings.directory / f"peer-{kind.scheme}")
+            for kind in kinds:
+                peer = Peer(kind, settings.directory / f"peer-{kind.scheme}-{scanned}")
                 held.callback(peer.close)
                 self._peers.append(peer)
         self._fill()
@@ -110,11 +123,14 @@ class _Ground:
         for peer in self._peers:
             peer.call("fill", count=self._scanned)
 
-    def measured(self, wanted: Callable[[str], bool]) -> Iterator[Row]:
-        """The rows, scans first: they are to meet no more records than they say."""
+    def scanned(self, wanted: Callable[[str], bool], suffix: str = "") -> Iterator[Row]:
+        """The scans, before anything else: they are to meet no more records than they say."""
         for scan in SCANS:
-            if wanted(scan.name):
-                yield self._scan(scan)
+            if wanted(scan.name + suffix):
+                yield self._scan(scan, suffix)
+
+    def measured(self, wanted: Callable[[str], bool]) -> Iterator[Row]:
+        """Single records and bulk."""
         table: dict[str, Callable[[], Row]] = {
             "read-1": partial(self._read, "read-1", 1, "read", "≥ 1× SurrealDB"),
             "read-64": partial(self._read, "read-64", 64, "read", ""),
@@ -129,9 +145,9 @@ class _Ground:
 
     # --- scans ----------------------------------------------------------------------------------
 
-    def _scan(self, scan: Scan) -> Row:
+    def _scan(self, scan: Scan, suffix: str) -> Row:
         work = f"{scan.work}, {self._scanned:,} rows"
-        row = self._row(scan.name, work, "ms", "≥ 3× SurrealDB")
+        row = self._row(scan.name + suffix, work, "ms", "≥ 3× SurrealDB")
         found = scan.compare(self._client.query(scan.node))
         measures: dict[str, Measure] = {NODE: partial(self._scan_node, scan)}
         for peer in self._peers:
