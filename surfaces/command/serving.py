@@ -133,9 +133,12 @@ def _tell_ready(
 ) -> None:
     shown = {_name(surface): str(Address(*surface.address)) for surface in surfaces}
     log: Any = structlog.get_logger()
-    log.info("ready", version=VERSION, pid=os.getpid(), directory=command.directory, **shown)
+    tls = command.cert is not None
+    log.info(
+        "ready", version=VERSION, pid=os.getpid(), directory=command.directory, tls=tls, **shown
+    )
     if console.terminal and "http" in shown:
-        scheme = "https" if command.cert else "http"
+        scheme = "https" if tls else "http"
         console.tell(f"in a browser: {scheme}://{shown['http']}/")
     made_up = node.generated_owner
     if made_up is not None:

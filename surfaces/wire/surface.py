@@ -5,16 +5,12 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass
 
-import structlog
-
 from protocol import limits
 from protocol.errors import Full
 from protocol.frames import Kind, encode
 from surfaces.wire.connection import Wire, WireConnection
 from surfaces.wire.gate import Gate
 from surfaces.wire.listener import Listener
-
-_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +44,6 @@ class WireSurface:
             tls=self._settings.tls,
         )
         self._listener.open(self._settings.host, self._settings.port)
-        host, port = self.address
-        _log.info("wire surface listens", host=host, port=port, tls=self._settings.tls is not None)
 
     @property
     def address(self) -> tuple[str, int]:

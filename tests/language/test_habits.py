@@ -24,8 +24,8 @@ def meant(text: str) -> str | None:
 @pytest.mark.parametrize(
     "text, supposed",
     [
-        ("SELECT * FROM t WHERE a == 1", "`=`"),
-        ("SELECT * FROM t WHERE a <> 1", "`!=`"),
+        ("SELECT * FROM t WHERE a == 1", "`a = b`"),
+        ("SELECT * FROM t WHERE a <> 1", "`a != b`"),
         ("SELECT * FROM t WHERE a = 1 && b = 2", "`AND`"),
         ("SELECT * FROM t WHERE a = 1 || b = 2", "`OR`, or `+` between strings"),
         ("SELECT * FROM t WHERE !a", "`NOT`"),
