@@ -224,14 +224,18 @@ class Node:
         self._places.append(place)
         return place
 
+    def has_users(self) -> bool:
+        """Whether the store belongs to somebody already."""
+        with self.committer.begin() as tx:
+            return bool(users.everyone(tx))
+
     async def _ensure_owner(self) -> None:
         """A store without users gets its first owner.
 
         :raises Refusal: the name or password given for it is none
         """
-        with self.committer.begin() as tx:
-            if users.everyone(tx):
-                return
+        if self.has_users():
+            return
         owner = self.settings.first_owner
         if owner is None:
             if not self.settings.serves:

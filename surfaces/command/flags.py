@@ -30,7 +30,7 @@ FLAGS: Final = (
     Flag("--backup-dir", "<folder>", "folder for backup files; there are none yet", True),
     Flag("--unseal-for", "<duration>", "how long an unseal lasts; there are no vaults yet", True),
     Flag("--health", None, "check a store that nobody serves; says well, sequence, hash"),
-    Flag("-f", "<script>", "run a script file, in a new directory or one that nobody serves"),
+    Flag("-f", "<script>", "run a script file in a new directory, or in a store without users"),
     Flag("--help", None, "this text"),
     Flag("--version", None, "the version"),
 )

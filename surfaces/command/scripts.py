@@ -25,12 +25,18 @@ async def run_file(command: RunFile, console: Console) -> bool:
     much ran.
 
     :raises NotOpened: the file can't be read or does not parse (then the directory was not
-        touched), the store can't be opened, or a statement was refused: what ran before it stays
+        touched), the store can't be opened or has users, or a statement was refused: what ran
+        before it stays
     """
     script = read(command.script)
     async with opened(
         NodeSettings(command.directory, serves=False), system_doors(), console
     ) as node:
+        if node.has_users():
+            # A script runs as an owner without a password: it would be a way around them.
+            raise NotOpened(
+                f"{command.directory} has users: -f fills a new store; serve this one and sign in"
+            )
         answer = await ask(node.scripts, RunScript(OPERATOR, script, "command"))
         for result in answer.results:
             if result.kind in ("value", "info"):

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from html import escape
-from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
 from protocol.version import VERSION
@@ -46,9 +46,9 @@ def build(text: str) -> Page:
     )
 
 
-_TEXT: Final = (
-    files("surfaces.http").joinpath("home.html").read_text("utf-8").replace("{version}", VERSION)
-)
+CONSOLE: Final = Path(__file__).parents[2] / "console"
+"""The room of the static files, beside this one in a checkout and when installed."""
+_TEXT: Final = (CONSOLE / "index.html").read_text("utf-8").replace("{version}", VERSION)
 ADDRESSES: Final = 64
 """Addresses whose page is kept ready: one node is seldom called by more names."""
 

@@ -94,6 +94,18 @@ def test_store_filled_by_a_script_gets_its_first_owner_when_it_serves(
         assert node.script("INFO FOR USERS")["results"][0]["value"]
 
 
+def test_script_does_not_get_around_the_users_of_a_store(tmp_path: Path, script: Path) -> None:
+    directory = tmp_path / "store"
+    with serving(directory) as node:
+        assert node.stop() == 0
+    script.write_text("ALTER USER root SET PASSWORD 'another password'")
+    ran = run(str(directory), "-f", str(script))
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "has users" in ran.stderr and "another password" not in ran.stderr
+    with serving(directory) as node:
+        assert node.script("RETURN 1")["results"][0]["value"] == 1
+
+
 def test_health_says_well_with_sequence_and_state(tmp_path: Path, script: Path) -> None:
     directory = tmp_path / "store"
     ran = run(str(directory), "-f", str(script))
