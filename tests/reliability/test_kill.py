@@ -92,7 +92,8 @@ def test_many_kills_lose_nothing(tmp_path: Path, figure: Figure) -> None:
 
 def test_answers_before_the_log_are_caught(tmp_path: Path) -> None:
     with pytest.raises(Broken, match=r"lost|half"):
-        kill_often(tmp_path / "store", 12, seed=1, faults="answers-before-the-log")
+        for seed in range(1, 6):  # where a kill falls is chance: on a busy machine a dozen may miss
+            kill_often(tmp_path / f"store{seed}", 12, seed, faults="answers-before-the-log")
 
 
 @pytest.mark.hard
