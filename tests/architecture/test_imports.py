@@ -56,7 +56,7 @@ EXCEPT: dict[str, frozenset[str]] = {
     "actors/doors.py": WORLD | CLOCKS | DISK,  # the other production doors
     "actors/runtime.py": frozenset({"threading", "queue"}),  # the only file that runs actors
     "surfaces/logs.py": frozenset({"os"}),  # writes to the descriptor of standard error
-    "surfaces/http/home.py": frozenset({"pathlib"}),  # the console's files, which come with the code
+    "surfaces/http/home.py": frozenset({"pathlib"}),  # the console's files
     "surfaces/command/": DISK,  # the process: its arguments, files, signals and limits
 }
 
