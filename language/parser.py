@@ -1,9 +1,8 @@
-"""Text to tree: `parse`, and `parse_cached` for texts that come again."""
+"""Text to tree. What is kept for texts that come again is the business of who runs them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any, Final
 
 from language import tree
@@ -15,10 +14,6 @@ from language.parsing.spaces import Spaces
 from language.words import STATEMENTS
 from protocol import limits
 from protocol.errors import TooLarge, TypeRefused
-
-_CACHED_CHARACTERS: Final = 8192
-"""Longer texts carry data, which differs each time."""
-_CACHED: Final = 2048
 
 
 def parse(text: str, tick: Callable[[], None] | None = None) -> tree.Script:
@@ -34,11 +29,6 @@ def parse(text: str, tick: Callable[[], None] | None = None) -> tree.Script:
     """
     _check(text)
     return tree.Script(_Parser(text, tick).script(), text)
-
-
-def parse_cached(text: str, tick: Callable[[], None] | None = None) -> tree.Script:
-    """As `parse`; short texts are parsed once."""
-    return _parse_short(text) if len(text) <= _CACHED_CHARACTERS else parse(text, tick)
 
 
 def parse_expression(text: str) -> tree.Expression:
@@ -58,11 +48,6 @@ def parse_type(text: str) -> tree.FieldType:
     if parser.kinds[parser.i] != END:
         parser.unexpected("`|` or the end of the type")
     return found
-
-
-@lru_cache(maxsize=_CACHED)
-def _parse_short(text: str) -> tree.Script:
-    return parse(text)
 
 
 def _check(text: str) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from language import tree
 from language.lexer import Tokens
-from language.parser import _Parser, parse, parse_cached, parse_expression
+from language.parser import _Parser, parse, parse_expression
 from language.printer import print_script
 from protocol import limits
 from protocol.errors import (
@@ -191,10 +191,6 @@ def test_blocks_need_no_semicolon_after_them() -> None:
     assert [type(one).__name__ for one in script.statements] == [
         "If", "For", "Let", "ReturnStatement",
     ]  # fmt: skip
-
-
-def test_the_same_short_text_is_parsed_once() -> None:
-    assert parse_cached("RETURN 1 -- cached") is parse_cached("RETURN 1 -- cached")
 
 
 @pytest.mark.parametrize("text", ["1", "[1, 2]", "a.b", "$x", "'x'", "t:1", "string::len('x')"])
