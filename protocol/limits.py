@@ -76,6 +76,47 @@ SWEEP_KEYS: Final = 100
 SWEEP_SECONDS: Final = 1
 """A space looks for expired keys at most so often. Reads look for themselves."""
 
+MESSAGES_PUBLISHED: Final = 10_000
+"""Values of one PUBLISH."""
+MESSAGES_READ: Final = 1_000
+"""Messages of one READ or TAKE."""
+MESSAGES_READ_DEFAULT: Final = 100
+"""Messages of a READ that names no LIMIT."""
+MESSAGES_READ_BYTES: Final = 8 * MIB
+"""… and bytes of them, as they are stored; at least one message: the answer fits a wire frame."""
+MESSAGE_NAME_BYTES: Final = KIB
+"""The KEY or ID of a message."""
+HEADERS: Final = 64
+"""Headers of a message."""
+HEADERS_BYTES: Final = 64 * KIB
+"""All of its headers."""
+GROUP_IN_FLIGHT_DEFAULT: Final = 1_000
+GROUP_IN_FLIGHT: Final = 100_000
+"""Hand-outs of one group that are out at once."""
+GROUP_DELIVERIES: Final = 1_000_000
+"""Hand-outs of one message."""
+GROUP_BACKOFF: Final = 32
+"""Steps of a BACKOFF."""
+GROUP_PARKED: Final = 10_000
+"""Messages that a group ORDERED BY KEY has looked at and holds back behind earlier ones of their
+key. With more, it looks no further until some of them were acknowledged."""
+GROUP_LOOKED: Final = 5_000
+"""Messages that one TAKE looks at before others get their turn: delayed and held back ones."""
+GROUP_SECONDS: Final = 1_000 * 365 * 86_400
+"""The longest deadline, delay, backoff and retention."""
+LAPSE_HAND_OUTS: Final = 500
+"""Hand-outs whose deadline has passed that are taken back in one commit."""
+RECEIPTS: Final = 10_000
+"""Receipts of one ACK, NACK, EXTEND or GIVE UP."""
+MEMBER_BYTES: Final = 256
+"""The name of a group's member."""
+GROUP_ERROR_CHARACTERS: Final = 4_096
+"""Of the ERROR of a NACK or GIVE UP."""
+REDRIVEN: Final = 10_000
+"""Messages of one REDRIVE."""
+TRIM_MESSAGES: Final = 512
+"""Messages that retention removes in one commit."""
+
 # --- statements ---------------------------------------------------------------------------------
 SCRIPT_BYTES: Final = 16 * MIB
 """One script; what a wire frame carries."""
