@@ -17,7 +17,7 @@ from protocol.errors import AlreadyExists, TooLarge, Unknown
 from protocol.text import check_name
 from storage import fields, keys, users
 from storage.fields import Field
-from storage.indexes import Index, Keeper, keeper
+from storage.indexes import BUILDING, Index, Keeper, keeper
 from storage.transactions import Transaction
 
 
@@ -453,7 +453,8 @@ def _table(
     declared = _indexes(tx, table)
     if not mine and not declared:
         return table
-    return replace(table, fields=mine, indexes=declared, keeper=keeper(declared))
+    to_come = [coming for index in declared if (coming := successor(index)) is not None]
+    return replace(table, fields=mine, indexes=declared, keeper=keeper([*declared, *to_come]))
 
 
 def _placed(id: int, database: Database, name: str, schemafull: bool, comment: str | None) -> Table:
@@ -506,7 +507,7 @@ def put_index(tx: Transaction, index: Index) -> None:
     value = _packed(
         index.id, index.comment,
         table=index.table, paths=paths, unique=index.unique, state=index.state,
-        problem=index.problem,
+        problem=index.problem, anew=index.anew,
     )  # fmt: skip
     tx.put(index.key, value)
 
@@ -522,6 +523,14 @@ def placed_index(key: bytes, index: Index) -> Index:
     )
 
 
+def successor(index: Index) -> Index | None:
+    """What is being built to take the place of an index that is built anew."""
+    if index.anew is None:
+        return None
+    coming = replace(index, id=index.anew, state=BUILDING, anew=None)
+    return placed_index(index.key, coming)
+
+
 def _index(key: bytes, value: bytes) -> Index:
     fields = _unpacked(value)
     made = Index(
@@ -533,6 +542,7 @@ def _index(key: bytes, value: bytes) -> Index:
         comment=fields["comment"],
         state=fields["state"],
         problem=fields["problem"],
+        anew=fields.get("anew"),
     )
     return placed_index(key, made)
 

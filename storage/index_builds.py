@@ -8,6 +8,10 @@ node that was killed goes on from there.
 A UNIQUE index under construction refuses what it already knows to be taken. When the build meets a
 record whose values another one has claimed, the index fails: its entries go, it is neither kept nor
 read, and it says why until it is rebuilt or dropped.
+
+An index that is in force and rebuilt stays in force: another one with a number of its own is built
+beside it, both are kept, and the commit that visits the last record puts the new one in the place
+of the old one. So what UNIQUE promised holds all the while.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from protocol.text import check_name
 from storage import catalog, indexes, keys, records
 from storage.catalog import Table, Taken
 from storage.effects import SEQUENCE_BYTES
-from storage.indexes import BUILDING, FAILED, READY, Entries, Index, Path, Rows
+from storage.indexes import BUILDING, FAILED, READY, REBUILDING, Entries, Index, Path, Rows
 from storage.transactions import Transaction
 
 _LOOK: Final = 16
@@ -73,22 +77,43 @@ def define_index(
 def rebuild_index(
     tx: Transaction, table: Table, index: Index, tick: Callable[[], None] = lambda: None
 ) -> Index:
-    """Begin an index anew. :raises Duplicate: as `define_index`"""
-    tx.delete_range(*keys.within(index.entries))
-    tx.delete(index.build)
-    return _begin(tx, table, replace(index, state=BUILDING, problem=None), tick)
+    """Begin an index anew. One that is in force stays so until the new one is complete.
+
+    :raises Duplicate: as `define_index`
+    """
+    if not index.usable or _is_small(tx, table):
+        _clear(tx, index)
+        anew = replace(index, state=BUILDING, problem=None, anew=None)
+        return _begin(tx, table, anew, tick)
+    coming = catalog.successor(index)
+    if coming is not None:
+        _clear(tx, coming)
+    begun = replace(index, state=REBUILDING, anew=catalog.next_id(tx, keys.INDEX_IDS))
+    catalog.put_index(tx, begun)
+    return begun
 
 
 def drop_index(tx: Transaction, index: Index) -> None:
     """Drop an index with its entries."""
-    tx.delete_range(*keys.within(index.entries))
-    tx.delete(index.build)
+    _clear(tx, index)
     tx.delete(index.key)
+
+
+def _clear(tx: Transaction, index: Index) -> None:
+    """Its entries and how far it is built, and those of the one that was to take its place."""
+    for one in (index, catalog.successor(index)):
+        if one is not None:
+            tx.delete_range(*keys.within(one.entries))
+            tx.delete(one.build)
+
+
+def _is_small(tx: Transaction, table: Table) -> bool:
+    return records.count(tx, table) <= limits.INDEX_AT_ONCE
 
 
 def _begin(tx: Transaction, table: Table, index: Index, tick: Callable[[], None]) -> Index:
     catalog.put_index(tx, index)
-    if records.count(tx, table) > limits.INDEX_AT_ONCE:
+    if not _is_small(tx, table):
         return index
     visit = _Visit(tx, index)
     for pairs in tx.scan(*keys.within(table.prefix)):
@@ -139,13 +164,18 @@ def unfinished(tx: Transaction) -> list[bytes]:
         key
         for pairs in tx.scan(*keys.all_indexes())
         for key, _ in pairs
-        if (index := catalog.find_index(tx, key)) is not None and index.state == BUILDING
+        if (index := catalog.find_index(tx, key)) is not None and _to_build(index) is not None
     ]
+
+
+def _to_build(index: Index) -> Index | None:
+    """The one to visit records for: itself, or what is to take its place."""
+    return index if index.state == BUILDING else catalog.successor(index)
 
 
 def visited(tx: Transaction, index: Index) -> int:
     """How many records the build of an index has visited."""
-    return _progress(tx, index)[0]
+    return _progress(tx, _to_build(index) or index)[0]
 
 
 def _progress(tx: Transaction, index: Index) -> tuple[int, bytes]:
@@ -163,8 +193,9 @@ def build_slice(tx: Transaction, key: bytes, enough: Callable[[], bool]) -> bool
     :param key: where it is declared
     :param enough: whether the slice has been at it for long enough
     """
-    index = catalog.find_index(tx, key)
-    if index is None or index.state != BUILDING:
+    declared = catalog.find_index(tx, key)
+    index = None if declared is None else _to_build(declared)
+    if declared is None or index is None:
         return False
     done, last = _progress(tx, index)
     prefix = keys.record_prefix(*keys.index_table(key))
@@ -182,15 +213,16 @@ def build_slice(tx: Transaction, key: bytes, enough: Callable[[], bool]) -> bool
                     tx.put(index.build, binary.pack(reached))
                     return True
     except Refusal as problem:
-        _fail(tx, index, problem)
+        _fail(tx, declared, problem)
         return False
+    if index.id != declared.id:
+        _clear(tx, replace(declared, anew=None))
     tx.delete(index.build)
     catalog.put_index(tx, replace(index, state=READY))
     return False
 
 
 def _fail(tx: Transaction, index: Index, problem: Refusal) -> None:
-    tx.delete_range(*keys.within(index.entries))
-    tx.delete(index.build)
+    _clear(tx, index)
     told = f"{problem.code}: {problem.message}"
-    catalog.put_index(tx, replace(index, state=FAILED, problem=told))
+    catalog.put_index(tx, replace(index, state=FAILED, problem=told, anew=None))

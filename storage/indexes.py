@@ -46,6 +46,7 @@ NOT_HELD: Final = b"\3"
 
 BUILDING: Final = "building"
 READY: Final = "ready"
+REBUILDING: Final = "rebuilding"
 FAILED: Final = "failed"
 
 
@@ -60,9 +61,11 @@ class Index:
     unique: bool = False
     comment: str | None = None
     state: str = READY
-    """BUILDING and READY ones are kept; only READY ones are read."""
+    """All but FAILED ones are kept; READY and REBUILDING ones are read."""
     problem: str | None = None
     """Why it is FAILED."""
+    anew: int | None = None
+    """The number of the one that is being built to take its place, while it is REBUILDING."""
     key: bytes = field(default=b"", repr=False, compare=False)
     """Where it is declared."""
     entries: bytes = field(default=b"", repr=False, compare=False)
@@ -78,7 +81,7 @@ class Index:
     @property
     def usable(self) -> bool:
         """Whether it holds what it should of every record."""
-        return self.state == READY
+        return self.state in (READY, REBUILDING)
 
     @property
     def follows_links(self) -> bool:
@@ -310,7 +313,8 @@ def _may_delete(tx: Transaction, index: Index, entry: bytes, value: bytes) -> bo
 
 
 def keeper(indexes: Sequence[Index]) -> Keeper | None:
-    """What keeps these indexes, None when there is nothing to keep."""
+    """What keeps these indexes, those that are to take their place among them; None when there is
+    nothing to keep."""
     kept = [index for index in indexes if index.state != FAILED]
     return Keeper(kept) if kept else None
 

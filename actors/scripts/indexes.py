@@ -10,7 +10,7 @@ from language.printer import print_path
 from protocol.values import NONE, Value
 from storage import catalog, index_builds, records
 from storage.catalog import Table
-from storage.indexes import BUILDING, FAILED, Index
+from storage.indexes import BUILDING, FAILED, REBUILDING, Index
 
 
 @handles(tree.DefineIndex, "none")
@@ -75,7 +75,7 @@ def described(index: Index) -> dict[str, Value]:
 def _progress(run: Execution, table: Table, index: Index) -> dict[str, Value]:
     if index.state == FAILED:
         return {"problem": index.problem}
-    if index.state != BUILDING:
+    if index.state not in (BUILDING, REBUILDING):
         return {}
     visited = index_builds.visited(run.transaction, index)
     return {"visited": visited, "records": records.count(run.transaction, table)}
@@ -88,6 +88,6 @@ def _defined_on(run: Execution, table: str) -> Table:
 
 
 def _build(run: Execution, index: Index) -> None:
-    """Once it is committed, have an index built that is not."""
-    if index.state == BUILDING:
+    """Once it is committed, have an index built that is not, or not anew."""
+    if index.state in (BUILDING, REBUILDING):
         run.afterwards.append(run.services.indexes.wake)

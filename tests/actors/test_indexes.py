@@ -31,7 +31,7 @@ async def built(node: Running, *names: str) -> list[dict[str, Any]]:
     """What is said of indexes once none is being built."""
     while True:
         found = [await node.value(f"INFO FOR INDEX {name} ON thing") for name in names]
-        if all(each["state"] != "building" for each in found):
+        if all("building" not in each["state"] for each in found):
             return found
         await asyncio.sleep(0)
 
@@ -159,6 +159,54 @@ async def test_a_unique_index_that_meets_duplicates_says_so_and_is_not_used(
         assert await access(node, "SELECT * FROM thing WHERE b = 'b1'") == "index"
         answer = await node.answer("UPDATE thing:5000 SET b = 'b17'")
         assert isinstance(answer.refusal, Duplicate)
+        assert await wrong_entries(node.node, "main") == []
+
+
+async def test_a_unique_index_is_in_force_and_used_while_it_is_rebuilt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "INDEX_SLICE_BYTES", 500)
+    async with running(tmp_path / "store") as node:
+        await fill(node)
+        await node.values("DEFINE INDEX u ON thing FIELDS b UNIQUE")
+        await built(node, "u")
+        await node.values("REBUILD INDEX u ON thing")
+        # The last record is the last one that is visited.
+        last = f"b{ROWS - 1}"
+        look = (
+            f"BEGIN; INFO FOR INDEX u ON thing; EXPLAIN SELECT * FROM thing WHERE b = '{last}';"
+            f"SELECT VALUE id FROM thing WHERE b = '{last}'; COMMIT"
+        )
+        seen = []
+        while (found := await node.values(look))[1]["state"] == "rebuilding":
+            seen.append(found[1]["visited"])
+            assert found[2]["sources"][0]["access"] == "index" and len(found[3]) == 1
+            answers = await asyncio.gather(
+                *(node.answer(f"CREATE thing SET b = '{b}'") for b in (last, "b0", "b3000"))
+            )
+            assert [type(answer.refusal) for answer in answers] == [Duplicate] * 3
+        assert len(seen) > 1 and seen == sorted(seen)
+        assert found[1]["state"] == "ready"
+        assert await wrong_entries(node.node, "main") == []
+
+
+async def test_a_rebuild_goes_on_from_the_log_of_a_node_that_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "INDEX_SLICE_BYTES", 500)
+    async with running(tmp_path / "store") as node:
+        await fill(node)
+        await node.values("DEFINE INDEX u ON thing FIELDS b UNIQUE")
+        await built(node, "u")
+        await node.values("REBUILD INDEX u ON thing")
+        while not (await node.value("INFO FOR INDEX u ON thing"))["visited"]:
+            await asyncio.sleep(0)
+        shutil.copytree(tmp_path / "store" / "log", tmp_path / "killed" / "log")
+        shutil.copy(tmp_path / "store" / "STORE", tmp_path / "killed" / "STORE")
+    async with running(tmp_path / "killed") as node:
+        answer = await node.answer(f"CREATE thing SET b = 'b{ROWS - 1}'")
+        assert isinstance(answer.refusal, Duplicate)
+        assert (await built(node, "u"))[0]["state"] == "ready"
         assert await wrong_entries(node.node, "main") == []
 
 

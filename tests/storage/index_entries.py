@@ -40,6 +40,9 @@ def differences(tx: Transaction, table: Table) -> list[str]:
             # Of values that two records have only one is held; the build is going to find it.
             ought = {key: found[key] for key in ought if key in found}
         wanted |= ought
+        coming = catalog.successor(index)
+        if coming is not None:
+            wanted |= {key: found[key] for key in recomputed(tx, table, coming) if key in found}
     return [
         f"{key.hex()}: wanted {wanted.get(key)!r}, found {found.get(key)!r}"
         for key in sorted(wanted.keys() | found.keys())

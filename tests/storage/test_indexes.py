@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -13,7 +14,7 @@ from protocol.errors import AlreadyExists, BadRequest, Conflict, Duplicate, Refu
 from protocol.values import NONE, RecordId
 from storage import catalog, index_builds, indexes, keys, records
 from storage.catalog import Table, Taken
-from storage.indexes import BUILDING, FAILED, READY, Index, value_at
+from storage.indexes import BUILDING, FAILED, READY, REBUILDING, Index, value_at
 from storage.ledger import Ledger, Tail
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
@@ -281,6 +282,75 @@ def test_a_unique_index_being_built_refuses_what_it_knows(store: Store) -> None:
     store.put(20, a=9)  # not visited yet: nobody knows
     store.build()
     assert store.state("u").state == FAILED
+
+
+def rebuild(store: Store, name: str) -> None:
+    with store.begin() as tx:
+        index_builds.rebuild_index(tx, store.table(tx), store.state(name))
+        store.commit(tx)
+
+
+def test_a_unique_index_holds_what_it_promises_while_it_is_rebuilt(store: Store) -> None:
+    store.define("u", ("a",), unique=True)
+    for id in range(10):
+        store.put(id, a=id)
+    before = store.state("u")
+    rebuild(store, "u")
+    assert store.state("u").state == REBUILDING and store.state("u").usable
+    while store.state("u").state == REBUILDING:
+        for taken in range(10):
+            with pytest.raises(Duplicate):
+                store.put(20, a=taken)
+        assert store.wrong() == []
+        store.put(9, a=99)  # and back: what one gives up another may take, visited or not
+        store.put(20, a=9)
+        store.put(20, a=100)
+        store.put(9, a=9)
+        store.build(slices=1)
+    found = store.state("u")
+    assert found.state == READY and found.id != before.id and store.wrong() == []
+
+
+def test_a_rebuild_begun_again_dropped_or_overwritten_leaves_no_entry(store: Store) -> None:
+    store.define("u", ("a",), unique=True)
+    for id in range(10):
+        store.put(id, a=id)
+    rebuild(store, "u")
+    store.build(slices=2)
+    rebuild(store, "u")
+    with store.begin() as tx:
+        assert index_builds.visited(tx, store.state("u")) == 0
+    store.build(slices=2)
+    store.define("u", ("a",), unique=True, taken=Taken.OVERWRITE, comment="kept")
+    assert store.state("u").state == REBUILDING and store.wrong() == []
+    store.define("u", ("b",), taken=Taken.OVERWRITE)
+    assert store.state("u").state == BUILDING and store.wrong() == []
+    store.build()
+    rebuild(store, "u")
+    store.build(slices=2)
+    with store.begin() as tx:
+        index_builds.drop_index(tx, store.state("u"))
+        store.commit(tx)
+    with store.begin() as tx:
+        assert held(tx, store.table(tx)) == {} and index_builds.unfinished(tx) == []
+    store.durable()
+    assert store.replayed() == state_hash(store.engine)
+
+
+def test_a_rebuild_that_finds_the_old_one_wrong_says_so(store: Store) -> None:
+    store.define("u", ("a",), unique=True)
+    for id in range(10):
+        store.put(id, a=id)
+    with store.begin() as tx:  # what only a fault of the node could do
+        kept = store.table(tx)
+        records.put(tx, replace(kept, keeper=None), 9, {"a": 0}, records.stored(tx, kept, 9))
+        store.commit(tx)
+    rebuild(store, "u")
+    store.build()
+    found = store.state("u")
+    assert found.state == FAILED and found.problem is not None and found.anew is None
+    with store.begin() as tx:
+        assert held(tx, store.table(tx)) == {}
 
 
 def test_a_build_goes_on_where_it_stopped(store: Store) -> None:
