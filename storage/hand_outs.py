@@ -66,9 +66,12 @@ class HandOuts:
         """
         raise NotImplementedError
 
-    def next_due_us(self) -> int | None:
+    def next_due_us(self, *, ready: bool = True) -> int | None:
         """Log time when the next hand-out lapses or is ready to be handed out again, now and the
         past included; None when there is neither. Messages not yet looked at are not considered.
+
+        :param ready: False: only when one lapses, which is all that happens while nobody takes.
+            What can't be handed out because as many are in flight as may is not ready.
         """
         raise NotImplementedError
 
