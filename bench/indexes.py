@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any, Final
 
 from bench import load, peers
+from bench.drivers import Measured
 from bench.figures import NODE, Measure, Row, in_turns
 from bench.load import LOOKUP, RANGE, Load
 from bench.nodes import NodeProcess, define_place
@@ -132,7 +133,7 @@ class _Ground:
             "≥ 10,000/s",
         )  # fmt: skip
         asked = max(self._settings.scaled(REQUESTS_64) // 64, 1) * 64
-        told: list[load.Measured] = []
+        told: list[Measured] = []
 
         def node() -> float:
             asking = Load("lookup", self._node.wire, 64, asked, among=self._among)

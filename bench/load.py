@@ -2,23 +2,21 @@
 
 Each client has a connection, sends a request, waits for its answer, sends the next. Requests are
 encoded before the clock starts and answers are only looked at for being well, so that a driver
-costs a few microseconds a request. `Measured.driver_busy` says how much of its time the busiest
-driver computed: near 1 it is the driver that was measured, and the table says so.
+costs a few microseconds a request.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import multiprocessing
 import select
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import Any, Final
 
+from bench.drivers import Driven, Go, LoadFailed, Measured, Stopwatch, together
 from bench.nodes import DATABASE, NAMESPACE, PASSWORD, USER
 from bench.people import person
 from storeclient import RecordId
@@ -28,14 +26,6 @@ from storeclient.settings import split_address
 RECEIVE_BYTES: Final = 1 << 18
 LATE_SECONDS: Final = 60
 """An answer that has not come after so long will not come."""
-DRIVER_BUSY: Final = 0.85
-"""From here on the driver is a part of what is measured."""
-
-_SPAWN = multiprocessing.get_context("spawn")
-
-
-class LoadFailed(Exception):
-    """An answer was an error, or did not come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,72 +45,13 @@ class Load:
     processes: int = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """How it went."""
-
-    seconds: float
-    requests: int
-    p50_ms: float
-    p99_ms: float
-    driver_busy: float
-    node_cpu_us: float
-    """Processor time that the node spent on a request, microseconds."""
-
-    @property
-    def rate(self) -> float:
-        """Answers a second."""
-        return self.requests / self.seconds
-
-
 def run(load: Load, cpu_seconds: Callable[[], float] = lambda: 0.0) -> Measured:
     """Start drivers, have them connect, let them go together, and wait for the last.
 
     :param cpu_seconds: the processor time that the node has used so far
     :raises LoadFailed: an answer was no good one
     """
-    shares = list(_shares(load))
-    ends: list[Connection] = []
-    drivers = []
-    for share in shares:
-        ours, theirs = _SPAWN.Pipe()
-        driver = _SPAWN.Process(target=_drive, args=(share, theirs), daemon=True)
-        driver.start()
-        theirs.close()
-        ends.append(ours)
-        drivers.append(driver)
-    try:
-        for end in ends:
-            _told(end)
-        cpu_before = cpu_seconds()
-        for end in ends:
-            end.send("go")
-        found = [_told(end) for end in ends]
-        cpu = cpu_seconds() - cpu_before
-    finally:
-        for end in ends:
-            end.close()
-        for driver in drivers:
-            driver.join()
-    late = sorted(took for _, _, _, took_all in found for took in took_all)
-    return Measured(
-        seconds=max(ended for _, ended, _, _ in found) - min(began for began, _, _, _ in found),
-        requests=len(late),
-        p50_ms=late[len(late) // 2] * 1000,
-        p99_ms=late[len(late) * 99 // 100] * 1000,
-        driver_busy=max(busy / (ended - began) for began, ended, busy, _ in found),
-        node_cpu_us=cpu / len(late) * 1e6,
-    )
-
-
-def _told(end: Connection) -> Any:
-    try:
-        found = end.recv()
-    except EOFError:
-        raise LoadFailed("a driver ended without a word") from None
-    if isinstance(found, Exception):
-        raise LoadFailed(str(found))
-    return found
+    return together(_drive, list(_shares(load)), cpu_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,34 +85,30 @@ class _Client:
     sent_at: float = 0.0
 
 
-def _drive(share: _Share, parent: Connection) -> None:
-    try:
-        kind = KINDS[share.load.kind]
-        clients = [
-            _Client(
-                kind.connect(share.load.address),
-                iter([kind.request(number, share.load) for number in numbers]),
-                bytearray(),
-            )
-            for numbers in share.numbers
-        ]
-        parent.send("ready")
-        parent.recv()
-        parent.send(_exchange(clients, kind.take))
-    except Exception as error:
-        parent.send(LoadFailed(f"{type(error).__name__}: {error}"))
+def _drive(share: _Share, go: Go) -> Driven:
+    kind = KINDS[share.load.kind]
+    clients = [
+        _Client(
+            kind.connect(share.load.address),
+            iter([kind.request(number, share.load) for number in numbers]),
+            bytearray(),
+        )
+        for numbers in share.numbers
+    ]
+    go()
+    with Stopwatch() as watch:
+        took = _exchange(clients, kind.take)
+    for client in clients:
+        client.socket.close()
+    return watch.driven(took)
 
 
-def _exchange(
-    clients: list[_Client], take: Callable[[bytearray], bool]
-) -> tuple[float, float, float, list[float]]:
-    """Send everything, each client one request at a time."""
+def _exchange(clients: list[_Client], take: Callable[[bytearray], bool]) -> list[float]:
+    """Send everything, each client one request at a time. Answers how long each took."""
     took: list[float] = []
     by_number = {client.socket.fileno(): client for client in clients}
     poll = select.epoll()
     clock = time.perf_counter
-    # A clock that all drivers share, so that the first start and the last end can be told.
-    began, cpu_before = time.monotonic(), time.process_time()
     for number, client in by_number.items():
         poll.register(number, select.EPOLLIN)
         client.sent_at = clock()
@@ -208,10 +135,7 @@ def _exchange(
             else:
                 client.sent_at = now
                 client.socket.sendall(following)
-    ended, cpu = time.monotonic(), time.process_time() - cpu_before
-    for client in clients:
-        client.socket.close()
-    return began, ended, cpu, took
+    return took
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +160,8 @@ _GOOD: Final = bytes([0x93, Kind.ANSWER])
 """A message begins as an array of three whose first is its kind."""
 
 
-def _connect_wire(address: str) -> socket.socket:
+def connect_wire(address: str) -> socket.socket:
+    """A connection that has signed in."""
     opened = _open(address)
     hello = {"magic": "STORE", "major": 1, "minor": [0, 0], "user": USER, "password": PASSWORD}
     opened.sendall(encode(Kind.HELLO, 0, hello))
@@ -351,9 +276,9 @@ def _take_http(kept: bytearray, any_status: bool = False) -> bool:
 
 
 KINDS: Final = {
-    "create": _Kind(_connect_wire, _create, _take_frame),
-    "read": _Kind(_connect_wire, _read, _take_frame),
-    "lookup": _Kind(_connect_wire, _lookup, _take_frame),
-    "create-coded": _Kind(_connect_wire, _create_coded, _take_frame),
+    "create": _Kind(connect_wire, _create, _take_frame),
+    "read": _Kind(connect_wire, _read, _take_frame),
+    "lookup": _Kind(connect_wire, _lookup, _take_frame),
+    "create-coded": _Kind(connect_wire, _create_coded, _take_frame),
     "read-http": _Kind(_connect_http, _read_http, _take_http),
 }

@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any, Final
 
 from bench import load, peers, people
+from bench.drivers import DRIVER_BUSY, Measured
 from bench.figures import NODE, Measure, Row, in_turns
 from bench.load import Load
 from bench.nodes import NodeProcess, define_place
@@ -110,7 +111,7 @@ class _Ground:
         define_place(self._client, "person", "bulk")
         self._gap = peers.missing()
         self._peers: list[Peer] = []
-        self._notes: dict[str, list[load.Measured]] = {}
+        self._notes: dict[str, list[Measured]] = {}
         if self._gap is None:
             for kind in kinds:
                 peer = Peer(kind, settings.directory / f"peer-{kind.scheme}-{scanned}")
@@ -223,7 +224,7 @@ class _Ground:
         row.notes.append(f"node computes {middle.node_cpu_us:.0f} µs a request")
         busy = max(measured.driver_busy for measured in found)
         row.notes.append(
-            f"drivers busy {busy:.0%}" + (": too slow a driver" if busy > load.DRIVER_BUSY else "")
+            f"drivers busy {busy:.0%}" + (": too slow a driver" if busy > DRIVER_BUSY else "")
         )
 
     # --- in bulk ---------------------------------------------------------------------------------

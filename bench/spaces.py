@@ -23,9 +23,11 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Final
 
+from bench.drivers import LoadFailed
 from bench.figures import NODE, Measure, Row, in_turns
-from bench.load import LATE_SECONDS, LoadFailed
+from bench.load import LATE_SECONDS
 from bench.nodes import DATABASE, NAMESPACE, PASSWORD, USER, NodeProcess, define_place
+from bench.processes import free_port, serving
 from bench.settings import Settings
 from storeclient.frames import FrameReader, Kind, encode
 from storeclient.settings import split_address
@@ -396,39 +398,14 @@ def _token(node: NodeProcess) -> str:
 
 
 @contextmanager
-def _process(directory: Path, port: int, *words: str) -> Iterator[int]:
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "log").open("w") as log:
-        process = subprocess.Popen(words, cwd=directory, stdout=log, stderr=log)
-    try:
-        for _ in range(1000):
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except OSError:
-                time.sleep(0.01)
-        yield port
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-@contextmanager
 def _redis(directory: Path) -> Iterator[int]:
-    port = _free_port()
+    port = free_port()
     words = (
         "redis-server", "--port", str(port), "--dir", str(directory), "--appendonly", "yes",
         "--appendfsync", "always", "--save", "",
     )  # fmt: skip
     directory.mkdir(parents=True, exist_ok=True)
-    with _process(directory, port, *words):
+    with serving(directory, port, *words):
         subprocess.run(["redis-cli", "-p", str(port), "set", "k", "hello"], check=True,
                        capture_output=True)  # fmt: skip
         yield port
@@ -436,7 +413,7 @@ def _redis(directory: Path) -> Iterator[int]:
 
 @contextmanager
 def _webdis(directory: Path, redis: int) -> Iterator[int]:
-    port = _free_port()
+    port = free_port()
     directory.mkdir(parents=True, exist_ok=True)
     settings = {
         "redis_host": "127.0.0.1", "redis_port": redis, "redis_auth": None,
@@ -445,13 +422,13 @@ def _webdis(directory: Path, redis: int) -> Iterator[int]:
         "acl": [{"disabled": []}], "logfile": str(directory / "webdis.log"),
     }  # fmt: skip
     (directory / "webdis.json").write_text(json.dumps(settings))
-    with _process(directory, port, "webdis", str(directory / "webdis.json")):
+    with serving(directory, port, "webdis", str(directory / "webdis.json")):
         yield port
 
 
 @contextmanager
 def _etcd(directory: Path) -> Iterator[int]:
-    port, peer = _free_port(), _free_port()
+    port, peer = free_port(), free_port()
     words = (
         "etcd", "--data-dir", str(directory / "data"),
         "--listen-client-urls", f"http://127.0.0.1:{port}",
@@ -460,7 +437,7 @@ def _etcd(directory: Path) -> Iterator[int]:
         "--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}",
         "--initial-cluster", f"default=http://127.0.0.1:{peer}", "--log-level", "error",
     )  # fmt: skip
-    with _process(directory, port, *words):
+    with serving(directory, port, *words):
         time.sleep(2)  # the port stands before the member does
         _post(port, "/v3/kv/put", {"key": _b64("k"), "value": _b64("hello")})
         yield port

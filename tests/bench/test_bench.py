@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from multiprocessing import resource_tracker
 from pathlib import Path
 
 import pytest
 
 from bench import __main__ as command
-from bench import figures, indexes, load, peers, people, records, spaces, stores
+from bench import (
+    figures,
+    indexes,
+    jetstream,
+    load,
+    peers,
+    people,
+    rabbitmq,
+    records,
+    spaces,
+    stores,
+)
+from bench.drivers import LoadFailed
 from bench.figures import NODE, Row
 from bench.nodes import NodeProcess, define_place
 from bench.page import page
@@ -65,7 +78,7 @@ def test_a_load_of_refusals_is_no_load(tmp_path: Path) -> None:
         with node.client() as client:
             define_place(client)  # no table
         for kind, address in (("create", node.wire), ("read-http", node.http)):
-            with pytest.raises(load.LoadFailed, match="person"):
+            with pytest.raises(LoadFailed, match="person"):
                 load.run(load.Load(kind, address, clients=2, requests=4, among=10))
 
 
@@ -117,3 +130,30 @@ def test_rows_about_cache_keys_are_measured(tmp_path: Path) -> None:
         measured = row.sides.get(NODE)
         assert row.gaps if measured is None else measured[0] > 0
     assert len(found["kv-set-1-16"].sides) > 1 or found["kv-set-1-16"].gaps
+
+
+def test_peers_with_queues_keep_hand_out_and_pass_on(tmp_path: Path) -> None:
+    with ExitStack() as held:
+        queues = []
+        if jetstream.missing() is None:
+            entered = jetstream.jetstream(tmp_path / "jetstream", jetstream.SYNCED)
+            queues.append(held.enter_context(entered))
+            queues.append(jetstream.atomic(queues[0]))
+        if rabbitmq.missing() is None:
+            queues.append(held.enter_context(rabbitmq.rabbitmq(tmp_path / "rabbitmq")))
+        for queue in queues:
+            queue.refill(0)
+            assert queue.run(queue.publish, clients=2, requests=6, batch=5).requests == 6
+            assert queue.run(queue.take, clients=3, requests=6, batch=5).requests == 6
+            assert queue.run(queue.pass_on, clients=1, requests=3).p50_ms > 0
+            queue.refill(1_000)
+            if queue.read is not None:
+                assert queue.run(queue.read, clients=1, requests=1).requests == 1
+
+
+def test_a_queue_whose_peer_is_missing_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for peer in (jetstream, rabbitmq):
+        monkeypatch.setattr(peer, "PACKAGE", "no_such_package")
+        assert "pip install" in (peer.missing() or "")

@@ -1,0 +1,175 @@
+"""The node's topics as a message queue: raw frames over the wire."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, Final
+
+from bench.drivers import Driven, Go, LoadFailed, Stopwatch
+from bench.figures import NODE
+from bench.load import LATE_SECONDS, RECEIVE_BYTES, connect_wire
+from bench.nodes import DATABASE, NAMESPACE, NodeProcess
+from bench.queues import AT_REST_SECONDS, MESSAGE, Queue, Share
+from storeclient.answers import read_answer
+from storeclient.frames import FrameReader, Kind, encode
+
+TOPIC: Final = "work"
+GROUP: Final = "workers"
+PUBLISH: Final = f"PUBLISH INTO {TOPIC} VALUE $v"
+PUBLISH_MANY: Final = f"PUBLISH INTO {TOPIC} VALUES $v"
+TAKE: Final = "TAKE {batch} FROM " + f"{TOPIC} AS {GROUP}"
+ACK: Final = f"ACK {TOPIC} AS {GROUP} RECEIPTS $r"
+READ: Final = f"READ FROM {TOPIC} AFTER $after LIMIT 1000"
+FILL: Final = 10_000
+"""Messages of one PUBLISH while a topic is filled."""
+
+
+def node_queue(node: NodeProcess) -> Queue:
+    """Of a node whose place is defined."""
+    return Queue(
+        NODE,
+        node.wire,
+        partial(_refill, node),
+        publish,
+        take,
+        pass_on,
+        read,
+        cpu_seconds=node.cpu_seconds,
+    )
+
+
+def _refill(node: NodeProcess, count: int) -> None:
+    with node.client() as client:
+        client.run(f"DROP TOPIC IF EXISTS {TOPIC}; DEFINE TOPIC {TOPIC}")
+        client.run(f"DEFINE GROUP {GROUP} ON {TOPIC} DEADLINE 5m IN FLIGHT 10000")
+        for start in range(0, count, FILL):
+            values = [MESSAGE] * min(FILL, count - start)
+            client.run(PUBLISH_MANY, {"v": values})
+
+
+# --- in the driver's process ----------------------------------------------------------------------
+
+Client = Generator[bytes, Any, None]
+"""Yields a request, is sent the value of its answer."""
+
+
+def publish(share: Share, go: Go) -> Driven:
+    """See `Queue`."""
+    if share.batch == 1:
+        request = _request(PUBLISH, {"v": MESSAGE})
+    else:
+        request = _request(PUBLISH_MANY, {"v": [MESSAGE] * share.batch})
+
+    def client(took: list[float]) -> Client:
+        for _ in range(share.requests):
+            began = time.perf_counter()
+            yield request
+            took.append(time.perf_counter() - began)
+
+    return _drive(share, go, client)
+
+
+def take(share: Share, go: Go) -> Driven:
+    """See `Queue`."""
+    taking = _request(TAKE.format(batch=share.batch), {})
+
+    def client(took: list[float]) -> Client:
+        for _ in range(share.requests):
+            began = time.perf_counter()
+            messages = yield taking
+            if len(messages) != share.batch:
+                raise LoadFailed(f"{len(messages)} messages were there to take")
+            answer = yield _request(ACK, {"r": [message["receipt"] for message in messages]})
+            if answer["acked"] != share.batch:
+                raise LoadFailed(f"not acknowledged: {answer}")
+            took.append(time.perf_counter() - began)
+
+    return _drive(share, go, client)
+
+
+def read(share: Share, go: Go) -> Driven:
+    """See `Queue`."""
+
+    def client(took: list[float]) -> Client:
+        after = 0
+        for _ in range(share.requests):
+            began = time.perf_counter()
+            messages = yield _request(READ, {"after": after})
+            took.append(time.perf_counter() - began)
+            after = messages[-1]["position"]
+
+    return _drive(share, go, client)
+
+
+def pass_on(share: Share, go: Go) -> Driven:
+    """See `Queue`."""
+    taker, publisher = connect_wire(share.address), connect_wire(share.address)
+    taking = _request(f"{TAKE.format(batch=1)} WAIT 30s", {})
+    publishing = _request(PUBLISH, {"v": MESSAGE})
+    took = []
+    go()
+    with Stopwatch() as watch:
+        for _ in range(share.requests):
+            taker.sendall(taking)
+            time.sleep(AT_REST_SECONDS)
+            began = time.perf_counter()
+            publisher.sendall(publishing)
+            messages = _answered(taker)
+            took.append(time.perf_counter() - began)
+            _answered(publisher)
+            taker.sendall(_request(ACK, {"r": [messages[0]["receipt"]]}))
+            _answered(taker)
+    taker.close()
+    publisher.close()
+    return watch.driven(took)
+
+
+def _request(script: str, params: dict[str, Any]) -> bytes:
+    body = {"script": script, "params": params, "ns": NAMESPACE, "db": DATABASE}
+    return encode(Kind.RUN, 1, body)
+
+
+def _answered(opened: socket.socket) -> Any:
+    reader = FrameReader()
+    while not (messages := reader.feed(opened.recv(RECEIVE_BYTES))):
+        pass
+    return _value(messages[0])
+
+
+def _value(message: Any) -> Any:
+    if message.kind != Kind.ANSWER:
+        raise LoadFailed(str(message.body))
+    return read_answer(message.body).value
+
+
+def _drive(share: Share, go: Go, client: Callable[[list[float]], Client]) -> Driven:
+    """So many clients at once, each on its own connection."""
+    took: list[float] = []
+    opened = [connect_wire(share.address) for _ in range(share.clients)]
+    go()
+    with Stopwatch() as watch:
+        poll = select.epoll()
+        clients = {}
+        for one in opened:
+            poll.register(one, select.EPOLLIN)
+            clients[one.fileno()] = (one, FrameReader(), running := client(took))
+            one.sendall(next(running))
+        while clients:
+            ready = poll.poll(LATE_SECONDS)
+            if not ready:
+                raise LoadFailed(f"no answer within {LATE_SECONDS} s")
+            for number, _ in ready:
+                one, reader, running = clients[number]
+                for message in reader.feed(one.recv(RECEIVE_BYTES)):
+                    try:
+                        one.sendall(running.send(_value(message)))
+                    except StopIteration:
+                        poll.unregister(number)
+                        del clients[number]
+    for one in opened:
+        one.close()
+    return watch.driven(took)

@@ -1,0 +1,59 @@
+"""Peers that are servers: each a process of its own on a free port of the loopback."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+START_SECONDS: Final = 60
+"""A peer whose port does not stand after so long has failed to start."""
+
+
+class PeerNotStarted(Exception):
+    """The peer's process did not come up; the message is what it said."""
+
+
+@contextmanager
+def serving(
+    directory: Path, port: int, *words: str, environment: Mapping[str, str] | None = None
+) -> Iterator[int]:
+    """Run a server in `directory` until the block ends; its port answers from the beginning.
+
+    :param environment: all of it; None: that of this process
+    :raises PeerNotStarted:
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    said = directory / "log"
+    with said.open("w") as log:
+        process = subprocess.Popen(words, cwd=directory, stdout=log, stderr=log, env=environment)
+    try:
+        late = time.monotonic() + START_SECONDS
+        while not _stands(port):
+            if process.poll() is not None or time.monotonic() > late:
+                raise PeerNotStarted(f"{words[0]}: {said.read_text()[-500:]}")
+            time.sleep(0.01)
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _stands(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
