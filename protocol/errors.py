@@ -224,9 +224,9 @@ class TypeRefused(Refusal, status=422):
 
 
 class AssertFailed(Refusal, status=422):
-    """A field's ASSERT does not hold.
+    """A field's ASSERT does not hold, or the EXPECT of a PUBLISH.
 
-    Detail: table, field, wanted, found.
+    Detail: table, field, wanted, found; of a PUBLISH: expected, found.
     """
 
 
@@ -282,7 +282,7 @@ class Busy(Refusal, status=503, retry=True, retry_after_s=1):
 
 
 class Full(Refusal, status=503, retry=True, retry_after_s=1):
-    """The surface holds as many connections as it will."""
+    """The surface holds as many connections as it will, or the topic as many bytes."""
 
 
 class Draining(Refusal, status=503, retry=True, retry_after_s=1):

@@ -102,8 +102,8 @@ GROUP_PARKED: Final = 10_000
 key. With more, it looks no further until some of them were acknowledged."""
 GROUP_LOOKED: Final = 5_000
 """Messages that one TAKE looks at before others get their turn: delayed and held back ones."""
-GROUP_SECONDS: Final = 1_000 * 365 * 86_400
-"""The longest deadline, delay, backoff and retention."""
+SPAN_SECONDS: Final = 1_000 * 365 * 86_400
+"""The longest retention, deadline, delay and backoff: a thousand years."""
 LAPSE_HAND_OUTS: Final = 500
 """Hand-outs whose deadline has passed that are taken back in one commit."""
 RECEIPTS: Final = 10_000

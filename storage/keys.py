@@ -7,7 +7,7 @@ its UTF-8: the pattern of names leaves nothing to escape.
 
 | tag | after the tag | value | what |
 |---|---|---|---|
-| 01 | kind (1) | signed 64 bit | last id of a namespace (1), database (2), table (3), space (4) … |
+| 01 | kind (1) | signed 64 bit | last id of a namespace (1), database (2), table (3) … |
 | 10 | name | msgpack | a namespace |
 | 11 | ns (4) name | msgpack | a database |
 | 12 | ns (4) db (4) name | msgpack | a table |
@@ -15,14 +15,28 @@ its UTF-8: the pattern of names leaves nothing to escape.
 | 14 | ns (4) db (4) table (4) path | msgpack | a field of a table, see `fields.py` |
 | 16 | ns (4) db (4) table (4) name | msgpack | an index |
 | 18 | name | msgpack | a user |
+| 1A | ns (4) db (4) name | msgpack | a topic |
+| 1B | ns (4) db (4) topic (4) name | msgpack | a group of a topic |
 | 20 | ns (4) db (4) table (4) | signed 64 bit | how many records the table holds |
 | 21 | ns (4) db (4) space (4) | signed 64 bit | how many entries the space holds |
+| 22 | ns (4) db (4) topic (4) | position (8) total (8) | last position, see `appends.py` |
+| 23 | ns (4) db (4) topic (4) | position (8) total (8) | last position trimmed |
+| 24 | ns (4) db (4) topic (4) name | signed 64 bit | the position of a reader |
+| 25 | ns (4) db (4) topic (4) group (4) | struct | where a group stands, see `groups.py` |
 | 30 | ns (4) db (4) table (4) id | 8-byte sequence · msgpack | a record, see `records.py` |
 | 31 | ns (4) db (4) space (4) key | 8-byte sequence · entry | a cache key, see `spaces.py` |
 | 40 | ns (4) db (4) space (4) key | msgpack | a cache key's value, when it is large |
 | 41 | ns (4) db (4) space (4) time (8) key | nothing | a cache key's expiry, see `spaces.py` |
 | 50 | ns (4) db (4) table (4) index (4) … | length of id, or id | see `indexes.py` |
 | 51 | ns (4) db (4) table (4) index (4) | msgpack | how far an index is built |
+| 60 | ns (4) db (4) topic (4) position (8) | time (8) total (8) · message | see `messages.py` |
+| 61 | ns (4) db (4) topic (4) id | position (8) time (8) | an id that is remembered |
+| 62 | ns (4) db (4) topic (4) time (8) id | nothing | the same, by when it was given |
+| 68 | ns (4) db (4) topic (4) group (4) position (8) | struct | a hand-out, see `hand_outs.py` |
+| 69 | ns (4) db (4) topic (4) group (4) time (8) position (8) | struct | those out, by deadline |
+| 6A | ns (4) db (4) topic (4) group (4) time (8) position (8) | nothing | those to hand out again |
+| 6B | ns (4) db (4) topic (4) group (4) key 00 | struct | the one that a key waits for |
+| 6C | ns (4) db (4) topic (4) group (4) key 00 position (8) | nothing | those that wait for it |
 
 Values of tags 30 and 31 are stamped: they begin with the sequence of the commit that wrote them.
 
@@ -63,7 +77,39 @@ CONTENT: Final = 0x40
 EXPIRY: Final = 0x41
 INDEX_ENTRY: Final = 0x50
 INDEX_BUILD: Final = 0x51
+TOPIC: Final = 0x1A
+GROUP: Final = 0x1B
+TOPIC_LAST: Final = 0x22
+TOPIC_TRIMMED: Final = 0x23
+READER: Final = 0x24
+GROUP_STATE: Final = 0x25
+MESSAGE: Final = 0x60
+MESSAGE_ID: Final = 0x61
+MESSAGE_ID_TIME: Final = 0x62
+HAND_OUT: Final = 0x68
+DEADLINE: Final = 0x69
+READY: Final = 0x6A
+KEY_HEAD: Final = 0x6B
+KEY_PARKED: Final = 0x6C
 
+OF_TOPICS: Final = (
+    GROUP,
+    TOPIC_LAST,
+    TOPIC_TRIMMED,
+    READER,
+    GROUP_STATE,
+    MESSAGE,
+    MESSAGE_ID,
+    MESSAGE_ID_TIME,
+    HAND_OUT,
+    DEADLINE,
+    READY,
+    KEY_HEAD,
+    KEY_PARKED,
+)
+"""Tags whose keys go on with namespace, database, topic and belong to it."""
+OF_GROUPS: Final = (HAND_OUT, DEADLINE, READY, KEY_HEAD, KEY_PARKED)
+"""Tags whose keys go on with namespace, database, topic, group and say what it has handed out."""
 PLACED: Final = (
     TABLE,
     SPACE,
@@ -77,6 +123,8 @@ PLACED: Final = (
     INDEX,
     INDEX_ENTRY,
     INDEX_BUILD,
+    TOPIC,
+    *OF_TOPICS,
 )
 """Tags whose keys go on with namespace, database (and more)."""
 OF_INDEXES: Final = (INDEX, INDEX_ENTRY, INDEX_BUILD)
@@ -93,6 +141,8 @@ DATABASE_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 2))
 TABLE_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 3))
 SPACE_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 4))
 INDEX_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 5))
+TOPIC_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 6))
+GROUP_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 7))
 
 EVERYTHING: Final[Range] = (STORE_RANGE, b"\xff\xff")
 """All keys of all ranges, and not the engine's own."""
@@ -277,6 +327,47 @@ def index_ranges(namespace: int, database: int, table: int) -> list[Range]:
     """Everything that the indexes of a table hold, their declarations among it."""
     numbers = _THREE.pack(namespace, database, table)
     return [within(_tag(tag) + numbers) for tag in OF_INDEXES]
+
+
+def topic(namespace: int, database: int, name: str) -> bytes:
+    """Where a topic is declared."""
+    return _tag(TOPIC) + _TWO.pack(namespace, database) + name.encode()
+
+
+def topics(namespace: int, database: int) -> Range:
+    """The declarations of a database's topics, by name."""
+    return within(_tag(TOPIC) + _TWO.pack(namespace, database))
+
+
+def of_topic(tag: int, namespace: int, database: int, topic: int) -> bytes:
+    """What keys of a topic begin with, or its one key of that tag. :param tag: of OF_TOPICS"""
+    return _tag(tag) + _THREE.pack(namespace, database, topic)
+
+
+def groups_of_all(namespace: int, database: int) -> Range:
+    """The declarations of the groups of all topics of a database."""
+    return within(_tag(GROUP) + _TWO.pack(namespace, database))
+
+
+def group_at(key: bytes) -> tuple[int, str]:
+    """The topic's number and the name in the key of a group's declaration."""
+    _, _, topic = _THREE.unpack_from(key, TAG_AT + 1)
+    return topic, key[RECORD_PREFIX_BYTES:].decode()
+
+
+def of_group(tag: int, namespace: int, database: int, topic: int, group: int) -> bytes:
+    """What keys of a group begin with, or its one key. :param tag: GROUP_STATE or of OF_GROUPS"""
+    return _tag(tag) + _FOUR.pack(namespace, database, topic, group)
+
+
+def in_topic(namespace: int, database: int, topic: int) -> list[Range]:
+    """Everything that goes when a topic is dropped, its own declaration apart."""
+    return [within(of_topic(tag, namespace, database, topic)) for tag in OF_TOPICS]
+
+
+def in_group(namespace: int, database: int, topic: int, group: int) -> list[Range]:
+    """Everything that a group has handed out."""
+    return [within(of_group(tag, namespace, database, topic, group)) for tag in OF_GROUPS]
 
 
 def in_namespace(namespace: int) -> list[Range]:

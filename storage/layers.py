@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
@@ -59,6 +59,17 @@ class Layer:
         """Take back a write, as if it had not been made."""
         del self.writes[key]
         self._ordered = None
+
+    def write_all(self, rows: Mapping[bytes, bytes | None]) -> None:
+        """Set or delete many keys."""
+        self.writes.update(rows)
+        self._ordered = None
+
+    def replace(self, gone: Iterable[bytes], rows: Mapping[bytes, bytes | None]) -> None:
+        """Take back some writes, as if they had not been made, and make others instead."""
+        for key in gone:
+            self.writes.pop(key, None)
+        self.write_all(rows)
 
     def delete_range(self, start: bytes, end: bytes) -> list[bytes]:
         """Delete a range; the writes inside it, which are dropped, are answered."""

@@ -204,12 +204,16 @@ class Ledger:
 
     def _commit(self, tx: Transaction, attribution: Attribution) -> int:
         own, sequence = tx.own, self._committed + 1
+        time = max(self._frame_time, self.log_time() if tx.paused else tx.now_us)
+        for append in tx.appends.values():
+            append.settle(own, self._present(append.counter), time)
         if tx.prepared is None:
             changes = [*_range_effects(tx), *_write_effects(tx, own.writes.items())]
             body = effects.encode(attribution, changes + self._sums(tx))
         else:
-            body = effects.join(attribution, [*tx.prepared, effects.encode_some(self._sums(tx))])
-        time = max(self._frame_time, self.log_time() if tx.paused else tx.now_us)
+            late = _write_effects(tx, ((key, own.writes[key]) for key in _late_keys(tx)))
+            some = effects.encode_some(late + self._sums(tx))
+            body = effects.join(attribution, [*tx.prepared, some])
         self._hand_over(Frame(sequence, self.epoch, time, 0, body))
         own.sequence = sequence
         self.flight.add(own)
@@ -227,6 +231,9 @@ class Ledger:
         away, after a `pause`; nothing more may be changed."""
         chunks = [effects.encode_some(_range_effects(tx))]
         writes = iter(tx.own.writes.items())
+        if tx.appends:
+            late = frozenset(_late_keys(tx))
+            writes = iter([row for row in writes if row[0] not in late])
         while part := _write_effects(tx, islice(writes, PREPARE_KEYS)):
             chunks.append(effects.encode_some(part))
             yield
@@ -380,6 +387,11 @@ class Ledger:
 
 def _range_effects(tx: Transaction) -> list[Effect]:
     return [(effects.DELETE_RANGE, start, end) for start, end in tx.own.ranges]
+
+
+def _late_keys(tx: Transaction) -> list[bytes]:
+    """The keys of what may change at the commit."""
+    return [key for append in tx.appends.values() for key in append.late_keys(tx.own)]
 
 
 def _write_effects(tx: Transaction, writes: Iterable[tuple[bytes, bytes | None]]) -> list[Effect]:

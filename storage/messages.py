@@ -1,44 +1,91 @@
-"""The rules of a topic's messages: published, read, trimmed, redriven; and of its readers."""
+"""The rules of a topic's messages: published, read, trimmed, redriven; and of its readers.
+
+- A message's position is final at the commit; so is what `Published` says.
+- Messages leave from the front only, by retention, TRIM and REDRIVE, and take the hand-outs of all
+  groups with them (`HandOuts.trimmed`).
+- An id is remembered for `Topic.dedup_us` of log time after its first message, in two rows that
+  always go together: by the id, and by the time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import timedelta
+from struct import Struct
+from typing import Any, Final
 
-from protocol import limits
-from protocol.values import Value
+from protocol import binary, limits
+from protocol.errors import (
+    AlreadyExists,
+    AssertFailed,
+    BadRequest,
+    Full,
+    TooLarge,
+    TypeRefused,
+    Unknown,
+)
+from protocol.text import check_name
+from protocol.values import NONE, Value, check, check_unicode, type_name, without_none
+from storage import groups, keys
+from storage.appends import HEAD, NUMBER, Append
 from storage.catalog import Taken
+from storage.hand_outs import DEAD_HEADERS, HandOuts
+from storage.message_rows import (
+    MessageRows,
+    answer,
+    body,
+    headers_of,
+    time_us,
+    total,
+    with_headers,
+)
 from storage.topics import START, Place, Topic
 from storage.transactions import Transaction
 
 Answer = dict[str, Any]
 
+_ID: Final = Struct(">QQ")
+"""Position and time of an id that is remembered."""
+_REDRIVEN_BYTES: Final = 16 * limits.MIB
+"""What one REDRIVE moves, about: well below a transaction."""
 
-@dataclass(slots=True)
+
 class Published:
     """What a publish answers. Of a transaction that paused, the positions are final only after its
     commit: read them then."""
 
+    __slots__ = ("_append", "_first", "count", "duplicate")
+
+    def __init__(
+        self, first: int, count: int, append: Append | None, duplicate: bool = False
+    ) -> None:
+        """:param append: what gave the position, and may move it on; None: an earlier commit did"""
+        self._first = first
+        self._append = append
+        self.count = count
+        self.duplicate = duplicate
+        """Whether the topic held a message of that id already: `first` is its position."""
+
     @property
     def first(self) -> int:
         """The position of the first message."""
-        raise NotImplementedError
+        return self._first + (0 if self._append is None else self._append.shift)
 
     @property
     def last(self) -> int:
         """The position of the last."""
-        raise NotImplementedError
-
-    count: int = 1
-    duplicate: bool = False
-    """Whether the topic held a message of that id already: `first` is its position."""
+        return self.first + self.count - 1
 
 
 class Messages:
     """The messages of one topic in one transaction. What raises a refusal has changed nothing."""
 
+    __slots__ = ("_rows", "_tx", "topic", "wakes")
+
     def __init__(self, tx: Transaction, topic: Topic) -> None:
+        self._tx = tx
+        self._rows = MessageRows(tx, topic)
         self.topic = topic
         self.wakes = False
         """Whether something was published: whoever waits for messages may find some."""
@@ -48,22 +95,22 @@ class Messages:
     @property
     def first(self) -> int:
         """The first position held; `last` + 1 when there is none."""
-        raise NotImplementedError
+        return self._rows.trimmed()[0] + 1
 
     @property
     def last(self) -> int:
         """The last position given; 0 for none."""
-        raise NotImplementedError
+        return self._rows.end()[0]
 
     @property
     def size(self) -> int:
         """What the messages take as they are stored."""
-        raise NotImplementedError
+        return self._rows.end()[1] - self._rows.trimmed()[1]
 
     @property
     def count(self) -> int:
         """How many messages are held."""
-        raise NotImplementedError
+        return self._rows.end()[0] - self._rows.trimmed()[0]
 
     # --- publishing -----------------------------------------------------------------------------
 
@@ -88,7 +135,104 @@ class Messages:
         :raises AssertFailed: of `expect`
         :raises Full: it would take more than `Topic.max_bytes`, and the topic refuses
         """
-        raise NotImplementedError
+        bodies = self._bodies(values, key, id, headers, due_us)
+        if id is not None:
+            known = self._known(id)
+            if known is not None:
+                return known
+        if expect is not None:
+            self._check_expect(expect)
+        self._check_room(bodies)
+        append = self._rows.append(bodies)
+        count = len(bodies)
+        first = append.seen + append.count - count + 1
+        if id is not None and self.topic.dedup_us is not None:
+            self._remember(id, append, first)
+        self.wakes = True
+        return Published(first, count, append)
+
+    def _bodies(
+        self,
+        values: Sequence[Value],
+        key: str | None,
+        id: str | None,
+        headers: Mapping[str, str] | None,
+        due_us: int,
+    ) -> list[bytes]:
+        if not 1 <= len(values) <= limits.MESSAGES_PUBLISHED:
+            raise BadRequest(
+                f"PUBLISH takes 1 to {limits.MESSAGES_PUBLISHED} values, not {len(values)}",
+                limit=limits.MESSAGES_PUBLISHED,
+            )
+        if key is not None:
+            check_message_name(key, "KEY")
+        if id is not None:
+            check_message_name(id, "ID")
+            if len(values) > 1:
+                raise BadRequest("ID names one message, not several")
+        if headers is not None:
+            check_headers(headers)
+        now_us = self._tx.now_us
+        if due_us > now_us + limits.SPAN_SECONDS * 1_000_000:
+            raise BadRequest("a message is delayed by at most 1000 years")
+        if due_us <= now_us:
+            due_us = 0
+        bodies = body([_packed(value) for value in values], due_us, key, id, headers)
+        largest = self.topic.largest
+        size = max(map(len, bodies)) + HEAD.size
+        if size > largest:
+            raise TooLarge(
+                f"a message of topic {self.topic.path} takes at most {largest} bytes, this one"
+                f" {size}",
+                limit=largest,
+                size=size,
+            )
+        return bodies
+
+    def _known(self, id: str) -> Published | None:
+        """The message that had the id within the window."""
+        topic, tx = self.topic, self._tx
+        if topic.dedup_us is None:
+            return None
+        row = tx.get(topic.ids + id.encode())
+        if row is None:
+            return None
+        position, at_us = _ID.unpack(row)
+        if tx.now_us >= at_us + topic.dedup_us:
+            return None
+        append = tx.appends.get(topic.last)
+        own = append is not None and position > append.seen
+        return Published(position, 1, append if own else None, duplicate=True)
+
+    def _remember(self, id: str, append: Append, position: int) -> None:
+        topic, tx, name = self.topic, self._tx, id.encode()
+        before = tx.get(topic.ids + name)
+        if before is not None:
+            tx.delete(_id_time(topic, _ID.unpack(before)[1], name))
+        tx.mark(
+            append,
+            position,
+            lambda position, at_us: {
+                topic.ids + name: _ID.pack(position, at_us),
+                _id_time(topic, at_us, name): b"",
+            },
+        )
+
+    def _check_expect(self, expect: int) -> None:
+        found = self.last
+        if found != expect:
+            raise AssertFailed(
+                f"the last position of topic {self.topic.path} is {found}, not {expect}",
+                expected=expect,
+                found=found,
+            )
+
+    def _check_room(self, bodies: list[bytes]) -> None:
+        topic = self.topic
+        if topic.full == "DROP" or topic.max_bytes is None:
+            return
+        if self.size + sum(map(len, bodies)) + HEAD.size * len(bodies) > topic.max_bytes:
+            raise Full(f"topic {topic.path} holds as many bytes as it will", limit=topic.max_bytes)
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -97,11 +241,19 @@ class Messages:
 
         :raises BadRequest: a limit outside 1 … `limits.MESSAGES_READ`, a negative position
         """
-        raise NotImplementedError
+        if not 1 <= limit <= limits.MESSAGES_READ:
+            raise BadRequest(f"LIMIT is from 1 to {limits.MESSAGES_READ}", limit=limit)
+        if after < 0:
+            raise BadRequest("a position is 0 or more", position=after)
+        begin = max(after, self._rows.trimmed()[0]) + 1
+        return [
+            answer(position, row)
+            for position, row in self._rows.span(begin, limit, limits.MESSAGES_READ_BYTES)
+        ]
 
     def position_at(self, place: Place) -> int:
         """The position after which a place begins. :raises BadRequest: no such position"""
-        raise NotImplementedError
+        return self._rows.position_at(place)
 
     # --- readers --------------------------------------------------------------------------------
 
@@ -110,48 +262,121 @@ class Messages:
 
         :raises AlreadyExists, NameRefused, BadRequest:
         """
-        raise NotImplementedError
+        check_name(name, "reader")
+        present = self._tx.get(self.topic.readers + name.encode())
+        if present is not None:
+            if taken is Taken.REFUSE:
+                path = f"{self.topic.path}.{name}"
+                raise AlreadyExists(f"reader {path} exists", kind="reader", name=path)
+            if taken is Taken.SKIP:
+                return keys.unpack_counter(present)
+        return self._put_reader(name, self.position_at(place))
 
     def reader(self, name: str) -> int:
         """The position of a reader: what it has done. :raises Unknown:"""
-        raise NotImplementedError
+        row = self._tx.get(self.topic.readers + name.encode())
+        if row is None:
+            path = f"{self.topic.path}.{name}"
+            raise Unknown(f"there is no reader {path}", kind="reader", name=path)
+        return keys.unpack_counter(row)
 
     def readers(self) -> list[tuple[str, int]]:
         """All readers and their positions, by name."""
-        raise NotImplementedError
+        start, end = keys.within(self.topic.readers)
+        return [
+            (key[len(start) :].decode(), keys.unpack_counter(row))
+            for pairs in self._tx.scan(start, end)
+            for key, row in pairs
+        ]
 
     def commit_reader(self, name: str, position: int) -> int:
         """Move a reader to a position from 0 to `last`. :raises Unknown, BadRequest:"""
-        raise NotImplementedError
+        return self.move_reader(name, Place("AFTER", position))
 
     def move_reader(self, name: str, place: Place) -> int:
         """Move a reader to a place; its position. :raises Unknown, BadRequest:"""
-        raise NotImplementedError
+        self.reader(name)
+        return self._put_reader(name, self.position_at(place))
 
     def drop_reader(self, name: str) -> None:
         """:raises Unknown:"""
-        raise NotImplementedError
+        self.reader(name)
+        self._tx.delete(self.topic.readers + name.encode())
 
     def lag(self, position: int) -> int:
         """How many messages held lie after a position."""
-        raise NotImplementedError
+        return self.last - max(position, self.first - 1)
+
+    def _put_reader(self, name: str, position: int) -> int:
+        self._tx.put(self.topic.readers + name.encode(), keys.pack_counter(position))
+        return position
 
     # --- trimming -------------------------------------------------------------------------------
 
     def trim(self, before: int) -> Iterator[int]:
         """Remove every message before a position: how many there were, in parts to be added up.
         What is beyond the last position + 1 counts as that. :raises BadRequest: a negative one"""
-        raise NotImplementedError
+        if before < 0:
+            raise BadRequest("a position is 0 or more", position=before)
+        own = self.topic.last in self._tx.appends
+        last, _ = self._rows.end(exactly=own)
+        if before > last:
+            last, _ = self._rows.end()
+        yield from self._trim(min(before, last + 1))
+
+    def _trim(self, first: int) -> Iterator[int]:
+        """Make `first` the first position held, if it lies behind that."""
+        tx, rows = self._tx, self._rows
+        trimmed, _ = rows.trimmed()
+        count = first - 1 - trimmed
+        if count <= 0:
+            return
+        rows.put_trimmed(first - 1, total(rows.get(first - 1)))
+        if count <= limits.TRIM_MESSAGES:
+            for position in range(trimmed + 1, first):
+                tx.delete(rows.key(position))
+        else:
+            tx.delete_range(rows.key(trimmed + 1), rows.key(first))
+        yield count
+        for group in groups.groups(tx, self.topic):
+            for _ in HandOuts(tx, group).trimmed(first):
+                yield 0
 
     def trim_due(self) -> tuple[int, bool]:
         """Remove a slice of what is too old or too much: how many messages, and whether more is
         due now."""
-        raise NotImplementedError
+        rows = self._rows
+        trimmed, _ = rows.trimmed()
+        last, held_to = rows.end()
+        now_us, topic = self._tx.now_us, self.topic
+        too_old_us = -1 if topic.keep_us is None else now_us - topic.keep_us
+        drops = topic.max_bytes is not None and topic.full == "DROP"
+        too_much = held_to - topic.max_bytes if drops and topic.max_bytes is not None else -1
+
+        def stays(row: bytes) -> bool:
+            return time_us(row) > too_old_us and total(row) - len(row) >= too_much
+
+        end = min(last, trimmed + limits.TRIM_MESSAGES) + 1
+        if end == trimmed + 1 or stays(rows.get(trimmed + 1)):
+            return 0, False
+        first = end if not stays(rows.get(end - 1)) else rows.first_where(trimmed + 1, end, stays)
+        more = first == end <= last and not stays(rows.get(end))
+        return sum(self._trim(first)), more
 
     def next_trim_us(self) -> int | None:
         """Log time when `trim_due` will next have something to do, now or in the past included;
         None while nothing that is held makes it."""
-        raise NotImplementedError
+        topic, rows = self.topic, self._rows
+        trimmed, gone = rows.trimmed()
+        last, held_to = rows.end()
+        if last == trimmed:
+            return None
+        drops = topic.max_bytes is not None and topic.full == "DROP"
+        if drops and topic.max_bytes is not None and held_to - gone > topic.max_bytes:
+            return self._tx.now_us
+        if topic.keep_us is None:
+            return None
+        return time_us(rows.get(trimmed + 1)) + topic.keep_us
 
     def sweep_ids(self, most: int, begin: bytes = b"") -> tuple[int, bytes]:
         """Forget up to so many ids whose time is over: how many, and the place of the last one.
@@ -159,21 +384,61 @@ class Messages:
         :param begin: the place that the sweep before this one answered, b"" for the first of this
             process: what lies before it need not be looked at again
         """
-        raise NotImplementedError
+        topic, tx = self.topic, self._tx
+        over_us = tx.now_us - (topic.dedup_us or 0)
+        end = topic.id_times + NUMBER.pack(max(over_us + 1, 0))
+        done, last = 0, begin
+        for pairs in tx.scan(max(topic.id_times, begin), end):
+            for key, _ in pairs[: most - done]:
+                tx.delete(key)
+                tx.delete(topic.ids + key[len(topic.id_times) + NUMBER.size :])
+                last = key
+            done += len(pairs[: most - done])
+            if done >= most:
+                break
+        return done, last
 
     def next_id_us(self, begin: bytes = b"") -> int | None:
         """Log time when the next id is to be forgotten; None when none is remembered."""
-        raise NotImplementedError
+        topic = self.topic
+        start, end = keys.within(topic.id_times)
+        for pairs in self._tx.scan(max(start, begin), end):
+            (at_us,) = NUMBER.unpack_from(pairs[0][0], len(start))
+            return int(at_us) + (topic.dedup_us or 0)
+        return None
 
     # --- for INFO -------------------------------------------------------------------------------
 
     def figures(self) -> Answer:
         """`{name, messages, first_position, last_position, bytes, keep, max_bytes, largest, dedup,
         full, comment, readers, groups, lag}` as `INFO FOR TOPIC` answers it."""
-        raise NotImplementedError
+        topic = self.topic
+        last, held_to = self._rows.end()
+        trimmed, gone = self._rows.trimmed()
+        readers = [
+            {"name": name, "position": position, "lag": last - max(position, trimmed)}
+            for name, position in self.readers()
+        ]
+        shared = [HandOuts(self._tx, group).figures() for group in groups.groups(self._tx, topic)]
+        return {
+            "name": topic.name,
+            "messages": last - trimmed,
+            "first_position": trimmed + 1,
+            "last_position": last,
+            "bytes": held_to - gone,
+            "keep": _span(topic.keep_us),
+            "max_bytes": topic.max_bytes,
+            "largest": topic.largest,
+            "dedup": _span(topic.dedup_us),
+            "full": topic.full,
+            "comment": topic.comment,
+            "readers": readers,
+            "groups": shared,
+            "lag": max((one["lag"] for one in (*readers, *shared)), default=0),
+        }
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Redriven:
     """What REDRIVE answers, final after the commit as `Published` is."""
 
@@ -188,4 +453,78 @@ def redrive(tx: Transaction, dead: Topic, topic: Topic, limit: int = 1000) -> Re
     :raises BadRequest: the same topic; a limit outside 1 … `limits.REDRIVEN`
     :raises Full: of the other topic
     """
-    raise NotImplementedError
+    if dead.id == topic.id:
+        raise BadRequest("REDRIVE moves messages into another topic")
+    if not 1 <= limit <= limits.REDRIVEN:
+        raise BadRequest(f"LIMIT is from 1 to {limits.REDRIVEN}", limit=limit)
+    source = MessageRows(tx, dead)
+    begin = source.trimmed()[0] + 1
+    found = source.span(begin, limit, _REDRIVEN_BYTES)
+    if not found:
+        return Redriven(0, None)
+    bodies = [with_headers(row, _redriven(headers_of(row))) for _, row in found]
+    target = Messages(tx, topic)
+    target._check_room(bodies)
+    append = MessageRows(tx, topic).append(bodies)
+    first = append.seen + append.count - len(bodies) + 1
+    for _ in Messages(tx, dead).trim(begin + len(found)):
+        pass
+    return Redriven(len(found), Published(first, len(found), append))
+
+
+def _redriven(headers: dict[str, str]) -> dict[str, str]:
+    return {name: text for name, text in headers.items() if name not in DEAD_HEADERS}
+
+
+def check_message_name(name: Any, what: str) -> str:
+    """A KEY or an ID of a message. :raises TypeRefused, BadRequest:"""
+    if type(name) is not str:
+        raise TypeRefused(f"{what} takes a string, not {type_name(name)}", found=type_name(name))
+    size = len(name)
+    if not name.isascii():
+        check_unicode(name)
+        size = len(name.encode())
+    if not 1 <= size <= limits.MESSAGE_NAME_BYTES or "\0" in name:
+        raise BadRequest(
+            f"{what} has 1 to {limits.MESSAGE_NAME_BYTES} bytes without a NUL", bytes=size
+        )
+    return name
+
+
+def check_headers(headers: Any) -> None:
+    """:raises TypeRefused: no object of strings :raises TooLarge: too many, too long"""
+    if type(headers) is not dict:
+        raise TypeRefused(
+            f"HEADERS takes an object, not {type_name(headers)}", found=type_name(headers)
+        )
+    for name, text in headers.items():
+        if type(name) is not str or type(text) is not str:
+            raise TypeRefused(f"a header is a string, not {type_name(text)}", header=name)
+    check(headers)
+    if len(headers) > limits.HEADERS:
+        raise TooLarge(f"a message has at most {limits.HEADERS} headers", limit=limits.HEADERS)
+    size = len(binary.pack(headers))
+    if size > limits.HEADERS_BYTES:
+        raise TooLarge(
+            f"the headers of a message take at most {limits.HEADERS_BYTES} bytes, these {size}",
+            limit=limits.HEADERS_BYTES,
+            size=size,
+        )
+
+
+def _packed(value: Value) -> bytes:
+    """A value as it is stored. :raises TypeRefused, NumberTooLarge, TooLarge:"""
+    if value is NONE:
+        raise TypeRefused("NONE is no value of a message", found="none")
+    check(value)
+    if type(value) is dict or type(value) is list:
+        value = without_none({"value": value})["value"]
+    return binary.pack(value)
+
+
+def _id_time(topic: Topic, at_us: int, name: bytes) -> bytes:
+    return topic.id_times + NUMBER.pack(at_us) + name
+
+
+def _span(span_us: int | None) -> timedelta | None:
+    return None if span_us is None else timedelta(microseconds=span_us)

@@ -1,16 +1,19 @@
 """The rules of topics: declared, looked up, dropped. Their messages: `messages.py`.
 
-A topic is an append-only row of messages with dense positions from 1. A position is given at the
-commit (`Transaction.append`), so transactions that publish into one topic don't conflict.
+A topic is a row of messages with dense positions from 1. A position is given at the commit, see
+`appends.py`, so transactions that publish into one topic don't conflict.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
-from protocol import limits
-from storage.catalog import Database, Taken
+from protocol import binary, limits
+from protocol.errors import AlreadyExists, BadRequest, StillHeld, Unknown
+from protocol.text import check_name
+from storage import keys
+from storage.catalog import Database, Taken, check_comment, next_id
 from storage.transactions import Transaction
 
 Full = Literal["DROP", "REFUSE"]
@@ -34,11 +37,28 @@ class Topic:
     full: Full = "DROP"
     """What happens past `max_bytes`: the oldest are trimmed, or a publish is refused."""
     comment: str | None = None
+    messages: bytes = field(default=b"", repr=False, compare=False)
+    """What the keys of its messages begin with."""
+    last: bytes = field(default=b"", repr=False, compare=False)
+    """The counter of its positions."""
+    trimmed: bytes = field(default=b"", repr=False, compare=False)
+    """Where its last position trimmed stands."""
+    ids: bytes = field(default=b"", repr=False, compare=False)
+    """What the keys of remembered ids begin with."""
+    id_times: bytes = field(default=b"", repr=False, compare=False)
+    """The same, by when they were given."""
+    readers: bytes = field(default=b"", repr=False, compare=False)
+    """What the keys of its readers begin with."""
 
     @property
     def path(self) -> str:
         """How people write it: `ns.db.topic`."""
         return f"{self.database.path}.{self.name}"
+
+    @property
+    def numbers(self) -> tuple[int, int, int]:
+        """The ids of namespace, database and topic."""
+        return self.database.namespace.id, self.database.id, self.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +76,41 @@ START: Final = Place("START")
 END: Final = Place("END")
 
 
-# --- looking up, declaring, dropping --------------------------------------------------------------
+# --- looking up ---------------------------------------------------------------------------------
 
 
 def topic(tx: Transaction, database: Database, name: str) -> Topic:
     """The topic of that name in a database. :raises Unknown:"""
-    raise NotImplementedError
+    found = find_topic(tx, database, name)
+    if found is None:
+        path = f"{database.path}.{name}"
+        raise Unknown(f"there is no topic {path}", kind="topic", name=path)
+    return found
 
 
 def find_topic(tx: Transaction, database: Database, name: str) -> Topic | None:
     """The topic of that name in a database, if there is one."""
-    raise NotImplementedError
+    entries = tx.catalog.entries
+    at = ("topic", database.id, name)
+    found: Topic | None = entries.get(at)
+    if found is None:
+        value = tx.get(keys.topic(database.namespace.id, database.id, name))
+        if value is not None:
+            found = entries[at] = _unpacked(database, name, value)
+    return found
 
 
 def topics(tx: Transaction, database: Database) -> list[Topic]:
     """The topics of a database, by name."""
-    raise NotImplementedError
+    start, end = keys.topics(database.namespace.id, database.id)
+    return [
+        _unpacked(database, key[len(start) :].decode(), value)
+        for pairs in tx.scan(start, end)
+        for key, value in pairs
+    ]
+
+
+# --- declaring ----------------------------------------------------------------------------------
 
 
 def define_topic(
@@ -92,12 +131,29 @@ def define_topic(
 
     :raises BadRequest: a duration or a size out of its range
     """
-    raise NotImplementedError
+    check_name(name, "topic")
+    present = find_topic(tx, database, name)
+    if present is not None:
+        if taken is Taken.REFUSE:
+            raise AlreadyExists(f"topic {present.path} exists", kind="topic", name=present.path)
+        if taken is Taken.SKIP:
+            return present
+    made = Topic(
+        0 if present is None else present.id,
+        database, name, keep_us, max_bytes, largest, dedup_us, full, comment,
+    )  # fmt: skip
+    _check(made)
+    if present is None:
+        made = replace(made, id=next_id(tx, keys.TOPIC_IDS))
+    made = _placed(made)
+    _put(tx, made)
+    return made
 
 
 def alter_topic(tx: Transaction, changed: Topic) -> None:
     """Declare a topic that there is as it is here. :raises BadRequest, TooLarge: of its settings"""
-    raise NotImplementedError
+    _check(changed)
+    _put(tx, changed)
 
 
 def drop_topic(tx: Transaction, topic: Topic) -> None:
@@ -105,4 +161,81 @@ def drop_topic(tx: Transaction, topic: Topic) -> None:
 
     :raises StillHeld: a group of another topic has it as DEAD LETTER
     """
-    raise NotImplementedError
+    database = topic.database
+    holder = _dead_letters_of(tx, topic)
+    if holder is not None:
+        raise StillHeld(
+            f"group {holder[1]} on topic {holder[0]} has {topic.name} as its DEAD LETTER",
+            topic=holder[0], group=holder[1],
+        )  # fmt: skip
+    for start, end in keys.in_topic(*topic.numbers):
+        tx.delete_range(start, end)
+    tx.delete(keys.topic(database.namespace.id, database.id, topic.name))
+
+
+def _dead_letters_of(tx: Transaction, topic: Topic) -> tuple[str, str] | None:
+    """The names of a topic and its group whose dead letters go into this topic."""
+    database = topic.database
+    for pairs in tx.scan(*keys.groups_of_all(database.namespace.id, database.id)):
+        for key, value in pairs:
+            number, name = keys.group_at(key)
+            if number != topic.id and binary.unpack_object(value)["dead_letter"] == topic.name:
+                found = next(one for one in topics(tx, database) if one.id == number)
+                return found.name, name
+    return None
+
+
+def check_span(span_us: int | None, what: str) -> None:
+    """:raises BadRequest: a duration that is not positive, or beyond every use"""
+    if span_us is not None and not 0 < span_us <= limits.SPAN_SECONDS * 1_000_000:
+        raise BadRequest(f"{what} takes a duration over 0 and up to 1000 years")
+
+
+def _check(topic: Topic) -> None:
+    check_comment(topic.comment)
+    check_span(topic.keep_us, "KEEP")
+    check_span(topic.dedup_us, "DEDUP")
+    if topic.max_bytes is not None and not 0 < topic.max_bytes <= limits.INT_MAX:
+        raise BadRequest("BYTES takes a size over 0")
+    if not 0 < topic.largest <= limits.MESSAGE_BYTES:
+        raise BadRequest(
+            f"LARGEST takes a size from 1 to {limits.MESSAGE_BYTES}", limit=limits.MESSAGE_BYTES
+        )
+
+
+def _put(tx: Transaction, topic: Topic) -> None:
+    database = topic.database
+    settings: dict[str, Any] = {
+        "id": topic.id,
+        "comment": topic.comment,
+        "keep": topic.keep_us,
+        "bytes": topic.max_bytes,
+        "largest": topic.largest,
+        "dedup": topic.dedup_us,
+        "full": topic.full,
+    }
+    tx.put(keys.topic(database.namespace.id, database.id, topic.name), binary.pack(settings))
+
+
+def _unpacked(database: Database, name: str, value: bytes) -> Topic:
+    kept = binary.unpack_object(value)
+    return _placed(
+        Topic(
+            kept["id"], database, name, kept["keep"], kept["bytes"], kept["largest"],
+            kept["dedup"], kept["full"], kept["comment"],
+        )
+    )  # fmt: skip
+
+
+def _placed(topic: Topic) -> Topic:
+    """A topic with the keys that follow from where it is declared."""
+    numbers = topic.numbers
+    return replace(
+        topic,
+        messages=keys.of_topic(keys.MESSAGE, *numbers),
+        last=keys.of_topic(keys.TOPIC_LAST, *numbers),
+        trimmed=keys.of_topic(keys.TOPIC_TRIMMED, *numbers),
+        ids=keys.of_topic(keys.MESSAGE_ID, *numbers),
+        id_times=keys.of_topic(keys.MESSAGE_ID_TIME, *numbers),
+        readers=keys.of_topic(keys.READER, *numbers),
+    )

@@ -13,7 +13,7 @@ one state of the store, as it was at one moment since they began.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from protocol import limits
 from protocol.errors import TooLarge
 from storage import keys
+from storage.appends import Append, Mark
 from storage.effects import SEQUENCE_BYTES, Chunk
 from storage.engine import Pair, View
 from storage.layers import Layer, Overlay, lookup
@@ -39,7 +40,7 @@ class Transaction:
 
     __slots__ = (
         "_catalog", "_engine", "_flight", "_frozen", "_gone", "_ledger", "_reads", "_view",
-        "adds", "ended", "now_us", "own", "prepared", "rng", "saw", "sequence", "size",
+        "adds", "appends", "ended", "now_us", "own", "prepared", "rng", "saw", "sequence", "size",
         "used_catalog", "withdrawn",
     )  # fmt: skip
 
@@ -62,6 +63,8 @@ class Transaction:
         durable. 0: none. A paused transaction may name a later one than it strictly needs."""
         self.own = Layer()
         self.adds: dict[bytes, int] = {}
+        self.appends: dict[bytes, Append] = {}
+        """By their counters."""
         self.prepared: list[Chunk] | None = None
         """The changes as encoded effects, if `Ledger.prepare` was run after the last of them."""
         self.size = 0
@@ -106,6 +109,10 @@ class Transaction:
     def _get_below(self, key: bytes) -> bytes | None:
         """The value of a key under this transaction's own changes."""
         self._reads.add_key(key)
+        return self._look(key)
+
+    def _look(self, key: bytes) -> bytes | None:
+        """The same, not remembered as read."""
         if self._view is not None:
             found = lookup(self._frozen, key) if self._frozen else None
             if found is None:
@@ -182,6 +189,46 @@ class Transaction:
         if key not in self.adds:
             self._grow(len(key) + 8 + _OVERHEAD_BYTES)
         self.adds[key] = self.adds.get(key, 0) + delta
+
+    def append(self, counter: bytes, prefix: bytes, bodies: Sequence[bytes]) -> Append:
+        """Put values under the next numbers of a counter, in keys that begin with `prefix`. Their
+        heads are added, and the numbers are final at the commit: see `appends.py`. Transactions
+        that only append don't conflict. :raises TooLarge:"""
+        append = self.appends.get(counter)
+        if append is None:
+            append = Append(counter, prefix, self._look(counter), self.now_us)
+            self.appends[counter] = append
+        self.put_new(append.add(bodies))
+        self._write(counter, append.row)
+        return append
+
+    def mark(self, append: Append, number: int, mark: Mark) -> None:
+        """Put rows that say where an appended value went. :raises TooLarge:"""
+        self.put_new(append.mark(number, mark))
+
+    def appended(self, counter: bytes, exactly: bool = True) -> bytes | None:
+        """What a counter of appended values holds, this transaction's own among them.
+
+        :param exactly: False: what is done with it stays right whatever others append
+        """
+        append = self.appends.get(counter)
+        if exactly:
+            self._reads.add_key(counter)
+        return self._look(counter) if append is None else append.row
+
+    def put_new(self, rows: Mapping[bytes, bytes]) -> None:
+        """Set many keys that this transaction has not changed. :raises TooLarge:"""
+        assert not self.ended, "a transaction that has ended was written to"
+        self.own.write_all(rows)
+        self.prepared = None
+        self._grow(sum(map(len, rows)) + sum(map(len, rows.values())) + _OVERHEAD_BYTES * len(rows))
+
+    def delete_all(self, gone: Sequence[bytes]) -> None:
+        """Remove many keys, which are no counters and not stamped. :raises TooLarge:"""
+        assert not self.ended, "a transaction that has ended was written to"
+        self.own.write_all(dict.fromkeys(gone))
+        self.prepared = None
+        self._grow(sum(map(len, gone)) + _OVERHEAD_BYTES * len(gone))
 
     def put_record(self, key: bytes, fields: bytes, previous: int) -> None:
         """Set a record, or another key whose value is stamped.

@@ -20,7 +20,8 @@ SPACE_TAGS = {
     "content": keys.CONTENT,
     "expiry": keys.EXPIRY,
 }
-PLACED = {"table", "field", "count", "record", "space", *SPACE_TAGS}
+TOPIC_TAGS = {tag.to_bytes().hex(): tag for tag in keys.OF_TOPICS}
+PLACED = {"table", "field", "count", "record", "space", "topic", *SPACE_TAGS, *TOPIC_TAGS}
 
 
 def every_kind(namespace: int, database: int, table: int, name: str) -> dict[str, bytes]:
@@ -39,6 +40,11 @@ def every_kind(namespace: int, database: int, table: int, name: str) -> dict[str
             kind: keys.in_space(tag, namespace, database, table) + name.encode()
             for kind, tag in SPACE_TAGS.items()
         },
+        "topic": keys.topic(namespace, database, name),
+        **{
+            kind: keys.of_topic(tag, namespace, database, table) + name.encode()
+            for kind, tag in TOPIC_TAGS.items()
+        },
     }
 
 
@@ -51,7 +57,8 @@ def test_kinds_stay_apart(namespace: int, database: int, table: int, name: str) 
         assert low <= key < high
         assert keys.is_record(key) == (kind == "record")
         assert keys.is_stamped(key) == (kind in ("record", "entry"))
-        declared = ("namespace", "database", "table", "field", "space", "user")
+        group = keys.GROUP.to_bytes().hex()
+        declared = ("namespace", "database", "table", "field", "space", "user", "topic", group)
         assert keys.is_catalog(key) == (kind in declared)
     assert not low <= APPLIED_KEY < high
 
