@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from pykka import ActorRef
 
+from actors.batches import Batches
 from actors.log import Append, Durable, LogFull, Mark
 from actors.runtime import LoopActor, Runtime, handles, tell
 from protocol.errors import DiskFull, Failed, Refusal, UnknownOutcome
@@ -56,6 +57,7 @@ class Committer:
         self._waiters: dict[int, list[asyncio.Future[None]]] = {}
         self._lost: BaseException | None = None
         self._settling = False
+        self._batches = Batches(runtime, self._send)
         self._idle: asyncio.TimerHandle | None = None
         self.unflushed_bytes = 0
         """Log written since the state was last flushed."""
@@ -142,11 +144,15 @@ class Committer:
     # --- called by the ledger -----------------------------------------------------------------
 
     def hand_over(self, frame: Frame) -> None:
-        """Give a commit to the log."""
-        tell(self._log, Append(frame, self.generation))
-        urgent = self._runtime.urgent
-        if urgent is not None and not urgent.since_us:
-            urgent.handed_over(self._runtime.clock.monotonic_us())
+        """Give a commit to the log, with others of its time. :raises Busy: too many wait"""
+        self._batches.add(frame)
+
+    def _send(self, batch: list[Frame]) -> None:
+        tell(self._log, Append(batch, self.generation))
+
+    def hand_over_rest(self) -> None:
+        """Give the log what is still being gathered: it is going to be closed."""
+        self._batches.send_all()
 
     # --- called by the commits actor ----------------------------------------------------------
 
@@ -154,6 +160,7 @@ class Committer:
         """All up to `upto` is on the disk: to the engine with it, and its waiters may answer."""
         if self._lost is not None:
             return
+        self._batches.returned()
         self.ledger.mark_durable(upto)
         self._settle_part()
         self.unflushed_bytes += written_bytes
@@ -185,6 +192,7 @@ class Committer:
         if not self._withdrawn or self._withdrawn[-1][1] != self._released:
             self._withdrawn.append((generation, self._released))
         self.ledger.withdraw()
+        self._batches.withdraw()
         self._fail_waiters(lambda _: refusal)
         self._look_at_flight()
 
@@ -192,6 +200,7 @@ class Committer:
         """The log or the ledger has failed: nothing more is taken or answered."""
         if self._lost is None:
             self._lost = error
+            self._batches.withdraw()
             self._fail_waiters(_unknown)
             self.close()
 
@@ -206,8 +215,6 @@ class Committer:
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
-        if self._runtime.urgent is not None:
-            self._runtime.urgent.settled()
 
     def _fail_waiters(self, error: Any) -> None:
         waiters, self._waiters = self._waiters, {}
@@ -217,15 +224,7 @@ class Committer:
                     future.set_exception(error(sequence))
 
     def _look_at_flight(self) -> None:
-        urgent = self._runtime.urgent
-        if self.ledger.committed > self._released:
-            if urgent is not None:
-                urgent.settled()
-                urgent.handed_over(self._runtime.clock.monotonic_us())
-            return
-        if urgent is not None:
-            urgent.settled()
-        if self._idle is None:
+        if self._idle is None and self.ledger.committed == self._released:
             self._arm(self._released)
 
     def _arm(self, sequence: int) -> None:

@@ -34,9 +34,9 @@ SPARE_BYTES: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Write one commit."""
+    """Write a batch of commits."""
 
-    frame: Frame
+    frames: list[Frame]
     generation: int
 
 
@@ -99,7 +99,7 @@ class LogActor(ThreadActor):
             message = envelope.message
             if type(message) is Append:
                 if message.generation > self._refused:
-                    frames.append(message.frame)
+                    frames += message.frames
                 continue
             if frames:
                 self._append(frames)

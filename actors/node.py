@@ -333,6 +333,7 @@ class Node:
                 closing.push_async_callback(stop, self._commits)
             if self._log_ref is not None:
                 closing.push_async_callback(stop, self._log_ref)
+                closing.callback(self.committer.hand_over_rest)
             elif self._log is not None:
                 closing.callback(self._log.close, clean=False)
             if self._roles is not None:

@@ -152,6 +152,10 @@ class Urgent:
             self._times = 0
             self._done.acquire(blocking=False)
 
+    def postpone(self, us: int) -> None:
+        """On the loop: it has work for others who wait, and goes on with that for so long."""
+        self._next_us = max(self._next_us, self.since_us + us)
+
     def finished(self, took_us: int) -> None:
         """In the thread: the batch is done.
 

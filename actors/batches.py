@@ -1,0 +1,103 @@
+"""Commits on their way to the log, gathered into batches.
+
+A batch costs the same whether it holds one commit or fifty: a write and a sync, two wake-ups, and
+the interpreter lock handed over and back four times. So at most one is out, and what is committed
+meanwhile makes up the next. And while each turn of the loop brings another commit, a batch waits
+for more of them, for as long as a slice: whoever is the only writer waits for nobody.
+
+While a batch is out the loop lets the log's thread in now and then (`runtime.Urgent`). When others
+have committed meanwhile the loop has work of its own for those who wait, and lets it in later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from actors.runtime import Runtime
+from protocol import limits
+from protocol.errors import Busy
+from storage.frames import Frame
+
+GATHER_US: Final = limits.SLICE_US
+"""How long the first commit of a batch waits for others, at most."""
+
+
+class Batches:
+    """What waits for the log, in the order of the sequences.
+
+    :param send: gives a batch to the log; when it is durable, `returned` is called, and when the
+        log had no room for it, `withdraw`
+    """
+
+    def __init__(self, runtime: Runtime, send: Callable[[list[Frame]], None]) -> None:
+        self._loop = runtime.loop
+        self._monotonic_us = runtime.clock.monotonic_us
+        self._urgent = runtime.urgent
+        self._send = send
+        self._waiting: list[Frame] = []
+        self._out = 0
+        """How many commits the batch has that is at the log; 0: none is."""
+        self._before = 0
+        """How many the one before had."""
+        self._gathering = False
+        self._seen = 0
+        """How many were waiting a turn ago."""
+        self._since_us = 0
+
+    def add(self, frame: Frame) -> None:
+        """Take the next commit. :raises Busy: too many wait already, and this one is not taken"""
+        waiting = self._waiting
+        if len(waiting) >= limits.MAILBOX:
+            raise Busy(f"the log has {limits.MAILBOX} commits waiting")
+        waiting.append(frame)
+        if self._out:
+            if self._urgent is not None and len(waiting) == 1:
+                self._urgent.postpone(GATHER_US)
+        elif not self._gathering:
+            self._gather()
+
+    def returned(self) -> None:
+        """The log has finished the batch that was out."""
+        self._before, self._out = self._out, 0
+        if self._urgent is not None:
+            self._urgent.settled()
+        if self._waiting:
+            self._gather()
+
+    def withdraw(self) -> None:
+        """What is out and what waits never happened."""
+        self._waiting.clear()
+        self._out = 0
+        if self._urgent is not None:
+            self._urgent.settled()
+
+    def send_all(self) -> None:
+        """Give the log all that waits, whatever is out: nothing follows it."""
+        if self._waiting:
+            self._send_waiting()
+
+    def _gather(self) -> None:
+        """Begin a batch: it is sent in the first turn that brings no further commit."""
+        self._gathering = True
+        self._since_us = self._monotonic_us()
+        # One that stands alone, after one that did too, is likely to be all there is.
+        self._seen = 1 if self._before <= 1 else 0
+        self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        waiting = len(self._waiting)
+        if waiting > self._seen and self._monotonic_us() - self._since_us < GATHER_US:
+            self._seen = waiting
+            self._loop.call_soon(self._look)
+            return
+        self._gathering = False
+        if waiting and not self._out:
+            self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        batch, self._waiting = self._waiting, []
+        self._out += len(batch)
+        self._send(batch)
+        if self._urgent is not None:
+            self._urgent.handed_over(self._monotonic_us())
