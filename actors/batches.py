@@ -5,8 +5,8 @@ the interpreter lock handed over and back four times. So at most one is out, and
 meanwhile makes up the next. And while each turn of the loop brings another commit, a batch waits
 for more of them, for as long as a slice: whoever is the only writer waits for nobody.
 
-While a batch is out the loop lets the log's thread in now and then (`runtime.Urgent`). When others
-have committed meanwhile the loop has work of its own for those who wait, and lets it in later.
+While a batch is out the loop lets the log's thread in now and then (`runtime.Urgent`), but not as
+long as others commit: then it has work for writers, and when all of them wait it is idle anyway.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Batches:
             raise Busy(f"the log has {limits.MAILBOX} commits waiting")
         waiting.append(frame)
         if self._out:
-            if self._urgent is not None and len(waiting) == 1:
-                self._urgent.postpone(GATHER_US)
+            if self._urgent is not None:
+                self._urgent.postpone(self._monotonic_us())
         elif not self._gathering:
             self._gather()
 

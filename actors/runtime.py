@@ -56,6 +56,9 @@ GIVE_WAY_EVERY_US: Final = 250
 GIVE_WAY_TIMES: Final = 4
 """How often for one batch; after that the pauses between double."""
 GIVE_WAY_SECONDS: Final = 0.0002
+POSTPONE_US: Final = 1_000
+POSTPONE_MOST_US: Final = 10_000
+"""Beyond that whoever waits for what is out is not made to wait for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +155,11 @@ class Urgent:
             self._times = 0
             self._done.acquire(blocking=False)
 
-    def postpone(self, us: int) -> None:
-        """On the loop: it has work for others who wait, and goes on with that for so long."""
-        self._next_us = max(self._next_us, self.since_us + us)
+    def postpone(self, now_us: int) -> None:
+        """On the loop: more work for the thread has come, to follow what is out. As long as it
+        comes the loop is doing what others wait for, and goes on with that."""
+        until_us = min(now_us + POSTPONE_US, self.since_us + POSTPONE_MOST_US)
+        self._next_us = max(self._next_us, until_us)
 
     def finished(self, took_us: int) -> None:
         """In the thread: the batch is done.

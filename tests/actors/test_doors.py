@@ -14,6 +14,8 @@ from actors.runtime import (
     GIVE_WAY_AFTER_US,
     GIVE_WAY_EVERY_US,
     GIVE_WAY_TIMES,
+    POSTPONE_MOST_US,
+    POSTPONE_US,
     Urgent,
 )
 from tests.actors.parts import play, until
@@ -114,6 +116,18 @@ def test_a_loop_leaves_the_disk_the_time_it_needs_before_it_gives_way() -> None:
         urgent.finished(took_us)
     urgent.handed_over(1)
     assert windows(urgent, 100_000)[0] == 4_000 + GIVE_WAY_AFTER_US + 260
+
+
+def test_a_loop_that_works_for_others_gives_way_later_but_not_for_ever() -> None:
+    urgent = Urgent()
+    urgent.handed_over(1)
+    urgent.postpone(101)
+    assert windows(urgent, 100_000)[0] == 100 + POSTPONE_US
+    urgent = Urgent()
+    urgent.handed_over(1)
+    for now_us in range(1, 100_000, 100):
+        urgent.postpone(now_us)
+    assert windows(urgent, 100_000)[0] == POSTPONE_MOST_US
 
 
 def test_a_batch_that_is_done_ends_the_wait() -> None:
