@@ -19,16 +19,17 @@ _FLAT: Final = frozenset({str, bytes, int, float, bool, type(None)})
 class Budget:
     """Counts what one run of a statement holds."""
 
-    def __init__(self, most: int = limits.STATEMENT_MEMORY_BYTES) -> None:
+    def __init__(self, most: int = limits.STATEMENT_MEMORY_BYTES, tick: Tick | None = None) -> None:
         self.held = 0
         self.most = most
+        self._tick = tick
 
     def sample(self, values: list[Any]) -> None:
         """Hold these values too. :raises TooLarge: together they are over the limit"""
         if not values:
             return
         step = -(-len(values) // _SAMPLES)
-        weighed = [weigh(value) for value in values[::step]]
+        weighed = [weigh(value, self._tick) for value in values[::step]]
         self.hold(sum(weighed) * len(values) // len(weighed))
 
     def hold(self, size: int) -> None:
@@ -42,15 +43,16 @@ class Budget:
             )
 
 
-def weigh(value: Any) -> int:
+def weigh(value: Any, tick: Tick | None = None) -> int:
     """About how many bytes a value would take if nothing in it were shared.
 
     A value made by a script may hold the same array many times over, and that array another one:
     each is walked once here, so that thirty doublings are weighed in thirty steps.
 
+    :param tick: called now and then while a large value is weighed
     :raises TooLarge: it nests too deep to be walked
     """
-    return _weigh(value, {}, 0, None)
+    return _weigh(value, {}, 0, tick)
 
 
 def bounded(value: Any, tick: Tick | None = None) -> Any:

@@ -10,7 +10,7 @@ from language.compile import compile_expression
 from language.env import Env
 from language.printer import print_expression
 from language.rows import Row, Shape, item_value
-from protocol.values import NONE, PACE, RecordId
+from protocol.values import NONE, PACE, RecordId, ticking
 
 
 def column_path(column: tree.Column) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ def _follow(value: Any, env: Env) -> Any:
         record = env.record(value)
         return value if record is None else record
     if type(value) is list:
-        return [_follow(item, env) for item in value]
+        return [_follow(item, env) for item in ticking(value, len(value), env.tick)]
     return value
 
 
@@ -92,7 +92,9 @@ def changed(value: Any, path: tree.Path, work: Callable[[Any], Any], env: Env | 
     if type(value) is list:
         if step == "*" or type(step) is str:
             below = rest if step == "*" else path
-            parts = (changed(item, below, work, env) for item in value)
+            tick = None if env is None else env.tick
+            items = ticking(value, len(value), tick)
+            parts = (changed(item, below, work, env) for item in items)
             return [part for part in parts if part is not NONE]
         assert type(step) is int
         if -len(value) <= step < len(value):

@@ -24,7 +24,7 @@ from language.functions import TABLE
 from language.names import parent_fields, weight
 from language.rows import Bare, Row, Shape, item_value
 from protocol.errors import BadRequest, Unknown
-from protocol.values import FEW, NONE, RecordId, check_record_id, compare, equal, paced
+from protocol.values import FEW, NONE, RecordId, check_record_id, paced
 
 Compiled = Callable[[Row, Env], Any]
 Condition = Callable[[Row, Env], bool]
@@ -165,7 +165,7 @@ def _each(node: tree.Each, shape: Shape | None) -> Compiled:
 def _range(node: tree.Range, shape: Shape | None) -> Compiled:
     low, high = compile_expression(node.low, shape), compile_expression(node.high, shape)
     make, inclusive = operators.make_range, node.inclusive
-    return lambda row, env: make(low(row, env), high(row, env), inclusive)
+    return lambda row, env: make(low(row, env), high(row, env), inclusive, env)
 
 
 def _call(node: tree.Call, shape: Shape | None) -> Compiled:
@@ -203,14 +203,14 @@ ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "/": numbers.divide,
     "%": numbers.remainder,
 }
-RELATIONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
-    "=": equal,
-    "!=": lambda left, right: not equal(left, right),
-    "<": lambda left, right: compare(left, right) < 0,
-    "<=": lambda left, right: compare(left, right) <= 0,
-    ">": lambda left, right: compare(left, right) > 0,
-    ">=": lambda left, right: compare(left, right) >= 0,
-    "~": operators.matches,
+RELATIONS: Final[dict[str, Callable[[Any, Any, Env], bool]]] = {
+    "=": operators.equal,
+    "!=": lambda left, right, env: not operators.equal(left, right, env),
+    "<": lambda left, right, env: operators.compare(left, right, env) < 0,
+    "<=": lambda left, right, env: operators.compare(left, right, env) <= 0,
+    ">": lambda left, right, env: operators.compare(left, right, env) > 0,
+    ">=": lambda left, right, env: operators.compare(left, right, env) >= 0,
+    "CONTAINS": operators.contains,
 }
 
 
@@ -236,10 +236,10 @@ def _binary(node: tree.Binary, shape: Shape | None) -> Compiled:
             if (found := left(row, env)) is not NONE and found is not None
             else right(row, env)
         )
-    if operator == "CONTAINS":
-        contains = operators.contains
-        return lambda row, env: contains(left(row, env), right(row, env), env)
-    work = ARITHMETIC.get(operator) or RELATIONS[operator]
+    relation = RELATIONS.get(operator)
+    if relation is not None:
+        return lambda row, env: relation(left(row, env), right(row, env), env)
+    work = ARITHMETIC[operator] if operator != "~" else operators.matches
     return lambda row, env: work(left(row, env), right(row, env))
 
 

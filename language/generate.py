@@ -20,7 +20,7 @@ from language.env import Env
 from language.functions import TABLE
 from language.names import parent_fields
 from language.rows import Shape, item_value
-from protocol.values import NONE, RecordId, compare, equal
+from protocol.values import NONE, RecordId
 
 Memo = dict[Any, Any]
 """What one run of a statement computes once: answers of subqueries, sets for IN."""
@@ -58,7 +58,8 @@ def subquery_members(memo: Memo, select: tree.Select, env: Env) -> Callable[[Any
 
 
 _RUNTIME: Final[dict[str, Any]] = {
-    "NONE": NONE, "PLAIN": operators.PLAIN, "compare": compare, "equal": equal,
+    "NONE": NONE, "PLAIN": operators.PLAIN, "compare": operators.compare,
+    "equal": operators.equal,
     "truth": operators.truth, "field": operators.field, "item": operators.item,
     "contains": operators.contains, "matches": operators.matches, "in_range": operators.in_range,
     "parameter": operators.parameter, "negate": numbers.negate, "affirm": numbers.affirm,
@@ -203,12 +204,13 @@ class Code:
             other = self.keep(found)
             kind = f"type({value} := {source}) is "
             kind += "str" if type(found) is str else f"int or type({value}) is float"
-            return f"({value} {symbol} {other} if {kind} else compare({value}, {other}) {symbol} 0)"
+            held = f"compare({value}, {other}, env) {symbol} 0"
+            return f"({value} {symbol} {other} if {kind} else {held})"
         other = self.name("v")
         return (
             f"({value} {symbol} {other} if type({value} := {source}) is"
             f" type({other} := {self.expression(right)}) and type({value}) in PLAIN"
-            f" else compare({value}, {other}) {symbol} 0)"
+            f" else compare({value}, {other}, env) {symbol} 0)"
         )
 
     def _equal(self, source: str, found: Any, right: tree.Expression) -> str:
@@ -222,7 +224,7 @@ class Code:
             # In Python true is 1; here it is no number.
             value = self.name("v")
             return f"(({value} := {source}) == {self.keep(found)} and type({value}) is not bool)"
-        return f"equal({source}, {self.expression(right)})"
+        return f"equal({source}, {self.expression(right)}, env)"
 
 
 _WRITERS: Final[dict[type, Any]] = {
@@ -274,7 +276,7 @@ def order_source(code: Code, node: tree.Expression) -> str:
     return (
         f"((3, {value})"
         f" if type({value} := {code.expression(node)}) is int or type({value}) is float"
-        f" else (4, {value}) if type({value}) is str else order_key({value}))"
+        f" else (4, {value}) if type({value}) is str else order_key({value}, env.tick))"
     )
 
 

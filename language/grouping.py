@@ -202,7 +202,7 @@ class Grouping:
                 values.append(value)
                 hashes.append(
                     f"{value} if type({value}) is str or type({value}) is int"
-                    f" else hashable({value})"
+                    f" else hashable({value}, env.tick)"
                 )
             made = hashes[0] if len(hashes) == 1 else f"({', '.join(hashes)})"
             body += [

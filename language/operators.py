@@ -11,21 +11,34 @@ from uuid import UUID
 from language.env import Env
 from language.numbers import is_whole
 from language.patterns import pattern
-from protocol import limits
+from protocol import limits, values
 from protocol.errors import TooLarge, TypeRefused, Unknown
 from protocol.values import (
     NONE,
     PACE,
     NoneValue,
     RecordId,
-    compare,
-    equal,
+    Tick,
     paced,
+    ticking,
     type_name,
 )
 
 PLAIN: Final = frozenset({int, str, float, Decimal, datetime, timedelta, bytes, bool})
 """Types whose own operators compare two values of the same type as the language does."""
+
+
+def compare(left: Any, right: Any, env: Env) -> int:
+    """-1, 0 or 1 under the order of values; with ticks, for they may be large."""
+    return values.compare(left, right, env.tick)
+
+
+def equal(left: Any, right: Any, env: Env) -> bool:
+    """`=`; with ticks, for they may be large."""
+    kind = type(left)
+    if kind is type(right) and kind in PLAIN:
+        return bool(left == right)
+    return values.equal(left, right, env.tick)
 
 
 def truth(value: Any) -> bool:
@@ -52,7 +65,7 @@ def field(value: Any, name: str, env: Env) -> Any:
         record = env.record(value)
         return NONE if record is None else record.get(name, NONE)
     if kind is list:
-        return [field(item, name, env) for item in value]
+        return [field(item, name, env) for item in ticking(value, len(value), env.tick)]
     return NONE
 
 
@@ -98,7 +111,7 @@ def contains(container: Any, value: Any, env: Env) -> bool:
         if type(value) is str:
             return value in container
         items = container if len(container) <= PACE else paced(container, env.tick)
-        return any(equal(value, one) for one in items)
+        return any(equal(value, one, env) for one in items)
     if kind is str and type(value) is str:
         return value in container
     if kind is dict:
@@ -125,14 +138,22 @@ def check_bounds(low: Any, high: Any) -> None:
             raise TypeRefused(f"a range goes from int to int, not {type_name(bound)}")
 
 
-def make_range(low: Any, high: Any, inclusive: bool) -> list[int]:
+def make_range(low: Any, high: Any, inclusive: bool, env: Env) -> list[int]:
     """The integers of a range. :raises TooLarge: more than `limits.RANGE_ITEMS`"""
     check_bounds(low, high)
     if inclusive:
         high += 1
     if high - low > limits.RANGE_ITEMS:
         raise TooLarge(f"a range has at most {limits.RANGE_ITEMS} items", limit=limits.RANGE_ITEMS)
-    return list(range(low, high))
+    items: list[int] = []
+    for start in range(low, high, _PIECE):
+        env.tick()
+        items += range(start, min(start + _PIECE, high))
+    return items
+
+
+_PIECE: Final = 65_536
+"""Items of a range made in one go: about a millisecond."""
 
 
 def matches(value: Any, expression: Any) -> bool:
@@ -145,18 +166,26 @@ def matches(value: Any, expression: Any) -> bool:
     raise TypeRefused(f"~ takes a string, not {type_name(value)}")
 
 
-def hashable(value: Any) -> Any:
+def hashable(value: Any, tick: Tick | None = None) -> Any:
     """A Python value that hashes and compares as `equal` does: numbers by worth, and a bool is
-    not a number."""
+    not a number.
+
+    :param tick: called now and then while a large value is gone through
+    """
     kind = type(value)
     if kind in _HASHED:
         return value
     if kind is bool:
         return (bool, value)
     if kind is list:
-        return (list, tuple([hashable(one) for one in value]))
+        items = ticking(value, len(value), tick)
+        return (
+            list,
+            tuple([one if type(one) in _HASHED else hashable(one, tick) for one in items]),
+        )
     if kind is dict:
-        return (dict, frozenset([(name, hashable(one)) for name, one in value.items()]))
+        fields = ticking(value.items(), len(value), tick)
+        return (dict, frozenset([(name, hashable(one, tick)) for name, one in fields]))
     assert kind is RecordId
     return (RecordId, value.table, hashable(value.id))
 
@@ -166,8 +195,15 @@ _HASHED: Final = frozenset(
 )
 
 
-def order_key(value: Any) -> tuple[Any, ...]:
-    """A Python value that sorts as the language orders: faster than a comparison in Python."""
+def order_key(value: Any, tick: Tick | None = None) -> tuple[Any, ...]:
+    """A Python value that sorts as the language orders: faster than a comparison in Python.
+
+    What an array or object holds follows in one flat tuple, each part behind its rank and all of
+    them before -1, which is below every rank: a tuple for each part would make a million objects
+    of a large array, to be compared and freed at one go.
+
+    :param tick: called now and then while a large value is gone through
+    """
     kind = type(value)
     rank = _RANKED.get(kind)
     if rank is not None:
@@ -178,12 +214,32 @@ def order_key(value: Any) -> tuple[Any, ...]:
         return (1,)
     if kind is UUID:
         return (8, value.int)
-    if kind is list:
-        return (9, tuple([order_key(one) for one in value]))
-    if kind is dict:
-        return (10, tuple([(name, order_key(value[name])) for name in sorted(value)]))
-    assert kind is RecordId
-    return (11, value.table, order_key(value.id))
+    flat: list[Any] = []
+    _flatten(value, flat, tick)
+    return tuple(flat)
+
+
+def _flatten(value: Any, flat: list[Any], tick: Tick | None) -> None:
+    kind = type(value)
+    rank = _RANKED.get(kind)
+    if rank is not None:
+        flat += (rank, value)
+    elif kind is list:
+        flat.append(9)
+        for one in ticking(value, len(value), tick):
+            _flatten(one, flat, tick)
+        flat.append(-1)
+    elif kind is dict:
+        flat.append(10)
+        for name in ticking(sorted(value), len(value), tick):
+            flat += (4, name)
+            _flatten(value[name], flat, tick)
+        flat.append(-1)
+    elif kind is RecordId:
+        flat += (11, value.table)
+        _flatten(value.id, flat, tick)
+    else:
+        flat += order_key(value)
 
 
 _RANKED: Final[dict[type, int]] = {
@@ -191,12 +247,12 @@ _RANKED: Final[dict[type, int]] = {
 }  # fmt: skip
 
 
-def members(values: Any, env: Env) -> Callable[[Any], bool]:
+def members(among: Any, env: Env) -> Callable[[Any], bool]:
     """A test for `IN values` when the same values are asked for many rows."""
-    if type(values) is not list or len(values) < 4:
-        return lambda value: contains(values, value, env)
-    known = {hashable(value) for value in paced(values, env.tick)}
-    return lambda value: hashable(value) in known
+    if type(among) is not list or len(among) < 4:
+        return lambda value: contains(among, value, env)
+    known = {hashable(one, env.tick) for one in paced(among, env.tick)}
+    return lambda value: hashable(value, env.tick) in known
 
 
 __all__ = [

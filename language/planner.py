@@ -33,6 +33,8 @@ COMPARISONS: Final = frozenset({"=", "<", "<=", ">", ">="})
 _TURNED: Final = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _SPANS: Final = 1_000
 """Stretches of an index that one way goes through; more are read faster with the whole table."""
+_ITEMS: Final = 4 * _SPANS
+"""Items of an IN that are looked at to see whether so many of them are different."""
 
 
 class Indexed(Protocol):
@@ -241,7 +243,11 @@ class Candidate:
         for number, term in enumerate(self.equal):
             value = values(term)
             items = value if term.operator == "IN" else [value]
-            if type(items) is not list:
+            if (
+                type(items) is not list
+                or len(items) > _ITEMS
+                or not all(map(order.fits_index, items))
+            ):
                 return None
             if contains is not None and number != contains and list in map(type, items):
                 return None  # beside an element stand the elements of other arrays, not these
@@ -257,6 +263,8 @@ class Candidate:
             return self._around(contains, choices, prefixes, values(self.equal[contains]))
         if not self.ranged:
             return Spans(False, tuple(map(_beginning_with, prefixes)))
+        if not all(order.fits_index(values(term)) for term in self.ranged):
+            return None
         low, high = self._bounds(values)
         return Spans(False, tuple(_between(prefix, low, high) for prefix in prefixes))
 

@@ -224,7 +224,9 @@ class _Writing:
             if rule.readonly and not new:
                 if given is NONE and self._replaced:
                     found = known
-                elif not identical(given, known) and not identical(rule.fit(given, tick), known):
+                elif not identical(given, known, tick) and not identical(
+                    rule.fit(given, tick), known, tick
+                ):
                     self._refuse_change(at, given, known)
             if found is NONE and rule.default is not None:
                 found = self._default(rule.default, at)

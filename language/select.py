@@ -294,7 +294,7 @@ class SelectPlan:
         :raises Refusal: what an expression raises, and what `env.tick` does
         """
         memo: Memo = {}
-        budget = Budget()
+        budget = Budget(tick=env.tick)
         start = count_of(self._select.start, env, "START") or 0
         limit = count_of(self._select.limit, env, "LIMIT")
         if limit == 0:

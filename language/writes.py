@@ -16,7 +16,7 @@ from language.env import Env
 from language.rows import WHOLE
 from protocol import limits
 from protocol.errors import BadRequest, TooLarge, TypeRefused
-from protocol.values import NONE, identical, type_name
+from protocol.values import NONE, Tick, identical, paced, ticking, type_name
 
 Change = dict[str, Any]
 """One step of a DIFF: `op` (add, remove, replace), `path` as in JSON pointers, `value` but of
@@ -148,41 +148,55 @@ def _assigned_item(value: Any, at: int, rest: tree.Path, new: Any) -> Any:
     return items[:at] + ([] if part is NONE else [part]) + items[at + 1 :]
 
 
-def diff(before: dict[str, Any], after: dict[str, Any]) -> list[Change]:
-    """The steps that lead from one object to another, as JSON Patch has them."""
+def diff(before: dict[str, Any], after: dict[str, Any], tick: Tick = lambda: None) -> list[Change]:
+    """The steps that lead from one object to another, as JSON Patch has them.
+
+    :param tick: called now and then while large values are looked through
+    """
     changes: list[Change] = []
-    _diff(before, after, "", changes, 0)
+    _diff(before, after, "", changes, 0, tick)
     return changes
 
 
-def _diff(before: Any, after: Any, path: str, changes: list[Change], depth: int) -> None:
+def _diff(
+    before: Any, after: Any, path: str, changes: list[Change], depth: int, tick: Tick
+) -> None:
     if depth > limits.DEPTH:
         raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
     if type(before) is dict and type(after) is dict:
         for name in before:
             if name not in after:
                 changes.append({"op": "remove", "path": f"{path}/{_pointer(name)}"})
-        for name, value in after.items():
+        for name, value in ticking(after.items(), len(after), tick):
             here = f"{path}/{_pointer(name)}"
             if name in before:
-                _diff(before[name], value, here, changes, depth + 1)
+                _diff(before[name], value, here, changes, depth + 1, tick)
             else:
                 changes.append({"op": "add", "path": here, "value": value})
     elif type(before) is list and type(after) is list:
-        _diff_arrays(before, after, path, changes, depth)
-    elif not identical(before, after):
+        _diff_arrays(before, after, path, changes, depth, tick)
+    elif not identical(before, after, tick):
         changes.append({"op": "replace", "path": path, "value": after})
 
 
 def _diff_arrays(
-    before: list[Any], after: list[Any], path: str, changes: list[Change], depth: int
+    before: list[Any],
+    after: list[Any],
+    path: str,
+    changes: list[Change],
+    depth: int,
+    tick: Tick,
 ) -> None:
-    for at in range(min(len(before), len(after))):
-        _diff(before[at], after[at], f"{path}/{at}", changes, depth + 1)
+    both = min(len(before), len(after))
+    for at in ticking(range(both), both, tick):
+        one, two = before[at], after[at]
+        # Most items are what they were: a call for each would be most of the work.
+        if one is not two or type(one) in (list, dict):
+            _diff(one, two, f"{path}/{at}", changes, depth + 1, tick)
     # From the end, so that every position is still right when its step is taken.
-    for at in range(len(before) - 1, len(after) - 1, -1):
+    for at in paced(range(len(before) - 1, len(after) - 1, -1), tick):
         changes.append({"op": "remove", "path": f"{path}/{at}"})
-    for at in range(len(before), len(after)):
+    for at in paced(range(len(before), len(after)), tick):
         changes.append({"op": "add", "path": f"{path}/{at}", "value": after[at]})
 
 

@@ -139,6 +139,8 @@ RANGE_ITEMS: Final = 1_000_000
 """Items of an integer range used as an array."""
 STRING_BYTES: Final = 16 * MIB
 """What a string function may build."""
+DIMENSIONS: Final = 16_384
+"""Of a vector: several times what models make, and some milliseconds of work."""
 PATTERN_CHARACTERS: Final = KIB
 """A regular expression."""
 SLICE_US: Final = 2_000
@@ -152,7 +154,8 @@ INDEX_VALUES_BYTES: Final = 700
 """Values in the key of an index entry, all fields together: with a record's id it stays below
 KEY_BYTES. What is longer is kept as its beginning and a hash."""
 INDEX_ELEMENTS: Final = 10_000
-"""Entries that the arrays of one record make in one index."""
+"""Parts of a value where a field is indexed, and entries that the arrays of one record make in one
+index: an entry is encoded whole while everybody else waits."""
 INDEX_AT_ONCE: Final = 1_000
 """Records of a table up to which an index is built by the statement that defines it."""
 INDEX_SLICE_US: Final = 3_000

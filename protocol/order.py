@@ -38,7 +38,8 @@ from hashlib import blake2b
 from typing import Any, Final
 from uuid import UUID
 
-from protocol.values import MICROSECOND, RecordId, rank
+from protocol import limits
+from protocol.values import MICROSECOND, RecordId, is_large, rank
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DOUBLE: Final = struct.Struct(">d")
@@ -74,6 +75,15 @@ def encode(value: Any) -> bytes:
     if kind is list:
         return b"\x48" + b"".join(map(encode, value)) + b"\0"
     return _other(value)
+
+
+def fits_index(value: Any) -> bool:
+    """Whether a value has few enough parts to stand in an index: a larger one would hold up
+    everybody else while it is encoded."""
+    kind = type(value)
+    return (kind is not list and kind is not dict) or not is_large(
+        value, limits.INDEX_ELEMENTS, math.inf
+    )
 
 
 def shortened(encoding: bytes, most: int) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -35,7 +36,8 @@ _ESCAPED: Final = re.compile(r"[\n\t\r\\'\0]")
 def check_name(name: str, what: str = "name") -> str:
     """The name itself. :raises NameRefused: it does not match the pattern of names"""
     if not NAME.match(name):
-        raise NameRefused(f"{name!r} is no {what}: wanted {NAME.pattern[:-2]}", name=name)
+        called = what if what == "name" else f"name of a {what}"
+        raise NameRefused(f"{name!r} is no {called}: wanted {NAME.pattern[:-2]}", name=name)
     return name
 
 
@@ -159,6 +161,35 @@ def format_value(value: Any) -> str:
         return "{}"
     fields = (f"{_field(name)}: {format_value(item)}" for name, item in value.items())
     return "{ " + ", ".join(fields) + " }"
+
+
+def pieces(value: Any) -> Iterator[str]:
+    """The text of `format_value` in pieces, so that a large value can be written with pauses, or
+    only its beginning."""
+    kind = type(value)
+    if kind is list and value:
+        for number, item in enumerate(value):
+            yield ", " if number else "["
+            yield from pieces(item)
+        yield "]"
+    elif kind is dict and value:
+        for number, (name, item) in enumerate(value.items()):
+            yield f"{', ' if number else '{ '}{_field(name)}: "
+            yield from pieces(item)
+        yield " }"
+    else:
+        yield format_value(value)
+
+
+def brief(value: Any, most: int) -> str:
+    """The text of a value, or the beginning of a longer one and `…`: at most `most` characters. No
+    more of the value is looked at than is shown."""
+    text = ""
+    for piece in pieces(value):
+        text += piece
+        if len(text) > most:
+            return f"{text[: most - 1]}…"
+    return text
 
 
 def _field(name: str) -> str:

@@ -31,6 +31,9 @@ Tick = Callable[[], None]
 """What long work calls now and then: it may give control away, and may raise."""
 PACE: Final = 1024
 """Items between two ticks: some tenths of a millisecond of work."""
+FEW: Final = 64
+LONG: Final = 65_536
+"""Characters or bytes from which on a string is long."""
 
 Item = TypeVar("Item")
 
@@ -41,6 +44,18 @@ def paced(items: Iterable[Item], tick: Tick) -> Iterator[Item]:
         if not number % PACE:
             tick()
         yield item
+
+
+def ticking(items: Iterable[Item], count: int, tick: Tick | None) -> Iterable[Item]:
+    """The same items, `count` of them: with one tick before them, and more between them when they
+    are many. For what goes through values that nest: however the parts are spread, there is a tick
+    now and then."""
+    if tick is None:
+        return items
+    if count > PACE:
+        return paced(items, tick)
+    tick()
+    return items
 
 
 def let_go(values: list[Any], tick: Tick) -> None:
@@ -63,8 +78,9 @@ def let_go(values: list[Any], tick: Tick) -> None:
             let_go(values, tick)
 
 
-def is_large(value: Any, most: int = PACE) -> bool:
-    """Whether a value has more than `most` parts, or very long ones; looks at no more of them."""
+def is_large(value: Any, most: int = PACE, longest: float = LONG) -> bool:
+    """Whether a value has more than `most` parts, or one of more than `longest` characters or
+    bytes; looks at no more of them."""
     left = most
     waiting = [value]
     while waiting:
@@ -75,7 +91,7 @@ def is_large(value: Any, most: int = PACE) -> bool:
             if left < 0:
                 return True
             waiting.extend(value if kind is list else value.values())
-        elif (kind is str or kind is bytes) and len(value) > LONG:
+        elif (kind is str or kind is bytes) and len(value) > longest:
             return True
     return False
 
@@ -86,11 +102,6 @@ def is_flat(value: Any) -> bool:
     if kind is dict:
         return len(value) <= FEW and _HOLDERS.isdisjoint(map(type, value.values()))
     return kind is not list or (len(value) <= FEW and _HOLDERS.isdisjoint(map(type, value)))
-
-
-FEW: Final = 64
-LONG: Final = 65_536
-"""Characters or bytes from which on a string is long."""
 
 
 class NoneValue:
@@ -171,19 +182,21 @@ def type_name(value: Value) -> str:
     return _NAMES[type(value)]
 
 
-def compare(left: Any, right: Any) -> int:
+def compare(left: Any, right: Any, tick: Tick | None = None) -> int:
     """-1, 0 or 1 under the total order.
 
     `1`, `1.0` and `1dec` compare as 0; use `identical` to tell them apart.
+
+    :param tick: called now and then while large values are looked through
     """
     kind = type(left)
     if kind is type(right):
         if kind in _PLAIN or kind is float or kind is Decimal:
             return int(left > right) - int(left < right)
         if kind is list:
-            return _compare_arrays(left, right)
+            return _compare_arrays(left, right, tick)
         if kind is dict:
-            return _compare_objects(left, right)
+            return _compare_objects(left, right, tick)
         if kind is RecordId:
             return compare(left.table, right.table) or compare(left.id, right.id)
         if kind is UUID:
@@ -195,20 +208,21 @@ def compare(left: Any, right: Any) -> int:
     return (mine > other) - (mine < other)
 
 
-def _compare_arrays(left: list[Any], right: list[Any]) -> int:
-    for one, two in zip(left, right, strict=False):
-        found = compare(one, two)
+def _compare_arrays(left: list[Any], right: list[Any], tick: Tick | None) -> int:
+    for one, two in ticking(zip(left, right, strict=False), len(left), tick):
+        found = compare(one, two, tick)
         if found:
             return found
     return (len(left) > len(right)) - (len(left) < len(right))
 
 
-def _compare_objects(left: dict[str, Any], right: dict[str, Any]) -> int:
+def _compare_objects(left: dict[str, Any], right: dict[str, Any], tick: Tick | None) -> int:
     """Objects compare as their (name, value) pairs in name order."""
-    for one, two in zip(sorted(left), sorted(right), strict=False):
+    names = zip(sorted(left), sorted(right), strict=False)
+    for one, two in ticking(names, len(left), tick):
         if one != two:
             return -1 if one < two else 1
-        found = compare(left[one], right[two])
+        found = compare(left[one], right[two], tick)
         if found:
             return found
     return (len(left) > len(right)) - (len(left) < len(right))
@@ -218,23 +232,38 @@ sort_key: Final[Callable[[Any], Any]] = cmp_to_key(compare)
 """A key for `sorted`, `heapq` and the like under the total order, for any mix of types."""
 
 
-def equal(left: Any, right: Any) -> bool:
-    """What `=` of the language answers: numbers by worth, everything else by type and value."""
-    if type(left) is type(right) and type(left) in _PLAIN:
-        return bool(left == right)
-    return compare(left, right) == 0
+def equal(left: Any, right: Any, tick: Tick | None = None) -> bool:
+    """What `=` of the language answers: numbers by worth, everything else by type and value.
+
+    :param tick: as `compare`
+    """
+    kind = type(left)
+    if kind is type(right):
+        if kind in _PLAIN:
+            return bool(left == right)
+        if (kind is list or kind is dict) and len(left) != len(right):
+            return False
+    return compare(left, right, tick) == 0
 
 
-def identical(left: Any, right: Any) -> bool:
+def identical(left: Any, right: Any, tick: Tick | None = None) -> bool:
     """Same type and same value, all the way down: what compare-and-set asks. Decimals must agree
-    in scale too."""
+    in scale too.
+
+    :param tick: as `compare`
+    """
     kind = type(left)
     if kind is not type(right):
         return False
     if kind is list:
-        return len(left) == len(right) and all(map(identical, left, right))
+        return len(left) == len(right) and all(
+            identical(one, two, tick)
+            for one, two in ticking(zip(left, right, strict=True), len(left), tick)
+        )
     if kind is dict:
-        return left.keys() == right.keys() and all(identical(left[k], right[k]) for k in left)
+        return left.keys() == right.keys() and all(
+            identical(left[name], right[name], tick) for name in ticking(left, len(left), tick)
+        )
     if kind is Decimal:
         return bool(left.as_tuple() == right.as_tuple())
     if kind is RecordId:
@@ -262,7 +291,7 @@ def check(value: Any, depth: int = 0, tick: Tick | None = None) -> None:
         if depth >= limits.DEPTH:
             raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
         fields: Iterable[tuple[Any, Any]] = value.items()
-        if tick is not None:
+        if tick is not None and (depth or len(value) > FEW):
             fields = paced(fields, tick)
         for name, item in fields:
             if type(name) is not str:
@@ -299,20 +328,29 @@ def check(value: Any, depth: int = 0, tick: Tick | None = None) -> None:
         raise TypeRefused(f"{kind.__name__} is not a type of the language")
 
 
-def without_none(fields: dict[str, Any]) -> dict[str, Any]:
+def without_none(fields: dict[str, Any], tick: Tick | None = None) -> dict[str, Any]:
     """A copy of an object without the fields that are NONE, at any depth: a NONE field is absent.
-    An array keeps its NONE items, whose places matter."""
+    An array keeps its NONE items, whose places matter.
+
+    :param tick: as `compare`
+    """
+    items: Iterable[tuple[str, Any]] = fields.items()
+    if tick is not None and len(fields) > FEW:
+        items = paced(items, tick)
     return {
-        name: item if type(item) not in _HOLDERS else _deeper(item)
-        for name, item in fields.items()
+        name: item if type(item) not in _HOLDERS else _deeper(item, tick)
+        for name, item in items
         if item is not NONE
     }
 
 
-def _deeper(value: Any) -> Any:
+def _deeper(value: Any, tick: Tick | None) -> Any:
     if type(value) is dict:
-        return without_none(value)
-    return [item if type(item) not in _HOLDERS else _deeper(item) for item in value]
+        return without_none(value, tick)
+    return [
+        item if type(item) not in _HOLDERS else _deeper(item, tick)
+        for item in ticking(value, len(value), tick)
+    ]
 
 
 _HOLDERS: Final = frozenset({dict, list})

@@ -30,7 +30,7 @@ from typing import Any, Final
 from protocol import limits, order
 from protocol.binary import fits_slot, shape_decoder, slots, unpack_object
 from protocol.errors import Duplicate, TooLarge
-from protocol.text import format_record, format_value
+from protocol.text import brief, format_record
 from protocol.values import NONE, RecordId
 from storage import keys
 from storage.engine import Pair
@@ -98,15 +98,29 @@ def _field(value: Any, name: str) -> Any:
     if kind is dict:
         return value.get(name, NONE)
     if kind is list:
+        _check_count(len(value))
         return [_field(item, name) for item in value]
     if kind is RecordId and name != "id":
         raise _Linked
     return value if kind is RecordId else NONE
 
 
+def _check_count(parts: int) -> None:
+    if parts > limits.INDEX_ELEMENTS:
+        raise _too_many()
+
+
+def _too_many() -> TooLarge:
+    return TooLarge(
+        f"a value has at most {limits.INDEX_ELEMENTS} parts where a field is indexed",
+        limit=limits.INDEX_ELEMENTS,
+    )
+
+
 def value_at(value: Any, path: Path) -> Any:
     """What a path leads to, as an expression of the language says, NONE where that would refuse.
 
+    :raises TooLarge: an array on the way has too many items
     :raises _Linked: an expression would read another record on the way
     """
     for step in path:
@@ -163,13 +177,18 @@ class Entries:
 
         :param row: the values that `Rows` reads
         :param id: the record's id, encoded
-        :raises TooLarge: its arrays have too many elements
+        :raises TooLarge: its values have too many parts, or its arrays make too many entries
         """
         length = bytes((len(id) - 1,))
         try:
             values = self._values(row)
+            if not all(map(order.fits_index, values)):
+                raise _too_many()
         except _Linked:
             return {self.index.entries + NOT_HELD + id: length}
+        except TooLarge as refusal:
+            refusal.detail["index"] = self.index.name
+            raise
         encoded = list(map(order.encode, values))
         kept = [order.shortened(one, self._most) for one in encoded]
         arrays = list in map(type, values)
@@ -218,7 +237,7 @@ class Entries:
                 found for part, found in self._combinations(list(values)) if part == suffix
             )
         record = RecordId(index.table, order.decode_id(holder))
-        told = ", ".join(_brief(value) for value in values)
+        told = ", ".join(brief(value, 80) for value in values)
         return Duplicate(
             f"index {index.name} of table {index.table} holds {told} already:"
             f" {format_record(record)}",
@@ -232,11 +251,6 @@ class Entries:
 def can_claim(value: Any) -> bool:
     """Whether UNIQUE means this value of a field."""
     return value is not NONE and value is not None and value != []
-
-
-def _brief(value: Any) -> str:
-    text = format_value(value)
-    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 class Keeper:

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import leaks
 from tests.logbook import Logbook
+
+settings.register_profile(
+    "storenode", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)  # how long an example takes says something of the machine, not of the node
+settings.load_profile("storenode")
 
 FIGURE = "figure"
 

@@ -99,7 +99,7 @@ class Execution:
         """The sequence of the last commit; 0 when there was none."""
         self.read_at = 0
         """The sequence that the last transaction read at."""
-        self._held = Budget(ANSWER_BYTES)
+        self._held = Budget(ANSWER_BYTES, self.tick)
         """What its results hold together; those that are surely small are not weighed."""
         self.in_block = False
         self.reason: str | None = None

@@ -10,7 +10,7 @@ from language import tree
 from language.operators import truth
 from protocol import limits
 from protocol.errors import Thrown, TooLarge, TypeRefused
-from protocol.text import format_value
+from protocol.text import brief
 from protocol.values import NONE, Value, type_name
 
 MESSAGE_CHARACTERS: Final = 4096
@@ -77,9 +77,14 @@ def for_(run: Execution, statement: tree.For) -> Value:
 def throw(run: Execution, statement: tree.Throw) -> Value:
     """Refuse with the script's own words."""
     value = run.evaluate(statement.value)
-    message = value if isinstance(value, str) else format_value(value)
-    if len(message) > MESSAGE_CHARACTERS:
-        message = value = f"{message[:MESSAGE_CHARACTERS]}… ({len(message)} characters)"
+    if isinstance(value, str):
+        message = value
+        if len(message) > MESSAGE_CHARACTERS:
+            message = value = f"{message[:MESSAGE_CHARACTERS]}… ({len(message)} characters)"
+    else:
+        message = brief(value, MESSAGE_CHARACTERS)
+        if message.endswith("…"):
+            value = message
     raise Thrown(message, value=value)
 
 

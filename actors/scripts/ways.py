@@ -18,7 +18,7 @@ from language.rows import Batch, Pairs
 from language.select import SelectPlan
 from protocol import order
 from protocol.errors import Refusal
-from protocol.values import RecordId
+from protocol.values import RecordId, paced
 from storage import indexes, keys, records
 from storage.catalog import Table
 from storage.engine import Pair
@@ -161,7 +161,8 @@ class _Choice:
                 value = self._values(term)
                 items = [value] if term.operator == "=" else value
                 if type(items) is list:
-                    return term, [order.encode(item.id) for item in items if self._is_ours(item)]
+                    ours = filter(self._is_ours, paced(items, self._run.tick))
+                    return term, [order.encode(item.id) for item in ours]
         return None
 
     def _is_ours(self, value: Any) -> bool:
@@ -241,7 +242,9 @@ class _Choice:
             if self._is_beside(candidate):
                 continue
             if not found and self._goes_in_order(candidate) and self._is_exact(candidate):
-                return self._walk(candidate)
+                way = self._walk(candidate)
+                if way is not None:
+                    return way
             most = len(found[0][1]) * BESIDE if found else SHORT if in_order else None
             if found and not self._adds(candidate, found):
                 continue
@@ -316,11 +319,12 @@ class _Choice:
                     self._run.tick()
         return found
 
-    def _walk(self, candidate: Candidate) -> Way:
-        """The records in the order of an index."""
+    def _walk(self, candidate: Candidate) -> Way | None:
+        """The records in the order of an index; None when it does not help with these values."""
         index = self._index(candidate)
         spans = candidate.spans(self._values)
-        assert spans is not None, "equality has one value for each field"
+        if spans is None:
+            return None
         (span,) = spans.here
         entries = self._run.transaction.scan(
             *_range(index, indexes.WHOLE, span), candidate.backwards

@@ -20,6 +20,7 @@ from protocol.values import (
     NONE,
     PACE,
     RecordId,
+    Tick,
     Value,
     check,
     check_record_id,
@@ -47,7 +48,7 @@ def create(run: Execution, statement: tree.Create) -> Value:
     run.authorise("WRITE", table)
     fields = _apply(run, statement.data, {})
     record = _address(run, table, fields, named)
-    fields = _storable(fields)
+    fields = _storable(fields, run.tick)
     if table.fields or table.schemafull:
         fields = conform_new(run, table, record, fields)
     records.create(run.transaction, table, record.id, fields)
@@ -78,7 +79,7 @@ def _inserted(
         if type(row) is not dict:
             raise TypeRefused(f"a row is an object, not {type_name(row)}", found=type_name(row))
         record = _address(run, table, row, None)
-        fields = _storable(row)
+        fields = _storable(row, run.tick)
         try:
             if table.fields or table.schemafull:
                 fields = conform_new(run, table, record, fields)
@@ -189,20 +190,21 @@ def _write(
     given = after.get("id", NONE)
     if given is not NONE and _identity(table, given) != record.id:
         raise BadRequest(f"the id of {format_record(record)} can't be changed")
-    fields = _storable(after)
+    fields = _storable(after, run.tick)
     if table.fields or table.schemafull:
         fields = conform(run, table, record, fields, before, data)
     records.put(run.transaction, table, record.id, fields, stored)
     return before, {"id": record, **fields}
 
 
-def _storable(fields: Row) -> Row:
+def _storable(fields: Row, tick: Tick) -> Row:
     """A record's fields as they are kept: checked, without its id and without what is NONE.
 
+    :param tick: called now and then while a large record is gone through
     :raises TypeRefused, NumberTooLarge, TooLarge: see `values.check`
     """
-    check(fields)
-    kept = without_none(fields)
+    check(fields, 0, tick)
+    kept = without_none(fields, tick)
     kept.pop("id", None)
     return kept
 
@@ -246,7 +248,9 @@ def _answers(
         plan: SelectPlan = run.prepared.plan(returning, _plan_returning)
         return plan.run(_afters(changes), run)
     if returning.kind == "DIFF":
-        return [diff(before or {}, after or {}) for before, after in paced(changes, run.tick)]
+        return [
+            diff(before or {}, after or {}, run.tick) for before, after in paced(changes, run.tick)
+        ]
     return _SHAPES[returning.kind](changes)
 
 

@@ -4,6 +4,7 @@ which the select pipeline compiles (`language.grouping`)."""
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from language.env import Env
@@ -86,15 +87,19 @@ def average(found: Any, number: int) -> Any:
 @function("min", "array", result="any", env=True)
 def min_(env: Env, items: list[Any]) -> Any:
     """The least value in the order of values, none and null passed over; none of nothing."""
-    least = [min(found, key=order_key) for found in _present(items, env) if found]
-    return min(least, key=order_key) if least else NONE
+    least = [
+        min(found, key=partial(order_key, tick=env.tick)) for found in _present(items, env) if found
+    ]
+    return min(least, key=partial(order_key, tick=env.tick)) if least else NONE
 
 
 @function("max", "array", result="any", env=True)
 def max_(env: Env, items: list[Any]) -> Any:
     """The greatest value in the order of values, none and null passed over; none of nothing."""
-    most = [max(found, key=order_key) for found in _present(items, env) if found]
-    return max(most, key=order_key) if most else NONE
+    most = [
+        max(found, key=partial(order_key, tick=env.tick)) for found in _present(items, env) if found
+    ]
+    return max(most, key=partial(order_key, tick=env.tick)) if most else NONE
 
 
 def _present(items: list[Any], env: Env) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from functools import partial
 from typing import Any
 
 from language.env import Env
@@ -32,13 +33,14 @@ def last(items: list[Any]) -> Any:
 @function("array::sort", "array", "bool", result="array", env=True)
 def sort(env: Env, items: list[Any], descending: bool = False) -> list[Any]:
     """The items in the order of values, equal ones as they stood."""
+    key = partial(order_key, tick=env.tick)
     if len(items) <= SLICE:
-        return sorted(items, key=order_key, reverse=descending)
+        return sorted(items, key=key, reverse=descending)
     # One call to `sorted` for a million items would hold the loop for a second: sorted runs are
     # merged with a tick between slices instead. `merge` is stable, so the answer is the same.
-    runs = [sorted(run, key=order_key, reverse=descending) for run in slices(items, env)]
+    runs = [sorted(run, key=key, reverse=descending) for run in slices(items, env)]
     merged: list[Any] = []
-    for item in heapq.merge(*runs, key=order_key, reverse=descending):
+    for item in heapq.merge(*runs, key=key, reverse=descending):
         merged.append(item)
         if len(merged) % SLICE == 0:
             env.tick()
@@ -51,7 +53,7 @@ def distinct(env: Env, items: list[Any]) -> list[Any]:
     found: dict[Any, Any] = {}
     for part in slices(items, env):
         for item in part:
-            found.setdefault(hashable(item), item)
+            found.setdefault(hashable(item, env.tick), item)
     return list(found.values())
 
 

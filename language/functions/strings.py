@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from language.functions.table import check_array, check_string, function
+from typing import Any
+
+from language.env import Env
+from language.functions.table import check_array, check_string, function, slices
 from protocol.errors import BadRequest, TypeRefused
 from protocol.values import type_name
 
@@ -40,16 +43,17 @@ def split(text: str, separator: str) -> list[str]:
     return text.split(separator)
 
 
-@function("string::join", "array", "string", result="string")
-def join(parts: list[object], separator: str) -> str:
+@function("string::join", "array", "string", result="string", env=True)
+def join(env: Env, parts: list[Any], separator: str) -> str:
     """The strings of an array, with a separator between two."""
     size = 0
-    for part in parts:
-        if type(part) is not str:
-            raise TypeRefused(f"string::join takes strings, not {type_name(part)}")  # type: ignore[arg-type]
-        size += len(part)
+    for part in slices(parts, env):
+        for one in part:
+            if type(one) is not str:
+                raise TypeRefused(f"string::join takes strings, not {type_name(one)}")
+            size += len(one)
     check_string(size + len(separator) * (len(parts) - 1))
-    return separator.join(parts)  # type: ignore[arg-type]
+    return separator.join(parts)
 
 
 @function("string::starts", "string", "string", result="bool")

@@ -8,6 +8,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
+from language.env import Env
 from language.functions.table import check_string, function
 from language.numbers import finite, integer
 from protocol import limits
@@ -22,16 +23,23 @@ from protocol.text import (
     parse_datetime,
     parse_duration,
     parse_record,
+    pieces,
 )
-from protocol.values import RecordId, check_decimal, check_record_id, type_name
+from protocol.values import RecordId, check_decimal, check_record_id, paced, type_name
 
 _TEXT_CHARACTERS: Final = 64
 _INT: Final = re.compile(r"[-+]?[0-9]{1,40}\Z")
 _NUMBER: Final = re.compile(r"[-+]?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,6})?\Z")
 
 
+_NUMBERS: Final = ("int", "float", "decimal")
+_SHOWN: Final = 40
+
+
 def _refuse(value: Any, wanted: str) -> NoReturn:
-    shown = format_value(value) if type(value) is str and len(value) <= 40 else type_name(value)
+    if type(value) is str and len(value) > _SHOWN and wanted in _NUMBERS and _NUMBER.match(value):
+        raise NumberTooLarge(f"a number of {len(value)} characters is too long for {wanted}")
+    shown = format_value(value) if type(value) is str and len(value) <= _SHOWN else type_name(value)
     raise TypeRefused(f"{shown} is no {wanted}", found=type_name(value), wanted=wanted)
 
 
@@ -92,8 +100,8 @@ def decimal(value: Any) -> Decimal:
     _refuse(value, "decimal")
 
 
-@function("type::string", "any", result="string")
-def string(value: Any) -> str:
+@function("type::string", "any", result="string", env=True)
+def string(env: Env, value: Any) -> str:
     """A value as text: a string as it is, others without the marks of their literals."""
     kind = type(value)
     if kind is str:
@@ -110,9 +118,14 @@ def string(value: Any) -> str:
         return format_record(value)
     if kind is bytes:
         _refuse(value, "text: bytes have no one reading as characters")
-    text = format_value(value)
-    check_string(len(text))
-    return text
+    if kind is not list and kind is not dict:
+        return format_value(value)
+    text, size = [], 0
+    for piece in paced(pieces(value), env.tick):
+        size += len(piece)
+        check_string(size)
+        text.append(piece)
+    return "".join(text)
 
 
 @function("type::datetime", "any", result="datetime")

@@ -8,7 +8,8 @@ from typing import Any
 
 from language.functions.table import function
 from language.numbers import finite
-from protocol.errors import BadRequest, TypeRefused
+from protocol import limits
+from protocol.errors import BadRequest, TooLarge, TypeRefused
 from protocol.values import type_name
 
 
@@ -20,6 +21,11 @@ def _floats(items: list[Any]) -> list[float]:
 
 
 def _pair(left: list[Any], right: list[Any]) -> tuple[list[float], list[float]]:
+    if len(left) > limits.DIMENSIONS:
+        raise TooLarge(
+            f"a vector has at most {limits.DIMENSIONS} dimensions, not {len(left)}",
+            limit=limits.DIMENSIONS,
+        )
     if len(left) != len(right):
         raise BadRequest(f"vectors of {len(left)} and {len(right)} dimensions do not meet")
     return _floats(left), _floats(right)

@@ -134,7 +134,8 @@ class Cursor:
         with self.placed(self.i):
             name = unescape(text[1:-1])
             if not name:
-                raise NameRefused(f"a {what} is not empty")
+                called = what if what.endswith("name") else f"{what}'s name"
+                raise NameRefused(f"a {called} is not empty")
         self.i += 1
         return name
 

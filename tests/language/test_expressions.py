@@ -17,7 +17,7 @@ from language.names import shape_of
 from language.parser import parse_expression
 from language.parsing.expressions import chain
 from language.rows import WHOLE, Pairs
-from protocol import binary
+from protocol import binary, limits
 from protocol.errors import (
     BadRequest,
     DivisionByZero,
@@ -27,7 +27,7 @@ from protocol.errors import (
     TypeRefused,
     Unknown,
 )
-from protocol.values import NONE, RecordId, compare, equal, identical
+from protocol.values import NONE, PACE, RecordId, compare, equal, identical
 from tests.language.surroundings import Tables
 from tests.language.trees import BINARY, CONSTANTS
 
@@ -246,6 +246,63 @@ def test_keys_for_sorting_and_hashing_follow_the_order_of_values(left: Any, righ
     assert alike == equal(left, right)
     if alike:
         assert hash(operators.hashable(left)) == hash(operators.hashable(right))
+
+
+MANY = 100_000
+LARGE = {
+    "numbers": list(range(MANY)),
+    "same": list(range(MANY)),
+    "arrays": [[n] for n in range(MANY)],
+    "copies": [[n] for n in range(MANY)],
+    "rows": [[0] * 1000 for _ in range(100)],
+    "others": [[0] * 1000 for _ in range(100)],
+    "object": {f"f{n}": n for n in range(MANY)},
+    "twin": {f"f{n}": n for n in range(MANY)},
+    "objects": [{"a": n} for n in range(MANY)],
+    "texts": ["x"] * MANY,
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$numbers = $same", "$numbers != $same", "$numbers < $same", "$numbers >= $same",
+        "$arrays = $copies", "$rows = $others", "$object = $twin", "$object < $twin",
+        "$numbers IN [$same]", "[$same] CONTAINS $numbers", "$numbers IN [1, 2, 3, 4, $same]",
+        "array::distinct([$numbers, $same])", "array::sort([$rows, $others])",
+        "min([$numbers, $same])", "$objects.a", "string::join($texts, ',')",
+        "type::string($numbers)", "type::string($object)", "1..=100000",
+    ],
+)  # fmt: skip
+def test_whatever_looks_through_a_large_value_ticks(text: str) -> None:
+    env = Tables()
+    env.value(text, **LARGE)
+    pieces = 1 if ".." in text else MANY // (5 * PACE)
+    assert env.ticks > pieces, "a loop over it would hold up everybody"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT count() FROM [{ x: $numbers }, { x: $same }] GROUP BY x",
+        "SELECT VALUE x[0] FROM [{ x: $numbers }, { x: $same }] ORDER BY x",
+        "SELECT VALUE 1 FROM [{ x: $numbers }, { x: $same }] WHERE x = $same",
+        "SELECT * FROM [{ x: $objects }] FETCH x.a",
+    ],
+)
+def test_a_select_over_large_values_ticks(text: str) -> None:
+    env = Tables()
+    env.variables = LARGE
+    env.run(text)
+    assert env.ticks > MANY // PACE
+
+
+def test_vectors_have_so_many_dimensions() -> None:
+    env = Tables()
+    most = [1] * limits.DIMENSIONS
+    assert env.value("vector::dot($x, $x)", x=most) == limits.DIMENSIONS
+    with pytest.raises(TooLarge, match="at most 16384 dimensions, not 16385"):
+        env.value("vector::dot($x, $x)", x=[*most, 1])
 
 
 @settings(deadline=None)

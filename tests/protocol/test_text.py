@@ -7,17 +7,20 @@ from hypothesis import given
 
 from protocol.errors import NameRefused, Refusal
 from protocol.text import (
+    brief,
     check_name,
     format_datetime,
     format_duration,
     format_record,
+    format_value,
     parse_datetime,
     parse_duration,
     parse_record,
+    pieces,
     quote_name,
 )
 from protocol.values import RecordId
-from tests.protocol.values import datetimes, durations, records
+from tests.protocol.values import datetimes, durations, records, values
 
 
 @given(durations)
@@ -33,6 +36,19 @@ def test_datetimes_come_back(value: object) -> None:
 @given(records)
 def test_records_come_back(value: RecordId) -> None:
     assert parse_record(format_record(value)) == value
+
+
+@given(values)
+def test_pieces_make_the_whole_text(value: object) -> None:
+    whole = format_value(value)
+    assert "".join(pieces(value)) == whole
+    for most in (1, 5, 40):
+        shown = brief(value, most)
+        assert shown == whole if len(whole) <= most else shown == f"{whole[: most - 1]}…"
+
+
+def test_of_a_large_value_only_what_is_shown_is_looked_at() -> None:
+    assert brief([1, 2, 3, object()], 5) == "[1, …"
 
 
 def test_durations_are_written_largest_unit_first() -> None:

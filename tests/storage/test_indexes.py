@@ -412,6 +412,36 @@ def test_too_many_elements_are_refused_with_the_record(store: Store) -> None:
         assert held(tx, store.table(tx)) == {} and records.count(tx, store.table(tx)) == 0
 
 
+MANY = limits.INDEX_ELEMENTS + 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"a": [1] * MANY},
+        {"a": {"x": [1] * MANY}},
+        {"a": [[[1] * MANY]]},
+        {"a": {f"f{n}": n for n in range(MANY)}},
+        {"b": [{"c": 1}] * MANY},
+    ],
+    ids=["array", "object of an array", "nested", "object", "on the way"],
+)
+def test_a_value_with_too_many_parts_is_refused(store: Store, fields: dict[str, Any]) -> None:
+    store.define("i", ("a",), ("b", "c"))
+    with pytest.raises(TooLarge, match="at most 10000 parts where a field is indexed") as caught:
+        store.put(1, **fields)
+    assert caught.value.detail["index"] == "i"
+    with store.begin() as tx:
+        assert held(tx, store.table(tx)) == {} and records.count(tx, store.table(tx)) == 0
+
+
+def test_what_is_not_indexed_of_a_large_record_does_not_count(store: Store) -> None:
+    store.define("i", ("a", "b"), ("lines", "*", "sku"))
+    line = {f"f{n}": n for n in range(20)}
+    store.put(1, a={"b": 1, "c": [1] * MANY}, lines=[{**line, "sku": n} for n in range(2000)])
+    assert store.wrong() == []
+
+
 def test_paths_lead_where_expressions_do() -> None:
     record = {"a": [{"b": [1, 2]}, {"b": 3}, 4], "o": {"x": {"y": 1}}}
     assert value_at(record, ("a", "b")) == [[1, 2], 3, NONE]
