@@ -87,7 +87,7 @@ _STEP: Final = 64
 
 
 @dataclass(slots=True)
-class _HandOut:
+class HandOut:
     """A row, read."""
 
     state: int
@@ -107,10 +107,10 @@ class _HandOut:
         return head + self.member + self.key + self.error
 
 
-def _unpacked(row: bytes) -> _HandOut:
+def unpacked(row: bytes) -> HandOut:
     state, flags, attempt, due, batch, member, key = _ROW.unpack_from(row)
     at = _ROW.size + member
-    return _HandOut(
+    return HandOut(
         state, flags, attempt, due, batch,
         row[_ROW.size : at], row[at : at + key], row[at + key :],
     )  # fmt: skip
@@ -254,7 +254,7 @@ class HandOuts:
                         break
                     self._park(position, key, head, waits_us)
                 elif waits_us > now_us:
-                    self._wait(position, _HandOut(WAITING, 0, 0, waits_us, 0, key=key))
+                    self._wait(position, HandOut(WAITING, 0, 0, waits_us, 0, key=key))
                     self._put_head(key, position, 0)
                     state.hand_outs += 1
                 elif taken.fits(row):
@@ -273,7 +273,7 @@ class HandOuts:
         tx, group, state = self._tx, self.group, self._state
         first, last, count = batch[0][0], batch[-1][0], len(batch)
         flags = _ALONE if count == 1 else 0
-        row = _HandOut(OUT, flags, 1, taken.deadline_us, first, taken.member)
+        row = HandOut(OUT, flags, 1, taken.deadline_us, first, taken.member)
         prefix, pack = group.hand_outs, NUMBER.pack
         if group.ordered:
             rows: dict[bytes, bytes] = {}
@@ -307,7 +307,7 @@ class HandOuts:
         if delay_us is not None and not 0 <= delay_us <= limits.SPAN_SECONDS * 1_000_000:
             raise BadRequest("DELAY takes a duration up to 1000 years")
         out = self._out(receipts)
-        over: dict[int, _HandOut] = {}
+        over: dict[int, HandOut] = {}
         self._leave(out)
         for position, row in out.items():
             row.error = said or row.error
@@ -351,7 +351,7 @@ class HandOuts:
         self._store()
         return {"given_up": len(out), "stale": len(receipts) - len(out)}
 
-    def _out(self, receipts: Sequence[str]) -> dict[int, _HandOut]:
+    def _out(self, receipts: Sequence[str]) -> dict[int, HandOut]:
         """What the receipts name that is out and theirs, by position. :raises BadRequest:"""
         named = _parsed(receipts)
         state = self._load()
@@ -360,9 +360,9 @@ class HandOuts:
             for group, epoch, position, attempt in named
             if group == self.group.id and epoch == state.epoch
         }
-        found: dict[int, _HandOut] = {}
+        found: dict[int, HandOut] = {}
         for position, row in self._rows_of(sorted({position for position, _ in mine})):
-            one = _unpacked(row)
+            one = unpacked(row)
             if one.state == OUT and one.due_us > self._now_us and (position, one.attempt) in mine:
                 found[position] = one
         if found and state.out >= self.group.in_flight:
@@ -387,12 +387,12 @@ class HandOuts:
 
     # --- what comes of a hand-out ---------------------------------------------------------------
 
-    def _done(self, out: dict[int, _HandOut]) -> None:
+    def _done(self, out: dict[int, HandOut]) -> None:
         """Forget hand-outs that were out."""
         self._leave(out)
         self._forget(out)
 
-    def _leave(self, out: dict[int, _HandOut]) -> None:
+    def _leave(self, out: dict[int, HandOut]) -> None:
         """Take hand-outs off the index of deadlines: they are no longer out."""
         tx, deadlines = self._tx, self.group.deadlines
         entries: Counter[tuple[int, int]] = Counter()
@@ -412,7 +412,7 @@ class HandOuts:
                 tx.put(key, _ENTRY.pack(left - count, last))
         self._state.out -= len(out)
 
-    def _forget(self, gone: dict[int, _HandOut]) -> None:
+    def _forget(self, gone: dict[int, HandOut]) -> None:
         """Remove hand-outs: the group is done with their messages."""
         if not gone:
             return
@@ -438,12 +438,12 @@ class HandOuts:
                 return
             begin, width = end, width * 4
 
-    def _is_last(self, row: _HandOut) -> bool:
+    def _is_last(self, row: HandOut) -> bool:
         """Whether a hand-out was the last one that its message gets."""
         deliveries = self.group.deliveries
         return deliveries is not None and row.attempt >= deliveries
 
-    def _return(self, position: int, row: _HandOut, since_us: int, delay_us: int | None) -> None:
+    def _return(self, position: int, row: HandOut, since_us: int, delay_us: int | None) -> None:
         """Let a message that is no longer out wait for its next hand-out."""
         if delay_us is None:
             steps = self.group.backoff_us
@@ -453,14 +453,14 @@ class HandOuts:
         self._wait(position, row)
         self.wakes = True
 
-    def _wait(self, position: int, row: _HandOut) -> None:
+    def _wait(self, position: int, row: HandOut) -> None:
         tx, group, state = self._tx, self.group, self._state
         tx.put(self._place(position), row.pack())
         tx.put(group.ready + _PLACE.pack(row.due_us, position), b"")
         state.ready_from_us = min(state.ready_from_us, row.due_us)
         self._expects(row.due_us)
 
-    def _bury(self, over: dict[int, _HandOut]) -> None:
+    def _bury(self, over: dict[int, HandOut]) -> None:
         """Make dead letters of messages that are no longer out."""
         if not over:
             return
@@ -474,7 +474,7 @@ class HandOuts:
         state.dead_lettered += len(over)
         self._forget(over)
 
-    def _letter(self, position: int, row: _HandOut) -> bytes:
+    def _letter(self, position: int, row: HandOut) -> bytes:
         message = self._messages.get(position)
         said = (
             self.group.topic.name, self.group.name, str(position), str(row.attempt),
@@ -517,12 +517,12 @@ class HandOuts:
         """Take back what is out under one entry of the index of deadlines."""
         if self._state.out >= self.group.in_flight:
             self.wakes = True
-        back: dict[int, _HandOut] = {}
+        back: dict[int, HandOut] = {}
         for position, row in self._rows_between(first, last):
             if row.state == OUT and row.due_us == due_us and row.batch == first:
                 back[position] = row
         self._state.out -= len(back)
-        over: dict[int, _HandOut] = {}
+        over: dict[int, HandOut] = {}
         for position, row in back.items():
             if self._is_last(row):
                 over[position] = row
@@ -531,7 +531,7 @@ class HandOuts:
         self._bury(over)
         return len(back)
 
-    def _rows_between(self, first: int, last: int) -> Iterator[tuple[int, _HandOut]]:
+    def _rows_between(self, first: int, last: int) -> Iterator[tuple[int, HandOut]]:
         prefix = self.group.hand_outs
         if first == last:
             yield first, self._row(self._place(first))
@@ -539,7 +539,7 @@ class HandOuts:
         for pairs in self._tx.scan(prefix + NUMBER.pack(first), prefix + NUMBER.pack(last + 1)):
             for key, row in pairs:
                 (position,) = NUMBER.unpack_from(key, len(prefix))
-                yield position, _unpacked(row)
+                yield position, unpacked(row)
 
     def _enter(self, due_us: int, first: int, last: int, count: int) -> int:
         """Put hand-outs on the index of deadlines; their flags."""
@@ -607,7 +607,7 @@ class HandOuts:
 
     def _park(self, position: int, key: bytes, head: tuple[int, int], due_us: int) -> None:
         tx, group, state = self._tx, self.group, self._state
-        tx.put(self._place(position), _HandOut(PARKED, 0, 0, due_us, 0, key=key).pack())
+        tx.put(self._place(position), HandOut(PARKED, 0, 0, due_us, 0, key=key).pack())
         tx.put(group.parked + key + b"\0" + NUMBER.pack(position), b"")
         self._put_head(key, head[0], head[1] + 1)
         state.hand_outs += 1
@@ -666,7 +666,7 @@ class HandOuts:
         self._commit()
         self._store()
 
-    def _trim(self, position: int, row: _HandOut) -> None:
+    def _trim(self, position: int, row: HandOut) -> None:
         if row.state == OUT:
             self._leave({position: row})
         else:
@@ -714,18 +714,18 @@ class HandOuts:
         """Keep where the group stands. That an index was found empty is no reason to write."""
         state, before = self._state, Standing.unpack(self._before)
         state.handed_out = max(state.handed_out, state.committed)
-        before.deadlines_from_us = min(before.deadlines_from_us, state.deadlines_from_us)
-        before.ready_from_us = min(before.ready_from_us, state.ready_from_us)
+        before.deadlines_from_us = max(before.deadlines_from_us, state.deadlines_from_us)
+        before.ready_from_us = max(before.ready_from_us, state.ready_from_us)
         if state != before:
             self._tx.put(self.group.state, state.pack())
 
     def _place(self, position: int) -> bytes:
         return self.group.hand_outs + NUMBER.pack(position)
 
-    def _row(self, place: bytes) -> _HandOut:
+    def _row(self, place: bytes) -> HandOut:
         row = self._tx.get(place)
         assert row is not None, "what an index names is there"
-        return _unpacked(row)
+        return unpacked(row)
 
 
 def _parsed(receipts: Sequence[str]) -> list[tuple[int, int, int, int]]:

@@ -1,0 +1,404 @@
+"""What topics and groups must do, on plain dictionaries: the rules once more, as simply as they
+can be said, with no thought of cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from protocol import binary
+from protocol.errors import AssertFailed, BadRequest, Full, TooLarge
+from protocol.text import format_datetime
+from storage.topics import Place
+
+OUT, WAITING, PARKED = 1, 2, 3
+DEAD = ("dead-topic", "dead-group", "dead-position", "dead-attempts", "dead-error", "dead-at")
+
+
+def moment(time_us: int) -> datetime:
+    """A time as it is answered."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
+
+
+@dataclass
+class Message:
+    """A message that is held."""
+
+    at: int
+    value: Any
+    key: str | None = None
+    id: str | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    due: int = 0
+
+    @property
+    def size(self) -> int:
+        """What it takes."""
+        named = len((self.key or "").encode()) + len((self.id or "").encode())
+        headers = len(binary.pack(self.headers)) if self.headers else 0
+        return 32 + named + headers + len(binary.pack(self.value))
+
+
+@dataclass
+class Row:
+    """A message that a group is not done with."""
+
+    state: int
+    attempt: int
+    due: int
+    member: str = ""
+    error: str = ""
+    key: str | None = None
+    """Only in groups ORDERED BY KEY."""
+
+
+@dataclass
+class GroupModel:
+    """A group: its settings, and where it stands."""
+
+    id: int
+    deadline: int
+    in_flight: int = 1000
+    deliveries: int | None = None
+    dead_letter: str | None = None
+    backoff: tuple[int, ...] = ()
+    ordered: bool = False
+    epoch: int = 1
+    cursor: int = 0
+    handed_out: int = 0
+    redelivered: int = 0
+    dead_lettered: int = 0
+    rows: dict[int, Row] = field(default_factory=dict)
+
+    @property
+    def committed(self) -> int:
+        """The position before the first message that is not done."""
+        return min(self.rows) - 1 if self.rows else self.cursor
+
+    def count(self, state: int) -> int:
+        """How many rows are in a state."""
+        return sum(row.state == state for row in self.rows.values())
+
+
+@dataclass
+class TopicModel:
+    """A topic: its settings, and what it holds."""
+
+    keep: int | None = None
+    max_bytes: int | None = None
+    largest: int = 8 << 20
+    dedup: int | None = None
+    full: str = "DROP"
+    last: int = 0
+    messages: dict[int, Message] = field(default_factory=dict)
+    ids: dict[str, tuple[int, int]] = field(default_factory=dict)
+    readers: dict[str, int] = field(default_factory=dict)
+    groups: dict[str, GroupModel] = field(default_factory=dict)
+
+    @property
+    def trimmed(self) -> int:
+        """The last position that is held no more."""
+        return min(self.messages) - 1 if self.messages else self.last
+
+    @property
+    def size(self) -> int:
+        """What it holds."""
+        return sum(message.size for message in self.messages.values())
+
+
+class Model:
+    """All topics of a database."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicModel] = {}
+        self.now = 0
+        """Log time of the transaction at hand."""
+        self.fresh: list[tuple[str, int]] = []
+        """Topics and positions of what it has appended."""
+        self.named: list[tuple[str, str]] = []
+        """Topics and ids that it has given."""
+        self.letters: dict[str, int] = {}
+        """How many dead letters it has put into a topic: their order within one answer is free."""
+
+    def begin(self, now: int) -> None:
+        """A transaction begins."""
+        self.now = now
+        self.fresh, self.named, self.letters = [], [], {}
+
+    def commit(self, time: int) -> None:
+        """It is committed at that log time."""
+        for topic, position in self.fresh:
+            if position in self.topics[topic].messages:
+                self.topics[topic].messages[position].at = time
+        for topic, id in self.named:
+            position, _ = self.topics[topic].ids[id]
+            self.topics[topic].ids[id] = position, time
+
+    # --- messages -------------------------------------------------------------------------------
+
+    def append(self, topic: str, message: Message) -> int:
+        """Put a message at the end."""
+        one = self.topics[topic]
+        one.last += 1
+        one.messages[one.last] = message
+        self.fresh.append((topic, one.last))
+        return one.last
+
+    def publish(
+        self,
+        topic: str,
+        values: list[Any],
+        key: str | None = None,
+        id: str | None = None,
+        headers: dict[str, str] | None = None,
+        due: int = 0,
+        expect: int | None = None,
+    ) -> tuple[int, int, bool]:
+        """First position, count, whether it is a duplicate."""
+        one = self.topics[topic]
+        due = due if due > self.now else 0
+        made = [Message(self.now, value, key, id, dict(headers or {}), due) for value in values]
+        if any(message.size > one.largest for message in made):
+            raise TooLarge("")
+        if id is not None and one.dedup is not None and id in one.ids:
+            position, at = one.ids[id]
+            if self.now < at + one.dedup:
+                return position, 1, True
+        if expect is not None and expect != one.last:
+            raise AssertFailed("")
+        added = sum(message.size for message in made)
+        if one.full == "REFUSE" and one.max_bytes is not None and one.size + added > one.max_bytes:
+            raise Full("")
+        positions = [self.append(topic, message) for message in made]
+        if id is not None and one.dedup is not None:
+            one.ids[id] = positions[0], self.now
+            self.named.append((topic, id))
+        return positions[0], len(values), False
+
+    def shown(self, topic: str, position: int) -> dict[str, Any]:
+        """A message as it is answered."""
+        message = self.topics[topic].messages[position]
+        made = {
+            "position": position, "at": moment(message.at), "key": message.key, "id": message.id,
+            "headers": message.headers, "value": message.value, "bytes": message.size,
+        }  # fmt: skip
+        if message.due:
+            made["due"] = moment(message.due)
+        return made
+
+    def read(self, topic: str, after: int, limit: int) -> list[dict[str, Any]]:
+        """Messages after a position."""
+        held = sorted(self.topics[topic].messages)
+        return [self.shown(topic, n) for n in held if n > after][:limit]
+
+    def position_at(self, topic: str, place: Place) -> int:
+        """Where a place is."""
+        one = self.topics[topic]
+        if place.kind == "START":
+            return one.trimmed
+        if place.kind == "END":
+            return one.last
+        if place.kind == "AFTER":
+            if not 0 <= place.value <= one.last:
+                raise BadRequest("")
+            return place.value
+        later = [n for n, message in one.messages.items() if message.at >= place.value]
+        return min(later, default=one.last + 1) - 1
+
+    def trim(self, topic: str, before: int) -> int:
+        """Remove messages, and what groups have of them."""
+        one = self.topics[topic]
+        gone = [n for n in one.messages if n < before]
+        for position in gone:
+            del one.messages[position]
+        for group in one.groups.values():
+            for position in sorted(n for n in group.rows if n < before):
+                self._done(group, topic, position)
+            group.cursor = max(group.cursor, one.trimmed)
+            group.handed_out = max(group.handed_out, group.committed)
+        return len(gone)
+
+    def trim_due(self, topic: str) -> int:
+        """Remove what is too old or too much."""
+        one = self.topics[topic]
+        before, size = one.trimmed + 1, one.size
+        for position in sorted(one.messages):
+            message = one.messages[position]
+            old = one.keep is not None and message.at + one.keep <= self.now
+            much = one.full == "DROP" and one.max_bytes is not None and size > one.max_bytes
+            if not old and not much:
+                break
+            before, size = position + 1, size - message.size
+        return self.trim(topic, before)
+
+    def sweep_ids(self, topic: str) -> int:
+        """Forget ids whose time is over."""
+        one = self.topics[topic]
+        window = one.dedup or 0
+        gone = [id for id, (_, at) in one.ids.items() if at + window <= self.now]
+        for id in gone:
+            del one.ids[id]
+        self.named = [name for name in self.named if name[0] != topic or name[1] in one.ids]
+        return len(gone)
+
+    def redrive(self, dead: str, topic: str, limit: int) -> int:
+        """Move messages back."""
+        one, target = self.topics[dead], self.topics[topic]
+        moved = sorted(one.messages)[:limit]
+        made = []
+        for position in moved:
+            message = one.messages[position]
+            headers = {name: text for name, text in message.headers.items() if name not in DEAD}
+            made.append(Message(self.now, message.value, message.key, message.id, headers))
+        added = sum(message.size for message in made)
+        refuses = target.full == "REFUSE" and target.max_bytes is not None and made
+        if refuses and target.max_bytes is not None and target.size + added > target.max_bytes:
+            raise Full("")
+        for message in made:
+            self.append(topic, message)
+        if moved:
+            self.trim(dead, moved[-1] + 1)
+        return len(moved)
+
+    # --- hand-outs ------------------------------------------------------------------------------
+
+    def lapse(self, topic: str, name: str) -> int:
+        """Take back what is out past its deadline."""
+        group = self.topics[topic].groups[name]
+        past = [n for n, row in group.rows.items() if row.state == OUT and row.due <= self.now]
+        for position in past:
+            self._back(topic, name, position, group.rows[position].due, None)
+        return len(past)
+
+    def take(self, topic: str, name: str, count: int, member: str | None) -> list[dict[str, Any]]:
+        """Hand out."""
+        self.lapse(topic, name)
+        one = self.topics[topic]
+        group = one.groups[name]
+        room = min(count, group.in_flight - group.count(OUT))
+        due = sorted(
+            (row.due, n)
+            for n, row in group.rows.items()
+            if row.state == WAITING and row.due <= self.now
+        )
+        taken = [n for _, n in due[: max(room, 0)]]
+        while len(taken) < room and group.cursor < one.last:
+            group.cursor += 1
+            position = group.cursor
+            message = one.messages[position]
+            key = message.key if group.ordered else None
+            if key is not None and any(row.key == key for row in group.rows.values()):
+                group.rows[position] = Row(PARKED, 0, message.due, key=key)
+                continue
+            group.rows[position] = Row(WAITING, 0, message.due, key=key)
+            if message.due <= self.now:
+                taken.append(position)
+        answers = []
+        for position in taken:
+            row = group.rows[position]
+            row.state, row.attempt, row.due = OUT, row.attempt + 1, self.now + group.deadline
+            row.member = member or ""
+            group.redelivered += row.attempt > 1
+            group.handed_out = max(group.handed_out, position)
+            answers.append({
+                **self.shown(topic, position),
+                "receipt": f"{group.id}.{group.epoch}.{position}.{row.attempt}",
+                "attempt": row.attempt, "deadline": moment(row.due), "member": member,
+            })  # fmt: skip
+        group.handed_out = max(group.handed_out, group.committed)
+        return answers
+
+    def out(self, topic: str, name: str, receipts: list[str]) -> list[int]:
+        """The positions that receipts are good for."""
+        group = self.topics[topic].groups[name]
+        good = []
+        for receipt in dict.fromkeys(receipts):
+            id, epoch, position, attempt = map(int, receipt.split("."))
+            row = group.rows.get(position)
+            if (
+                (id, epoch) == (group.id, group.epoch)
+                and row is not None
+                and row.state == OUT
+                and row.attempt == attempt
+                and row.due > self.now
+            ):
+                good.append(position)
+        return good
+
+    def ack(self, topic: str, name: str, receipts: list[str]) -> int:
+        """Be done with messages."""
+        good = self.out(topic, name, receipts)
+        for position in sorted(good):
+            self._done(self.topics[topic].groups[name], topic, position)
+        return len(good)
+
+    def nack(
+        self, topic: str, name: str, receipts: list[str], delay: int | None, error: str | None
+    ) -> int:
+        """Hand out again."""
+        good = self.out(topic, name, receipts)
+        for position in good:
+            row = self.topics[topic].groups[name].rows[position]
+            row.error = error or row.error
+            self._back(topic, name, position, self.now, delay)
+        return len(good)
+
+    def give_up(self, topic: str, name: str, receipts: list[str], error: str | None) -> int:
+        """Make dead letters."""
+        good = self.out(topic, name, receipts)
+        for position in good:
+            row = self.topics[topic].groups[name].rows[position]
+            row.error = error or row.error
+            self._bury(topic, name, position)
+        return len(good)
+
+    def extend(self, topic: str, name: str, receipts: list[str], by: int) -> int:
+        """Give more time, or less."""
+        good = self.out(topic, name, receipts)
+        for position in good:
+            self.topics[topic].groups[name].rows[position].due = self.now + by
+        return len(good)
+
+    def move(self, topic: str, name: str, place: Place) -> int:
+        """Begin anew."""
+        group = self.topics[topic].groups[name]
+        position = max(self.position_at(topic, place), self.topics[topic].trimmed)
+        group.rows.clear()
+        group.epoch += 1
+        group.cursor = group.handed_out = position
+        return position
+
+    def _back(self, topic: str, name: str, position: int, since: int, delay: int | None) -> None:
+        group = self.topics[topic].groups[name]
+        row = group.rows[position]
+        if group.deliveries is not None and row.attempt >= group.deliveries:
+            self._bury(topic, name, position)
+            return
+        if delay is None:
+            steps = group.backoff
+            delay = steps[min(row.attempt, len(steps)) - 1] if steps else 0
+        row.state, row.due, row.member = WAITING, since + delay, ""
+
+    def _bury(self, topic: str, name: str, position: int) -> None:
+        group = self.topics[topic].groups[name]
+        message, row = self.topics[topic].messages[position], group.rows[position]
+        group.dead_lettered += 1
+        if group.dead_letter is not None:
+            said = (
+                topic, name, str(position), str(row.attempt),
+                row.error or "the deadline passed", format_datetime(moment(self.now)),
+            )  # fmt: skip
+            headers = {**message.headers, **dict(zip(DEAD, said, strict=True))}
+            letter = Message(self.now, message.value, message.key, message.id, headers)
+            self.append(group.dead_letter, letter)
+            self.letters[group.dead_letter] = self.letters.get(group.dead_letter, 0) + 1
+        self._done(group, topic, position)
+
+    def _done(self, group: GroupModel, topic: str, position: int) -> None:
+        key = group.rows.pop(position).key
+        behind = [n for n, row in group.rows.items() if key is not None and row.key == key]
+        if behind and group.rows[min(behind)].state == PARKED:
+            row = group.rows[min(behind)]
+            row.state, row.due = WAITING, max(row.due, self.now)
+        group.handed_out = max(group.handed_out, group.committed)

@@ -1,0 +1,703 @@
+"""Random work on topics and groups against `queue_model.Model`.
+
+A story runs transactions of one or several operations, some of them pausing while others commit,
+with the log becoming durable bit by bit and the process dying now and then. What a transaction
+that commits has answered must be what the model answers that does the same at the moment of the
+commit, and all that is stored must be what the model holds.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from protocol.errors import Conflict, Refusal
+from storage import catalog, groups, keys, messages, topics
+from storage.appends import HEAD, NUMBER
+from storage.catalog import Database, Taken
+from storage.effects import Attribution
+from storage.frames import Frame
+from storage.groups import Group, standing
+from storage.hand_outs import HandOuts, unpacked
+from storage.ledger import Ledger, Tail
+from storage.messages import Messages, Published
+from storage.state_hash import state_hash
+from storage.topics import END, START, Place, Topic
+from storage.transactions import Transaction
+from tests.simulation.doors import ManualClock, SeededRng
+from tests.storage.engines import MemoryStore, Store
+from tests.storage.queue_model import OUT, PARKED, WAITING, GroupModel, Model, Row, TopicModel
+
+BY = Attribution("ana", "wire test", "PUBLISH")
+TOPICS = ("t", "u", "dead")
+GROUPS = {"t": ("g", "h"), "u": ("g",), "dead": ("g",)}
+SECOND = 1_000_000
+
+Real = Callable[[Transaction], Any]
+Meant = Callable[[Model], Any]
+
+
+@dataclass
+class Step:
+    """An operation that was done, what it answered, and how the model does it."""
+
+    said: str
+    answer: Any
+    meant: Meant
+
+
+@dataclass
+class Running:
+    """A transaction at work."""
+
+    tx: Transaction
+    began: int
+    steps: list[Step] = field(default_factory=list)
+
+
+class Story:
+    """One random history, decided by `seed`. :param steps: how many things happen"""
+
+    def __init__(self, seed: int, store: Store | None = None, steps: int = 120) -> None:
+        self.random = random.Random(seed)
+        self.store = store or MemoryStore()
+        self.steps = steps
+        self.clock = ManualClock()
+        self.frames: list[Frame] = []
+        self.states: list[Model] = [Model()]
+        self.open: list[Running] = []
+        self.receipts: list[tuple[str, str, str]] = []
+        """Of topic and group: given out once."""
+        self.commits = self.conflicts = self.crashes = 0
+        self.ledger = self._ledger(0)
+        self._declare()
+
+    def _ledger(self, end: int) -> Ledger:
+        time = self.frames[-1].time if self.frames else 0
+        tail = Tail(end, 1, time)
+        return Ledger(self.store.engine, tail, self.clock, SeededRng(1), self.frames.append)
+
+    def run(self) -> None:
+        """Let everything happen, and check it."""
+        acts = [self._alone] * 30 + [self._together] * 12 + [self._durable] * 6 + [self._crash]
+        for _ in range(self.steps):
+            self.random.choice(acts)()
+            if self.random.random() < 0.6:
+                self.clock.advance(self.random.choice((1, 7, 400_000, SECOND, 2 * SECOND)))
+        for running in list(self.open):
+            self._end(running)
+        self.ledger.durable(self.ledger.committed)
+        self._check()
+        self._check_replay()
+
+    # --- declarations ---------------------------------------------------------------------------
+
+    def _declare(self) -> None:
+        choose = self.random.choice
+        model = copy.deepcopy(self.states[-1])
+        with self.ledger.begin() as tx:
+            place = catalog.define_namespace(tx, "n")
+            database = catalog.define_database(tx, place, "d")
+            number = 0
+            for name in TOPICS:
+                made = TopicModel(
+                    keep=choose((None, None, 5 * SECOND)),
+                    max_bytes=choose((None, None, 900)),
+                    largest=choose((8 << 20, 120)),
+                    dedup=choose((None, SECOND, 3 * SECOND)),
+                    full=choose(("DROP", "REFUSE")),
+                )
+                model.topics[name] = made
+                topics.define_topic(
+                    tx, database, name, keep_us=made.keep, max_bytes=made.max_bytes,
+                    largest=made.largest, dedup_us=made.dedup, full=made.full,  # type: ignore[arg-type]
+                )  # fmt: skip
+            for name, names in GROUPS.items():
+                for group in names:
+                    number += 1
+                    one = model.topics[name].groups[group] = GroupModel(
+                        number,
+                        deadline=choose((SECOND, 3 * SECOND)),
+                        in_flight=choose((2, 5, 1000)),
+                        deliveries=choose((None, 1, 2, 3)),
+                        dead_letter=choose((None, "dead"))
+                        if name != "dead"
+                        else choose((None, "u")),
+                        backoff=choose(((), (SECOND,), (0, 2 * SECOND, 5 * SECOND))),
+                        ordered=choose((False, True)),
+                    )
+                    self._define_group(tx, database, name, group, one)
+            self._committed(tx, model)
+
+    def _define_group(
+        self, tx: Transaction, database: Database, topic: str, name: str, one: GroupModel
+    ) -> Group:
+        return groups.define_group(
+            tx, topics.topic(tx, database, topic), name, deadline_us=one.deadline,
+            in_flight=one.in_flight, deliveries=one.deliveries, dead_letter=one.dead_letter,
+            backoff_us=one.backoff, ordered=one.ordered, taken=Taken.OVERWRITE,
+        )  # fmt: skip
+
+    # --- transactions ---------------------------------------------------------------------------
+
+    def _alone(self) -> None:
+        """A transaction of one or a few operations, with nobody beside it."""
+        self._pause_all()
+        running = self._begin()
+        for _ in range(self.random.choice((1, 1, 1, 2, 4))):
+            self._do(running)
+        self._end(running)
+
+    def _together(self) -> None:
+        """A step of one of several transactions that pause for each other."""
+        if len(self.open) < 3 and self.random.random() < 0.4:
+            self._pause_all()
+            self._begin()
+        elif self.open:
+            running = self.random.choice(self.open)
+            for other in self.open:
+                if other is not running:
+                    other.tx.pause()
+            if self.random.random() < 0.3:
+                self._end(running)
+            else:
+                self._do(running)
+                running.tx.pause()
+
+    def _pause_all(self) -> None:
+        for running in self.open:
+            running.tx.pause()
+
+    def _begin(self) -> Running:
+        tx = self.ledger.begin()
+        running = Running(tx, tx.sequence)
+        self.open.append(running)
+        return running
+
+    def _do(self, running: Running) -> None:
+        said, real, meant = self._operation()
+        before = dict(running.tx.own.writes)
+        try:
+            answer = real(running.tx)
+        except Refusal as refusal:
+            answer = type(refusal).__name__
+            assert running.tx.own.writes == before, f"a refusal of {said} has changed something"
+        running.steps.append(Step(said, answer, meant))
+
+    def _end(self, running: Running) -> None:
+        self.open.remove(running)
+        tx = running.tx
+        if self.random.random() < 0.2:
+            for _ in self.ledger.prepare(tx):
+                pass
+        others = self.ledger.committed > running.began
+        wrote = bool(tx.size)
+        try:
+            self.ledger.commit(tx, BY)
+        except Conflict:
+            assert tx.paused, "a conflict without anybody beside it"
+            assert others, "a conflict without another commit"
+            self.conflicts += 1
+            return
+        # What only reads has seen one state, as it was when it began.
+        model = copy.deepcopy(self.states[-1 if wrote else running.began])
+        model.begin(tx.now_us)
+        for step in running.steps:
+            self._compare(step, model)
+        if wrote:
+            self._keep(model)
+
+    def _compare(self, step: Step, model: Model) -> None:
+        before = copy.deepcopy(model)
+        try:
+            meant = step.meant(model)
+        except Refusal as refusal:
+            meant = type(refusal).__name__
+            model.__dict__.update(before.__dict__)
+        answer = step.answer
+        if isinstance(answer, Published):
+            answer = answer.first, answer.count, answer.duplicate
+        assert answer == meant, f"{step.said}: answered {answer!r}, not {meant!r}"
+
+    def _committed(self, tx: Transaction, model: Model) -> None:
+        self.ledger.commit(tx, BY)
+        self._keep(model)
+
+    def _keep(self, model: Model) -> None:
+        model.commit(self.frames[-1].time)
+        self.states.append(model)
+        assert len(self.states) == self.ledger.committed + 1 == len(self.frames) + 1
+        self.commits += 1
+        self._adopt_letters(model)
+        if self.random.random() < 0.3:
+            self._check()
+
+    def _adopt_letters(self, model: Model) -> None:
+        """Dead letters of one transaction may stand in any order: the model takes theirs."""
+        if not any(count > 1 for count in model.letters.values()):
+            return
+        with self.ledger.begin() as tx:
+            for name in model.letters:
+                one = model.topics[name]
+                held = Messages(tx, self._topic(tx, name)).read(0, 1000)
+                fresh = [n for topic, n in model.fresh if topic == name and n in one.messages]
+                shown = [answer for answer in held if answer["position"] in fresh]
+                assert len(shown) == len(fresh), "what was appended is there"
+                left = [one.messages[n] for n in fresh]
+                for answer in shown:
+                    same = [
+                        message
+                        for message in left
+                        if (message.headers, message.value, message.key)
+                        == (answer["headers"], answer["value"], answer["key"])
+                    ]
+                    assert same, "a dead letter that nobody made"
+                    left.remove(same[0])
+                    one.messages[answer["position"]] = same[0]
+
+    # --- operations -----------------------------------------------------------------------------
+
+    def _topic(self, tx: Transaction, name: str) -> Topic:
+        place = catalog.namespace(tx, "n")
+        return topics.topic(tx, catalog.database(tx, place, "d"), name)
+
+    def _hand_outs(self, tx: Transaction, topic: str, name: str) -> HandOuts:
+        return HandOuts(tx, groups.group(tx, self._topic(tx, topic), name))
+
+    def _operation(self) -> tuple[str, Real, Meant]:
+        kinds = (
+            [self._publish] * 14 + [self._take] * 14 + [self._ack] * 8 + [self._nack] * 5
+            + [self._extend] * 3 + [self._give_up] * 2 + [self._lapse] * 3 + [self._move]
+            + [self._read] * 4 + [self._trim] + [self._retain] * 3 + [self._sweep] * 2
+            + [self._redrive] * 2 + [self._reader] * 3 + [self._settings] + [self._figures] * 2
+        )  # fmt: skip
+        return self.random.choice(kinds)()
+
+    def _some_topic(self) -> str:
+        return self.random.choice(("t", "t", "t", "u", "dead"))
+
+    def _some_group(self) -> tuple[str, str]:
+        topic = self._some_topic()
+        return topic, self.random.choice(GROUPS[topic])
+
+    def _publish(self) -> tuple[str, Real, Meant]:
+        choose, topic = self.random.choice, self._some_topic()
+        values = [self.random.randrange(1000) for _ in range(choose((1, 1, 2, 5)))]
+        if self.random.random() < 0.1:
+            values = ["x" * 100]  # type: ignore[list-item]
+        key = choose((None, "a", "a", "b", "ab"))
+        id = choose((None, "1", "2")) if len(values) == 1 else None
+        headers = choose((None, {}, {"h": "1", "dead-error": "old"}))
+        last = self.states[-1].topics[topic].last
+        expect = choose((None, None, None, None, last, last - 1))
+        delay = choose((None, None, None, 0, SECOND, 3 * SECOND))
+
+        def due(now: int) -> int:
+            return 0 if delay is None else now + delay
+
+        return (
+            f"publish {topic} {values} key={key} id={id} delay={delay} expect={expect}",
+            lambda tx: Messages(tx, self._topic(tx, topic)).publish(
+                values, key=key, id=id, headers=headers, due_us=due(tx.now_us), expect=expect
+            ),
+            lambda model: model.publish(topic, values, key, id, headers, due(model.now), expect),
+        )
+
+    def _take(self) -> tuple[str, Real, Meant]:
+        topic, name = self._some_group()
+        count, member = self.random.choice((1, 1, 2, 3, 10)), self.random.choice((None, "m"))
+
+        def real(tx: Transaction) -> Any:
+            taken = self._hand_outs(tx, topic, name).take(count, member)
+            self.receipts += [(topic, name, answer["receipt"]) for answer in taken]
+            return taken
+
+        return (
+            f"take {count} {topic} {name}",
+            real,
+            lambda model: model.take(topic, name, count, member),
+        )
+
+    def _some_receipts(self) -> tuple[str, str, list[str]]:
+        topic, name = self._some_group()
+        mine = [receipt for *whose, receipt in self.receipts if whose == [topic, name]]
+        newest = mine[-self.random.choice((1, 3, 12)) :]
+        count = self.random.choice((1, 2, 20))
+        some = self.random.sample(newest, min(count, len(newest)))
+        if self.random.random() < 0.2:
+            some += [receipt for *_, receipt in self.random.sample(self.receipts, 1 if some else 0)]
+        return topic, name, some
+
+    def _ack(self) -> tuple[str, Real, Meant]:
+        topic, name, receipts = self._some_receipts()
+
+        def meant(model: Model) -> Any:
+            done = model.ack(topic, name, receipts)
+            return {"acked": done, "stale": len(receipts) - done}
+
+        return (
+            f"ack {topic} {name} {receipts}",
+            lambda tx: self._hand_outs(tx, topic, name).ack(receipts),
+            meant,
+        )
+
+    def _nack(self) -> tuple[str, Real, Meant]:
+        topic, name, receipts = self._some_receipts()
+        delay = self.random.choice((None, None, 0, 2 * SECOND))
+        error = self.random.choice((None, "bad"))
+
+        def meant(model: Model) -> Any:
+            done = model.nack(topic, name, receipts, delay, error)
+            return {"nacked": done, "stale": len(receipts) - done}
+
+        return (
+            f"nack {topic} {name} {receipts} {delay}",
+            lambda tx: self._hand_outs(tx, topic, name).nack(receipts, delay, error),
+            meant,
+        )
+
+    def _extend(self) -> tuple[str, Real, Meant]:
+        topic, name, receipts = self._some_receipts()
+        by = self.random.choice((1, SECOND, 4 * SECOND))
+
+        def meant(model: Model) -> Any:
+            done = model.extend(topic, name, receipts, by)
+            return {"extended": done, "stale": len(receipts) - done}
+
+        return (
+            f"extend {topic} {name} {receipts} {by}",
+            lambda tx: self._hand_outs(tx, topic, name).extend(receipts, by),
+            meant,
+        )
+
+    def _give_up(self) -> tuple[str, Real, Meant]:
+        topic, name, receipts = self._some_receipts()
+
+        def meant(model: Model) -> Any:
+            done = model.give_up(topic, name, receipts, "worse")
+            return {"given_up": done, "stale": len(receipts) - done}
+
+        return (
+            f"give up {topic} {name} {receipts}",
+            lambda tx: self._hand_outs(tx, topic, name).give_up(receipts, "worse"),
+            meant,
+        )
+
+    def _lapse(self) -> tuple[str, Real, Meant]:
+        topic, name = self._some_group()
+        return (
+            f"lapse {topic} {name}",
+            lambda tx: self._hand_outs(tx, topic, name).lapse(),
+            lambda model: model.lapse(topic, name),
+        )
+
+    def _some_place(self, topic: str) -> Place:
+        last = self.states[-1].topics[topic].last
+        back = self.random.choice((0, SECOND, 5 * SECOND))
+        return self.random.choice(
+            (
+                START,
+                END,
+                Place("AFTER", self.random.randint(0, last + 1)),
+                Place("TIME", self.clock.wall_us() - back),
+            )
+        )
+
+    def _move(self) -> tuple[str, Real, Meant]:
+        topic, name = self._some_group()
+        place = self._some_place(topic)
+        return (
+            f"move {topic} {name} {place}",
+            lambda tx: self._hand_outs(tx, topic, name).move(place),
+            lambda model: model.move(topic, name, place),
+        )
+
+    def _read(self) -> tuple[str, Real, Meant]:
+        topic = self._some_topic()
+        after = self.random.randint(0, self.states[-1].topics[topic].last)
+        limit = self.random.choice((1, 3, 100))
+        return (
+            f"read {topic} after {after} limit {limit}",
+            lambda tx: Messages(tx, self._topic(tx, topic)).read(after, limit),
+            lambda model: model.read(topic, after, limit),
+        )
+
+    def _trim(self) -> tuple[str, Real, Meant]:
+        topic = self._some_topic()
+        one = self.states[-1].topics[topic]
+        before = self.random.randint(one.trimmed, one.last + 2)
+        return (
+            f"trim {topic} before {before}",
+            lambda tx: sum(Messages(tx, self._topic(tx, topic)).trim(before)),
+            lambda model: model.trim(topic, before),
+        )
+
+    def _retain(self) -> tuple[str, Real, Meant]:
+        topic = self._some_topic()
+        return (
+            f"retain {topic}",
+            lambda tx: Messages(tx, self._topic(tx, topic)).trim_due()[0],
+            lambda model: model.trim_due(topic),
+        )
+
+    def _sweep(self) -> tuple[str, Real, Meant]:
+        topic = self._some_topic()
+        return (
+            f"sweep {topic}",
+            lambda tx: Messages(tx, self._topic(tx, topic)).sweep_ids(100)[0],
+            lambda model: model.sweep_ids(topic),
+        )
+
+    def _redrive(self) -> tuple[str, Real, Meant]:
+        limit = self.random.choice((1, 3, 100))
+        return (
+            f"redrive {limit}",
+            lambda tx: (
+                messages.redrive(tx, self._topic(tx, "dead"), self._topic(tx, "t"), limit).moved
+            ),
+            lambda model: model.redrive("dead", "t", limit),
+        )
+
+    def _reader(self) -> tuple[str, Real, Meant]:
+        topic = self._some_topic()
+        place = self._some_place(topic)
+
+        def real(tx: Transaction) -> Any:
+            there = Messages(tx, self._topic(tx, topic))
+            position = there.define_reader("r", place, Taken.OVERWRITE)
+            return position, there.reader("r"), there.lag(position)
+
+        def meant(model: Model) -> Any:
+            one = model.topics[topic]
+            position = one.readers["r"] = model.position_at(topic, place)
+            return position, position, one.last - max(position, one.trimmed)
+
+        return f"reader {topic} {place}", real, meant
+
+    def _settings(self) -> tuple[str, Real, Meant]:
+        topic, name = self._some_group()
+        ordered, in_flight = self.random.choice((True, False)), self.random.choice((1, 3, 1000))
+        keep = self.random.choice((None, 2 * SECOND))
+
+        def real(tx: Transaction) -> Any:
+            there = self._topic(tx, topic)
+            topics.alter_topic(tx, replace(there, keep_us=keep))
+            one = groups.group(tx, there, name)
+            groups.define_group(
+                tx, there, name, deadline_us=one.deadline_us, in_flight=in_flight,
+                deliveries=one.deliveries, dead_letter=one.dead_letter,
+                backoff_us=one.backoff_us, ordered=ordered, taken=Taken.OVERWRITE,
+            )  # fmt: skip
+
+        def meant(model: Model) -> Any:
+            model.topics[topic].keep = keep
+            one = model.topics[topic].groups[name]
+            one.in_flight = in_flight
+            if one.ordered != ordered:
+                one.ordered = ordered
+                model.move(topic, name, Place("AFTER", one.committed))
+
+        return f"settings {topic} {name} {ordered} {in_flight} {keep}", real, meant
+
+    def _figures(self) -> tuple[str, Real, Meant]:
+        topic = self._some_topic()
+        return (
+            f"figures {topic}",
+            lambda tx: short(Messages(tx, self._topic(tx, topic)).figures()),
+            lambda model: meant_figures(model, topic),
+        )
+
+    # --- the log --------------------------------------------------------------------------------
+
+    def _durable(self) -> None:
+        self._pause_all()
+        upto = self.random.randint(self.ledger.durable_upto, self.ledger.committed)
+        if self.random.random() < 0.6:
+            self.ledger.durable(upto)
+        else:
+            self.ledger.mark_durable(upto)
+            self.ledger.settle()
+        if self.random.random() < 0.3:
+            self.store.engine.flush()
+
+    def _crash(self) -> None:
+        """The process dies. The log kept what was durable, and perhaps some of the rest."""
+        for running in self.open:
+            running.tx.release()
+        self.open.clear()
+        end = self.random.randint(max(self.ledger.durable_upto, 1), self.ledger.committed)
+        engine = self.store.crash()
+        del self.frames[end:], self.states[end + 1 :]
+        self.clock.step_wall(self.random.randrange(-1_000_000, 1_000_000))
+        self.ledger = self._ledger(end)
+        for frame in self.frames[engine.applied : end]:
+            self.ledger.replay(frame)
+        self.crashes += 1
+        self._check()
+
+    def _check_replay(self) -> None:
+        """The whole log, replayed into an empty engine, gives the same state."""
+        fresh = MemoryStore()
+        ledger = Ledger(
+            fresh.engine, Tail(len(self.frames)), self.clock, SeededRng(1), self.frames.append
+        )
+        for frame in self.frames:
+            ledger.replay(frame)
+        assert state_hash(fresh.engine) == state_hash(self.store.engine)
+
+    # --- what is stored -------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        """All that is stored is what the model holds."""
+        self._pause_all()
+        model = self.states[-1]
+        with self.ledger.begin() as tx:
+            for name, one in model.topics.items():
+                topic = self._topic(tx, name)
+                there = Messages(tx, topic)
+                assert short(there.figures()) == meant_figures(model, name), name
+                held = there.read(0, 1000)
+                assert held == model.read(name, 0, 1000), name
+                times = [answer["at"] for answer in held]
+                assert times == sorted(times), "time falls"
+                check_topic(tx, topic)
+                stored = {
+                    key[len(topic.ids) :].decode(): NUMBER.unpack_from(row)[0]
+                    for pairs in tx.scan(*keys.within(topic.ids))
+                    for key, row in pairs
+                }
+                assert stored == {id: position for id, (position, _) in one.ids.items()}, name
+                for group in groups.groups(tx, topic):
+                    assert rows_of(tx, group) == one.groups[group.name].rows, (name, group.name)
+                    assert standing(tx, group)[0].cursor == one.groups[group.name].cursor
+
+
+def short(figures: dict[str, Any]) -> dict[str, Any]:
+    """The figures that move."""
+    shared = [
+        {
+            name: one[name]
+            for name in (
+                "name", "handed_out", "committed", "lag", "in_flight", "width", "redelivered",
+                "dead_lettered", "epoch",
+            )
+        }
+        for one in figures["groups"]
+    ]  # fmt: skip
+    kept = ("messages", "first_position", "last_position", "bytes", "readers", "lag")
+    return {name: figures[name] for name in kept} | {"groups": shared}
+
+
+def meant_figures(model: Model, topic: str) -> dict[str, Any]:
+    """The same, as the model has them."""
+    one = model.topics[topic]
+    readers: list[dict[str, Any]] = [
+        {"name": name, "position": position, "lag": one.last - max(position, one.trimmed)}
+        for name, position in sorted(one.readers.items())
+    ]
+    shared = [
+        {
+            "name": name, "handed_out": group.handed_out, "committed": group.committed,
+            "lag": one.last - group.committed, "in_flight": group.count(OUT),
+            "width": group.handed_out - group.committed, "redelivered": group.redelivered,
+            "dead_lettered": group.dead_lettered, "epoch": group.epoch,
+        }
+        for name, group in sorted(one.groups.items())
+    ]  # fmt: skip
+    return {
+        "messages": len(one.messages),
+        "first_position": one.trimmed + 1,
+        "last_position": one.last,
+        "bytes": one.size,
+        "readers": readers,
+        "lag": max((one["lag"] for one in (*readers, *shared)), default=0),
+        "groups": shared,
+    }
+
+
+def rows_of(tx: Transaction, group: Group) -> dict[int, Row]:
+    """The hand-outs of a group as the model writes them."""
+    found = {}
+    for pairs in tx.scan(*keys.within(group.hand_outs)):
+        for key, row in pairs:
+            (position,) = NUMBER.unpack_from(key, len(group.hand_outs))
+            one = unpacked(row)
+            found[position] = Row(
+                one.state, one.attempt, one.due_us, one.member.decode(), one.error.decode(),
+                one.key.decode() or None,
+            )  # fmt: skip
+    return found
+
+
+def check_topic(tx: Transaction, topic: Topic) -> None:
+    """What is stored of a topic fits together, whatever has happened."""
+    there = [pair for pairs in tx.scan(*keys.within(topic.messages)) for pair in pairs]
+    positions = [NUMBER.unpack_from(key, len(topic.messages))[0] for key, _ in there]
+    figures = Messages(tx, topic)
+    assert positions == list(range(figures.first, figures.last + 1)), "positions are dense"
+    assert figures.size == sum(len(row) for _, row in there), "bytes are exact"
+    times = [HEAD.unpack_from(row)[0] for _, row in there]
+    assert times == sorted(times), "time falls"
+    ids = _all(tx, topic.ids)
+    by_time = _all(tx, topic.id_times)
+    assert {
+        NUMBER.pack(NUMBER.unpack_from(row, 8)[0]) + id for id, row in ids.items()
+    } == by_time.keys(), "the two indexes of ids agree"
+    for group in groups.groups(tx, topic):
+        check_group(tx, group)
+
+
+def check_group(tx: Transaction, group: Group) -> None:
+    """What is stored of a group fits together."""
+    state, _ = standing(tx, group)
+    rows = {NUMBER.unpack(key)[0]: unpacked(row) for key, row in _all(tx, group.hand_outs).items()}
+    out = {n: row for n, row in rows.items() if row.state == OUT}
+    waiting = {n: row for n, row in rows.items() if row.state == WAITING}
+    parked = {n: row for n, row in rows.items() if row.state == PARKED}
+    assert (state.hand_outs, state.out, state.parked) == (len(rows), len(out), len(parked))
+    assert state.committed == (min(rows) - 1 if rows else state.cursor), "committed"
+    assert all(n <= state.cursor for n in rows)
+    last = Messages(tx, group.topic).last
+    assert Messages(tx, group.topic).first - 1 <= state.cursor <= last
+    entries: dict[bytes, list[int]] = {}
+    for position, row in out.items():
+        entries.setdefault(HEAD.pack(row.due_us, row.batch), []).append(position)
+        assert row.batch <= position
+    stored = _all(tx, group.deadlines)
+    assert stored.keys() == entries.keys(), "the index of deadlines"
+    for key, row_of in stored.items():
+        count = int.from_bytes(row_of[:4], "big")
+        assert count == len(entries[key])
+        assert int.from_bytes(row_of[4:], "big") >= max(entries[key])
+        assert NUMBER.unpack_from(key)[0] >= state.deadlines_from_us
+        for position in entries[key]:
+            assert count == 1 or not out[position].flags
+    ready = _all(tx, group.ready)
+    assert ready.keys() == {HEAD.pack(row.due_us, n) for n, row in waiting.items()}
+    assert all(NUMBER.unpack_from(key)[0] >= state.ready_from_us for key in ready)
+    _check_keys(tx, group, {n: row.key for n, row in rows.items() if row.key}, parked.keys())
+
+
+def _check_keys(tx: Transaction, group: Group, held: dict[int, bytes], parked: Any) -> None:
+    heads: dict[bytes, bytes] = {}
+    behind: set[bytes] = set()
+    for key in set(held.values()):
+        mine = sorted(n for n, other in held.items() if other == key)
+        heads[key + b"\0"] = NUMBER.pack(mine[0]) + (len(mine) - 1).to_bytes(4, "big")
+        behind |= {key + b"\0" + NUMBER.pack(n) for n in mine[1:]}
+        assert mine[0] not in parked
+        assert all(n in parked for n in mine[1:])
+    if group.ordered:
+        assert _all(tx, group.heads) == heads, "the heads of keys"
+        assert _all(tx, group.parked).keys() == behind, "what is parked"
+    else:
+        assert not held
+
+
+def _all(tx: Transaction, prefix: bytes) -> dict[bytes, bytes]:
+    return {
+        key[len(prefix) :]: row for pairs in tx.scan(*keys.within(prefix)) for key, row in pairs
+    }
