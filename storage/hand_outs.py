@@ -100,6 +100,7 @@ class HandOut:
     error: bytes = b""
 
     def pack(self) -> bytes:
+        """The row."""
         head = _ROW.pack(
             self.state, self.flags, self.attempt, self.due_us, self.batch, len(self.member),
             len(self.key),
@@ -108,6 +109,7 @@ class HandOut:
 
 
 def unpacked(row: bytes) -> HandOut:
+    """What a row says."""
     state, flags, attempt, due, batch, member, key = _ROW.unpack_from(row)
     at = _ROW.size + member
     return HandOut(
@@ -461,7 +463,7 @@ class HandOuts:
         self._expects(row.due_us)
 
     def _bury(self, over: dict[int, HandOut]) -> None:
-        """Make dead letters of messages that are no longer out."""
+        """Make dead letters of messages that are no longer out, in the order of their positions."""
         if not over:
             return
         group, state = self.group, self._state
@@ -499,6 +501,7 @@ class HandOuts:
         if not state.out or state.deadlines_from_us > now_us:
             return 0
         done, next_us = 0, now_us + _AHEAD_US
+        over: dict[int, HandOut] = {}
         for key, entry in self._from(group.deadlines, state.deadlines_from_us, next_us):
             time_us, first = _PLACE.unpack_from(key, len(group.deadlines))
             if time_us > now_us or done >= most:
@@ -507,14 +510,18 @@ class HandOuts:
                 break
             count, last = _ENTRY.unpack(entry)
             self._tx.delete(key)
-            taken_back = self._take_back(time_us, first, last)
+            taken_back = self._take_back(time_us, first, last, over)
             assert taken_back == count, "an entry counts what is out under it"
             done += count
         state.deadlines_from_us = next_us
+        self._bury(over)
         return done
 
-    def _take_back(self, due_us: int, first: int, last: int) -> int:
-        """Take back what is out under one entry of the index of deadlines."""
+    def _take_back(self, due_us: int, first: int, last: int, over: dict[int, HandOut]) -> int:
+        """Take back what is out under one entry of the index of deadlines; how much that is.
+
+        :param over: gets what is to be a dead letter
+        """
         if self._state.out >= self.group.in_flight:
             self.wakes = True
         back: dict[int, HandOut] = {}
@@ -522,13 +529,11 @@ class HandOuts:
             if row.state == OUT and row.due_us == due_us and row.batch == first:
                 back[position] = row
         self._state.out -= len(back)
-        over: dict[int, HandOut] = {}
         for position, row in back.items():
             if self._is_last(row):
                 over[position] = row
             else:
                 self._return(position, row, due_us, None)
-        self._bury(over)
         return len(back)
 
     def _rows_between(self, first: int, last: int) -> Iterator[tuple[int, HandOut]]:

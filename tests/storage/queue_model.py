@@ -118,13 +118,11 @@ class Model:
         """Topics and positions of what it has appended."""
         self.named: list[tuple[str, str]] = []
         """Topics and ids that it has given."""
-        self.letters: dict[str, int] = {}
-        """How many dead letters it has put into a topic: their order within one answer is free."""
 
     def begin(self, now: int) -> None:
         """A transaction begins."""
         self.now = now
-        self.fresh, self.named, self.letters = [], [], {}
+        self.fresh, self.named = [], []
 
     def commit(self, time: int) -> None:
         """It is committed at that log time."""
@@ -267,7 +265,7 @@ class Model:
         """Take back what is out past its deadline."""
         group = self.topics[topic].groups[name]
         past = [n for n, row in group.rows.items() if row.state == OUT and row.due <= self.now]
-        for position in past:
+        for position in sorted(past):
             self._back(topic, name, position, group.rows[position].due, None)
         return len(past)
 
@@ -324,12 +322,12 @@ class Model:
                 and row.due > self.now
             ):
                 good.append(position)
-        return good
+        return sorted(good)
 
     def ack(self, topic: str, name: str, receipts: list[str]) -> int:
         """Be done with messages."""
         good = self.out(topic, name, receipts)
-        for position in sorted(good):
+        for position in good:
             self._done(self.topics[topic].groups[name], topic, position)
         return len(good)
 
@@ -392,7 +390,6 @@ class Model:
             headers = {**message.headers, **dict(zip(DEAD, said, strict=True))}
             letter = Message(self.now, message.value, message.key, message.id, headers)
             self.append(group.dead_letter, letter)
-            self.letters[group.dead_letter] = self.letters.get(group.dead_letter, 0) + 1
         self._done(group, topic, position)
 
     def _done(self, group: GroupModel, topic: str, position: int) -> None:

@@ -231,32 +231,8 @@ class Story:
         self.states.append(model)
         assert len(self.states) == self.ledger.committed + 1 == len(self.frames) + 1
         self.commits += 1
-        self._adopt_letters(model)
         if self.random.random() < 0.3:
             self._check()
-
-    def _adopt_letters(self, model: Model) -> None:
-        """Dead letters of one transaction may stand in any order: the model takes theirs."""
-        if not any(count > 1 for count in model.letters.values()):
-            return
-        with self.ledger.begin() as tx:
-            for name in model.letters:
-                one = model.topics[name]
-                held = Messages(tx, self._topic(tx, name)).read(0, 1000)
-                fresh = [n for topic, n in model.fresh if topic == name and n in one.messages]
-                shown = [answer for answer in held if answer["position"] in fresh]
-                assert len(shown) == len(fresh), "what was appended is there"
-                left = [one.messages[n] for n in fresh]
-                for answer in shown:
-                    same = [
-                        message
-                        for message in left
-                        if (message.headers, message.value, message.key)
-                        == (answer["headers"], answer["value"], answer["key"])
-                    ]
-                    assert same, "a dead letter that nobody made"
-                    left.remove(same[0])
-                    one.messages[answer["position"]] = same[0]
 
     # --- operations -----------------------------------------------------------------------------
 
