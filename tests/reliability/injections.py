@@ -2,7 +2,8 @@
 
 A run under `strace` tells which calls there are: a `Point` is the n-th call of a kind on one file
 by one thread. Further runs of the same workload are then killed, or told an error, at that point.
-The workload is one client at a time, so that runs are alike.
+The workload is one commit at a time: how many commits one write holds is a matter of chance, and a
+segment ends, and its successor is named, where a write ends. So runs are alike.
 """
 
 from __future__ import annotations
@@ -111,9 +112,10 @@ class Workload:
             return
         outcome.ready = True
         try:
-            if "error" in (answer := node.script(workload.SETUP)):
-                outcome.codes.append(answer["error"]["code"])
-                node.script(workload.SETUP)  # a fault comes once; without tables all is refused
+            for script in workload.SETUP:
+                if "error" in (answer := node.script(script)):
+                    outcome.codes.append(answer["error"]["code"])
+                    node.script(script)  # a fault comes once; without tables all is refused
             token = workload.token(node)
             for number in range(2):
                 writer = Writer(

@@ -4,8 +4,10 @@ Each `Writer` sends one script at a time. A script has a mark of its own, which 
 its frame carry, and is in one of three states: acknowledged, refused, or *open*, when no answer
 came. `Promises` keeps them over any number of nodes' lives, and compares:
 
-- every record is what the last acknowledged script left, or what an open one would have left;
-- of an open script all records are there, or none;
+- every record and cache key is what the last acknowledged script left, or what an open one would
+  have left;
+- of an open script all is there, or nothing;
+- an index names the records that there are;
 - the log holds the mark of every acknowledged script once, of no refused one, and no mark of
   something that was never sent.
 """
@@ -34,18 +36,25 @@ from storeclient import Client, OutcomeUnknown, Refused, StoreError
 from tests.processes import PASSWORD, START_SECONDS, USER, NodeProcess, run
 
 PLACE: Final = {"ns": "kept", "db": "kept"}
-SETUP: Final = (
-    "DEFINE NAMESPACE IF NOT EXISTS kept; USE NAMESPACE kept;"
-    "DEFINE DATABASE IF NOT EXISTS kept; USE kept.kept;"
-    "DEFINE TABLE IF NOT EXISTS one; DEFINE TABLE IF NOT EXISTS two;"
-    "DEFINE TABLE IF NOT EXISTS tally"
-)
 TABLES: Final = ("one", "two", "tally")
-READ_ALL: Final = "; ".join(f"SELECT * FROM {table}" for table in TABLES)
+SETUP: Final = (
+    "DEFINE NAMESPACE IF NOT EXISTS kept",
+    "DEFINE DATABASE IF NOT EXISTS kept.kept",
+    *(f"USE kept.kept; DEFINE TABLE IF NOT EXISTS {table}" for table in TABLES),
+    "USE kept.kept; DEFINE SPACE IF NOT EXISTS keys",
+)
+"""Each makes one commit at most."""
+SETUP_INDEX: Final = "USE kept.kept; DEFINE INDEX IF NOT EXISTS by_writer ON one FIELDS writer"
+"""Apart from the others: the node goes on by itself to build it."""
+READ_TABLES: Final = "; ".join(f"SELECT * FROM {table}" for table in TABLES)
+READ_BY_INDEX: Final = "SELECT * FROM one WHERE writer >= 0"
+READ_KEYS: Final = "KEYS FROM keys"
+KEYS_EACH: Final = 4
+"""Cache keys of a writer."""
 MARK: Final = re.compile(rb"mark-\d+-end")
 
 Records = dict[str, str]
-"""`table:id` → the mark of the script that wrote it last."""
+"""`table:id`, or `keys:key` → the mark of the script that wrote it last."""
 
 
 class Broken(AssertionError):
@@ -304,7 +313,9 @@ class Writer(threading.Thread):
         pad = ""
         if self._padding:
             pad, params["p"] = ", pad = $p", "x" * self._padding
-        create = f"CREATE one:{name} SET mark = $m{pad}"
+        create = f"CREATE one:{name} SET mark = $m, writer = {self._number}{pad}"
+        if self._rng.randrange(4) == 0:
+            return self._draw_key(mark, name, create, params)
         kind = self._rng.randrange(10)
         if kind < 4 or not self._own:
             return Script(mark, create, {f"one:{name}": mark}, params)
@@ -320,6 +331,23 @@ class Writer(threading.Thread):
             return Script(mark, text, {other: None, f"two:{name}": mark}, params)
         text = f"BEGIN; {create}; CREATE {other} SET mark = $m; COMMIT"
         return Script(mark, text, {f"one:{name}": None}, params)
+
+    def _draw_key(self, mark: str, name: str, create: str, params: dict[str, Any]) -> Script:
+        """One with a cache key in it, alone or beside a record."""
+        key = f"k{self._number}_{self._rng.randrange(KEYS_EACH)}"
+        kept = {f"keys:{key}": mark}
+        put = f"SET '{key}' IN keys VALUE $m"
+        kind = self._rng.randrange(4)
+        if kind == 0:
+            return Script(mark, put, {**kept}, params)
+        if kind == 1:
+            text = f"BEGIN; {put}; {create}; COMMIT"
+            return Script(mark, text, {**kept, f"one:{name}": mark}, params)
+        if kind == 2:
+            text = f"BEGIN; DELETE '{key}' FROM keys; {create}; COMMIT"
+            return Script(mark, text, {f"keys:{key}": None, f"one:{name}": mark}, params)
+        text = f"BEGIN; {put} EXPIRE 1h; {create}; {put} KEEP; COMMIT"
+        return Script(mark, text, {**kept, f"one:{name}": mark}, params)
 
 
 def token(node: NodeProcess) -> str:
@@ -354,24 +382,34 @@ def writing(
 
 def setup(node: NodeProcess) -> None:
     """The tables. :raises Broken: the node does not make them"""
-    answer = node.script(SETUP)
+    answer = node.script("; ".join((*SETUP, SETUP_INDEX)))
     if "error" in answer:
         raise Broken(f"no tables: {answer}")
 
 
 def records(node: NodeProcess) -> Records:
     """All there is, read over HTTP."""
-    return _records(node.script(READ_ALL, **PLACE))
-
-
-def _records(answer: Any) -> Records:
-    if "error" in answer:
-        raise Broken(f"the records can't be read: {answer['error']}")
-    found: Records = {}
-    for result in answer["results"]:
-        for row in result["value"]:
-            found[row["id"]["$rec"]] = row["mark"]
+    found = _records(_read(node, READ_TABLES))
+    by_index = _records(_read(node, READ_BY_INDEX))
+    if by_index != {name: mark for name, mark in found.items() if name.startswith("one:")}:
+        raise Broken(f"the index of one names other records: {by_index}, not {found}")
+    keys = _read(node, READ_KEYS)[0]["keys"]
+    values = _read(node, "; ".join(f"GET '{key}' FROM keys" for key in keys)) if keys else []
+    for key, value in zip(keys, values, strict=True):
+        found[f"keys:{key}"] = value["value"]
     return found
+
+
+def _read(node: NodeProcess, script: str) -> list[Any]:
+    """What each statement answers."""
+    answer = node.script(script, **PLACE)
+    if "error" in answer:
+        raise Broken(f"{script} can't be read: {answer['error']}")
+    return [result["value"] for result in answer["results"]]
+
+
+def _records(tables: list[Any]) -> Records:
+    return {row["id"]["$rec"]: row["mark"] for table in tables for row in table}
 
 
 def state_hash(node: NodeProcess) -> str:

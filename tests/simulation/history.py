@@ -9,12 +9,12 @@ alone in its place in one order, and that place lies between its request and its
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, islice
 from typing import Any
 from uuid import UUID
 
-from protocol.binary import unpack_object
+from protocol.binary import unpack, unpack_object
 from protocol.requests import ScriptAnswer
 from protocol.values import RecordId
 from storage import effects, keys
@@ -22,7 +22,10 @@ from storage.frames import Frame
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
 from tests.simulation.scripts import (
+    ANYTHING,
+    FLEETING_KEY,
     NODE,
+    SPACE,
     UNSEEN,
     AtLeast,
     Draft,
@@ -33,6 +36,8 @@ from tests.simulation.scripts import (
     State,
 )
 
+ITS_OWN = (None, "expired")
+"""Reasons of commits that the node makes by itself: a part of an index, a sweep of cache keys."""
 FIRST_OWNER = "first owner of the store"
 OWNER = "ana"
 
@@ -72,12 +77,14 @@ class Fold:
         self.time = 0
         self._names: dict[str, bytes] = {}
         self._rows: dict[bytes, Rows] = {}
+        self.entries: dict[str, Any] = {}
         self._puts: list[tuple[bytes, Any]] = []
+        self._set_keys: set[tuple[str, Any]] = set()
 
-    def apply(self, frame: Frame) -> tuple[str | None, list[UUID]]:
-        """One more frame. Answers the reason it gives, and the ids it made up, in order."""
+    def apply(self, frame: Frame) -> tuple[effects.Attribution, list[UUID]]:
+        """One more frame. Answers whose it is, and the ids it made up, in order."""
         commit = effects.decode(frame.body)
-        self._puts = []
+        self._puts, self._set_keys = [], set()
         self.sequence += 1
         _hold(frame.sequence == self.sequence, "the log has a gap")
         _hold(frame.time >= self.time, f"log time fell at {frame.sequence}")
@@ -93,6 +100,9 @@ class Fold:
             elif effect[0] == effects.PUT_RECORD:
                 self._check_previous(key, effect[3])
                 self.pairs[key] = self.sequence.to_bytes(8, "big") + effect[2]
+                if key[keys.TAG_AT] == keys.ENTRY:
+                    self._set(key, effect[2])
+                    continue
                 rows, id = self._rows.setdefault(key[3:15], {}), keys.record_id(key)
                 if isinstance(id, UUID) and id not in rows:
                     made.append(id)
@@ -105,7 +115,15 @@ class Fold:
                 if effect[0] == effects.DELETE_RECORD:
                     self._check_previous(key, effect[2])
                 self._remove(key)
-        return commit.attribution.reason, made
+        return commit.attribution, made
+
+    def _set(self, key: bytes, entry: bytes) -> None:
+        """An entry is when it expires (8), flags (1), the value."""
+        name = key[keys.ENTRY_PREFIX_BYTES :].decode()
+        if not name.startswith(FLEETING_KEY):
+            _hold(not any(entry[:9]), f"at {self.sequence} {name} has an expiry, or is a lock")
+            self.entries[name] = unpack(entry[9:])
+            self._set_keys.add((SPACE, name))
 
     def _check_previous(self, key: bytes, previous: int) -> None:
         before = self.pairs.get(key)
@@ -118,24 +136,34 @@ class Fold:
             self._names.pop(key[11:].decode(), None)
         elif key[keys.TAG_AT] == keys.RECORD:
             self._rows.get(key[3:15], {}).pop(keys.record_id(key), None)
+        elif key[keys.TAG_AT] == keys.ENTRY:
+            self.entries.pop(key[keys.ENTRY_PREFIX_BYTES :].decode(), None)
 
     def tables(self) -> dict[str, Rows]:
         return {name: self._rows.get(at, {}) for name, at in self._names.items()}
 
     def puts(self) -> set[tuple[str, Any]]:
-        """The records that the last frame set, table and id."""
+        """The records that the last frame set, table and id, and the keys that do not expire."""
         names = {at: name for name, at in self._names.items()}
-        return {(names[at], id) for at, id in self._puts}
+        return {(names[at], id) for at, id in self._puts} | self._set_keys
 
     def users(self) -> frozenset[str]:
         low, high = keys.users()
         return frozenset(key[len(low) :].decode() for key in self.pairs if low <= key < high)
+
+    def indexes(self) -> frozenset[str]:
+        at = keys.TAG_AT
+        return frozenset(key[at + 13 :].decode() for key in self.pairs if key[at] == keys.INDEX)
 
     def check_counts(self) -> None:
         for name, at in self._names.items():
             key = keys.STORE_RANGE + bytes((keys.COUNT,)) + at
             count, rows = keys.unpack_counter(self.pairs.get(key)), len(self._rows.get(at, {}))
             _hold(count == rows, f"at {self.sequence} {name} counts {count} and holds {rows}")
+        counts = [v for k, v in self.pairs.items() if k[keys.TAG_AT] == keys.ENTRY_COUNT]
+        count = keys.unpack_counter(counts[0]) if counts else 0
+        held = sum(key[keys.TAG_AT] == keys.ENTRY for key in self.pairs)
+        _hold(count == held, f"at {self.sequence} the space counts {count} and holds {held}")
 
     def hash(self) -> str:
         engine = MemoryEngine()
@@ -185,9 +213,9 @@ class History:
         fold, states = Fold(), [State()]
         taken: dict[str, int] = {}
         for frame in self.frames:
-            reason, made = fold.apply(frame)
+            attribution, made = fold.apply(frame)
             fold.check_counts()
-            states.append(self._next(states[-1], fold, reason, made, taken))
+            states.append(self._next(states[-1], fold, attribution, made, taken))
         self._check_hashes()
         mine: dict[str, list[int]] = {}
         for sequence, (request, _, _) in self.owners.items():
@@ -203,15 +231,25 @@ class History:
         return fold.hash()
 
     def _next(
-        self, before: State, fold: Fold, reason: str | None, made: list[UUID], taken: dict[str, int]
+        self,
+        before: State,
+        fold: Fold,
+        whose: effects.Attribution,
+        made: list[UUID],
+        taken: dict[str, int],
     ) -> State:
         """The state after a frame, as its script must have made it."""
+        reason = whose.reason
         if reason == FIRST_OWNER:
-            return State(before.tables, before.users | {OWNER}, before.places)
+            return replace(before, users=before.users | {OWNER})
+        after = State(fold.tables(), fold.entries, fold.indexes(), fold.users())
+        if whose.how == "node" and reason in ITS_OWN:
+            _hold(Draft(before).same(after) and not fold.puts(), f"{fold.sequence} is no upkeep")
+            return before
         _hold(reason in self.requests, f"commit {fold.sequence} comes from nobody: {reason}")
         assert reason is not None
         request = self.requests[reason]
-        tables, users, puts = fold.tables(), fold.users(), fold.puts()
+        puts = fold.puts()
         for number in range(taken.get(reason, 0), len(request.script.parts)):
             part = request.script.parts[number]
             for ids in _new_ids(part, made):
@@ -220,14 +258,14 @@ class History:
                     results = part.run(draft)
                 except Refused:
                     continue
-                same = draft.tables == tables and draft.users == users
-                if draft.wrote and same and draft.puts == puts:
+                wrote = draft.wrote or draft.perhaps
+                if wrote and draft.same(after) and draft.puts == puts:
                     taken[reason] = number + 1
                     self.owners[fold.sequence] = request, number, results
                     return draft.state()
         raise Broken(
             f"commit {fold.sequence} is not what {request.script.text!r} makes of the state before"
-            f" it: {_difference(before.tables, tables)}"
+            f" it: {_difference(before.tables, after.tables)}; {before.entries} → {after.entries}"
         )
 
     def _check_hashes(self) -> None:
@@ -326,7 +364,7 @@ def _new_ids(part: Part, made: list[UUID]) -> Iterator[list[UUID]]:
 
 
 def _same(found: Any, wanted: Any) -> bool:
-    if found == wanted or wanted is NODE:
+    if found == wanted or wanted is NODE or wanted is ANYTHING:
         return True
     if isinstance(found, list) and isinstance(wanted, list):
         if found and isinstance(found[0], dict) and "role" in found[0]:

@@ -22,10 +22,23 @@ TABLES = ("t", "u", "c")
 FLEETING = "x"
 """A table that is defined and dropped all the time."""
 IDS = 8
+SPACE = "k"
+KEYS = ("a", "b", "c")
+"""Of the space: these never expire, and are known exactly."""
+FLEETING_KEY = "gone"
+"""Begins the names of keys that expire. When is decided by log time, which an answer does not say;
+so of them only counts and bytes are compared."""
+INDEXES = {"by_n": ("t", "n"), "by_both": ("t", "n, s"), "by_s": ("u", "s")}
+"""Defined and dropped all the time: that answers stay the same shows that they hold what they
+ought to."""
 USERS = ("bea", "cid")
 PASSWORD = "correct horse"
 UNSEEN = tuple(UUID(int=number) for number in range(8))
 """Ids that the node made up for records that no longer were there when the transaction ended."""
+
+
+ANYTHING = "whatever it may be"
+"""Stands for an answer that only the node can know."""
 
 
 class AtLeast(dict[str, Any]):
@@ -41,6 +54,9 @@ class State:
     """A store after one of its commits. Never changed: a `Draft` makes the next one."""
 
     tables: dict[str, Rows] = field(default_factory=dict)
+    entries: Fields = field(default_factory=dict)
+    """The keys of the space that never expire."""
+    indexes: frozenset[str] = frozenset()
     users: frozenset[str] = frozenset()
     places: frozenset[str] = frozenset()
 
@@ -53,16 +69,35 @@ class Draft:
 
     def __init__(self, state: State, new_ids: Iterable[UUID] = UNSEEN) -> None:
         self.tables = {name: dict(rows) for name, rows in state.tables.items()}
+        self.entries = dict(state.entries)
+        self.indexes = set(state.indexes)
         self.users = set(state.users)
         self.places = set(state.places)
         self.new_ids = iter(new_ids)
         self.variables: dict[str, Any] = {}
         self.wrote = False
+        self.perhaps = False
+        """Whether it may have written something that is not in the dictionaries."""
         self.puts: set[tuple[str, Any]] = set()
-        """Records that were set, table and id, though perhaps to what they were."""
+        """Records that were set, table and id, though perhaps to what they were; and keys."""
 
     def state(self) -> State:
-        return State(self.tables, frozenset(self.users), frozenset(self.places))
+        return State(
+            self.tables,
+            self.entries,
+            frozenset(self.indexes),
+            frozenset(self.users),
+            frozenset(self.places),
+        )
+
+    def same(self, other: State) -> bool:
+        """Whether it leaves what that state holds. Places are compared by what is in them."""
+        return (
+            self.tables == other.tables
+            and self.users == other.users
+            and self.entries == other.entries
+            and self.indexes == other.indexes
+        )
 
     def table(self, name: str) -> Rows:
         if name not in self.tables:
@@ -74,6 +109,11 @@ class Draft:
         self.wrote = True
         self.puts.add((table, id))
         return shown(table, id, fields)
+
+    def set(self, key: str, value: Any) -> None:
+        self.entries[key] = value
+        self.wrote = True
+        self.puts.add((SPACE, key))
 
     def remove(self, table: str, id: Any) -> Fields:
         fields = self.table(table).pop(id)
@@ -124,7 +164,7 @@ class Part:
         """Its results, with the draft changed. A cancelled block's changes are not `wrote`."""
         values = [step.run(draft) for step in self.steps]
         if self.ending == "CANCEL":
-            draft.wrote = False
+            draft.wrote = draft.perhaps = False
             return [NONE] * self.results
         return [NONE, *values, NONE] if self.ending else values
 
@@ -158,6 +198,12 @@ def _skip(draft: Draft, name: str) -> Any:
     return NONE
 
 
+def _unseen(draft: Draft, name: str) -> Any:
+    """Something that the dictionaries do not hold is made, unless it is there."""
+    draft.perhaps = True
+    return NONE
+
+
 def _prepared(kind: str, name: str, run: Callable[[Draft, str], Any]) -> Part:
     return Part((Step(f"DEFINE {kind} IF NOT EXISTS {name}", lambda draft: run(draft, name)),))
 
@@ -167,6 +213,7 @@ PREPARE = Script(
         _prepared("NAMESPACE", "a", _define_place),
         _prepared("DATABASE", "a.b", _define_place),
         *(_prepared("TABLE", name, _skip) for name in TABLES),
+        _prepared("SPACE", SPACE, _unseen),
     ),
     {},
 )
@@ -186,6 +233,8 @@ class Author:
             (4, self._select), (3, self._select_range), (3, self._select_where),
             (3, self._select_records), (3, self._count), (2, self._info_table), (3, self._each),
             (2, self._delete_if), (2, self._define), (2, self._drop),
+            (2, self._set), (2, self._incr), (1, self._swap), (1, self._delete_key),
+            (2, self._get), (3, self._fleeting), (1, self._index),
         ]  # fmt: skip
 
     def script(self) -> Script:
@@ -444,6 +493,88 @@ class Author:
 
         return Step(f"UPSERT u:{id} CONTENT {{ n: $seen }}", run)
 
+    # --- cache keys -----------------------------------------------------------------------------
+
+    def _key(self) -> str:
+        return self._chance.choice(KEYS)
+
+    def _set(self) -> Step:
+        key, value = self._key(), self._id()
+        when = self._chance.choice(("", "", " IF ABSENT", " IF PRESENT"))
+
+        def run(draft: Draft) -> Any:
+            written = not when or (key in draft.entries) == when.endswith("PRESENT")
+            if written:
+                draft.set(key, value)
+            return {"written": written}
+
+        return Step(f"SET '{key}' IN {SPACE} VALUE {value}{when}", run)
+
+    def _incr(self) -> Step:
+        key, by = self._key(), self._id()
+
+        def run(draft: Draft) -> Any:
+            draft.set(key, draft.entries.get(key, 0) + by)
+            return {"value": draft.entries[key]}
+
+        return Step(f"INCR '{key}' IN {SPACE} BY {by}", run)
+
+    def _swap(self) -> Step:
+        key, expect, value = self._key(), self._id(), self._id()
+
+        def run(draft: Draft) -> Any:
+            written = draft.entries.get(key) == expect
+            if written:
+                draft.set(key, value)
+            return {"written": written}
+
+        return Step(f"SWAP '{key}' IN {SPACE} EXPECT {expect} VALUE {value}", run)
+
+    def _delete_key(self) -> Step:
+        key = self._key()
+
+        def run(draft: Draft) -> Any:
+            deleted = draft.entries.pop(key, None) is not None
+            if deleted:
+                draft.wrote = True
+                draft.puts.discard((SPACE, key))
+            return {"deleted": deleted}
+
+        return Step(f"DELETE '{key}' FROM {SPACE}", run)
+
+    def _get(self) -> Step:
+        key = self._key()
+
+        def run(draft: Draft) -> Any:
+            if key not in draft.entries:
+                return NONE
+            return {"value": draft.entries[key], "ttl": None}
+
+        return Step(f"GET '{key}' FROM {SPACE}", run)
+
+    def _fleeting(self) -> Step:
+        """What expires, is locked, is large: swept by the node while all this goes on."""
+        key = f"'{FLEETING_KEY} {self._chance.randrange(4)}'"
+        lasts = self._chance.choice(("1ms", "5ms", "40ms", "1h"))
+        large = self._parameter("v" * self._chance.choice((1, 100, 20_000)))
+
+        def run(draft: Draft) -> Any:
+            draft.perhaps = True
+            return ANYTHING
+
+        text = self._chance.choice((
+            f"SET {key} IN {SPACE} VALUE {large} EXPIRE {lasts}",
+            f"SET {key} IN {SPACE} VALUE 1 EXPIRE {lasts} IF ABSENT",
+            f"LOCK {key} IN {SPACE} HOLDER 'h{self._id()}' EXPIRE {lasts}",
+            f"UNLOCK {key} IN {SPACE} HOLDER 'h{self._id()}'",
+            f"EXPIRE {key} IN {SPACE} {lasts}",
+            f"PERSIST {key} IN {SPACE}",
+            f"DELETE {key} FROM {SPACE}",
+            f"GET {key} FROM {SPACE}",
+            f"KEYS FROM {SPACE} PREFIX '{FLEETING_KEY}'",
+        ))  # fmt: skip
+        return Step(text, run)
+
     # --- declaring ------------------------------------------------------------------------------
 
     def _define(self) -> Step:
@@ -465,6 +596,30 @@ class Author:
             return NONE
 
         return Step(f"DROP TABLE {FLEETING}", run)
+
+    def _index(self) -> Step:
+        name = self._chance.choice(list(INDEXES))
+        table, fields = INDEXES[name]
+
+        form = self._chance.choice(("", " IF NOT EXISTS", " OVERWRITE", "DROP"))
+
+        def run(draft: Draft) -> Any:
+            there = name in draft.indexes
+            if not form and there:
+                raise Refused("AlreadyExists")
+            if form == "DROP" and not there:
+                raise Refused("Unknown")
+            if form == "DROP":
+                draft.indexes.remove(name)
+                draft.wrote = True
+            elif form == " OVERWRITE" or not there:
+                draft.indexes.add(name)
+                draft.wrote = True
+            return NONE
+
+        if form == "DROP":
+            return Step(f"DROP INDEX {name} ON {table}", run)
+        return Step(f"DEFINE INDEX{form} {name} ON {table} FIELDS {fields}", run)
 
     # --- reading --------------------------------------------------------------------------------
 

@@ -16,11 +16,12 @@ import pytest
 import storage.ledger
 from actors.commits import Committer
 from actors.scripts.execution import Execution
-from storage import effects, keys, records
+from storage import effects, indexes, keys, records
 from storage.frames import Frame, Placed
 from storage.layers import apply_writes
 from storage.ledger import Ledger
 from storage.reads import Reads
+from storage.spaces import Keys
 from storage.transactions import Transaction
 from tests.logbook import Logbook
 from tests.simulation.history import Broken
@@ -180,6 +181,18 @@ def _one_catalog_for_all(ledger: Ledger, tx: Transaction) -> Any:
     return ledger._catalog
 
 
+_fine_remove = Keys._remove
+
+
+def _remove_uncounted(space_keys: Keys, name: bytes, found: Any) -> None:
+    space_keys._tx.add(space_keys._space.count_key, 1)
+    _fine_remove(space_keys, name, found)
+
+
+def _deletes_no_entry(*_: object) -> bool:
+    return False
+
+
 PLANTED: dict[str, tuple[Any, str, Any]] = {
     "a key that was read is not validated": (Reads, "add_key", _forget_key),
     "a range that was read is not validated": (Reads, "add_range", _forget_range),
@@ -190,6 +203,8 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
     "the state runs ahead of the log": (Committer, "hand_over", _ahead_of_the_log),
     "half of a large commit reaches the state": (Ledger, "_settle_large", _settles_half),
     "a refused commit stays": (Ledger, "withdraw", _keeps_what_was_refused),
+    "the count of a space is kept wrong": (Keys, "_remove", _remove_uncounted),
+    "an index keeps what is no more": (indexes, "_may_delete", _deletes_no_entry),
     "all share one catalog": (Ledger, "catalog_for", _one_catalog_for_all),
 }
 

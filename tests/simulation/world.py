@@ -44,6 +44,7 @@ from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
 from tests.simulation.doors import LoopClock, SeededRng, SteppedScheduler
 from tests.simulation.history import Broken, History, Request
 from tests.simulation.scripts import PREPARE, Author, Script
+from tests.storage.index_entries import wrong_entries
 
 ANA = Caller("ana", "owner", None, None, "wire", "192.0.2.1:5000")
 HOUR_US = 3_600_000_000
@@ -363,6 +364,8 @@ class Life:
 
     async def _stop(self) -> None:
         world = self.world
+        if wrong := await wrong_entries(self.node, "b", "a"):
+            raise Broken(f"an index is not that of its records: {wrong}")
         self._allow_to_the_end("Draining", "Cancelled", "UnknownOutcome")
         late = [asyncio.ensure_future(self._send(self.author.script())) for _ in range(3)]
         await asyncio.sleep(self.chance.choice((0, 0.001)))
