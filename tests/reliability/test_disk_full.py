@@ -86,8 +86,9 @@ def fill_often(disk: ImageDisk, node: NodeProcess, promises: Promises) -> tuple[
         while time.monotonic() < looked + LOOKS:  # checkpoints are due once a second here
             promises.compare(workload.records(node))
             reads += 1
-            assert node.request("GET", "/health", user=None).status == 200
-            assert node.request("GET", "/metrics", user=None).status == 200
+            for path in ("/health", "/metrics"):
+                if (status := node.request("GET", path, user=None).status) != 200:
+                    raise Broken(f"on a full disk {path} answers {status}")
         answer = node.script("CREATE one:never SET mark = 'never'", **workload.PLACE)
         if number % 2 == 0 and answer.get("error", {}).get("code") != "DiskFull":
             raise Broken(f"on a full disk: {answer}")

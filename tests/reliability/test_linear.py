@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import signal
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -14,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from storeclient import NONE, AsyncCache, AsyncClient, OutcomeUnknown, errors
+from storeclient import NONE, AsyncCache, OutcomeUnknown, errors
 from storeclient.errors import Unreachable
-from tests.processes import PASSWORD, USER, NodeProcess
 from tests.reliability.linear import ABSENT, Operation, impossible
+from tests.reliability.rigs import DATABASE, NAMESPACE, Rig
 
 Figure = Callable[[str, object], None]
 KEYS = ("a", "b", "c", "d", "l1", "l2")
@@ -113,46 +111,6 @@ def test_a_planted_bad_history_is_rejected(name: str) -> None:
 # --- real histories -------------------------------------------------------------------------------
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-class Rig:
-    """A node on a port of its own that can be killed, paused and started again."""
-
-    def __init__(self, directory: Path) -> None:
-        self.port = free_port()
-        self.words = ("--http", "127.0.0.1:0", "--serve", f"127.0.0.1:{self.port}")
-        self.node = NodeProcess(directory, self.words).start()
-        self.node.script(
-            "DEFINE NAMESPACE shop; DEFINE DATABASE shop.main; USE shop.main; DEFINE SPACE c"
-        )
-
-    def client(self) -> AsyncClient:
-        return AsyncClient(
-            f"127.0.0.1:{self.port}", user=USER, password=PASSWORD, connect_timeout=60
-        )
-
-    async def kill(self) -> None:
-        """SIGKILL, and start again."""
-        self.node.kill()
-        again = NodeProcess(self.node.directory, self.words)
-        self.node = await asyncio.to_thread(again.start)
-
-    async def pause(self, seconds: float) -> None:
-        """SIGSTOP for a while."""
-        self.node.signal(signal.SIGSTOP)
-        await asyncio.sleep(seconds)
-        self.node.signal(signal.SIGCONT)
-
-    def end(self) -> None:
-        if self.node.process.poll() is None:
-            self.node.kill()
-
-
 async def act(cache: AsyncCache, rng: random.Random, who: str, history: list[Operation]) -> None:
     """One operation of one client, with what came of it."""
     loop = asyncio.get_running_loop()
@@ -200,7 +158,7 @@ async def record(rig: Rig, seed: int, clients: int, each: int, kills: int, pause
 
     async def work(number: int) -> None:
         own = random.Random(seed * 1000 + number)
-        cache = made[number].cache("shop", "main", "c")
+        cache = made[number].cache(NAMESPACE, DATABASE, "c")
         for _ in range(each):
             await act(cache, own, f"h{number}", history)
 
@@ -220,7 +178,7 @@ async def record(rig: Rig, seed: int, clients: int, each: int, kills: int, pause
 
 
 async def test_a_history_with_a_kill_is_linearisable(tmp_path: Path, figure: Figure) -> None:
-    rig = Rig(tmp_path / "store")
+    rig = Rig(tmp_path / "store", "DEFINE SPACE c")
     try:
         history = await record(rig, 1, clients=16, each=40, kills=1, pauses=1)
     finally:
@@ -238,7 +196,7 @@ async def test_a_history_with_a_kill_is_linearisable(tmp_path: Path, figure: Fig
 async def test_20_histories_with_kills_and_pauses(tmp_path: Path, figure: Figure) -> None:
     total = unknown = 0
     for seed in range(20):
-        rig = Rig(tmp_path / f"store{seed}")
+        rig = Rig(tmp_path / f"store{seed}", "DEFINE SPACE c")
         try:
             history = await record(rig, seed, clients=16, each=125, kills=2, pauses=2)
         finally:
@@ -260,7 +218,7 @@ async def contend(
     client = rig.client()
     life = 0
     while loop.time() < until:
-        cache = client.cache("shop", "main", "c")
+        cache = client.cache(NAMESPACE, DATABASE, "c")
         holder = f"{who}.{life}"
         began = loop.time()
         try:
@@ -309,7 +267,7 @@ async def test_32_contenders_for_one_lock_never_hold_it_two_at_a_time(
     tmp_path: Path, figure: Figure
 ) -> None:
     """Contenders die while they hold, and the node is killed; leases outlive neither."""
-    rig = Rig(tmp_path / "store")
+    rig = Rig(tmp_path / "store", "DEFINE SPACE c")
     loop = asyncio.get_running_loop()
     held: list[Any] = []
     try:
