@@ -87,6 +87,7 @@ class Story:
             self.random.choice(acts)()
             if self.random.random() < 0.6:
                 self.clock.advance(self.random.choice((1, 7, 400_000, SECOND, 2 * SECOND)))
+        self._pause_all()
         for running in list(self.open):
             self._end(running)
         self.ledger.durable(self.ledger.committed)

@@ -1,0 +1,102 @@
+"""A book with topics in it, for tests of their rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from storage import catalog, groups, keys, topics
+from storage.groups import Group
+from storage.hand_outs import HandOuts
+from storage.messages import Messages
+from storage.topics import Topic
+from storage.transactions import Transaction
+from tests.storage.books import Book
+from tests.storage.queue_story import check_topic
+
+SECOND = 1_000_000
+
+
+def moment(time_us: int) -> datetime:
+    """A time as it is answered."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
+
+
+class Queues:
+    """Every call is a transaction; all that is stored is checked after each."""
+
+    def __init__(self) -> None:
+        self.book = Book()
+        with self.book.begin() as tx:
+            self.namespace = catalog.define_namespace(tx, "n")
+            self.database = catalog.define_database(tx, self.namespace, "d")
+            self.book.commit(tx)
+
+    def do(self, work: Callable[[Transaction], Any]) -> Any:
+        """What some work answers, committed."""
+        with self.book.begin() as tx:
+            answer = work(tx)
+            if tx.size:
+                self.book.commit(tx)
+        self.check()
+        return answer
+
+    def check(self) -> None:
+        """What is stored fits together."""
+        with self.book.begin() as tx:
+            database = catalog.find_namespace(tx, "n") and catalog.find_database(
+                tx, self.namespace, "d"
+            )
+            for topic in topics.topics(tx, self.database) if database else ():
+                check_topic(tx, topic)
+
+    def topic(self, name: str = "t", **settings: Any) -> Topic:
+        """A new topic."""
+        made: Topic = self.do(lambda tx: topics.define_topic(tx, self.database, name, **settings))
+        return made
+
+    def group(self, topic: Topic, name: str = "g", **settings: Any) -> Group:
+        """A new group."""
+        settings.setdefault("deadline_us", 10 * SECOND)
+        made: Group = self.do(lambda tx: groups.define_group(tx, topic, name, **settings))
+        return made
+
+    def publish(self, topic: Topic, *values: Any, **named: Any) -> int:
+        """The first position."""
+        published = self.do(lambda tx: Messages(tx, topic).publish(values, **named))
+        first: int = published.first
+        return first
+
+    def read(self, topic: Topic, after: int = 0, limit: int = 1000) -> list[dict[str, Any]]:
+        """Messages."""
+        found: list[dict[str, Any]] = self.do(lambda tx: Messages(tx, topic).read(after, limit))
+        return found
+
+    def values(self, topic: Topic) -> list[Any]:
+        """The values of all messages."""
+        return [message["value"] for message in self.read(topic)]
+
+    def call(self, group: Group, method: str, *arguments: Any, **named: Any) -> Any:
+        """What a method of the group's hand-outs answers."""
+        return self.do(lambda tx: getattr(HandOuts(tx, group), method)(*arguments, **named))
+
+    def take(self, group: Group, count: int = 1, member: str | None = None) -> list[Any]:
+        """Values and receipts."""
+        taken = self.call(group, "take", count, member)
+        return [(message["value"], message["receipt"]) for message in taken]
+
+    def figures(self, group: Group) -> tuple[int, ...]:
+        """Handed out, committed, in flight, redelivered, dead lettered."""
+        found = self.call(group, "figures")
+        names = ("handed_out", "committed", "in_flight", "redelivered", "dead_lettered")
+        return tuple(found[name] for name in names)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.book.clock.advance(int(seconds * SECOND))
+
+    def stored(self) -> int:
+        """How many keys the state holds."""
+        with self.book.begin() as tx:
+            return sum(len(pairs) for pairs in tx.scan(*keys.EVERYTHING))

@@ -1,0 +1,706 @@
+"""The rules of groups and their hand-outs, on a manual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from protocol import limits
+from protocol.errors import AlreadyExists, BadRequest, Conflict, NameRefused, Unknown
+from storage import groups
+from storage.catalog import Taken
+from storage.engine import Pair
+from storage.groups import Group, standing
+from storage.hand_outs import HandOuts
+from storage.memory import MemoryEngine
+from storage.messages import Messages
+from storage.topics import END, START, Place, Topic
+from tests.simulation.doors import START_US
+from tests.storage.queues import SECOND, Queues, moment
+
+
+@pytest.fixture
+def queues() -> Queues:
+    return Queues()
+
+
+@pytest.fixture
+def topic(queues: Queues) -> Topic:
+    """A topic with ten messages, 1 to 10."""
+    made = queues.topic("t")
+    queues.publish(made, *range(1, 11))
+    return made
+
+
+def values(taken: list[tuple[Any, str]]) -> list[Any]:
+    return [value for value, _ in taken]
+
+
+def receipts(taken: list[tuple[Any, str]]) -> list[str]:
+    return [receipt for _, receipt in taken]
+
+
+# --- declaring ----------------------------------------------------------------------------------
+
+
+def test_a_group_is_declared_once(queues: Queues, topic: Topic) -> None:
+    made = queues.group(topic, "g", in_flight=3, deliveries=2, backoff_us=(1, 0, 2), place=END)
+    with pytest.raises(AlreadyExists):
+        queues.group(topic, "g")
+    assert queues.group(topic, "g", taken=Taken.SKIP) == made
+    other = queues.group(topic, "a")
+    assert queues.do(lambda tx: groups.groups(tx, topic)) == [other, made]
+    assert queues.do(lambda tx: groups.group(tx, topic, "g")) == made
+    assert queues.do(lambda tx: groups.find_group(tx, topic, "x")) is None
+    with pytest.raises(Unknown):
+        queues.do(lambda tx: groups.group(tx, topic, "x"))
+    assert queues.figures(made) == (10, 10, 0, 0, 0)
+    assert queues.figures(other) == (0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"deadline_us": 0}, {"deadline_us": 1001 * 365 * 86_400 * SECOND}, {"in_flight": 0},
+        {"in_flight": 100_001}, {"deliveries": 0}, {"backoff_us": (1,) * 33},
+        {"backoff_us": (-1,)}, {"dead_letter": "t"},
+    ],
+)  # fmt: skip
+def test_settings_have_their_ranges(queues: Queues, topic: Topic, settings: dict[str, Any]) -> None:
+    with pytest.raises(BadRequest):
+        queues.group(topic, **settings)
+    made = queues.group(topic)
+    with pytest.raises(BadRequest):
+        queues.do(lambda tx: groups.alter_group(tx, replace(made, **settings)))
+    with pytest.raises(NameRefused):
+        queues.group(topic, "no name")
+    with pytest.raises(Unknown):
+        queues.group(topic, "other", dead_letter="none")
+    with pytest.raises(BadRequest):
+        queues.group(topic, "other", place=Place("AFTER", 11))
+
+
+def test_one_that_is_overwritten_keeps_what_it_has_handed_out(queues: Queues, topic: Topic) -> None:
+    made = queues.group(topic)
+    first, second = queues.take(made, 2)
+    over = queues.group(topic, in_flight=2, deadline_us=SECOND, taken=Taken.OVERWRITE)
+    assert over.id == made.id
+    assert queues.take(over) == []
+    assert queues.call(over, "ack", [first[1]]) == {"acked": 1, "stale": 0}
+    assert values(queues.take(over, 9)) == [3]
+    moved = queues.group(topic, place=Place("AFTER", 7), taken=Taken.OVERWRITE)
+    assert queues.call(moved, "ack", [second[1]]) == {"acked": 0, "stale": 1}
+    assert values(queues.take(moved, 9)) == [8, 9, 10]
+    ordered = queues.group(topic, ordered=True, taken=Taken.OVERWRITE)
+    assert values(queues.take(ordered, 9)) == [8, 9, 10], "from what was committed"
+
+
+def test_a_group_of_an_old_name_takes_no_old_receipts(queues: Queues, topic: Topic) -> None:
+    made = queues.group(topic)
+    old = queues.take(made)
+    queues.do(lambda tx: groups.drop_group(tx, made))
+    anew = queues.group(topic)
+    assert queues.take(anew) != old
+    assert queues.call(anew, "ack", receipts(old)) == {"acked": 0, "stale": 1}
+
+
+# --- taking and acknowledging -------------------------------------------------------------------
+
+
+def test_what_take_answers(queues: Queues, topic: Topic) -> None:
+    made = queues.group(topic)
+    queues.advance(1)
+    (taken,) = queues.call(made, "take", 1, "worker 1")
+    assert taken == {
+        "position": 1, "at": moment(START_US), "key": None, "id": None, "headers": {},
+        "value": 1, "bytes": 33, "receipt": f"{made.id}.1.1.1", "attempt": 1,
+        "deadline": moment(START_US + 11 * SECOND), "member": "worker 1",
+    }  # fmt: skip
+    assert queues.call(made, "take", 1)[0]["member"] is None
+
+
+def test_each_message_goes_to_one_member_and_each_group_gets_all(
+    queues: Queues, topic: Topic
+) -> None:
+    one, two = queues.group(topic, "one"), queues.group(topic, "two")
+    assert values(queues.take(one, 3)) == [1, 2, 3]
+    assert values(queues.take(one, 4)) == [4, 5, 6, 7]
+    assert values(queues.take(two, 2)) == [1, 2]
+    assert values(queues.take(one, 100)) == [8, 9, 10]
+    assert queues.take(one, 100) == []
+    queues.publish(topic, 11)
+    assert values(queues.take(one, 100)) == [11]
+
+
+def test_a_take_that_finds_nothing_writes_nothing(queues: Queues, topic: Topic) -> None:
+    made = queues.group(topic, place=END)
+    before = queues.book.ledger.committed
+    assert queues.take(made) == []
+    assert queues.book.ledger.committed == before
+    queues.publish(topic, 11)
+    queues.take(made)
+    queues.advance(5)
+    before = queues.book.ledger.committed
+    assert queues.take(made) == []
+    assert queues.call(made, "lapse") == 0
+    assert queues.book.ledger.committed == before
+
+
+def test_committed_follows_the_first_that_is_not_done(queues: Queues, topic: Topic) -> None:
+    made = queues.group(topic)
+    taken = receipts(queues.take(made, 6))
+    seen = []
+    for number in (2, 1, 6, 4, 3, 5):
+        queues.call(made, "ack", [taken[number - 1]])
+        seen.append(queues.figures(made)[:3])
+    assert seen == [(6, 0, 5), (6, 2, 4), (6, 2, 3), (6, 2, 2), (6, 4, 1), (6, 6, 0)]
+
+
+def test_committed_is_found_behind_many_that_are_done(queues: Queues) -> None:
+    topic = queues.topic()
+    made = queues.group(topic, in_flight=5000)
+    queues.publish(topic, *range(3000))
+    taken = [receipt for _ in range(3) for receipt in receipts(queues.take(made, 1000))]
+    queues.call(made, "ack", taken[1:2000])
+    assert queues.figures(made)[1] == 0
+    queues.call(made, "ack", taken[:1])
+    assert queues.figures(made)[1] == 2000
+
+
+def test_stale_receipts_are_counted(queues: Queues, topic: Topic) -> None:
+    made = queues.group(topic)
+    other = queues.group(topic, "other")
+    (first,), (second,) = receipts(queues.take(made)), receipts(queues.take(other))
+    beyond = f"{made.id}.1.99.1", f"{made.id}.2.1.1", f"{made.id}.1.1.2"
+    answer = queues.call(made, "ack", [first, first, second, *beyond])
+    assert answer == {"acked": 1, "stale": 5}
+    assert queues.call(made, "ack", [first]) == {"acked": 0, "stale": 1}
+    for method, answered in (("nack", "nacked"), ("give_up", "given_up")):
+        assert queues.call(made, method, [first]) == {answered: 0, "stale": 1}
+    assert queues.call(made, "extend", [first], 5) == {"extended": 0, "stale": 1}
+    assert queues.call(made, "ack", []) == {"acked": 0, "stale": 0}
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "1.1.1", "1.1.1.1.1", "a.1.1.1", "1.1.1.-1", " 1.1.1.1", "1.1.1.1\n", "1.1.1.x",
+              "1.1.1.١", "9" * 40 + ".1.1.1", 1, None]
+)  # fmt: skip
+def test_what_is_no_receipt_is_refused(queues: Queues, topic: Topic, wrong: Any) -> None:
+    made = queues.group(topic)
+    good = receipts(queues.take(made))
+    for method, *more in (("ack",), ("nack",), ("give_up",), ("extend", 1)):
+        with pytest.raises(BadRequest):
+            queues.call(made, str(method), [*good, wrong], *more)
+    assert queues.call(made, "ack", good) == {"acked": 1, "stale": 0}
+
+
+def test_arguments_have_their_ranges(queues: Queues, topic: Topic) -> None:
+    made = queues.group(topic)
+    good = receipts(queues.take(made))
+    thousand_years = 1001 * 365 * 86_400 * SECOND
+    wrong: list[tuple[Any, ...]] = [
+        ("take", 0), ("take", 1001), ("take", 1, ""), ("take", 1, "x" * 257),
+        ("ack", ["1.1.1.1"] * 10_001), ("nack", good, -1), ("nack", good, thousand_years),
+        ("nack", good, 0, "x" * 4097), ("give_up", good, "x" * 4097), ("extend", good, 0),
+        ("extend", good, thousand_years),
+    ]  # fmt: skip
+    for method, *arguments in wrong:
+        with pytest.raises(BadRequest):
+            queues.call(made, method, *arguments)
+    assert queues.call(made, "ack", good)["acked"] == 1
+
+
+def test_in_flight_is_bounded(queues: Queues, topic: Topic) -> None:
+    made = queues.group(topic, in_flight=3)
+    taken = queues.take(made, 5)
+    assert values(taken) == [1, 2, 3]
+    assert queues.take(made) == []
+    queues.call(made, "ack", receipts(taken)[:1])
+    assert values(queues.take(made, 5)) == [4]
+    smaller = replace(made, in_flight=1)
+    queues.do(lambda tx: groups.alter_group(tx, smaller))
+    queues.call(smaller, "ack", receipts(taken)[1:])
+    assert queues.take(smaller) == []
+    queues.advance(10)
+    assert values(queues.take(smaller, 5)) == [4], "it has lapsed: there is room"
+
+
+def test_an_answer_has_room_for_8_mib_or_one_message(queues: Queues) -> None:
+    topic = queues.topic()
+    made = queues.group(topic)
+    large = "x" * (3 << 20)
+    for value in (large, large, large, "small", large):
+        queues.publish(topic, value)
+    assert len(queues.take(made, 10)) == 2
+    again = queues.take(made, 10)
+    assert len(again) == 3
+    queues.advance(10)
+    assert [len(queues.take(made, 10)) for _ in range(3)] == [2, 3, 0]
+
+
+# --- deadlines ----------------------------------------------------------------------------------
+
+
+def test_a_deadline_is_exact_whoever_looks(queues: Queues, topic: Topic) -> None:
+    made = queues.group(topic)
+    (first,) = queues.take(made)
+    queues.advance(10)
+    queues.book.clock.advance(-1)
+    assert values(queues.take(made)) == [2]
+    queues.book.clock.advance(1)
+    assert queues.call(made, "ack", [first[1]]) == {"acked": 0, "stale": 1}, "nobody has looked"
+    assert queues.call(made, "extend", [first[1]], SECOND) == {"extended": 0, "stale": 1}
+    assert queues.figures(made)[2] == 2
+    ((value, receipt),) = queues.take(made)
+    assert (value, receipt) == (1, f"{made.id}.1.1.2")
+    assert queues.figures(made) == (2, 0, 2, 1, 0)
+    assert queues.call(made, "ack", [receipt]) == {"acked": 1, "stale": 0}
+
+
+def test_lapsed_messages_come_before_new_ones_the_longest_due_first(
+    queues: Queues, topic: Topic
+) -> None:
+    made = queues.group(topic)
+    taken = queues.take(made, 2)
+    queues.advance(1)
+    queues.take(made, 2)
+    queues.call(made, "extend", receipts(taken)[:1], 10 * SECOND)
+    queues.advance(99)
+    assert values(queues.take(made, 6)) == [2, 1, 3, 4, 5, 6]
+
+
+def test_a_timer_takes_back_in_slices(queues: Queues) -> None:
+    topic = queues.topic()
+    made = queues.group(topic)
+    queues.publish(topic, *range(20))
+    for _ in range(4):
+        queues.take(made, 5)
+        queues.advance(1)
+    queues.advance(20)
+
+    def lapse() -> tuple[int, bool, bool]:
+        def work(tx: Any) -> tuple[int, bool, bool]:
+            here = HandOuts(tx, made)
+            return here.lapse(8), here.more, here.wakes
+
+        found: tuple[int, bool, bool] = queues.do(work)
+        return found
+
+    assert lapse() == (10, True, True)
+    assert queues.figures(made)[2] == 10
+    assert lapse() == (10, False, True)
+    assert lapse() == (0, False, False)
+    assert queues.figures(made)[2] == 0
+
+
+def test_backoff_grows_from_the_deadline_on(queues: Queues, topic: Topic) -> None:
+    made = queues.group(topic, backoff_us=(SECOND, 3 * SECOND), in_flight=1)
+    queues.take(made)
+    queues.advance(10.5)
+    assert values(queues.take(made)) == [2], "1 waits until 11"
+    queues.call(made, "ack", [f"{made.id}.1.2.1"])
+    queues.advance(0.5)
+    assert values(queues.take(made)) == [1]
+    for attempt in (2, 3, 4):
+        queues.call(made, "nack", [f"{made.id}.1.1.{attempt}"])
+        queues.advance(3)
+        queues.book.clock.advance(-1)
+        state = queues.call(made, "next_due_us")
+        assert state == queues.book.clock.wall_us() + 1
+        queues.book.clock.advance(1)
+        assert values(queues.take(made)) == [1]
+
+
+def test_extend_counts_from_now(queues: Queues, topic: Topic) -> None:
+    made = queues.group(topic)
+    taken = receipts(queues.take(made, 4))
+    queues.advance(8)
+    assert queues.call(made, "extend", taken[1:3], 5 * SECOND) == {"extended": 2, "stale": 0}
+    queues.advance(2)
+    assert values(queues.take(made, 2)) == [1, 4]
+    queues.call(made, "extend", taken[1:2], 1)
+    queues.book.clock.advance(1)
+    assert values(queues.take(made, 1)) == [2]
+    assert queues.call(made, "ack", taken) == {"acked": 1, "stale": 3}
+
+
+def test_one_deadline_for_two_that_were_once_together(queues: Queues, topic: Topic) -> None:
+    made = queues.group(topic)
+    taken = receipts(queues.take(made, 2))
+    queues.call(made, "nack", taken[:1])
+    assert values(queues.take(made, 1)) == [1], "at the same moment"
+    assert queues.call(made, "ack", taken[1:])["acked"] == 1
+    queues.advance(10)
+    assert values(queues.take(made, 1)) == [1]
+
+
+# --- refusing -----------------------------------------------------------------------------------
+
+
+def test_nack_hands_out_again(queues: Queues, topic: Topic) -> None:
+    made = queues.group(topic)
+    taken = receipts(queues.take(made, 3))
+    assert queues.call(made, "nack", taken[1:]) == {"nacked": 2, "stale": 0}
+    assert queues.call(made, "nack", taken[:1], 5 * SECOND) == {"nacked": 1, "stale": 0}
+    assert queues.figures(made) == (3, 0, 0, 0, 0)
+    assert values(queues.take(made, 3)) == [2, 3, 4]
+    queues.advance(5)
+    assert values(queues.take(made, 1)) == [1]
+    assert queues.figures(made) == (4, 0, 4, 3, 0)
+
+
+def test_dead_letters(queues: Queues, topic: Topic) -> None:
+    dead = queues.topic("dead", largest=1, max_bytes=1, full="REFUSE", dedup_us=SECOND)
+    queues.publish(topic, "v", key="k", id="i", headers={"h": "1", "dead-error": "older"})
+    made = queues.group(topic, deliveries=2, dead_letter="dead", place=Place("AFTER", 9))
+    first, second = queues.take(made, 2)
+    queues.call(made, "nack", [second[1]], None, "bad")
+    queues.call(made, "give_up", [first[1]], "worse")
+    assert queues.values(dead) == [10], "never lost, whatever its topic refuses"
+    assert queues.figures(made) == (11, 10, 0, 0, 1)
+    queues.take(made)
+    queues.advance(10)
+    assert queues.call(made, "lapse") == 1
+    assert queues.figures(made) == (11, 11, 0, 1, 2)
+    letter, other = queues.read(dead)[1], queues.read(dead)[0]
+    assert (letter["key"], letter["id"], letter["value"]) == ("k", "i", "v")
+    assert letter["headers"] == {
+        "h": "1", "dead-error": "bad", "dead-topic": "t", "dead-group": "g",
+        "dead-position": "11", "dead-attempts": "2", "dead-at": "2026-09-21T14:13:30Z",
+    }  # fmt: skip
+    assert other["headers"]["dead-error"] == "worse"
+    queues.publish(topic, "lapses")
+    queues.take(made)
+    queues.advance(10)
+    queues.take(made)
+    queues.advance(10)
+    queues.call(made, "lapse")
+    assert queues.read(dead)[2]["headers"]["dead-error"] == "the deadline passed"
+
+
+def test_without_a_topic_for_them_dead_letters_are_counted(queues: Queues, topic: Topic) -> None:
+    made = queues.group(topic, deliveries=1)
+    taken = receipts(queues.take(made, 3))
+    assert queues.call(made, "nack", taken[:1]) == {"nacked": 1, "stale": 0}
+    assert queues.call(made, "give_up", taken[1:2]) == {"given_up": 1, "stale": 0}
+    queues.advance(10)
+    assert values(queues.take(made, 1)) == [4]
+    assert queues.figures(made) == (4, 3, 1, 0, 3)
+
+
+# --- delays -------------------------------------------------------------------------------------
+
+
+def test_a_delayed_message_waits_and_others_pass_it(queues: Queues) -> None:
+    topic = queues.topic()
+    made = queues.group(topic)
+    queues.publish(topic, "late", due_us=START_US + 5 * SECOND)
+    queues.publish(topic, "now", "too")
+    assert queues.call(made, "next_due_us") is None, "nobody has looked at it yet"
+    taken = queues.take(made, 1)
+    assert values(taken) == ["now"]
+    queues.call(made, "ack", receipts(taken))
+    assert queues.figures(made) == (2, 0, 0, 0, 0)
+    assert queues.call(made, "next_due_us") == START_US + 5 * SECOND
+    queues.advance(5)
+    (late,) = queues.call(made, "take", 1)
+    assert (late["value"], late["attempt"]) == ("late", 1)
+    assert late["due"] == moment(START_US + 5 * SECOND)
+    assert queues.figures(made) == (2, 0, 1, 0, 0), "nothing was handed out again"
+
+
+def test_a_take_looks_at_a_bounded_number_of_delayed_messages(
+    queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "GROUP_LOOKED", 100)
+    topic = queues.topic()
+    made = queues.group(topic)
+    queues.publish(topic, *range(250), due_us=START_US + SECOND)
+    queues.publish(topic, "now")
+
+    def take() -> tuple[list[Any], bool]:
+        def work(tx: Any) -> tuple[list[Any], bool]:
+            here = HandOuts(tx, made)
+            return [message["value"] for message in here.take(1)], here.more
+
+        found: tuple[list[Any], bool] = queues.do(work)
+        return found
+
+    answers = [take()]
+    while answers[-1] == ([], True):
+        answers.append(take())
+    assert answers[-1] == (["now"], False)
+    assert len(answers) in (2, 3)
+    queues.advance(1)
+    assert values(queues.take(made, 1000)) == list(range(250))
+
+
+# --- order --------------------------------------------------------------------------------------
+
+
+def test_ordered_by_key(queues: Queues) -> None:
+    topic = queues.topic()
+    made = queues.group(topic, ordered=True)
+    for key, value in (("a", 1), ("a", 2), ("b", 3), (None, 4), ("a", 5), (None, 6), ("ab", 7)):
+        queues.publish(topic, value, key=key)
+    taken = queues.take(made, 9)
+    assert values(taken) == [1, 3, 4, 6, 7]
+    queues.call(made, "nack", receipts(taken)[:1], 2 * SECOND)
+    assert queues.take(made, 9) == [], "2 waits behind 1, which waits"
+    queues.advance(2)
+    again = queues.take(made, 9)
+    assert values(again) == [1]
+    queues.call(made, "ack", receipts(again))
+    (second,) = queues.take(made, 9)
+    assert second[0] == 2
+    queues.advance(10)
+    assert values(queues.take(made, 9)) == [3, 4, 6, 7, 2], "still before 5"
+    queues.call(made, "give_up", [f"{made.id}.1.2.2"])
+    assert values(queues.take(made, 9)) == [5]
+    queues.publish(topic, 8, key="a")
+    assert queues.take(made, 9) == []
+
+
+def test_a_delayed_message_holds_back_its_key(queues: Queues) -> None:
+    topic = queues.topic()
+    made = queues.group(topic, ordered=True)
+    queues.publish(topic, 1, key="a", due_us=START_US + 5 * SECOND)
+    queues.publish(topic, 2, key="a", due_us=START_US + 7 * SECOND)
+    queues.publish(topic, 3, key="a")
+    queues.publish(topic, 4, key="b")
+    assert values(queues.take(made, 9)) == [4]
+    queues.advance(5)
+    (first,) = queues.take(made, 9)
+    assert first[0] == 1
+    queues.call(made, "ack", [first[1]])
+    assert queues.take(made, 9) == [], "2 is delayed itself"
+    queues.advance(2)
+    (second,) = queues.take(made, 9)
+    queues.call(made, "ack", [second[1]])
+    assert values(queues.take(made, 9)) == [3]
+
+
+def test_a_bounded_number_is_parked(queues: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "GROUP_PARKED", 3)
+    topic = queues.topic()
+    made = queues.group(topic, ordered=True)
+    queues.publish(topic, *range(5), key="a")
+    queues.publish(topic, "b", key="b")
+    taken = queues.take(made, 9)
+    assert values(taken) == [0]
+    assert queues.take(made, 9) == [], "it looks no further"
+    queues.call(made, "ack", receipts(taken))
+    assert values(queues.take(made, 9)) == [1, "b"]
+
+
+# --- moving and trimming ------------------------------------------------------------------------
+
+
+def test_moving_makes_receipts_stale(queues: Queues, topic: Topic) -> None:
+    made = queues.group(topic, deliveries=9)
+    taken = receipts(queues.take(made, 4))
+    queues.call(made, "nack", taken[:1])
+    queues.take(made)
+    assert queues.call(made, "move", Place("AFTER", 7)) == 7
+    assert queues.figures(made) == (7, 7, 0, 1, 0)
+    assert queues.call(made, "figures")["epoch"] == 2
+    assert queues.call(made, "ack", taken) == {"acked": 0, "stale": 4}
+    assert queues.take(made) == [(8, f"{made.id}.2.8.1")]
+    assert queues.call(made, "move", START) == 0
+    assert values(queues.take(made, 99)) == list(range(1, 11))
+    with pytest.raises(BadRequest):
+        queues.call(made, "move", Place("AFTER", 11))
+    queues.do(lambda tx: sum(Messages(tx, topic).trim(5)))
+    assert queues.call(made, "move", Place("AFTER", 1)) == 4, "the messages are gone"
+
+
+def test_trimming_takes_hand_outs_away(queues: Queues) -> None:
+    topic = queues.topic()
+    made = queues.group(topic, ordered=True)
+    other = queues.group(topic, "other", place=END)
+    for number in range(1, 9):
+        queues.publish(topic, number, key="a" if number % 2 else None)
+    taken = queues.take(made, 3)
+    assert values(taken) == [1, 2, 4]
+    queues.call(made, "nack", receipts(taken)[1:2])
+    queues.do(lambda tx: sum(Messages(tx, topic).trim(4)))
+    assert queues.figures(made) == (4, 3, 1, 0, 0)
+    assert queues.figures(other) == (3, 3, 0, 0, 0)
+    assert queues.call(made, "ack", receipts(taken)) == {"acked": 1, "stale": 2}
+    assert values(queues.take(made, 9)) == [5, 6, 8], "5 is the first of its key now"
+    queues.do(lambda tx: sum(Messages(tx, topic).trim(99)))
+    assert queues.figures(made) == (8, 8, 0, 0, 0)
+    assert queues.take(made) == []
+    queues.publish(topic, 9, key="a")
+    assert values(queues.take(made)) == [9]
+    assert queues.figures(other) == (8, 8, 0, 0, 0)
+
+
+# --- what actors are told -----------------------------------------------------------------------
+
+
+def told(queues: Queues, group: Group, method: str, *arguments: Any) -> tuple[bool, int]:
+    """Whether somebody is to be woken, and what time is to be waited for, after now."""
+
+    def work(tx: Any) -> tuple[bool, int]:
+        here = HandOuts(tx, group)
+        getattr(here, method)(*arguments)
+        return here.wakes, here.soonest_us and here.soonest_us - tx.now_us
+
+    found: tuple[bool, int] = queues.do(work)
+    return found
+
+
+def test_who_is_to_be_woken_and_when(queues: Queues, topic: Topic) -> None:
+    made = queues.group(topic, in_flight=2)
+    assert told(queues, made, "take", 2) == (False, 10 * SECOND)
+    one, two = f"{made.id}.1.1.1", f"{made.id}.1.2.1"
+    assert told(queues, made, "extend", [one], SECOND) == (True, SECOND)
+    assert told(queues, made, "ack", [one]) == (True, 0), "there was no room before"
+    assert told(queues, made, "ack", [one]) == (False, 0)
+    assert told(queues, made, "nack", [two], 3 * SECOND) == (True, 3 * SECOND)
+    queues.take(made, 1)
+    assert told(queues, made, "ack", [f"{made.id}.1.3.1"]) == (False, 0), "there was room"
+    assert told(queues, made, "move", END) == (True, 0)
+    assert queues.call(made, "next_due_us") is None
+
+
+def test_next_due(queues: Queues, topic: Topic) -> None:
+    made = queues.group(topic, in_flight=2)
+    taken = receipts(queues.take(made, 2))
+    assert queues.call(made, "next_due_us") == START_US + 10 * SECOND
+    queues.call(made, "nack", taken[:1], 3 * SECOND)
+    assert queues.call(made, "next_due_us") == START_US + 3 * SECOND
+    assert queues.call(made, "next_due_us", ready=False) == START_US + 10 * SECOND
+    queues.advance(1)
+    queues.take(made, 1)
+    assert queues.call(made, "next_due_us") == START_US + 10 * SECOND, "no room for it"
+
+
+# --- beside others ------------------------------------------------------------------------------
+
+
+def test_two_that_take_at_once_never_get_the_same(queues: Queues, topic: Topic) -> None:
+    made = queues.group(topic)
+    slow = queues.book.begin()
+    HandOuts(slow, made).take(2)
+    slow.pause()
+    assert values(queues.take(made, 1)) == [1]
+    with pytest.raises(Conflict):
+        queues.book.commit(slow)
+
+
+def test_a_take_that_saw_the_end_conflicts_with_a_publish(queues: Queues, topic: Topic) -> None:
+    made = queues.group(topic)
+    for count, conflicts in ((3, False), (99, True)):
+        slow = queues.book.begin()
+        HandOuts(slow, made).take(count)
+        slow.pause()
+        queues.publish(topic, "new")
+        if conflicts:
+            with pytest.raises(Conflict):
+                queues.book.commit(slow)
+        else:
+            queues.book.commit(slow)
+
+
+def test_all_of_a_transaction_is_one_commit(queues: Queues, topic: Topic) -> None:
+    made = queues.group(topic)
+    results = queues.topic("results")
+    with queues.book.begin() as tx:
+        (message,) = HandOuts(tx, made).take(1)
+        Messages(tx, results).publish([message["value"] * 2])
+        HandOuts(tx, made).ack([message["receipt"]])
+    assert queues.figures(made) == (0, 0, 0, 0, 0)
+    assert queues.values(results) == []
+    with queues.book.begin() as tx:
+        (message,) = HandOuts(tx, made).take(1)
+        Messages(tx, results).publish([message["value"] * 2])
+        HandOuts(tx, made).ack([message["receipt"]])
+        queues.book.commit(tx)
+    assert queues.figures(made) == (1, 1, 0, 0, 0)
+    assert queues.values(results) == [2]
+
+
+# --- cost ---------------------------------------------------------------------------------------
+
+
+class CountingEngine(MemoryEngine):
+    """Counts what is read, and what is passed over since it was deleted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+        self.gone: set[bytes] = set()
+
+    def get(self, key: bytes) -> bytes | None:
+        self.reads += 1
+        return super().get(key)
+
+    def scan(self, start: bytes, end: bytes, reverse: bool = False) -> Iterator[list[Pair]]:
+        self.reads += 1 + sum(start <= key < end for key in self.gone)
+        for pairs in super().scan(start, end, reverse):
+            self.reads += len(pairs)
+            yield pairs
+
+
+def test_a_take_costs_the_same_whatever_lies_before_and_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.storage.books.MemoryEngine", CountingEngine)
+    queues = Queues()
+    engine = queues.book.engine
+    assert isinstance(engine, CountingEngine)
+    topic = queues.topic()
+    made = queues.group(topic)
+
+    def cost() -> tuple[int, int]:
+        """Of a TAKE and an ACK of ten."""
+        queues.book.durable()
+        engine.reads = 0
+        taken = receipts(queues.do(lambda tx: _pairs(HandOuts(tx, made).take(10))))
+        queues.book.durable()
+        took, engine.reads = engine.reads, 0
+        queues.do(lambda tx: HandOuts(tx, made).ack(taken))
+        queues.book.durable()
+        engine.gone |= {made.hand_outs + int(r.split(".")[2]).to_bytes(8, "big") for r in taken}
+        return took, engine.reads
+
+    monkeypatch.setattr(queues, "check", lambda: None)
+    queues.publish(topic, *range(20))
+    first = cost()
+    for _ in range(3):
+        queues.publish(topic, *range(2000))
+    assert cost() == first
+    for _ in range(200):
+        queues.advance(0.01)
+        last = cost()
+    queues.advance(60)
+    assert last == cost() == first
+    assert first[0] <= 25, "ten messages, and a few rows about them"
+    assert first[1] <= 15
+
+
+def _pairs(taken: list[dict[str, Any]]) -> list[tuple[Any, str]]:
+    return [(message["value"], message["receipt"]) for message in taken]
+
+
+def test_the_indexes_are_looked_at_from_where_something_stands(
+    queues: Queues, topic: Topic
+) -> None:
+    made = queues.group(topic)
+
+    def since() -> tuple[int, int]:
+        with queues.book.begin() as tx:
+            state, _ = standing(tx, made)
+        return state.deadlines_from_us - START_US, state.ready_from_us - START_US
+
+    taken = receipts(queues.take(made, 2))
+    assert since()[0] == 10 * SECOND
+    queues.call(made, "nack", taken)
+    queues.advance(5)
+    queues.take(made, 3)
+    assert since() == (15 * SECOND, 6 * SECOND)
