@@ -49,6 +49,7 @@ _SECOND_US: Final = 1_000_000
 DELAY_FIRST_US: Final = _SECOND_US // 10
 DELAY_MOST_US: Final = 5 * _SECOND_US
 HOUR_US: Final = 3600 * _SECOND_US
+IDLE_US: Final = limits.SESSION_IDLE_SECONDS * _SECOND_US
 REMEMBERED: Final = 10_000
 """Credentials, and pairs of user and address that failed, kept at once; the oldest go first."""
 REFUSED: Final = "user and password do not match"
@@ -108,7 +109,7 @@ class Sessions:
     def begin(self, user: User, surface: Surface, address: str, catalog: int) -> tuple[str, _Open]:
         """A new token and its session."""
         token = urlsafe_b64encode(self._rng.bytes(limits.TOKEN_BYTES)).rstrip(b"=").decode()
-        digest = _digest(token)
+        digest = token_digest(token)
         now = self._clock.monotonic_us()
         caller = _caller(user, digest[:6].hex(), surface, address)
         session = _Open(
@@ -121,17 +122,34 @@ class Sessions:
 
     def use(self, token: str) -> _Open:
         """The session of a token. :raises SessionEnded:"""
-        digest = _digest(token)
+        digest = token_digest(token)
         session = self._open.get(digest)
         now = self._clock.monotonic_us()
         if session is not None:
             idle_us = now - session.used_us
-            if now < session.ends_us and idle_us < limits.SESSION_IDLE_SECONDS * _SECOND_US:
+            if now < session.ends_us and idle_us < IDLE_US:
                 session.used_us = now
                 self._open.move_to_end(digest)
                 return session
             del self._open[digest]
         raise SessionEnded("the session has ended: sign in again")
+
+    def glance(self, digest: bytes, catalog: int) -> Caller | None:
+        """Who a token stands for, if its user was seen unchanged at this version of the catalog;
+        counts as use. None: ask in another way. The caller's address may be that of another of the
+        session's requests.
+
+        :param digest: `token_digest` of the token
+        """
+        session = self._open.get(digest)
+        if session is None or session.catalog != catalog:
+            return None
+        now = self._clock.monotonic_us()
+        if now >= session.ends_us or now - session.used_us >= IDLE_US:
+            return None
+        session.used_us = now
+        self._open.move_to_end(digest)
+        return session.caller
 
     def caller(self, asked: AuthenticateToken, tx: Transaction) -> Caller:
         """Who a token stands for, as stored in the state that a transaction reads: for actors that
@@ -157,7 +175,7 @@ class Sessions:
     def end(self, token: str) -> None:
         """Sign out. :raises SessionEnded: there is no such session"""
         self.use(token)
-        del self._open[_digest(token)]
+        del self._open[token_digest(token)]
 
     def end_all(self, user: str, but: str | None = None) -> None:
         """End every session of a user and forget what was remembered of its password.
@@ -360,7 +378,8 @@ def _caller(user: User, session: str | None, surface: Surface, address: str) -> 
     return Caller(user.name, user.role, user.space, session, surface, address)
 
 
-def _digest(token: str) -> bytes:
+def token_digest(token: str) -> bytes:
+    """Under what a token's session is kept."""
     return sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 

@@ -51,11 +51,13 @@ from protocol.spaces import (
     check_prefix,
 )
 from protocol.text import duration, format_duration, quote_string
+from protocol.values import NoneValue
 from storage import catalog
 from storage.catalog import Space
 from storage.effects import Attribution
+from storage.engine import EngineFailed
 from storage.keys import expiry_time
-from storage.spaces import Keys
+from storage.spaces import Keys, glance
 from storage.transactions import Transaction
 
 __all__ = ["SpaceActor", "Spaces", "Sweep", "listed", "parse_value", "perform"]
@@ -110,6 +112,17 @@ class Expiring:
     at_us: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """What the names of a space stand for."""
+
+    version: int
+    """Of the catalog that says so."""
+    place: Supervised[SpaceActor]
+    space: Space
+    read: Action
+
+
 class Spaces:
     """The spaces of the node and their actors; on the loop only."""
 
@@ -124,7 +137,7 @@ class Spaces:
         """By the space's id."""
         self.due_us: dict[int, int] = {}
         """When the actor of a space, by its id, will look for expired keys: log time."""
-        self._named: dict[tuple[str, str, str], tuple[int, Supervised[SpaceActor]]] = {}
+        self._named: dict[tuple[str, str, str], _Named] = {}
         self._parting: set[asyncio.Task[None]] = set()
 
     def begin(self) -> None:
@@ -138,8 +151,8 @@ class Spaces:
         names = (namespace, database, name)
         version = self.committer.ledger.catalog_version
         known = self._named.get(names)
-        if known is not None and known[0] == version:
-            return known[1].ref
+        if known is not None and known.version == version:
+            return known.place.ref
         with self.committer.begin() as tx:
             space = find_space(tx, namespace, database, name)
         if space is None:
@@ -148,8 +161,33 @@ class Spaces:
         if len(self._named) >= NAMES:
             self._named.clear()
         place = self._place(space)
-        self._named[names] = (version, place)
+        self._named[names] = _Named(version, place, space, Action("READ", f"SPACE {space.path}"))
         return place.ref
+
+    def glance(
+        self, token: bytes, names: tuple[str, str, str], key: str
+    ) -> dict[str, Any] | NoneValue | None:
+        """What `GetKey` answers to the session of a token, when that can be told at once and waits
+        for nothing. None: ask the space's actor, who may also refuse.
+
+        :param token: its digest
+        :param names: of namespace, database and space
+        """
+        committer = self.committer
+        ledger = committer.ledger
+        version = ledger.catalog_version
+        named = self._named.get(names)
+        if named is None or named.version != version or version > committer.sequence:
+            return None
+        caller = self.sessions.glance(token, version)
+        if caller is None or not named.place.ref.is_alive():
+            return None
+        try:
+            self.roles.check_serving()
+            authorise(caller, named.read)
+            return glance(ledger, named.space, key)
+        except (Refusal, EngineFailed):
+            return None  # the actor meets it too, and answers with it
 
     def expiring(self, space: Space, at_us: int) -> None:
         """A key of a space expires at that log time: it is to be swept then."""

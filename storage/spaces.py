@@ -29,10 +29,11 @@ from typing import Any, Final
 from protocol import binary, limits
 from protocol.errors import NotANumber, NumberTooLarge, TooLarge, TypeRefused
 from protocol.spaces import When, check_expire, check_holder, check_key
-from protocol.values import NONE, Value, check, identical, type_name, without_none
+from protocol.values import NONE, NoneValue, Value, check, identical, type_name, without_none
 from storage import keys
 from storage.catalog import Space
 from storage.effects import SEQUENCE_BYTES
+from storage.ledger import Ledger
 from storage.transactions import Transaction
 
 Answer = dict[str, Any]
@@ -419,6 +420,29 @@ class Keys:
         if found.expires_us:
             tx.delete(keys.expiry(space.expiries, found.expires_us, name))
         tx.add(space.count_key, -1)
+
+
+def glance(ledger: Ledger, space: Space, key: str) -> Answer | NoneValue | None:
+    """What `Keys.get` answers in a transaction that begins now, told without one: of a key that
+    nothing in flight touches, so that the answer waits for nothing. None: it takes a transaction.
+
+    :raises BadRequest: as `check_key`
+    """
+    name = check_key(key).encode()
+    stored = space.entries + name
+    if ledger.flight.layers and ledger.flight.get(stored) is not None:
+        return None
+    value = ledger.engine.get(stored)
+    if value is None:
+        return NONE
+    _, expires_us, flags = _HEAD.unpack_from(value)
+    if flags:
+        return None
+    left_us = expires_us - ledger.log_time() if expires_us else 1
+    if left_us <= 0:
+        return None  # that it has expired must be made to last first
+    ttl = timedelta(microseconds=left_us) if expires_us else None
+    return {"value": binary.unpack(value[_HEAD.size :]), "ttl": ttl}
 
 
 def _packed(value: Value) -> bytes:

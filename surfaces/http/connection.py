@@ -1,8 +1,8 @@
 """One TCP connection: bytes to exchanges, in order, within every deadline and cap.
 
-llhttp parses all that a read brought; complete requests wait in `queue` and run one at a time, so
-pipelined requests are answered in the order they came. Answers that are ready at once, while a
-read is being worked through, leave in one write.
+llhttp parses what a read brought, save requests whose head is known (known.py). Complete requests
+wait in `queue` and run one at a time, so pipelined requests are answered in the order they came.
+Answers that are ready at once, while a read is being worked through, leave in one write.
 
 The connection ends after the first thing it can't read: a parser that lost its place would take
 the rest of one request for another. It is then still read for a moment and what comes is thrown
@@ -36,7 +36,8 @@ from protocol.errors import (
     VersionNotSupported,
 )
 from surfaces.http.exchange import Context, Exchange
-from surfaces.http.head import METHODS, SINGLE, judge
+from surfaces.http.head import METHODS, SINGLE, Head, judge
+from surfaces.http.known import BLOCK_BYTES, MISSES, REQUEST_LINE, KnownHead
 
 if TYPE_CHECKING:
     from surfaces.http.surface import HttpSurface
@@ -49,6 +50,10 @@ GONE: Final = 499
 CHUNK_OVERHEAD: Final = 16
 """Bytes of framing that one byte of a chunked body may cost, beside SMALL_BODY_BYTES: one-byte
 chunks cost 5, so only extensions and trailers sent for their own sake reach it."""
+
+BATCH_BYTES: Final = 256 * limits.KIB
+"""Of answers that wait for the end of the read they came in. Requests that a read brings take a
+hundredth of what their answers may."""
 
 
 class Connection(asyncio.Protocol):
@@ -68,6 +73,10 @@ class Connection(asyncio.Protocol):
         self._reading_paused = False
         self._writing_paused = False
         self._batch: list[bytes] | None = None
+        self._batch_bytes = 0
+        self._unknown: tuple[bytes, bytes, bytes] | None = None
+        """Name and bytes of a block of fields, and the target before it, that llhttp is to read."""
+        self._misses = 0
         self._drained: list[asyncio.Future[None]] = []
         self._target = b""
         self._fields: dict[bytes, bytes] = {}
@@ -108,7 +117,10 @@ class Connection(asyncio.Protocol):
         self._idle_since = 0.0
         self._batch = []
         try:
-            self._parser.feed_data(data)
+            if self.receiving is None and not self._in_head and self._misses < MISSES:
+                data = self._take_known(data)
+            if data:
+                self._parser.feed_data(data)
         except HttpParserUpgrade:
             self._ended = True  # the request is answered as if it had not asked for an upgrade
         except HttpParserError as error:
@@ -117,7 +129,8 @@ class Connection(asyncio.Protocol):
             self._note_head(len(data))
         elif self.receiving is not None:
             self._note_body(len(data))
-        self._pump()
+        if self.queue or self.receiving is not None or self._reading_paused:
+            self._pump()
         self._flush()
 
     def eof_received(self) -> None:
@@ -191,9 +204,9 @@ class Connection(asyncio.Protocol):
         self._in_head = False
         self._raw = -1
         self._head_since = 0.0
-        self._served = True
         parser = self._parser
         method = parser.get_method()
+        unknown, self._unknown = self._unknown, None
         head = judge(
             _METHODS.get(method) or method.decode("latin-1"),
             self._target,
@@ -201,6 +214,13 @@ class Connection(asyncio.Protocol):
             self._fields,
             parser.should_keep_alive() and not parser.should_upgrade(),
         )
+        self._take_head(head)
+        if unknown is not None and unknown[2] == self._target:
+            self.surface.known.learn(unknown[0], unknown[1], head)
+
+    def _take_head(self, head: Head) -> None:
+        """A request begins. :raises Refusal: one that ends the connection"""
+        self._served = True
         surface = self.surface
         self.receiving = exchange = Exchange(self, head, surface.next_request())
         try:
@@ -245,6 +265,59 @@ class Connection(asyncio.Protocol):
         if exchange.close_after:
             self._ended = True
 
+    # --- heads that are known -------------------------------------------------------------------
+
+    def _take_known(self, data: bytes) -> bytes:
+        """Take the requests with a known head off the front of a read that begins with a request.
+        Answers the rest, which is llhttp's."""
+        at, size = 0, len(data)
+        known_heads = self.surface.known
+        while at < size:
+            line = REQUEST_LINE.match(data, at)
+            if line is None:
+                break
+            begins = line.end()
+            ends = data.find(b"\r\n\r\n", begins - 2) + 4
+            if not 4 <= ends - begins <= BLOCK_BYTES:
+                break
+            block = data[begins:ends]
+            name = known_heads.name(block)
+            known = known_heads.find(name)
+            method, target = line.groups()
+            if known is None:
+                self._misses += 1
+                self._unknown = name, block, target
+                break
+            complete = ends + known.like.length
+            if complete > size:
+                break
+            self._misses = 0
+            at = complete
+            self._take_request(known, method, target, block, data[ends:complete])
+            if self._ended:
+                return b""
+        return data[at:] if at else data
+
+    def _take_request(
+        self, known: KnownHead, method: bytes, target: bytes, block: bytes, body: bytes
+    ) -> None:
+        """A whole request with a known head."""
+        self._head_since = 0.0
+        if method == b"GET" and not body and self.current is None and not self.queue:
+            answer = None if self._writing_paused else self.surface.glances.answer(known, target)
+            if answer is not None:
+                self._served = True
+                self.send(answer)
+                return
+        try:
+            self._take_head(known.head(_METHODS[method], target, block))
+            if body:
+                self.on_body(body)
+        except Refusal as refusal:
+            self._end_with(refusal)
+        else:
+            self.on_message_complete()
+
     # --- what exchanges and the surface ask ------------------------------------------------------
 
     def send(self, data: bytes) -> None:
@@ -253,6 +326,10 @@ class Connection(asyncio.Protocol):
             return
         if self._batch is not None:
             self._batch.append(data)
+            self._batch_bytes += len(data)
+            if self._batch_bytes > BATCH_BYTES:  # the client says now how fast it takes them
+                self._write_batch()
+                self._batch = []
         else:
             self.transport.write(data)
 
@@ -442,11 +519,15 @@ class Connection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def _flush(self) -> None:
-        batch, self._batch = self._batch, None
-        if batch and not self.closed:
-            self.transport.write(batch[0] if len(batch) == 1 else b"".join(batch))
+        self._write_batch()
         if self._linger_until:
             self._half_close()
+
+    def _write_batch(self) -> None:
+        batch, self._batch = self._batch, None
+        self._batch_bytes = 0
+        if batch and not self.closed:
+            self.transport.write(batch[0] if len(batch) == 1 else b"".join(batch))
 
     def _forget_waiting(self) -> None:
         if self.receiving is not None:

@@ -60,6 +60,11 @@ class Head:
         """Whether a body follows the head."""
         return self.length != 0
 
+    @property
+    def wants_msgpack(self) -> bool:
+        """Whether the answer is to leave as msgpack rather than as JSON."""
+        return b"application/msgpack" in self.fields.get(b"accept", b"").lower()
+
     def text(self, name: bytes) -> str | None:
         """A field as text, None when absent."""
         value = self.fields.get(name)

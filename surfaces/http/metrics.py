@@ -43,7 +43,11 @@ class Counters:
         head, route = exchange.head, exchange.route
         method = head.method if head is not None else "unreadable"
         path = route.path if route is not None else "none"
-        key = (method, path, exchange.status)
+        self.answer(method, path, exchange.status)
+
+    def answer(self, method: str, path: str, status: int) -> None:
+        """One more answer, by what it is counted under."""
+        key = (method, path, status)
         self.requests[key] = self.requests.get(key, 0) + 1
 
     def ran(self, path: str, seconds: float) -> None:

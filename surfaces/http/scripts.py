@@ -63,7 +63,7 @@ class ScriptDelegate(HTTPMessageDelegate):
         exchange = self._exchange
         head = exchange.head
         assert head is not None
-        exchange.msgpack = b"application/msgpack" in head.fields.get(b"accept", b"").lower()
+        exchange.msgpack = head.wants_msgpack
         try:
             who = await caller(exchange)
             body, exchange.body = exchange.body, b""

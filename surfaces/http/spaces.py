@@ -88,7 +88,7 @@ class KeyDelegate(HTTPMessageDelegate):
     def finish(self) -> None:
         """The body is there: ask."""
         exchange, head = self._exchange, self._head
-        exchange.msgpack = b"application/msgpack" in head.fields.get(b"accept", b"").lower()
+        exchange.msgpack = head.wants_msgpack
         try:
             given = credential(head)
         except Refusal as refusal:
@@ -325,9 +325,14 @@ def _as_is(answer: Any, msgpack: bool) -> tuple[dict[str, Any], bytes]:
     return answer, b""
 
 
+def no_key() -> NoKey:
+    """The refusal of a GET."""
+    return NoKey("there is no such key")
+
+
 def _shown_value(answer: Any, msgpack: bool) -> tuple[dict[str, Any], bytes]:
     if not isinstance(answer, dict):
-        raise NoKey("there is no such key")
+        raise no_key()
     value, ttl = answer["value"], answer["ttl"]
     return {
         "value": value if msgpack else jsonvalues.to_json(value),

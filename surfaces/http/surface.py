@@ -18,8 +18,10 @@ from protocol.errors import BadRequest, Busy, Draining, Full, MisdirectedRequest
 from surfaces.http import answers
 from surfaces.http.connection import Connection
 from surfaces.http.exchange import Exchange
+from surfaces.http.glances import Glances
 from surfaces.http.head import Head
 from surfaces.http.hosts import Hosts
+from surfaces.http.known import KnownHeads
 from surfaces.http.listener import Listener
 from surfaces.http.metrics import Counters
 from surfaces.http.openapi import document
@@ -89,10 +91,15 @@ class HttpSurface:
         self.running = 0
         self.bodies_bytes = 0
         self.stopping = False
+        self.known = KnownHeads(node.doors.rng.bytes(32))
+        self.glances = Glances(self)
         self.date_field = b""
+        self._plain = b""
+        """Of an answer with a body of JSON: the head between its request's name and its length."""
         self._hosts = Hosts(settings.host)
         self._prefix = node.doors.rng.bytes(3).hex()
         self._requests = 0
+        self._forget_at = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
         self._quiet: asyncio.Event = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -204,6 +211,24 @@ class HttpSurface:
         self._requests += 1
         return f"r-{self._prefix}{self._requests:x}"
 
+    def takes_more(self, host: str) -> bool:
+        """Whether a request for a host may run now without being told otherwise."""
+        return (
+            self._hosts.known(host, self.node.status)
+            and self.running < self.settings.running
+            and not self.stopping
+        )
+
+    def plain(self, status: int, request: str, body: bytes) -> bytes:
+        """A whole answer with a body of JSON, on a connection that goes on."""
+        return b"%sStore-Request: %s%s%d\r\n\r\n%s" % (
+            answers.status_line(status),
+            request.encode("ascii"),
+            self._plain,
+            len(body),
+            body,
+        )
+
     def admit(self, exchange: Exchange, head: Head) -> Route:
         """The route of a request, decided by its head.
 
@@ -291,7 +316,15 @@ class HttpSurface:
         self._timer = self.loop.call_later(1 / CHECKS_A_SECOND, self._tick)
         seconds = self.clock.wall_us() // 1_000_000
         self.date_field = b"Date: %s\r\n" % formatdate(seconds, usegmt=True).encode("ascii")
+        self._plain = b"\r\n%s%sCache-Control: no-store\r\nContent-Type: %s\r\nContent-Length: " % (
+            self.date_field,
+            answers.COMMON,
+            answers.JSON,
+        )
         now = self.loop.time()
+        if now >= self._forget_at:
+            self._forget_at = now + limits.CREDENTIAL_MEMO_SECONDS
+            self.known.forget()
         for connection in list(self.connections):
             connection.check(now)
 

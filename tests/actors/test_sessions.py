@@ -9,7 +9,7 @@ import pytest
 
 from actors.passwords import Cost
 from actors.runtime import ask
-from actors.sessions import DELAY_MOST_US
+from actors.sessions import DELAY_MOST_US, token_digest
 from protocol import limits
 from protocol.errors import (
     BadRequest,
@@ -119,6 +119,32 @@ def test_a_session_ends_after_an_hour_without_use_and_after_twelve_with_it() -> 
             assert (await token(at, used.token)).user == "ana"
             await asyncio.sleep(2)
             assert isinstance(await token(at, used.token), SessionEnded)
+
+    play("stepped", main)
+
+
+def test_a_glance_at_a_session_counts_as_use_and_ends_as_the_session_does() -> None:
+    async def main() -> None:
+        async with desk("stepped") as at:
+            await at.define("ana", PASSWORD)
+            session = await sign_in(at)
+            name = token_digest(session.token)
+            version = at.parts.ledger.catalog_version
+            assert at.sessions.glance(name, version) == session.caller
+            assert at.sessions.glance(name, version + 1) is None, "its user may be another"
+            assert at.sessions.glance(token_digest("another"), version) is None
+            for _ in range(limits.SESSION_SECONDS // 3000):
+                await asyncio.sleep(2999)
+                assert at.sessions.glance(name, version) == session.caller
+            left = limits.SESSION_SECONDS % 3000 + limits.SESSION_SECONDS // 3000
+            await asyncio.sleep(left - 1)
+            assert at.sessions.glance(name, version) == session.caller
+            await asyncio.sleep(1)
+            assert at.sessions.glance(name, version) is None
+            assert isinstance(await token(at, session.token), SessionEnded)
+            unused = token_digest((await sign_in(at)).token)
+            await asyncio.sleep(limits.SESSION_IDLE_SECONDS)
+            assert at.sessions.glance(unused, version) is None
 
     play("stepped", main)
 

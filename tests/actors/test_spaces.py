@@ -10,18 +10,22 @@ from typing import Any
 
 import pytest
 
+from actors import spaces
+from actors.access import Action
 from actors.node import Node
 from actors.runtime import ask, tell
+from actors.sessions import token_digest
 from actors.spaces import Sweep, find_space
 from protocol import limits
 from protocol.errors import (
+    NotAllowed,
     NotANumber,
     NotASpace,
     NotWritable,
     Refusal,
     SessionEnded,
 )
-from protocol.requests import AuthenticateToken, SignIn
+from protocol.requests import AuthenticateToken, Caller, SignIn
 from protocol.spaces import (
     DeleteKey,
     ExpireKey,
@@ -36,9 +40,10 @@ from protocol.spaces import (
     UnlockKey,
 )
 from protocol.values import NONE
-from storage import keys
+from storage import catalog, keys
 from storage.catalog import Space
-from storage.effects import DELETE_RECORD, decode
+from storage.effects import DELETE_RECORD, Attribution, decode
+from storage.engine import EngineFailed
 from storage.memory import MemoryEngine
 from storage.spaces import Keys
 from tests.actors import nodes
@@ -161,6 +166,73 @@ async def test_who_asks_is_asked_each_time(here: Desk) -> None:
         await here.run(GetKey("k"), who=token)
     with pytest.raises(SessionEnded):
         await here.run(GetKey("k"), who=AuthenticateToken("nonsense", "wire", "x"))
+
+
+async def test_a_glance_tells_what_the_actor_would_say_or_nothing(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await ask(
+        here.node.sessions, SignIn(OWNER.name, OWNER.password, "http", "192.0.2.1:1")
+    )
+    token = token_digest(session.token)
+
+    def seen(space: str = "c", key: str = "k") -> Any:
+        return here.node.spaces.glance(token, ("a", "b", space), key)
+
+    who = AuthenticateToken(session.token, "http", "192.0.2.1:1")
+    assert seen() is None, "nobody has asked for that space before"
+    assert await here.run(SetKey("k", 1), who=who) == [WRITTEN]
+    assert seen() == {"value": 1, "ttl": None}
+    assert seen(key="l") is NONE
+    assert seen(key="") is None and seen("other") is None
+    assert here.node.spaces.glance(token_digest("no"), ("a", "b", "c"), "k") is None
+    with monkeypatch.context() as broken:
+        broken.setattr(here.engine, "get", raises_engine_failed)
+        assert seen() is None
+    await nodes.run(here.node, "DEFINE TABLE more")
+    assert seen() is None, "declarations have changed: perhaps the user, perhaps the space"
+    assert await here.run(GetKey("k"), who=who) == [{"value": 1, "ttl": None}]
+    assert seen() == {"value": 1, "ttl": None}
+    await nodes.run(here.node, "DEFINE NODE ROLES writable")
+    assert seen() is None
+    await nodes.run(here.node, "DEFINE NODE ROLES serving, writable")
+    assert seen() == {"value": 1, "ttl": None}
+    monkeypatch.setattr(spaces, "authorise", refuses)
+    assert seen() is None
+    monkeypatch.undo()
+    await nodes.run(here.node, "DROP SPACE c; DEFINE SPACE c")
+    assert seen() is None
+    assert await here.run(GetKey("k"), who=who) == [NONE]
+    assert seen() is NONE
+
+
+def raises_engine_failed(_key: bytes) -> bytes:
+    raise EngineFailed("planted")
+
+
+def refuses(caller: Caller, action: Action) -> None:
+    raise NotAllowed("planted")
+
+
+async def test_a_glance_waits_for_no_declaration_in_flight(here: Desk) -> None:
+    session = await ask(
+        here.node.sessions, SignIn(OWNER.name, OWNER.password, "http", "192.0.2.1:1")
+    )
+    who = AuthenticateToken(session.token, "http", "192.0.2.1:1")
+    token, names = token_digest(session.token), ("a", "b", "c")
+    await here.run(GetKey("k"), who=who)
+    assert here.node.spaces.glance(token, names, "k") is NONE
+    committer = here.node.committer
+    with committer.begin() as tx:
+        namespace = catalog.define_namespace(tx, "more")
+        assert namespace.name == "more"
+        sequence = committer.commit(tx, Attribution("ana", "wire", None, None))
+    assert here.node.spaces.find("a", "b", "c") is not None
+    with committer.begin() as tx:
+        here.node.spaces.sessions.caller(who, tx)
+    assert here.node.spaces.glance(token, names, "k") is None
+    await committer.durable(sequence, committer.generation)
+    assert here.node.spaces.glance(token, names, "k") is NONE
 
 
 async def test_without_the_writable_role_reads_go_on(here: Desk) -> None:

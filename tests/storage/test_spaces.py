@@ -26,7 +26,7 @@ from storage import catalog, keys
 from storage.catalog import Taken
 from storage.ledger import Ledger, Tail
 from storage.memory import MemoryEngine
-from storage.spaces import Keys
+from storage.spaces import Keys, glance
 from storage.state_hash import hash_in_slices
 from tests.simulation.doors import START_US, ManualClock, SeededRng
 from tests.storage.books import BY, Book
@@ -102,6 +102,56 @@ class Shelf:
 @pytest.fixture
 def shelf() -> Shelf:
     return Shelf()
+
+
+def glimpsed(shelf: Shelf, key: str) -> Any:
+    """What a glance tells of a key; it is what a transaction would, or nothing."""
+    found = glance(shelf.book.ledger, shelf.space, key)
+    assert found is None or found == shelf.do(lambda here: here.get(key))
+    return found
+
+
+@pytest.mark.parametrize("value", TYPES, ids=lambda value: type(value).__name__)
+def test_a_glance_tells_what_is_there(shelf: Shelf, value: Any) -> None:
+    shelf.call("set", "k", value)
+    shelf.call("set", "m", value, 9 * SECOND)
+    shelf.book.durable()
+    assert glimpsed(shelf, "k") == {"value": value, "ttl": None}
+    assert glimpsed(shelf, "m") == {"value": value, "ttl": timedelta(seconds=9)}
+    assert glimpsed(shelf, "absent") is NONE
+    for refused in ("", "x" * (limits.KEY_BYTES + 1), "nul\0"):
+        with pytest.raises(BadRequest):
+            glance(shelf.book.ledger, shelf.space, refused)
+
+
+def test_a_glance_tells_nothing_that_rests_on_what_is_in_flight(shelf: Shelf) -> None:
+    shelf.book.durable()
+    shelf.call("set", "k", 1)
+    assert glimpsed(shelf, "k") is None
+    assert glimpsed(shelf, "other") is NONE
+    shelf.book.durable()
+    assert glimpsed(shelf, "k") == {"value": 1, "ttl": None}
+    shelf.call("delete", "k")
+    assert glimpsed(shelf, "k") is None
+    shelf.book.durable()
+    assert glimpsed(shelf, "k") is NONE
+    shelf.call("set", "k", 2)
+    shelf.do(lambda here: sum(here.drop("")))
+    assert glimpsed(shelf, "k") is glimpsed(shelf, "never") is None
+
+
+def test_a_glance_leaves_what_is_unusual_to_a_transaction(shelf: Shelf) -> None:
+    shelf.call("set", "expires", 1, SECOND)
+    shelf.call("set", "large", "x" * (limits.CACHE_INLINE_BYTES + 1))
+    shelf.call("lock", "lock", "me", SECOND)
+    shelf.book.durable()
+    assert glimpsed(shelf, "expires") == {"value": 1, "ttl": timedelta(seconds=1)}
+    assert glimpsed(shelf, "large") is glimpsed(shelf, "lock") is None
+    shelf.book.clock.advance(SECOND - 1)
+    assert glimpsed(shelf, "expires") == {"value": 1, "ttl": timedelta(microseconds=1)}
+    shelf.book.clock.advance(1)
+    assert glimpsed(shelf, "expires") is None, "that it has expired is to be made to last"
+    assert shelf.get("expires") is NONE
 
 
 @pytest.mark.parametrize("value", TYPES, ids=lambda value: type(value).__name__)

@@ -1,0 +1,108 @@
+"""Heads that were read before: a client's requests differ in their first line, seldom in the rest.
+
+What follows the request line, up to the empty line, is kept as a hash, with what llhttp and `judge`
+made of it. The same bytes again, behind a request line without anything odd in it, mean the same,
+so neither is asked again. No grammar of our own recognises anything but that one line; all else
+goes to llhttp.
+
+The bytes hold a credential: they are kept only as a hash under a secret of this process, and for a
+minute at most. The credential itself is read from each request anew.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+from actors.sessions import token_digest
+from protocol import limits
+from protocol.errors import SignInRefused
+from surfaces.http.credentials import Token, credential
+from surfaces.http.head import Head
+
+REMEMBERED: Final = 1024
+BLOCK_BYTES: Final = 2 * limits.KIB
+"""Of the fields of a head that is remembered: those of a browser take one to two."""
+MISSES: Final = 16
+"""In a row, after which a connection looks no more: no two of its heads are the same."""
+TARGET_BYTES: Final = 4 * limits.KIB
+
+REQUEST_LINE: Final = re.compile(
+    rb"(GET|HEAD|POST|PUT|DELETE) (/[A-Za-z0-9._~:@%%/?&=+,-]{0,%d}) HTTP/1\.1\r\n" % TARGET_BYTES
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownHead:
+    """What a block of fields meant before."""
+
+    like: Head
+    """A head with these fields, but for the credential; its method and target say nothing."""
+    start: int
+    end: int
+    """Where the credential stands in the block; both 0: there is none."""
+    token: bytes | None
+    """The digest of the credential's token, if it is one."""
+    msgpack: bool
+
+    def head(self, method: str, target: bytes, block: bytes) -> Head:
+        """The head of a request with these fields."""
+        like, fields = self.like, self.like.fields
+        if self.end:
+            fields = {**fields, b"authorization": block[self.start : self.end]}
+        path, _, query = target.decode("ascii").partition("?")
+        return Head(method, path, query, like.version, fields, like.host, True, like.length)
+
+
+class KnownHeads:
+    """What was learned. :param secret: of this process, at least 16 random bytes"""
+
+    def __init__(self, secret: bytes) -> None:
+        self._begun = blake2b(key=secret, digest_size=16)
+        self._known: dict[bytes, KnownHead] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def name(self, block: bytes) -> bytes:
+        """What a block is kept under."""
+        hashed = self._begun.copy()
+        hashed.update(block)
+        return hashed.digest()
+
+    def find(self, name: bytes) -> KnownHead | None:
+        """What the block of that name meant, if that is known."""
+        return self._known.get(name)
+
+    def forget(self) -> None:
+        """Forget all. Called once a minute."""
+        self._known.clear()
+
+    def learn(self, name: bytes, block: bytes, head: Head) -> None:
+        """Remember what llhttp and `judge` made of a block; of one that asks for more than an
+        answer to a small body of declared length, nothing."""
+        plain = head.keep_alive and head.version == "HTTP/1.1" and b"expect" not in head.fields
+        if not plain or not 0 <= head.length <= limits.SMALL_BODY_BYTES:
+            return
+        fields = dict(head.fields)
+        given = fields.pop(b"authorization", None)
+        start = end = 0
+        if given is not None:
+            start = block.find(given)
+            end = start + len(given)
+            if not given or start < 0:
+                return
+        if len(self._known) >= REMEMBERED:
+            self._known.clear()
+        like = Head("", "", "", head.version, fields, head.host, True, head.length)
+        self._known[name] = KnownHead(like, start, end, _token(head), head.wants_msgpack)
+
+
+def _token(head: Head) -> bytes | None:
+    try:
+        given = credential(head)
+    except SignInRefused:
+        return None
+    return token_digest(given.token) if isinstance(given, Token) else None
