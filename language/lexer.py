@@ -20,7 +20,8 @@ FLOAT: Final = 6
 DURATION: Final = 7
 PREFIXED: Final = 8
 QUOTED: Final = 9
-BAD: Final = 10
+SIZE: Final = 10
+BAD: Final = 11
 
 _STRING = r"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+\""""
 
@@ -36,6 +37,7 @@ _PATTERN: Final = re.compile(
     r"|((?:[0-9]++(?:us|ms|[wdhms]))++(?![A-Za-z0-9_]))"
     rf"|([bdu](?:{_STRING}))"
     r"|(`(?:[^`\\]++|\\.)*+`)"
+    r"|([0-9]++[KMGT]i?+B(?![A-Za-z0-9_]))"
     # What is no token takes the rest of the text with it: it is refused anyway, and looking on from
     # every one of a million unclosed quotes would take time that grows with the square of the text.
     r"|([0-9][A-Za-z0-9_]*+|\$|/\*|[bdu]?['\"]|.).*+"

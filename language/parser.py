@@ -11,6 +11,7 @@ from language.parsing.cursor import STATEMENT
 from language.parsing.fields import Fields
 from language.parsing.indexes import Indexes
 from language.parsing.spaces import Spaces
+from language.parsing.topics import Topics
 from language.words import STATEMENTS
 from protocol import limits
 from protocol.errors import TooLarge, TypeRefused
@@ -74,7 +75,7 @@ def _check(text: str) -> None:
         )
 
 
-class _Parser(Indexes, Fields, Spaces):
+class _Parser(Indexes, Fields, Spaces, Topics):
     """Adds the flow of a script: statements, blocks, IF, FOR and the like."""
 
     def script(self) -> tuple[tree.Statement, ...]:
@@ -195,7 +196,9 @@ class _Parser(Indexes, Fields, Spaces):
     def _begin_transaction(self) -> tree.Begin:
         return tree.Begin(self._transaction("BEGIN"))
 
-    def _commit(self) -> tree.Commit:
+    def _commit(self) -> tree.Commit | tree.CommitReader:
+        if self.word(1) == "READER":
+            return self.commit_reader()
         return tree.Commit(self._transaction("COMMIT"))
 
     def _cancel(self) -> tree.Cancel:
@@ -208,6 +211,7 @@ class _Parser(Indexes, Fields, Spaces):
 
 
 _HANDLERS: Final[dict[str, Any]] = {
+    "ACK": _Parser.ack,
     "ALTER": _Parser.alter,
     "BEGIN": _Parser._begin_transaction,
     "CANCEL": _Parser._cancel,
@@ -218,8 +222,10 @@ _HANDLERS: Final[dict[str, Any]] = {
     "DROP": _Parser.drop,
     "EXPIRE": _Parser.expire_key,
     "EXPLAIN": _Parser.explain,
+    "EXTEND": _Parser.extend,
     "FOR": _Parser._for,
     "GET": _Parser.get_key,
+    "GIVE": _Parser.give_up,
     "IF": _Parser._if,
     "INCR": _Parser.incr_key,
     "INFO": _Parser.info,
@@ -228,13 +234,19 @@ _HANDLERS: Final[dict[str, Any]] = {
     "KILL": _Parser.kill,
     "LET": _Parser._let,
     "LOCK": _Parser.lock_key,
+    "NACK": _Parser.nack,
     "PERSIST": _Parser.persist_key,
+    "PUBLISH": _Parser.publish,
+    "READ": _Parser.read_topic,
     "REBUILD": _Parser.rebuild,
+    "REDRIVE": _Parser.redrive,
     "RETURN": _Parser._return,
     "SELECT": _Parser.select,
     "SET": _Parser.set_key,
     "SWAP": _Parser.swap_key,
+    "TAKE": _Parser.take,
     "THROW": _Parser._throw,
+    "TRIM": _Parser.trim_topic,
     "UNLOCK": _Parser.unlock_key,
     "UPDATE": _Parser.update,
     "UPSERT": _Parser.upsert,

@@ -5,6 +5,7 @@ Parentheses stand only where the text would otherwise be read as another tree.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from language.parsing.expressions import (
 )
 from language.words import quote
 from protocol import limits
-from protocol.text import NAME, format_duration, format_value, quote_string
+from protocol.text import NAME, format_duration, format_size, format_value, quote_string
 
 _UNARY: Final = 9
 _PREFIX_NOT: Final = 3
@@ -382,13 +383,17 @@ def _define_index(node: tree.DefineIndex) -> str:
     )
 
 
+def _drop_on(word: str, node: Any) -> str:
+    return _join(_on_table(f"DROP {word}", node.name, node.topic), _text("REASON", node.reason))
+
+
 def _on_table(word: str, index: str, table: str) -> str:
     return f"{word} {quote(index)} ON {quote(table)}"
 
 
 def _info(node: tree.Info) -> str:
-    if node.subject == "INDEX":
-        return _on_table("INFO FOR INDEX", *node.names)
+    if node.subject in ("INDEX", "GROUP"):
+        return _on_table(f"INFO FOR {node.subject}", *node.names)
     return _join("INFO FOR", node.subject, _names(*node.names))
 
 
@@ -450,6 +455,166 @@ def _drop_keys(node: tree.DropKeys) -> str:
         f"DROP KEYS IN {quote(node.space)}",
         _clause("PREFIX", node.prefix),
         _text("REASON", node.reason),
+    )
+
+
+# --- topics ---------------------------------------------------------------------------------------
+
+
+def _define_topic(node: tree.DefineTopic) -> str:
+    return _join(
+        "DEFINE TOPIC",
+        node.exists.value,
+        quote(node.name),
+        _setting("KEEP", node.keep),
+        _setting("BYTES", node.max_bytes, format_size),
+        _setting("LARGEST", node.largest, format_size),
+        _setting("DEDUP", node.dedup),
+        "FULL REFUSE" if node.full == "REFUSE" else "",
+        _text("COMMENT", node.comment),
+    )
+
+
+def _setting(word: str, value: Any, show: Callable[[Any], str] | None = None) -> str:
+    if value is None:
+        return ""
+    return f"{word} {format_duration(value) if show is None else show(value)}"
+
+
+_CHANGES: Final[dict[str, tuple[str, Callable[[Any], str]]]] = {
+    "keep": ("KEEP", format_duration),
+    "max_bytes": ("BYTES", format_size),
+    "largest": ("LARGEST", format_size),
+    "dedup": ("DEDUP", format_duration),
+    "full": ("FULL", str),
+    "comment": ("COMMENT", quote_string),
+    "deadline": ("DEADLINE", format_duration),
+    "in_flight": ("IN FLIGHT", str),
+    "deliveries": ("DELIVERIES", str),
+    "dead_letter": ("DEAD LETTER", quote),
+    "backoff": ("BACKOFF", lambda steps: ", ".join(map(format_duration, steps))),
+}
+"""The words of a setting, and how its value is written."""
+
+
+def _changes(changes: Iterable[tuple[str, Any]]) -> Iterator[str]:
+    for name, value in changes:
+        words, show = _CHANGES[name]
+        yield f"{words} {'NONE' if value is None or value == () else show(value)}"
+
+
+def _alter_topic(node: tree.AlterTopic) -> str:
+    return f"ALTER TOPIC {quote(node.name)} SET {', '.join(_changes(node.changes))}"
+
+
+def _trim_topic(node: tree.TrimTopic) -> str:
+    return _join(
+        f"TRIM TOPIC {quote(node.name)}",
+        _clause("BEFORE", node.before),
+        _text("REASON", node.reason),
+    )
+
+
+def _position(node: tree.Position) -> str:
+    if node.value is None:
+        return node.kind
+    text = print_expression(node.value)
+    if node.kind == "TIME":
+        return f"TIME {text}"
+    # A field's name bare might be one of the words above.
+    return f"({text})" if isinstance(_first(node.value), tree.Name) else text
+
+
+def _stand(word: str, position: tree.Position | None) -> str:
+    return "" if position is None else f"{word} {_position(position)}"
+
+
+def _define_reader(node: tree.DefineReader) -> str:
+    return _join(
+        "DEFINE READER",
+        node.exists.value,
+        f"{quote(node.name)} ON {quote(node.topic)}",
+        _stand("AT", node.position),
+    )
+
+
+def _alter_reader(node: tree.AlterReader) -> str:
+    return _join(
+        _on_table("ALTER READER", node.name, node.topic),
+        _stand("SET POSITION", node.position),
+        _text("REASON", node.reason),
+    )
+
+
+def _define_group(node: tree.DefineGroup) -> str:
+    given = [(name, getattr(node, name)) for name in ("in_flight", "deliveries", "dead_letter")]
+    given.append(("backoff", node.backoff or None))
+    return _join(
+        "DEFINE GROUP",
+        node.exists.value,
+        f"{quote(node.name)} ON {quote(node.topic)} DEADLINE {format_duration(node.deadline)}",
+        *_changes((name, value) for name, value in given if value is not None),
+        "ORDERED BY KEY" if node.ordered else "",
+        _stand("AT", node.position),
+    )
+
+
+def _alter_group(node: tree.AlterGroup) -> str:
+    moved = [] if node.position is None else [_stand("POSITION", node.position)]
+    return _join(
+        _on_table("ALTER GROUP", node.name, node.topic),
+        f"SET {', '.join([*moved, *_changes(node.changes)])}",
+        _text("REASON", node.reason),
+    )
+
+
+def _publish(node: tree.Publish) -> str:
+    return _join(
+        f"PUBLISH INTO {quote(node.topic)}",
+        _clause("VALUES" if node.many else "VALUE", node.value),
+        _clause("KEY", node.key),
+        _clause("ID", node.id),
+        _clause("HEADERS", node.headers),
+        _clause("DELAY", node.delay),
+        _clause("AT", node.at_time),
+        _clause("EXPECT", node.expect),
+    )
+
+
+def _read_topic(node: tree.ReadTopic) -> str:
+    return _join(
+        f"READ FROM {quote(node.topic)}",
+        _clause("AFTER", node.after),
+        "" if node.reader is None else f"AS {quote(node.reader)}",
+        _clause("LIMIT", node.limit),
+        _clause("WAIT", node.wait),
+    )
+
+
+def _take(node: tree.Take) -> str:
+    return _join(
+        "TAKE",
+        "" if node.count is None else print_expression(node.count),
+        f"FROM {quote(node.topic)} AS {quote(node.group)}",
+        _clause("MEMBER", node.member),
+        _clause("WAIT", node.wait),
+    )
+
+
+def _settled(word: str, node: Any) -> str:
+    """What is said of messages that were taken."""
+    return _join(
+        f"{word} {quote(node.topic)} AS {quote(node.group)}",
+        _clause("RECEIPTS", node.receipts),
+        _clause("BY", getattr(node, "by", None)),
+        _clause("DELAY", getattr(node, "delay", None)),
+        _clause("ERROR", getattr(node, "error", None)),
+    )
+
+
+def _redrive(node: tree.Redrive) -> str:
+    return _join(
+        f"REDRIVE FROM {quote(node.dead)} TO {quote(node.topic)}", _clause("LIMIT", node.limit)
     )
 
 
@@ -552,6 +717,27 @@ _STATEMENTS: Final[dict[type, Any]] = {
     tree.UnlockKey: lambda node: _of_key("UNLOCK", node),
     tree.ListKeys: _list_keys,
     tree.DropKeys: _drop_keys,
+    tree.DefineTopic: _define_topic,
+    tree.AlterTopic: _alter_topic,
+    tree.DropTopic: lambda node: _drop("TOPIC", node, node.name),
+    tree.TrimTopic: _trim_topic,
+    tree.Publish: _publish,
+    tree.ReadTopic: _read_topic,
+    tree.DefineReader: _define_reader,
+    tree.CommitReader: lambda node: _join(
+        _on_table("COMMIT READER", node.name, node.topic), _clause("AT", node.position)
+    ),
+    tree.AlterReader: _alter_reader,
+    tree.DropReader: lambda node: _drop_on("READER", node),
+    tree.DefineGroup: _define_group,
+    tree.AlterGroup: _alter_group,
+    tree.DropGroup: lambda node: _drop_on("GROUP", node),
+    tree.Take: _take,
+    tree.Ack: lambda node: _settled("ACK", node),
+    tree.Nack: lambda node: _settled("NACK", node),
+    tree.Extend: lambda node: _settled("EXTEND", node),
+    tree.GiveUp: lambda node: _settled("GIVE UP", node),
+    tree.Redrive: _redrive,
     tree.DefineField: _define_field,
     tree.AlterTable: _alter_table,
     tree.AlterField: _alter_field,
@@ -575,16 +761,20 @@ def _evaluate(node: tree.Evaluate) -> str:
     """An expression as a statement; one that begins with a field's name, which a statement can't,
     in parentheses."""
     text = print_expression(node.value)
-    first: tree.Expression = node.value
+    return f"({text})" if isinstance(_first(node.value), tree.Name) else text
+
+
+def _first(node: tree.Expression) -> tree.Expression:
+    """What the text of an expression begins with, parentheses and signs aside."""
     while True:
-        if isinstance(first, tree.Binary):
-            first = first.left
-        elif isinstance(first, tree.Range):
-            first = first.low
-        elif isinstance(first, tree.Attribute | tree.Index | tree.Each):
-            first = first.of
+        if isinstance(node, tree.Binary):
+            node = node.left
+        elif isinstance(node, tree.Range):
+            node = node.low
+        elif isinstance(node, tree.Attribute | tree.Index | tree.Each):
+            node = node.of
         else:
-            return f"({text})" if isinstance(first, tree.Name) else text
+            return node
 
 
 assert limits.DEPTH < 100, "printing recurses as deep as trees are high"

@@ -1,7 +1,10 @@
 """The words of the language.
 
 Keywords are recognised where the grammar expects one, so most of them may also name things. The
-printer quotes every name that is any of them, which is always right and never ambiguous.
+printer quotes every name that is any of `KEYWORDS`, which is always right and never ambiguous. The
+words of topics are not among these: a field called `read` or `time` is common, a column is named
+after the printed text of its expression, and where such a name would be ambiguous the printer puts
+it in parentheses.
 """
 
 from __future__ import annotations
@@ -10,12 +13,16 @@ from typing import Final
 
 from protocol import text
 
+_OF_TOPICS: Final = frozenset({
+    "ACK", "EXTEND", "GIVE", "NACK", "PUBLISH", "READ", "REDRIVE", "TAKE", "TRIM",
+})  # fmt: skip
+
 STATEMENTS: Final = frozenset({
     "ALTER", "BEGIN", "CANCEL", "COMMIT", "CREATE", "DEFINE", "DELETE", "DROP", "EXPIRE", "FOR",
     "GET", "IF", "INCR", "INFO", "INSERT", "KEYS", "KILL", "LET", "LOCK", "PERSIST", "RETURN",
     "SELECT", "SET", "SWAP", "THROW", "UNLOCK", "UPDATE", "UPSERT", "USE",
     "EXPLAIN", "REBUILD",
-})  # fmt: skip
+}) | _OF_TOPICS  # fmt: skip
 """What a statement begins with."""
 
 RESERVED: Final = frozenset({
@@ -25,7 +32,7 @@ RESERVED: Final = frozenset({
 """Never read as a bare name where an expression begins: a forgotten operand is then found where it
 is missing, and not one word later."""
 
-KEYWORDS: Final = STATEMENTS | RESERVED | frozenset({
+KEYWORDS: Final = (STATEMENTS - _OF_TOPICS) | RESERVED | frozenset({
     "ABSENT", "AFTER", "ALL", "ASC", "BEFORE", "BY", "COMMENT", "CONTENT", "DATABASE", "DESC",
     "DIFF", "DUPLICATE", "ELSE", "ENDPOINTS", "EXISTS", "EXPECT", "FETCH", "GROUP", "HAVING",
     "HOLDER", "IGNORE", "INTO", "KEEP", "LIMIT", "MERGE", "NAMESPACE", "NODE", "OMIT", "ON",

@@ -29,6 +29,12 @@ _UNIT_US: Final = dict(_UNITS)
 _DURATION: Final = re.compile(r"-?(?:[0-9]+(?:w|d|h|ms|m|us|s))+\Z")
 _DURATION_PART: Final = re.compile(r"([0-9]+)(w|d|h|ms|m|us|s)")
 
+_SIZE_UNITS: Final = {
+    "": 1, "KB": 10**3, "KiB": 2**10, "MB": 10**6, "MiB": 2**20, "GB": 10**9, "GiB": 2**30,
+    "TB": 10**12, "TiB": 2**40,
+}  # fmt: skip
+_SIZE: Final = re.compile(r"([0-9]+)((?:[KMGT]i?B)?)\Z")
+
 _ESCAPES: Final = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\\": "\\\\", "'": "\\'", "\0": "\\u{0}"}
 _ESCAPED: Final = re.compile(r"[\n\t\r\\'\0]")
 
@@ -89,6 +95,30 @@ def duration(microseconds: int) -> timedelta:
     if not limits.INT_MIN <= microseconds <= limits.INT_MAX:
         raise NumberTooLarge("a duration does not fit 64 bits of microseconds")
     return timedelta(microseconds=microseconds)
+
+
+def parse_size(text: str) -> int:
+    """The bytes that a text such as `10MiB` or `500KB` names.
+
+    :raises BadRequest: not a size
+    :raises NumberTooLarge: beyond 64 bits
+    """
+    found = _SIZE.match(text)
+    if found is None:
+        raise BadRequest(f"{text[:40]!r} is no size: wanted 10MiB, 500KB or a number of bytes")
+    digits = found[1].lstrip("0") or "0"
+    size = int(digits) * _SIZE_UNITS[found[2]] if len(digits) < 20 else limits.INT_MAX + 1
+    if size > limits.INT_MAX:
+        raise NumberTooLarge("a size does not fit 64 bits of bytes")
+    return size
+
+
+def format_size(size: int) -> str:
+    """A size in the largest unit that it is a whole number of; zero is `0`."""
+    for unit, factor in reversed(_SIZE_UNITS.items()):
+        if size and size % factor == 0:
+            return f"{size // factor}{unit}"
+    return "0"
 
 
 def format_datetime(value: datetime) -> str:

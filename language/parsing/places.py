@@ -22,7 +22,7 @@ class Places(Records):
     def _one_of(self, family: dict[str, Any], at: int) -> tree.Statement:
         word = self.word()
         if word not in family:
-            self.unexpected(_either(*family))
+            self.unexpected(either(*family))
         self.i += 1
         return family[word](self, at)  # type: ignore[no-any-return]
 
@@ -157,6 +157,12 @@ class Places(Records):
         self.expect_word("ON")
         return name, self.table()
 
+    def on_topic(self, what: str) -> tuple[str, str]:
+        """`g ON t`, or a reader's."""
+        name = self.name(what)
+        self.expect_word("ON")
+        return name, self.name("topic")
+
     def drop_user(self, at: int) -> tree.Statement:
         return tree.DropUser(self.name("user"), self._reason(), at)
 
@@ -183,11 +189,13 @@ class Places(Records):
         self.expect_word("FOR")
         word = self.word()
         if word not in _SUBJECTS:
-            self.unexpected(_either(*_SUBJECTS))
+            self.unexpected(either(*_SUBJECTS))
         self.i += 1
         names: tuple[str, ...] = ()
-        if word in ("TABLE", "SPACE", "USER"):
+        if word in ("TABLE", "SPACE", "TOPIC", "USER"):
             names = (self.name(word.lower()),)
+        elif word == "GROUP":
+            names = self.on_topic("group")
         elif word == "INDEX":
             names = self.index_on_table()
         elif word in ("NAMESPACE", "DATABASE") and self.kinds[self.i] in (NAME, QUOTED):
@@ -201,8 +209,9 @@ class Places(Records):
         return tree.Kill(self.string("the id that INFO FOR RUNNING shows"), at)
 
 
-def _either(*words: str) -> str:
-    return " or ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else words[0]
+def either(*words: str) -> str:
+    """`A, B or C`; empty without words."""
+    return " or ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words)
 
 
 DEFINES: Final[dict[str, Any]] = {
@@ -220,5 +229,6 @@ DROPS: Final[dict[str, Any]] = {
     "USER": Places.drop_user,
 }
 _SUBJECTS: Final = (
-    "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "USERS", "USER", "NODE", "RUNNING",
+    "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "TOPIC", "GROUP", "USERS", "USER",
+    "NODE", "RUNNING",
 )  # fmt: skip
