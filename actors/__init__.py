@@ -6,6 +6,7 @@ and nobody waits by blocking:
     surfaces
     scripts      runs scripts in turns                          loop
     spaces       one for each cache space: keys, and sweeping   loop
+    topics       one for each topic that has something due      loop
     sessions     who a caller is                                loop
     indexes      builds what was declared                       loop
     checkpoints  when to flush the state and prune the log      loop
@@ -15,8 +16,9 @@ and nobody waits by blocking:
     commits      the ledger: transactions, what is in flight    loop
     log          writes and syncs                               thread
 
-`Committer` (commits.py), `Roles`, `Passwords`, `Sessions` and `Spaces` are what others on the loop
-use of those actors without a message: to begin and commit a transaction must not wait.
+`Committer` (commits.py), `Roles`, `Passwords`, `Sessions`, `Spaces` and `Topics` are what others on
+the loop use of those actors without a message: to begin and commit a transaction must not wait.
+Scripts that wait for messages stand in `waiting.py` meanwhile.
 
 `runtime.py` alone knows how an actor is run; `node.py` starts, supervises and stops them all;
 `doors.py` holds the real doors.

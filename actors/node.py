@@ -33,6 +33,7 @@ from actors.scripts.running import Running
 from actors.scripts.services import Services
 from actors.sessions import Sessions, SessionsActor
 from actors.spaces import Spaces
+from actors.topics import Topics
 from protocol import limits
 from protocol.errors import DiskFull, Draining, Refusal
 from protocol.requests import Health, NodeStatus, Unready
@@ -91,6 +92,7 @@ class Node:
     passwords: Passwords
     running: Running
     spaces: Spaces
+    topics: Topics
 
     def __init__(self, settings: NodeSettings, doors: Doors) -> None:
         self.settings = settings
@@ -112,6 +114,7 @@ class Node:
         self._passwords: Passwords | None = None
         self._roles: Roles | None = None
         self._spaces: Spaces | None = None
+        self._topics: Topics | None = None
         self._state: Unready | None = "opening"
         self._began_us = doors.clock.monotonic_us()
 
@@ -124,6 +127,7 @@ class Node:
             await self._check_log()
         await self._replay()
         self._start_actors()
+        await self.topics.begin()
         await self._ensure_owner()
         self._state = None
         log.info("node started", sequence=self.committer.sequence, store=str(self._store_id()))
@@ -196,6 +200,7 @@ class Node:
             refoldable=True,
         )
         self._spaces = self.spaces = Spaces(runtime, committer, self.roles, sessions)
+        self._topics = self.topics = Topics(runtime, committer, self.roles)
         indexes = Indexes()
         self._indexes = self._supervise(
             lambda: IndexesActor.start(runtime, indexes, committer, self.roles), refoldable=True
@@ -207,6 +212,7 @@ class Node:
             passwords=self.passwords,
             sessions=sessions,
             spaces=self.spaces,
+            topics=self.topics,
             running=self.running,
             indexes=indexes,
             clock=self.doors.clock,
@@ -306,6 +312,8 @@ class Node:
         """First stage of the end: say that no more traffic should come."""
         if self._state is None:
             self._state = "draining"
+        if self._topics is not None:
+            self._topics.drain()
 
     async def drain(self) -> None:
         """Let what is running finish, for as long as that may take. Surfaces accept nothing new
@@ -344,6 +352,8 @@ class Node:
                 closing.push_async_callback(_stop_place, place)
             if self._spaces is not None:
                 closing.push_async_callback(self._spaces.stop)
+            if self._topics is not None:
+                closing.push_async_callback(self._topics.stop)
             if self._commits is not None and self.failure is None:
                 closing.push_async_callback(self._settle)
         await asyncio.sleep(0)  # failures of the last actors arrive
@@ -359,6 +369,7 @@ class Node:
             await stop(self._sessions.ref)
             await stop(self._scripts.ref)
             await self.spaces.stop()
+            await self.topics.stop()
             await committer.durable(committer.committed, committer.generation)
         except Refusal as refusal:
             log.warning("the last commits were refused", reason=refusal.message)
@@ -416,6 +427,8 @@ class Node:
             places.append(self._roles.actor)
         if self._spaces is not None:
             places += self._spaces.places.values()
+        if self._topics is not None:
+            places += self._topics.places.values()
         return places
 
     def _noticed(self, error: BaseException) -> None:

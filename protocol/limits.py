@@ -112,6 +112,11 @@ MEMBER_BYTES: Final = 256
 """The name of a group's member."""
 GROUP_ERROR_CHARACTERS: Final = 4_096
 """Of the ERROR of a NACK or GIVE UP."""
+WAIT_SECONDS: Final = 300
+"""The longest WAIT."""
+WAITING: Final = 16_384
+"""Scripts of one surface that wait for messages: as many as it holds connections. They don't count
+among those that run."""
 REDRIVEN: Final = 10_000
 """Messages of one REDRIVE."""
 TRIM_MESSAGES: Final = 512

@@ -15,6 +15,7 @@ from actors.scripts import (  # noqa: F401  (handlers)
     places,
     reading,
     spaces,
+    topics,
     users,
     writing,
 )

@@ -16,6 +16,7 @@ from actors.scripts.handlers import HANDLERS, Handler
 from actors.scripts.prepared import Prepared, PreparedScripts
 from actors.scripts.services import Services
 from actors.scripts.turns import Turn
+from actors.waiting import Queue, Wait
 from language import tree
 from language.budget import Budget, bounded, is_bounded
 from protocol import limits
@@ -27,6 +28,7 @@ from protocol.errors import (
     Conflict,
     DiskFull,
     Draining,
+    NotInTransaction,
     Refusal,
     StatementTimeout,
     TooLarge,
@@ -105,6 +107,14 @@ class Execution:
         self.reason: str | None = None
         self.afterwards: list[Callable[[], None]] = []
         """What to do once the transaction has committed."""
+        self.wait: Wait | None = None
+        """Of the statement at hand, which may have to wait for messages."""
+        self.waits = False
+        """Whether it has found nothing and is to wait: it runs again from its beginning then."""
+        self.waiting = False
+        """Whether it waits at the moment, and holds no transaction."""
+        self._nested = 0
+        """Blocks of IF and FOR around the statement at hand."""
 
     # --- the run -------------------------------------------------------------------------------
 
@@ -124,25 +134,51 @@ class Execution:
                 return
 
     def _transact(self, first: int, end: int) -> bool:
-        """Run statements `first` to `end` as one transaction, again when it lost a race. Answers
-        whether RETURN ended the script."""
+        """Run statements `first` to `end` as one transaction, again when it lost a race, or when
+        it waits and there may be something now. Answers whether RETURN ended the script."""
         place, variables, done = self.place, self.variables, len(self.results)
-        held = self._held.held
-        for attempt in range(limits.COMMIT_RETRIES + 1):
-            self.place, self.variables = place, variables.copy()
-            self._held.held = held
-            self._begin(done)
+        held, attempt = self._held.held, 0
+        try:
+            while True:
+                self.place, self.variables = place, variables.copy()
+                self._held.held = held
+                self._begin(done)
+                try:
+                    ended = self._statements(first, end, done)
+                    self._commit(first, end)
+                    if not self.waits:
+                        return ended
+                except Refusal as refusal:
+                    del self.results[done:]
+                    if attempt == limits.COMMIT_RETRIES or not self._runs_again(refusal):
+                        raise self._located(refusal, first) from refusal.__cause__
+                    attempt += 1
+                    continue
+                finally:
+                    self._release()
+                self._wait(first)
+        finally:
+            if self.wait is not None:
+                self.wait.leave()
+                self.wait = None
+
+    def _wait(self, number: int) -> None:
+        """Stand in line, until there may be something or the time is up. :raises Refusal: the
+        script is ended"""
+        wait = self.wait
+        assert wait is not None, "a statement waits for nothing"
+        wait.join()
+        if not wait.woken:
+            self.waiting = True
             try:
-                ended = self._statements(first, end, done)
-                self._commit(first, end)
-                return ended
+                with self.services.running.aside(self.caller.surface):
+                    self.turn.park(wait.until_us)
             except Refusal as refusal:
-                del self.results[done:]
-                if attempt == limits.COMMIT_RETRIES or not self._runs_again(refusal):
-                    raise self._located(refusal, first) from refusal.__cause__
+                raise self._located(refusal, number) from refusal.__cause__
             finally:
-                self._release()
-        raise AssertionError("the last attempt returns or raises")
+                self.waiting = False
+        if self.services.clock.monotonic_us() >= wait.until_us:
+            wait.over = True
 
     def _runs_again(self, refusal: Refusal) -> bool:
         """Whether the transaction lost a race, or was refused for what it read of a commit that
@@ -186,6 +222,8 @@ class Execution:
         self._ids = 0
         if self.afterwards:
             self.afterwards.clear()
+        self.waits = False
+        self._nested = 0
         self.reason = None
         del self.results[done:]
 
@@ -280,10 +318,24 @@ class Execution:
     def block(self, block: tree.Block) -> Value:
         """Run the statements of an IF or FOR; the value is that of the last one."""
         value: Value = NONE
+        self._nested += 1
         for statement in block.statements:
             self.tick()
             value = self._run(HANDLERS[type(statement)], statement)
+        self._nested -= 1
         return value
+
+    def check_may_wait(self) -> None:
+        """:raises NotInTransaction: the statement at hand stands in BEGIN … COMMIT, IF or FOR,
+        whose transaction would wait with it"""
+        if self.in_block or self._nested:
+            raise NotInTransaction("WAIT stands in a statement of its own, in no transaction")
+
+    def begin_wait(self, queue: Queue, for_us: int) -> Wait:
+        """Have the statement at hand wait for so long at most, if it has to."""
+        until_us = self.services.clock.monotonic_us() + for_us
+        self.wait = Wait(queue, until_us, self.turn.wake)
+        return self.wait
 
     def bind(self, name: str, value: Any) -> None:
         """Give a variable its value. :raises TooLarge: there are too many"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 
-from actors.scripts import indexes, places, spaces, users
+from actors.scripts import indexes, places, spaces, topics, users
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import handles
 from language import tree
@@ -21,6 +21,7 @@ def define_node(run: Execution, statement: tree.DefineNode) -> Value:
     if run.in_block:
         raise NotInTransaction("DEFINE NODE is no part of a transaction")
     run.turn.wait(run.services.roles.define(statement.roles, statement.endpoints))
+    run.services.topics.roles_changed()
     return NONE
 
 
@@ -36,7 +37,7 @@ def kill(run: Execution, statement: tree.Kill) -> Value:
 @handles(tree.Info, "info")
 def info(run: Execution, statement: tree.Info) -> Value:
     """INFO FOR …, by its subject."""
-    if statement.subject not in ("USER", "USERS"):
+    if statement.subject not in _THEIR_OWN:
         run.authorise("INFO")
     return _SUBJECTS[statement.subject](run, statement.names)
 
@@ -82,9 +83,13 @@ _SUBJECTS: dict[str, Callable[[Execution, tuple[str, ...]], Value]] = {
     "DATABASE": places.info_for_database,
     "TABLE": places.info_for_table,
     "SPACE": spaces.info_for_space,
+    "TOPIC": topics.info_for_topic,
+    "GROUP": topics.info_for_group,
     "INDEX": indexes.info_for_index,
     "USERS": users.info_for_users,
     "USER": users.info_for_user,
     "NODE": info_for_node,
     "RUNNING": info_for_running,
 }
+_THEIR_OWN = ("USER", "USERS", "TOPIC", "GROUP")
+"""Subjects that decide by themselves who may ask."""

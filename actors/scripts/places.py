@@ -8,12 +8,14 @@ from actors.scripts import indexes
 from actors.scripts.execution import Execution, Place, chosen
 from actors.scripts.handlers import handles
 from actors.scripts.taken import TAKEN
+from actors.scripts.topics import described_topic
 from language import tree
 from protocol.text import duration
 from protocol.values import NONE, Value
 from storage import catalog, records
 from storage.catalog import Namespace, Space, Table
 from storage.fields import Field
+from storage.topics import topics as all_topics
 
 
 @handles(tree.Use, "none")
@@ -71,7 +73,7 @@ def drop_namespace(run: Execution, statement: tree.DropNamespace) -> Value:
     may_define(run)
     run.reason = statement.reason
     catalog.drop_namespace(run.transaction, catalog.namespace(run.transaction, statement.name))
-    run.afterwards.append(run.services.spaces.look)
+    run.afterwards += (run.services.spaces.look, run.services.topics.look)
     return NONE
 
 
@@ -84,7 +86,7 @@ def drop_database(run: Execution, statement: tree.DropDatabase) -> Value:
     catalog.drop_database(
         run.transaction, catalog.database(run.transaction, namespace, statement.name)
     )
-    run.afterwards.append(run.services.spaces.look)
+    run.afterwards += (run.services.spaces.look, run.services.topics.look)
     return NONE
 
 
@@ -114,7 +116,7 @@ def info_for_namespace(run: Execution, names: tuple[str, ...]) -> Value:
 
 
 def info_for_database(run: Execution, names: tuple[str, ...]) -> Value:
-    """A database with its spaces and its tables, and how many records each table holds."""
+    """A database with its tables, spaces and topics, and how much tables and topics hold."""
     transaction = run.transaction
     if len(names) == 2:
         found = catalog.database(transaction, _namespace(run, names[0]), names[1])
@@ -123,11 +125,16 @@ def info_for_database(run: Execution, names: tuple[str, ...]) -> Value:
     else:
         found = run.database()
     tables = [_described_table(run, each) for each in catalog.tables(transaction, found)]
+    described: list[Value] = []
+    for topic in all_topics(transaction, found):
+        described.append(described_topic(run, topic))
+        run.tick()
     return {
         **_described(found),
         "namespace": found.namespace.name,
         "tables": tables,
         "spaces": [described_space(each) for each in catalog.spaces(transaction, found)],
+        "topics": described,
     }
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from actors.scripts.turns import Turn
-from protocol.errors import Cancelled
-from protocol.requests import RunScript
+from protocol import limits
+from protocol.errors import Busy, Cancelled
+from protocol.requests import RunScript, Surface
 from protocol.text import duration
 from protocol.values import Value
 
@@ -18,6 +20,8 @@ class Progress(Protocol):
 
     rows_read: int
     """By the statement being run."""
+    waiting: bool
+    """Whether it waits for messages and holds nothing meanwhile."""
 
     def at_statement(self) -> tuple[int, str] | None:
         """The number of the statement being run, from 1, and its text without secrets; None before
@@ -50,6 +54,7 @@ class Run:
             "left": None if ends_us is None else duration(max(ends_us - now_us, 0)),
             "slices": self.turn.slices,
             "rows_read": self.progress.rows_read,
+            "waiting": self.progress.waiting,
         }
 
 
@@ -58,6 +63,7 @@ class Running:
 
     def __init__(self) -> None:
         self._runs: dict[str, Run] = {}
+        self._waiting: dict[Surface, int] = {}
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -79,6 +85,23 @@ class Running:
         if run is not None:
             run.turn.cancel(Cancelled(why))
         return run is not None
+
+    def waiting(self, surface: Surface) -> int:
+        """How many scripts of a surface wait for messages. These don't count among those that
+        it runs: a long poll is no work."""
+        return self._waiting.get(surface, 0)
+
+    @contextmanager
+    def aside(self, surface: Surface) -> Iterator[None]:
+        """For as long as a script waits. :raises Busy: as many wait as may"""
+        waiting = self._waiting.get(surface, 0)
+        if waiting >= limits.WAITING:
+            raise Busy(f"{waiting} scripts wait already, and that is all")
+        self._waiting[surface] = waiting + 1
+        try:
+            yield
+        finally:
+            self._waiting[surface] -= 1
 
     def slices(self) -> int:
         """How often the scripts now running have handed the loop back."""

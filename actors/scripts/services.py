@@ -9,6 +9,7 @@ from typing import Protocol
 
 from actors.commits import Committer
 from actors.scripts.running import Running
+from actors.topics import Topics
 from protocol.doors import Clock
 from protocol.values import Value
 from storage.catalog import Space
@@ -75,6 +76,7 @@ class Services:
     passwords: Passwords
     sessions: Sessions
     spaces: Spaces
+    topics: Topics
     running: Running
     indexes: Indexes
     clock: Clock

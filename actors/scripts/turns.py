@@ -27,6 +27,8 @@ Awaited = TypeVar("Awaited")
 
 IDLE_WORKERS: Final = 256
 """Greenlets kept for the next script: a new one costs 30 µs, most of it for its stack."""
+PARKED_US: Final = 3_600_000_000
+"""A parked script looks at its clock at least so often."""
 
 
 class Turns:
@@ -87,6 +89,7 @@ class Turn:
         self._slice_ends_us = 0
         self._deadlines_us: list[int] = []
         self._ended_by: Refusal | None = None
+        self._parked: asyncio.TimerHandle | None = None
 
     def start(self, work: Callable[[], None], paused: Callable[[], None]) -> None:
         """Run until the first time the work hands the loop back, or to its end.
@@ -101,6 +104,13 @@ class Turn:
         """Make the work's next tick raise. What it committed stays."""
         if self._ended_by is None:
             self._ended_by = refusal or Cancelled("the request was cancelled")
+            self.wake()
+
+    def wake(self) -> None:
+        """End the work's `park`, if it is in one."""
+        if self._parked is not None:
+            self._parked.cancel()
+            self._unpark()
 
     # --- called by the work, inside the greenlet --------------------------------------------------
 
@@ -121,6 +131,24 @@ class Turn:
             awaited.add_done_callback(self._awaited)
             self._hand_back()
         return awaited.result()
+
+    def park(self, until_us: int) -> None:
+        """Wait without working, until somebody calls `wake` or the monotonic clock says so.
+
+        :raises StatementTimeout: a deadline has passed
+        :raises Cancelled: somebody called `cancel`
+        """
+        if self._ended_by is not None:
+            raise self._ended_by
+        if self._deadlines_us:
+            until_us = min(until_us, self._deadlines_us[-1])
+        left_us = min(max(until_us - self._clock.monotonic_us(), 0), PARKED_US)
+        self._parked = self._turns.loop.call_later(left_us / 1_000_000, self._unpark)
+        self._hand_back()
+
+    def _unpark(self) -> None:
+        self._parked = None
+        self._turns.queue(self._resume)
 
     def _awaited(self, done: asyncio.Future[Any]) -> None:
         if not done.cancelled():

@@ -7,9 +7,9 @@ somebody scrapes.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -17,6 +17,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from actors.topics import GroupFigures, TopicFigures
 from protocol.requests import Caller
 from surfaces.http.credentials import caller
 from surfaces.http.exchange import Exchange
@@ -64,16 +65,22 @@ class SurfaceCollector(Collector):
     """Families of one surface and its node, as one scrape sees them.
 
     :param who: whose scrape it is; None: nobody's, so it names no topic, peer or certificate
+    :param topics: those that `who` may read
     """
 
-    def __init__(self, surface: HttpSurface, who: Caller | None) -> None:
+    def __init__(
+        self, surface: HttpSurface, who: Caller | None, topics: Sequence[TopicFigures] = ()
+    ) -> None:
         self._surface = surface
         self._who = who
+        self._topics = topics
 
     def collect(self) -> Iterator[Metric]:
         """The families."""
         yield from self._node()
         yield from self._http()
+        if self._who is not None:
+            yield from _of_topics(self._topics)
         expires = self._surface.settings.certificate_expires
         if expires is not None and self._who is not None and _may_read_node(self._who):
             yield _certificate(expires, self._surface.clock.wall_us())
@@ -126,14 +133,54 @@ class MetricsHandler(Handler):
 
     async def get(self) -> None:
         """Answer."""
-        who = None
+        who, topics = None, []
         if b"authorization" in self.asked.fields:
             who = await caller(self.exchange)
+            topics = await self.surface.node.topics.figures(who)
         registry = CollectorRegistry()
-        registry.register(SurfaceCollector(self.surface, who))
+        registry.register(SurfaceCollector(self.surface, who, topics))
         ProcessCollector(registry=registry)
         self.set_header("Content-Type", CONTENT_TYPE_LATEST)
         self.finish(generate_latest(registry))
+
+
+def _of_topics(topics: Sequence[TopicFigures]) -> Iterator[Metric]:
+    """The series of topics, their readers and groups."""
+    place = ["namespace", "database", "topic"]
+    messages = GaugeMetricFamily("store_topic_messages", "Messages held", labels=place)
+    last = GaugeMetricFamily("store_topic_last_position", "Last position given out", labels=place)
+    of_readers = GaugeMetricFamily(
+        "store_topic_consumer_lag", "Messages after a reader's position",
+        labels=[*place, "consumer"],
+    )  # fmt: skip
+    of_groups: list[tuple[Any, Callable[[GroupFigures], int]]] = [
+        (kind(f"store_topic_group_{name}", text, labels=[*place, "group"]), figure)
+        for kind, name, text, figure in _OF_GROUPS
+    ]
+    for topic in topics:
+        names = [topic.namespace, topic.database, topic.name]
+        messages.add_metric(names, topic.messages)
+        last.add_metric(names, topic.last_position)
+        for reader, lag in topic.readers:
+            of_readers.add_metric([*names, reader], lag)
+        for group in topic.groups:
+            for family, figure in of_groups:
+                family.add_metric([*names, group.name], figure(group))
+    yield from (messages, last, of_readers, *(family for family, _ in of_groups))
+
+
+_OF_GROUPS: Final[tuple[tuple[Any, str, str, Callable[[GroupFigures], int]], ...]] = (
+    (GaugeMetricFamily, "lag", "Messages after the committed position", lambda of: of.lag),
+    (GaugeMetricFamily, "in_flight", "Messages handed out and unanswered", lambda of: of.in_flight),
+    (
+        CounterMetricFamily, "redelivered", "Messages handed out again",
+        lambda of: of.redelivered,
+    ),
+    (
+        CounterMetricFamily, "dead_lettered", "Messages given up on",
+        lambda of: of.dead_lettered,
+    ),
+)  # fmt: skip
 
 
 def _may_read_node(who: Caller) -> bool:

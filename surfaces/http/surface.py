@@ -88,7 +88,8 @@ class HttpSurface:
         )
         self.counters = Counters()
         self.connections: set[Connection] = set()
-        self.running = 0
+        self.begun = 0
+        """Requests begun and not answered."""
         self.bodies_bytes = 0
         self.stopping = False
         self.known = KnownHeads(node.doors.rng.bytes(32))
@@ -206,6 +207,11 @@ class HttpSurface:
 
     # --- requests -------------------------------------------------------------------------------
 
+    @property
+    def running(self) -> int:
+        """Requests running: those begun, but for scripts that wait for messages."""
+        return self.begun - self.node.running.waiting("http")
+
     def next_request(self) -> str:
         """A name for a request, unique in this process and unlikely to be met in another."""
         self._requests += 1
@@ -254,10 +260,10 @@ class HttpSurface:
         assert route is not None
         assert head is not None
         if not route.probe:
-            if self.running >= self.settings.running:
-                exchange.refuse(Busy(f"the node runs {self.running} requests, and that is all"))
+            if (running := self.running) >= self.settings.running:
+                exchange.refuse(Busy(f"the node runs {running} requests, and that is all"))
                 return
-            self.running += 1
+            self.begun += 1
             exchange.counted = True
             exchange.since = self.loop.time()
         try:
@@ -282,7 +288,7 @@ class HttpSurface:
         self.counters.request(exchange)
         if exchange.counted:
             exchange.counted = False
-            self.running -= 1
+            self.begun -= 1
             assert exchange.route is not None
             self.counters.ran(exchange.route.path, self.loop.time() - exchange.since)
             if self.stopping:

@@ -3,7 +3,7 @@
 All frames of a read are decoded at once and started at once; all answers of one turn of the loop
 leave in one write. Invariants:
 
-- Every RUN is counted in `Wire.running` from its frame to its answer, and answered exactly once.
+- Every RUN is counted in `Wire.begun` from its frame to its answer, and answered exactly once.
 - A script whose client has gone is cancelled: nothing runs for nobody.
 - While the peer takes no answers nothing more is read from it, so what it can make the node hold
   is what was already running for it.
@@ -61,8 +61,8 @@ class Wire:
         self.coming: set[WireConnection] = set()
         """Accepted, not connected yet: a TLS handshake is under way."""
         self.connections: set[WireConnection] = set()
-        self.running = 0
-        """Scripts running, on all connections together."""
+        self.begun = 0
+        """Scripts begun and not answered, on all connections together."""
         self.draining = False
         self.made = 0
         """Connections since the start; numbers them in the names of requests."""
@@ -70,6 +70,11 @@ class Wire:
         self._still = asyncio.Event()
         self._still.set()
         self._long_work: LongWork | None = None
+
+    @property
+    def running(self) -> int:
+        """Scripts running: those begun, but for those that wait for messages."""
+        return self.begun - self.gate.waiting()
 
     @property
     def held(self) -> int:
@@ -386,7 +391,7 @@ class WireConnection(asyncio.Protocol):
             refusal = Busy("the node is running as many statements as it will")
             self._send(Kind.ERROR, id, bodies.error(refusal, name))
         else:
-            wire.running += 1
+            wire.begun += 1
             self._scripts[id] = script = _Script(message, name)
             self._batch.append(script)
 
@@ -492,7 +497,7 @@ class WireConnection(asyncio.Protocol):
         self, script: _Script, kind: Kind, body: dict[str, Any], data: bytes | None = None
     ) -> None:
         """:param data: the message, when it is encoded already"""
-        self._wire.running -= 1
+        self._wire.begun -= 1
         del self._scripts[script.message.id]
         self._send(kind, script.message.id, body, data)
         self._end_if_done()
@@ -531,7 +536,7 @@ class WireConnection(asyncio.Protocol):
             except Refusal as refusal:
                 self._answer_keys(asked, [refusal] * len(asked))
                 continue
-            wire.running += 1
+            wire.begun += 1
             if found.done():
                 self._found_keys(asked, found)
                 continue
@@ -542,7 +547,7 @@ class WireConnection(asyncio.Protocol):
     def _found_keys(
         self, asked: spaces.Asked, future: asyncio.Future[tuple[KeyAnswer, ...]]
     ) -> None:
-        self._wire.running -= 1
+        self._wire.begun -= 1
         self._asking.discard(future)
         answers: Sequence[KeyAnswer]
         try:

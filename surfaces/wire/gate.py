@@ -61,6 +61,9 @@ class Gate(Protocol):
     def cancel(self, request: str) -> None:
         """Stop a running script; nobody waits for it."""
 
+    def waiting(self) -> int:
+        """How many of this surface's scripts only wait for messages."""
+
     def status(self) -> NodeStatus:
         """What the node says of itself."""
 
@@ -112,6 +115,9 @@ class NodeGate:
             tell(self._node.scripts, CancelScript(request))
         except Busy:
             _log.warning("a script was left to run to its end", request=request)
+
+    def waiting(self) -> int:
+        return self._node.running.waiting("wire")
 
     def status(self) -> NodeStatus:
         return self._node.status()

@@ -202,3 +202,71 @@ async def test_what_an_ended_script_waited_for_may_fail_unseen(turns: Turns) -> 
     with pytest.raises(Cancelled):
         await turn.outcome
     assert not awaited._log_traceback, "it will be logged as never retrieved"
+
+
+FAR_US = 1_000_000_000_000
+
+
+async def test_parked_work_goes_on_when_it_is_woken(turns: Turns) -> None:
+    order: list[str] = []
+
+    def work(turn: Turn) -> None:
+        turn.park(FAR_US)
+        order.append("woken")
+
+    turn = run(turns, work, lambda: order.append("paused"))
+    await asyncio.sleep(0)
+    order.append("parked")
+    turn.wake()
+    turn.wake()
+    await turn.outcome
+    assert order == ["paused", "parked", "woken"]
+
+
+async def test_parked_work_goes_on_when_its_time_is_over(turns: Turns, hands: Hands) -> None:
+    turn = run(turns, lambda turn: turn.park(hands.us))
+    await turn.outcome
+    assert turn.slices == 1
+
+
+async def test_parked_work_is_cancelled_at_once(turns: Turns) -> None:
+    turn = run(turns, lambda turn: turn.park(FAR_US))
+    turn.cancel()
+    with pytest.raises(Cancelled):
+        await turn.outcome
+
+
+async def test_work_that_was_cancelled_does_not_park(turns: Turns) -> None:
+    def work(turn: Turn) -> None:
+        turn.cancel()
+        turn.park(FAR_US)
+
+    turn = run(turns, work)
+    with pytest.raises(Cancelled):
+        await turn.outcome
+    assert turn.slices == 0
+
+
+async def test_a_deadline_ends_parked_work(turns: Turns, hands: Hands) -> None:
+    def work(turn: Turn) -> None:
+        turn.push_deadline(1_000)
+        turn.park(FAR_US)
+
+    turn = run(turns, work)
+    hands.us += 1_000
+    turn.wake()
+    with pytest.raises(StatementTimeout):
+        await turn.outcome
+
+
+async def test_a_wake_of_work_that_is_not_parked_is_nothing(turns: Turns, hands: Hands) -> None:
+    def work(turn: Turn) -> None:
+        turn.wake()
+        hands.us += limits.SLICE_US
+        turn.tick()
+        turn.wake()
+
+    turn = run(turns, work)
+    turn.wake()
+    await turn.outcome
+    assert turn.slices == 1

@@ -112,6 +112,9 @@ class FakeNode:
         for request in list(self.held):
             self.release(request)
 
+    def waiting(self) -> int:
+        return 0
+
     def status(self) -> NodeStatus:
         return NodeStatus(
             health="well",

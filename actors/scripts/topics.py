@@ -1,0 +1,531 @@
+"""Statements on topics: their declarations, messages, readers, groups and hand-outs.
+
+Each works on the transaction at hand; what follows a commit (waking who waits, positions that only
+the commit gave) is left to `Execution.afterwards`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from actors.access import Action, authorise
+from actors.scripts.execution import Execution
+from actors.scripts.handlers import handles
+from actors.scripts.taken import TAKEN
+from actors.waiting import Of, Wait
+from language import tree
+from protocol import limits
+from protocol.errors import BadRequest, TypeRefused, Unknown
+from protocol.text import duration
+from protocol.values import MICROSECOND, NONE, Value, type_name
+from storage import groups, topics
+from storage.groups import Group
+from storage.hand_outs import HandOuts
+from storage.messages import Messages, redrive
+from storage.topics import START, Place, Topic
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+# --- topics ---------------------------------------------------------------------------------------
+
+
+@handles(tree.DefineTopic, "none")
+def define_topic(run: Execution, statement: tree.DefineTopic) -> Value:
+    """:raises AlreadyExists: the name is taken and the statement does not say what then"""
+    run.services.roles.check_writable()
+    run.authorise("DEFINE")
+    made = topics.define_topic(
+        run.transaction,
+        run.database(),
+        statement.name,
+        keep_us=_microseconds(statement.keep),
+        max_bytes=statement.max_bytes,
+        largest=limits.MESSAGE_BYTES if statement.largest is None else statement.largest,
+        dedup_us=_microseconds(statement.dedup),
+        full=statement.full,
+        comment=statement.comment,
+        taken=TAKEN[statement.exists],
+    )
+    if statement.exists is tree.Exists.OVERWRITE:
+        _look_after(run, made)
+    return NONE
+
+
+_TOPIC_SETTINGS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
+    "keep": ("keep_us", lambda value: _microseconds(value)),
+    "max_bytes": ("max_bytes", lambda value: value),
+    "largest": ("largest", lambda value: limits.MESSAGE_BYTES if value is None else value),
+    "dedup": ("dedup_us", lambda value: _microseconds(value)),
+    "full": ("full", lambda value: "DROP" if value is None else value),
+    "comment": ("comment", lambda value: value),
+}
+
+
+@handles(tree.AlterTopic, "none")
+def alter_topic(run: Execution, statement: tree.AlterTopic) -> Value:
+    """Change what the statement names and leave the rest."""
+    topic = _may(run, statement.name, "DEFINE")
+    fields = {_TOPIC_SETTINGS[name][0]: _TOPIC_SETTINGS[name][1](value)
+              for name, value in statement.changes}  # fmt: skip
+    changed = replace(topic, **fields)
+    topics.alter_topic(run.transaction, changed)
+    _look_after(run, changed)
+    return NONE
+
+
+@handles(tree.DropTopic, "none")
+def drop_topic(run: Execution, statement: tree.DropTopic) -> Value:
+    """The topic with its messages, readers and groups."""
+    run.services.roles.check_writable()
+    run.authorise("DEFINE")
+    run.reason = statement.reason
+    topics.drop_topic(run.transaction, _topic(run, statement.name))
+    run.afterwards.append(run.services.topics.look)
+    return NONE
+
+
+@handles(tree.TrimTopic, "value")
+def trim_topic(run: Execution, statement: tree.TrimTopic) -> Value:
+    """Every message before a position."""
+    topic = _may(run, statement.name, "DEFINE")
+    run.reason = statement.reason
+    trimmed = 0
+    for part in Messages(run.transaction, topic).trim(_integer(run, statement.before, "BEFORE")):
+        trimmed += part
+        run.tick()
+    run.afterwards.append(lambda: run.services.topics.trimmed(topic))
+    return {"trimmed": trimmed}
+
+
+def _look_after(run: Execution, topic: Topic) -> None:
+    """What is to be done for the topic by itself may have changed."""
+    run.afterwards.append(
+        lambda: run.services.topics.expects(topic, run.transaction.now_us, exact=True)
+    )
+
+
+# --- messages -------------------------------------------------------------------------------------
+
+
+@handles(tree.Publish, "value")
+def publish(run: Execution, statement: tree.Publish) -> Value:
+    """Append one message or several. The positions answered are those that the commit gives."""
+    topic = _may(run, statement.topic, "WRITE")
+    value = run.evaluate(statement.value)
+    if statement.many and not isinstance(value, list):
+        raise TypeRefused(f"VALUES takes an array, not {type_name(value)}", found=type_name(value))
+    messages = Messages(run.transaction, topic)
+    published = messages.publish(
+        value if statement.many else [value],
+        key=_evaluated(run, statement.key),
+        id=_evaluated(run, statement.id),
+        headers=_evaluated(run, statement.headers),
+        due_us=_due_us(run, statement),
+        expect=None if statement.expect is None else _integer(run, statement.expect, "EXPECT"),
+    )
+    answer: dict[str, Value] = {}
+
+    def fill_in() -> None:
+        if statement.many:
+            answer["first"], answer["last"] = published.first, published.last
+            answer["count"] = published.count
+        else:
+            answer["position"], answer["duplicate"] = published.first, published.duplicate
+
+    fill_in()
+    over = None
+    if topic.max_bytes is not None:
+        over = topic.full == "DROP" and messages.size > topic.max_bytes
+
+    def follow_up() -> None:
+        fill_in()
+        if messages.wakes:
+            run.services.topics.published(topic, published.last, over=over)
+
+    run.afterwards.append(follow_up)
+    return answer
+
+
+def _due_us(run: Execution, statement: tree.Publish) -> int:
+    """Log time before which no group hands it out; 0: at once."""
+    if statement.delay is not None:
+        return run.transaction.now_us + _lasting(run, statement.delay, "DELAY")
+    if statement.at_time is not None:
+        return _moment(run, statement.at_time, "AT")
+    return 0
+
+
+@handles(tree.ReadTopic, "value")
+def read_topic(run: Execution, statement: tree.ReadTopic) -> Value:
+    """Messages after a position, or after that of a reader; nobody is moved."""
+    topic = _may(run, statement.topic, "READ" if statement.reader is None else "CONSUME")
+    messages = Messages(run.transaction, topic)
+    if statement.reader is not None:
+        after = messages.reader(statement.reader)
+    else:
+        assert statement.after is not None, "READ without AFTER has a reader"
+        after = _integer(run, statement.after, "AFTER")
+    limit = limits.MESSAGES_READ_DEFAULT
+    if statement.limit is not None:
+        limit = _integer(run, statement.limit, "LIMIT")
+    wait = None
+    if statement.wait is not None:
+        wait = _wait(run, statement.wait, (topic.id, 0))
+    found = messages.read(after, limit)
+    if wait is not None and not found:
+        wait.after = after
+        run.waits = not wait.over
+    return found
+
+
+@handles(tree.Redrive, "value")
+def redrive_(run: Execution, statement: tree.Redrive) -> Value:
+    """Move the oldest messages of one topic into another."""
+    dead = _may(run, statement.dead, "CONSUME")
+    topic = _may(run, statement.topic, "WRITE")
+    limit = limits.MESSAGES_READ
+    if statement.limit is not None:
+        limit = _integer(run, statement.limit, "LIMIT")
+    done = redrive(run.transaction, dead, topic, limit)
+    answer: dict[str, Value] = {"moved": done.moved, "first": None, "last": None}
+
+    def follow_up() -> None:
+        if done.published is not None:
+            answer["first"], answer["last"] = done.published.first, done.published.last
+            run.services.topics.published(topic, done.published.last)
+            run.services.topics.trimmed(dead)
+
+    run.afterwards.append(follow_up)
+    return answer
+
+
+# --- readers --------------------------------------------------------------------------------------
+
+
+@handles(tree.DefineReader, "none")
+def define_reader(run: Execution, statement: tree.DefineReader) -> Value:
+    """:raises AlreadyExists: the name is taken and the statement does not say what then"""
+    messages = Messages(run.transaction, _may(run, statement.topic, "CONSUME", writes=True))
+    place = START if statement.position is None else _place(run, statement.position)
+    messages.define_reader(statement.name, place, TAKEN[statement.exists])
+    return NONE
+
+
+@handles(tree.CommitReader, "value")
+def commit_reader(run: Execution, statement: tree.CommitReader) -> Value:
+    """All up to a position is done."""
+    messages = Messages(run.transaction, _may(run, statement.topic, "CONSUME", writes=True))
+    position = _integer(run, statement.position, "AT")
+    return {"position": messages.commit_reader(statement.name, position)}
+
+
+@handles(tree.AlterReader, "none")
+def alter_reader(run: Execution, statement: tree.AlterReader) -> Value:
+    """Stand somewhere else."""
+    messages = Messages(run.transaction, _may(run, statement.topic, "CONSUME", writes=True))
+    run.reason = statement.reason
+    messages.move_reader(statement.name, _place(run, statement.position))
+    return NONE
+
+
+@handles(tree.DropReader, "none")
+def drop_reader(run: Execution, statement: tree.DropReader) -> Value:
+    """:raises Unknown: the topic has none of that name"""
+    messages = Messages(run.transaction, _may(run, statement.topic, "CONSUME", writes=True))
+    run.reason = statement.reason
+    messages.drop_reader(statement.name)
+    run.afterwards.append(run.services.topics.look)
+    return NONE
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+@handles(tree.DefineGroup, "none")
+def define_group(run: Execution, statement: tree.DefineGroup) -> Value:
+    """:raises AlreadyExists: the name is taken and the statement does not say what then"""
+    topic = _may(run, statement.topic, "DEFINE")
+    if statement.dead_letter is not None:
+        _may(run, statement.dead_letter, "WRITE")
+    in_flight = statement.in_flight
+    made = groups.define_group(
+        run.transaction,
+        topic,
+        statement.name,
+        deadline_us=statement.deadline // MICROSECOND,
+        in_flight=limits.GROUP_IN_FLIGHT_DEFAULT if in_flight is None else in_flight,
+        deliveries=statement.deliveries,
+        dead_letter=statement.dead_letter,
+        backoff_us=tuple(each // MICROSECOND for each in statement.backoff),
+        ordered=statement.ordered,
+        place=None if statement.position is None else _place(run, statement.position),
+        taken=TAKEN[statement.exists],
+    )
+    run.afterwards.append(lambda: run.services.topics.may_take(made))
+    return NONE
+
+
+_GROUP_SETTINGS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
+    "deadline": ("deadline_us", lambda value: _microseconds(value)),
+    "in_flight": (
+        "in_flight",
+        lambda value: limits.GROUP_IN_FLIGHT_DEFAULT if value is None else value,
+    ),
+    "deliveries": ("deliveries", lambda value: value),
+    "dead_letter": ("dead_letter", lambda value: value),
+    "backoff": ("backoff_us", lambda value: tuple(each // MICROSECOND for each in value or ())),
+}
+
+
+@handles(tree.AlterGroup, "none")
+def alter_group(run: Execution, statement: tree.AlterGroup) -> Value:
+    """Move a group, change what the statement names of it, or both."""
+    topic = _may(run, statement.topic, "DEFINE")
+    run.reason = statement.reason
+    group = groups.group(run.transaction, topic, statement.name)
+    fields = {_GROUP_SETTINGS[name][0]: _GROUP_SETTINGS[name][1](value)
+              for name, value in statement.changes}  # fmt: skip
+    if fields.get("dead_letter") is not None:
+        _may(run, fields["dead_letter"], "WRITE")
+    if fields:
+        group = replace(group, **fields)
+        groups.alter_group(run.transaction, group)
+    if statement.position is not None:
+        HandOuts(run.transaction, group).move(_place(run, statement.position))
+    run.afterwards.append(lambda: run.services.topics.may_take(group))
+    return NONE
+
+
+@handles(tree.DropGroup, "none")
+def drop_group(run: Execution, statement: tree.DropGroup) -> Value:
+    """The group with what it has handed out."""
+    topic = _may(run, statement.topic, "DEFINE")
+    run.reason = statement.reason
+    groups.drop_group(run.transaction, groups.group(run.transaction, topic, statement.name))
+    run.afterwards.append(run.services.topics.look)
+    return NONE
+
+
+# --- hand-outs ------------------------------------------------------------------------------------
+
+
+@handles(tree.Take, "value")
+def take(run: Execution, statement: tree.Take) -> Value:
+    """Hand messages out to the caller."""
+    hand_outs = _hand_outs(run, statement.topic, statement.group)
+    group = hand_outs.group
+    count = 1 if statement.count is None else _integer(run, statement.count, "TAKE")
+    member = _evaluated(run, statement.member)
+    wait = None
+    if statement.wait is not None:
+        wait = _wait(run, statement.wait, (group.topic.id, group.id))
+        line = run.services.topics.waits.line(group.topic.id, group.id)
+        if not line.may_look(wait):
+            run.waits = not wait.over
+            return []
+    found = hand_outs.take(count, member)
+    while not found and hand_outs.more:
+        run.tick()
+        found = hand_outs.take(count, member)
+    if wait is not None and not found:
+        run.waits = not wait.over
+    _handed_out(run, hand_outs, waited=run.waits)
+    return found
+
+
+@handles(tree.Ack, "value")
+def ack(run: Execution, statement: tree.Ack) -> Value:
+    """Messages are done with."""
+    hand_outs = _hand_outs(run, statement.topic, statement.group)
+    answer = hand_outs.ack(_receipts(run, statement.receipts))
+    _handed_out(run, hand_outs)
+    return answer
+
+
+@handles(tree.Nack, "value")
+def nack(run: Execution, statement: tree.Nack) -> Value:
+    """Messages are to be handed out again."""
+    hand_outs = _hand_outs(run, statement.topic, statement.group)
+    delay_us = None if statement.delay is None else _lasting(run, statement.delay, "DELAY")
+    receipts = _receipts(run, statement.receipts)
+    answer = hand_outs.nack(receipts, delay_us, _evaluated(run, statement.error))
+    _handed_out(run, hand_outs)
+    return answer
+
+
+@handles(tree.Extend, "value")
+def extend(run: Execution, statement: tree.Extend) -> Value:
+    """More time for messages that are out."""
+    hand_outs = _hand_outs(run, statement.topic, statement.group)
+    by_us = _lasting(run, statement.by, "BY")
+    answer = hand_outs.extend(_receipts(run, statement.receipts), by_us)
+    _handed_out(run, hand_outs)
+    return answer
+
+
+@handles(tree.GiveUp, "value")
+def give_up(run: Execution, statement: tree.GiveUp) -> Value:
+    """Messages become dead letters."""
+    hand_outs = _hand_outs(run, statement.topic, statement.group)
+    receipts = _receipts(run, statement.receipts)
+    answer = hand_outs.give_up(receipts, _evaluated(run, statement.error))
+    _handed_out(run, hand_outs)
+    return answer
+
+
+def _handed_out(run: Execution, hand_outs: HandOuts, *, waited: bool = False) -> None:
+    """What has to be done once the transaction has committed.
+
+    :param waited: the statement itself will wait
+    """
+    service, group = run.services.topics, hand_outs.group
+    next_us = run.transaction.now_us + group.deadline_us
+    exact = waited or service.waits.is_taken_from(group.topic.id, group.id)
+    if exact:
+        soonest_us = hand_outs.next_due_us()
+        if soonest_us is not None:
+            next_us = soonest_us
+        # What can't be handed out although it is due waits for something else than time.
+        exact = next_us > run.transaction.now_us
+
+    def follow_up() -> None:
+        service.expects(group.topic, next_us, exact=exact)
+        if hand_outs.wakes:
+            service.may_take(group)
+        if hand_outs.dead is not None:
+            service.published(hand_outs.dead)
+
+    run.afterwards.append(follow_up)
+
+
+# --- INFO -----------------------------------------------------------------------------------------
+
+
+def info_for_topic(run: Execution, names: tuple[str, ...]) -> Value:
+    """A topic with its readers and groups."""
+    return Messages(run.transaction, _may(run, names[0], "INFO")).figures()
+
+
+def info_for_group(run: Execution, names: tuple[str, ...]) -> Value:
+    """One group of a topic."""
+    name, topic_name = names
+    topic = _may(run, topic_name, "INFO")
+    return HandOuts(run.transaction, groups.group(run.transaction, topic, name)).figures()
+
+
+def described_topic(run: Execution, topic: Topic) -> dict[str, Value]:
+    """What INFO FOR DATABASE shows of a topic, without looking at its readers and groups."""
+    messages = Messages(run.transaction, topic)
+    return {
+        "name": topic.name,
+        "comment": topic.comment,
+        "messages": messages.count,
+        "last_position": messages.last,
+        "bytes": messages.size,
+        "keep": None if topic.keep_us is None else duration(topic.keep_us),
+        "max_bytes": topic.max_bytes,
+        "largest": topic.largest,
+        "dedup": None if topic.dedup_us is None else duration(topic.dedup_us),
+        "full": topic.full,
+    }
+
+
+# --- what statements have in common ---------------------------------------------------------------
+
+
+def _topic(run: Execution, name: str) -> Topic:
+    return topics.topic(run.transaction, run.database(), name)
+
+
+def _may(run: Execution, name: str, verb: str, *, writes: bool | None = None) -> Topic:
+    """A topic that the caller may do this with. :raises Unknown, NotAllowed, NotWritable:
+
+    :param writes: whether it needs a node that is writable; None: as the verb says
+    """
+    if verb not in ("READ", "INFO", "CONSUME") if writes is None else writes:
+        run.services.roles.check_writable()
+    topic = _topic(run, name)
+    authorise(run.caller, Action(verb, f"TOPIC {topic.path}"))
+    return topic
+
+
+def _hand_outs(run: Execution, topic: str, group: str) -> HandOuts:
+    found: Group = groups.group(run.transaction, _may(run, topic, "CONSUME", writes=True), group)
+    return HandOuts(run.transaction, found)
+
+
+def _place(run: Execution, position: tree.Position) -> Place:
+    if position.value is None:
+        return Place("START" if position.kind == "START" else "END")
+    if position.kind == "TIME":
+        return Place("TIME", _moment(run, position.value, "TIME"))
+    return Place("AFTER", _integer(run, position.value, "AT"))
+
+
+def _receipts(run: Execution, expression: tree.Expression) -> list[str]:
+    value = run.evaluate(expression)
+    if not isinstance(value, list):
+        raise _wrong("RECEIPTS", "an array of receipts", value)
+    return value
+
+
+def _evaluated(run: Execution, expression: tree.Expression | None) -> Any:
+    """None where the clause is not given."""
+    return None if expression is None else run.evaluate(expression)
+
+
+def _integer(run: Execution, expression: tree.Expression, what: str) -> int:
+    value = run.evaluate(expression)
+    if type(value) is not int:
+        raise _wrong(what, "an integer", value)
+    return value
+
+
+def _lasting(run: Execution, expression: tree.Expression, what: str) -> int:
+    """A duration in microseconds; whether it may be that long is for the rules to say, as far as
+    it can be counted."""
+    value = run.evaluate(expression)
+    if not isinstance(value, timedelta):
+        raise _wrong(what, "a duration", value)
+    microseconds = value // MICROSECOND
+    if not 0 <= microseconds <= limits.SPAN_SECONDS * 1_000_000:
+        raise BadRequest(f"{what} is a duration from 0 to {limits.SPAN_SECONDS} s")
+    return microseconds
+
+
+def _moment(run: Execution, expression: tree.Expression, what: str) -> int:
+    value = run.evaluate(expression)
+    if not isinstance(value, datetime):
+        raise _wrong(what, "a datetime", value)
+    return (value - _EPOCH) // MICROSECOND
+
+
+def _wait(run: Execution, expression: tree.Expression, of: Of) -> Wait:
+    """The wait of the statement at hand, which may have begun already.
+
+    :param of: what it waits for
+    :raises NotInTransaction: it may not wait here
+    :raises BadRequest: it may not wait for so long
+    :raises Unknown: what it waited for was dropped, and something else has its name
+    """
+    if run.wait is None:
+        run.check_may_wait()
+        for_us = _lasting(run, expression, "WAIT")
+        if for_us > limits.WAIT_SECONDS * 1_000_000:
+            raise BadRequest(f"WAIT is at most {limits.WAIT_SECONDS} s")
+        return run.begin_wait(run.services.topics.waits.queue(of), for_us)
+    if run.wait.queue.of != of:
+        raise Unknown("what this waited for was dropped")
+    return run.wait
+
+
+def _wrong(what: str, wanted: str, value: Any) -> TypeRefused:
+    found = type_name(value)
+    return TypeRefused(f"{what} takes {wanted}, not {found}", wanted=wanted, found=found)
+
+
+def _microseconds(lasting: timedelta | None) -> int | None:
+    return None if lasting is None else lasting // MICROSECOND

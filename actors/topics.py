@@ -1,0 +1,471 @@
+"""Topics while the node runs: who waits for messages, and what has to be done without being asked.
+
+Statements on topics work through the transactions of their scripts. What time brings by itself is
+done by one actor for each topic, in slices, each a commit of its own: hand-outs whose deadline has
+passed are taken back, messages that are too old or too many go, ids of DEDUP are forgotten, and
+whoever waits for a message that is now to be handed out again is woken.
+
+- A topic with nothing to come costs nothing: no actor, no timer, no look. `Topics` keeps one
+  entry, a time, for each topic that has something to come, and one timer for all of them. An actor
+  is started when the time has come, and goes when it has nothing to do for a while.
+- These times are a service, not what makes anything right: TAKE judges deadlines exactly, by
+  itself. So they are kept about a second apart, save where somebody waits.
+- Nothing here is kept but what the store says too: a failed actor is replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import chain, repeat
+from typing import Final
+
+from actors.access import Action, authorise
+from actors.commits import Committer
+from actors.roles import WRITABLE, Roles
+from actors.runtime import LoopActor, Runtime, Supervised, handles, stop, tell
+from actors.waiting import Waits
+from protocol import limits
+from protocol.errors import NotAllowed, NotWritable, Refusal
+from protocol.requests import Caller, Request
+from storage import catalog
+from storage.effects import Attribution
+from storage.groups import Group, find_group, groups
+from storage.hand_outs import HandOuts
+from storage.messages import Messages
+from storage.topics import Topic, find_topic, topics
+from storage.transactions import Transaction
+
+SECOND_US: Final = 1_000_000
+APART_US: Final = SECOND_US
+"""How often a topic is looked after where nobody waits."""
+OVER_US: Final = SECOND_US // 20
+"""… and where a topic is over the bytes that it may hold."""
+UNWRITABLE_US: Final = 60 * SECOND_US
+"""When a node that takes no writes looks again whether it does."""
+LONGEST_S: Final = 3_600.0
+"""The longest that the timer is set for: a deadline may be a thousand years away."""
+IDLE_US: Final = 60 * SECOND_US
+"""An actor with nothing to do for longer than this goes."""
+BEGUN_AT_ONCE: Final = 64
+"""Topics whose time has come that are begun with in one turn of the loop."""
+SWEPT_IDS: Final = 256
+"""Ids forgotten in one commit."""
+NODE: Final = "node"
+BY_ITSELF: Final = Attribution(NODE, NODE, None, "due")
+
+
+@dataclass(frozen=True, slots=True)
+class Work(Request[None]):
+    """Said to a topic's actor when its time has come."""
+
+
+class Topics:
+    """The topics of the node, as far as they are more than what is stored; on the loop only."""
+
+    def __init__(self, runtime: Runtime, committer: Committer, roles: Roles) -> None:
+        self.runtime = runtime
+        self.committer = committer
+        self.roles = roles
+        self.waits = Waits()
+        """Scripts that wait for messages."""
+        self.places: dict[int, Supervised[TopicActor]] = {}
+        """Actors that have, or lately had, something to do; by the topic's id."""
+        self.begun = 0
+        """How often an actor was given work."""
+        self.working: set[int] = set()
+        """Topics, by their ids, whose actors have work and have not reported its end."""
+        self._due: dict[int, tuple[int, Topic]] = {}
+        self._agenda: list[tuple[int, int]] = []
+        """Times and topics; an entry counts as long as `_due` says the same."""
+        self._worked_us: dict[int, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_us = 0
+        self._stopping = False
+        self._parting: set[asyncio.Task[None]] = set()
+
+    # --- start and end --------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Look at every topic for what there is to come, in slices."""
+        until_us = self.runtime.clock.monotonic_us() + limits.SLICE_US
+        with self.committer.begin() as tx:
+            for topic in _all(tx):
+                at_us = next_us(tx, topic)
+                if at_us is not None:
+                    self.expects(topic, at_us)
+                if self.runtime.clock.monotonic_us() >= until_us:
+                    tx.pause()
+                    await asyncio.sleep(0)
+                    until_us = self.runtime.clock.monotonic_us() + limits.SLICE_US
+
+    def drain(self) -> None:
+        """Whoever waits is answered with what there is, and nobody waits from here on."""
+        self.waits.drain()
+
+    async def stop(self) -> None:
+        """Stop every actor."""
+        self._stopping = True
+        self.drain()
+        self._disarm()
+        for place in list(self.places.values()):
+            await stop(place.ref)
+        await asyncio.gather(*self._parting)
+
+    # --- what is to come ------------------------------------------------------------------------
+
+    def expects(self, topic: Topic, at_us: int, *, exact: bool = False) -> None:
+        """There is something to do for a topic at that log time, or soon after it.
+
+        :param exact: somebody waits for it
+        """
+        if not exact:
+            at_us = max(at_us, self._worked_us.get(topic.id, 0) + APART_US)
+        due = self._due.get(topic.id)
+        if due is not None and due[0] <= at_us:
+            return
+        self._due[topic.id] = at_us, topic
+        heappush(self._agenda, (at_us, topic.id))
+        self._arm()
+
+    def expected_us(self, topic: int) -> int | None:
+        """When the topic of that id will be looked after: log time; None: there is no need."""
+        due = self._due.get(topic)
+        return due[0] if due is not None else None
+
+    def look(self) -> None:
+        """Topics or groups were dropped, or what may be done with them has changed."""
+        self.waits.look_again()
+
+    def roles_changed(self) -> None:
+        """The node may write again, or not any more; or it drains."""
+        self.waits.look_again()
+        if WRITABLE not in self.roles.words:
+            return
+        for at_us, topic in list(self._due.values()):
+            self.expects(topic, min(at_us, self.committer.ledger.log_time()))
+
+    def worked(self, topic: Topic, next_us: int | None, began_us: int) -> None:
+        """A topic's actor has done what there was to do.
+
+        :param next_us: when there will be something; None: not as far as one can see
+        :param began_us: when it began
+        """
+        self.working.discard(topic.id)
+        self._worked_us[topic.id] = began_us
+        if next_us is not None:
+            self.expects(topic, next_us, exact=bool(self.waits.taken_from(topic.id)))
+        due = self.expected_us(topic.id)
+        if due is None or due > began_us + IDLE_US:
+            self._part(topic.id)
+
+    def begin_again(self, topic: Topic) -> None:
+        """An actor takes the place of one that failed, and left what it had to do."""
+        self.expects(topic, self.committer.ledger.log_time() + APART_US)
+
+    def _part(self, topic: int) -> None:
+        self._worked_us.pop(topic, None)
+        place = self.places.pop(topic, None)
+        if place is None or self._stopping:
+            return
+        parting = asyncio.ensure_future(stop(place.ref), loop=self.runtime.loop)
+        self._parting.add(parting)
+        parting.add_done_callback(self._parting.discard)
+
+    def _arm(self) -> None:
+        if not self._agenda or self._stopping:
+            return
+        at_us = self._agenda[0][0]
+        if self._timer is not None:
+            if self._timer_us <= at_us:
+                return
+            self._disarm()
+        self._timer_us = at_us
+        wait_s = max(at_us - self.committer.ledger.log_time(), 0) / 1_000_000
+        self._timer = self.runtime.loop.call_later(min(wait_s, LONGEST_S), self.keep_time)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def keep_time(self) -> None:
+        """Begin with the topics whose time has come; the timer's own call."""
+        self._disarm()
+        now_us = self.committer.ledger.log_time()
+        begun = 0
+        while self._agenda and self._agenda[0][0] <= now_us and begun < BEGUN_AT_ONCE:
+            at_us, id = heappop(self._agenda)
+            due = self._due.get(id)
+            if due is None or due[0] != at_us:
+                continue
+            del self._due[id]
+            self._begin(due[1])
+            begun += 1
+        self._arm()
+
+    def _begin(self, topic: Topic) -> None:
+        self.begun += 1
+        self.working.add(topic.id)
+        place = self.places.get(topic.id)
+        if place is None:
+            replaces = chain((False,), repeat(True))
+            place = self.places[topic.id] = Supervised(
+                lambda: TopicActor.start(self.runtime, self, topic, next(replaces)),
+                refoldable=True,
+            )
+        tell(place.ref, Work())
+
+    # --- what commits bring ---------------------------------------------------------------------
+
+    def published(
+        self, topic: Topic, last: int = limits.INT_MAX, *, over: bool | None = None
+    ) -> None:
+        """A commit has brought messages.
+
+        :param last: up to that position, if it is known
+        :param over: whether the topic holds more than it should; None: not known
+        """
+        self.waits.published(topic.id, last)
+        now_us = self.committer.ledger.log_time()
+        if topic.keep_us is not None:
+            self.expects(topic, now_us + topic.keep_us)
+        if topic.max_bytes is not None and over is not False:
+            worked_us = self._worked_us.get(topic.id, 0)
+            self.expects(topic, max(now_us, worked_us + OVER_US), exact=True)
+        if topic.dedup_us is not None:
+            self.expects(topic, now_us + topic.dedup_us)
+
+    def trimmed(self, topic: Topic) -> None:
+        """A commit has removed messages, and with them perhaps what was in flight."""
+        for group in self.waits.taken_from(topic.id):
+            self.waits.may_take(topic.id, group)
+
+    def may_take(self, group: Group) -> None:
+        """A commit has brought back messages of a group, or made room for more in flight."""
+        self.waits.may_take(group.topic.id, group.id)
+
+    # --- figures --------------------------------------------------------------------------------
+
+    async def figures(self, caller: Caller) -> list[TopicFigures]:
+        """What a caller may see of every topic, for /metrics. :raises Refusal: the disk is full"""
+        committer = self.committer
+        generation = committer.generation
+        with committer.begin() as tx:
+            found = [each async for each in self._figures(tx, caller)]
+            saw = tx.saw
+        await committer.durable(saw, generation)
+        return found
+
+    async def _figures(self, tx: Transaction, caller: Caller) -> AsyncIterator[TopicFigures]:
+        clock = self.runtime.clock
+        until_us = clock.monotonic_us() + limits.SLICE_US
+        for topic in _all(tx):
+            try:
+                authorise(caller, Action("READ", f"TOPIC {topic.path}"))
+            except NotAllowed:
+                continue
+            yield _figures(tx, topic)
+            if clock.monotonic_us() >= until_us:
+                tx.pause()
+                await asyncio.sleep(0)
+                until_us = clock.monotonic_us() + limits.SLICE_US
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFigures:
+    """What /metrics shows of a group."""
+
+    name: str
+    lag: int
+    in_flight: int
+    redelivered: int
+    dead_lettered: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFigures:
+    """What /metrics shows of a topic."""
+
+    namespace: str
+    database: str
+    name: str
+    messages: int
+    last_position: int
+    readers: tuple[tuple[str, int], ...]
+    """Names and lags."""
+    groups: tuple[GroupFigures, ...]
+
+
+def _figures(tx: Transaction, topic: Topic) -> TopicFigures:
+    messages = Messages(tx, topic)
+    found = []
+    for group in groups(tx, topic):
+        figures = HandOuts(tx, group).figures()
+        found.append(
+            GroupFigures(
+                group.name,
+                figures["lag"],
+                figures["in_flight"],
+                figures["redelivered"],
+                figures["dead_lettered"],
+            )
+        )
+    return TopicFigures(
+        topic.database.namespace.name,
+        topic.database.name,
+        topic.name,
+        messages.count,
+        messages.last,
+        tuple((name, messages.lag(position)) for name, position in messages.readers()),
+        tuple(found),
+    )
+
+
+class TopicActor(LoopActor):
+    """Does what time brings to one topic.
+
+    :param replaces: whether there was one before it, which failed
+    """
+
+    def __init__(self, runtime: Runtime, owner: Topics, topic: Topic, replaces: bool) -> None:
+        super().__init__(runtime)
+        self._owner = owner
+        self._committer = owner.committer
+        self._topic = topic
+        self._replaces = replaces
+        self._working = False
+        self._swept_to = b""
+        """Before this place no id is remembered."""
+
+    def on_start(self) -> None:
+        """What an actor before this one has left is not lost."""
+        if self._replaces:
+            self._owner.begin_again(self._topic)
+
+    @handles(Work)
+    async def work(self, _message: Work) -> None:
+        """Do all that is due, in slices, resting after each as long as it took."""
+        if self._working:
+            return
+        self._working = True
+        owner, ledger = self._owner, self._committer.ledger
+        began_us = ledger.log_time()
+        more, next_us = True, None
+        try:
+            owner.roles.check_writable()
+            while more:
+                more, next_us = await self._slice()
+        except NotWritable:
+            next_us = began_us + UNWRITABLE_US
+        except Refusal:  # no room on the disk, or the node is on its way down
+            next_us = ledger.log_time() + APART_US
+        finally:
+            self._working = False
+        owner.worked(self._topic, next_us, began_us)
+
+    async def _slice(self) -> tuple[bool, int | None]:
+        """Some of each kind of work, if it is due. Answers whether there is more of any, and when
+        there will be."""
+        committer, now_us = self._committer, self._monotonic_us
+        generation, began_us, worked_us = committer.generation, now_us(), 0
+        done = self._retain()
+        waited = set(self._owner.waits.taken_from(self._topic.id))
+        for group in done.groups:
+            if now_us() - began_us >= limits.SLICE_US:
+                worked_us += now_us() - began_us
+                await asyncio.sleep(0)
+                began_us = now_us()
+            self._take_back(group, done, waited=group.id in waited)
+        worked_us += now_us() - began_us
+        if done.sequence:
+            await committer.durable(done.sequence, generation)
+            await asyncio.sleep(worked_us / 1_000_000)
+        return done.more, done.next_us
+
+    def _retain(self) -> _Done:
+        """Remove messages that are too old or too much, and forget ids."""
+        done = _Done()
+        with self._committer.begin() as tx:
+            topic = self._present(tx)
+            if topic is None:
+                return done
+            messages = Messages(tx, topic)
+            done.trimmed, done.more = messages.trim_due()
+            forgotten, last = messages.sweep_ids(SWEPT_IDS, self._swept_to)
+            done.more = done.more or forgotten == SWEPT_IDS
+            done.groups = groups(tx, topic)
+            done.expects(messages.next_trim_us())
+            done.expects(messages.next_id_us(max(self._swept_to, last)))
+            if tx.size:
+                done.sequence = self._committer.commit(tx, BY_ITSELF)
+        self._swept_to = max(self._swept_to, last)
+        return done
+
+    def _take_back(self, group: Group, done: _Done, *, waited: bool) -> None:
+        """Take back hand-outs of a group whose deadline has passed.
+
+        :param waited: somebody waits to take from it
+        """
+        with self._committer.begin() as tx:
+            topic = self._present(tx)
+            found = find_group(tx, topic, group.name) if topic is not None else None
+            if found is None or found.id != group.id:
+                return
+            hand_outs = HandOuts(tx, found)
+            hand_outs.lapse()
+            done.expects(hand_outs.next_due_us(ready=waited))
+            if tx.size:
+                done.sequence = self._committer.commit(tx, BY_ITSELF)
+        done.more = done.more or hand_outs.more
+        if hand_outs.wakes or waited or done.trimmed:
+            self._owner.may_take(found)
+        if hand_outs.dead is not None:
+            self._owner.published(hand_outs.dead)
+
+    def _present(self, tx: Transaction) -> Topic | None:
+        """The topic as it is declared now; None when it was dropped."""
+        database = self._topic.database
+        namespace = catalog.find_namespace(tx, database.namespace.name)
+        within = catalog.find_database(tx, namespace, database.name) if namespace else None
+        found = find_topic(tx, within, self._topic.name) if within is not None else None
+        return found if found is not None and found.id == self._topic.id else None
+
+
+@dataclass(slots=True)
+class _Done:
+    """What a slice of a topic's actor has done."""
+
+    more: bool = False
+    trimmed: int = 0
+    """Messages removed."""
+    next_us: int | None = None
+    """When there will be something to do, as far as one can see."""
+    sequence: int = 0
+    """Of its last commit; 0: there was none."""
+    groups: list[Group] = field(default_factory=list)
+
+    def expects(self, at_us: int | None) -> None:
+        """There will be something at that time."""
+        if at_us is not None and (self.next_us is None or at_us < self.next_us):
+            self.next_us = at_us
+
+
+def next_us(tx: Transaction, topic: Topic) -> int | None:
+    """Log time when there will be something to do for a topic that nobody waits for; None: there
+    is nothing to come."""
+    done = _Done()
+    messages = Messages(tx, topic)
+    done.expects(messages.next_trim_us())
+    done.expects(messages.next_id_us())
+    for group in groups(tx, topic):
+        done.expects(HandOuts(tx, group).next_due_us(ready=False))
+    return done.next_us
+
+
+def _all(tx: Transaction) -> Iterator[Topic]:
+    for namespace in catalog.namespaces(tx):
+        for database in catalog.databases(tx, namespace):
+            yield from topics(tx, database)

@@ -1,0 +1,305 @@
+"""Who waits for messages: scripts whose READ or TAKE has a WAIT and found nothing.
+
+A wait holds no transaction and does no work. It ends by being woken, whereupon its statement runs
+again from the beginning and finds something, waits on, or is refused because what it waited for is
+gone. Commits wake (`Waits.published`, `Waits.may_take`); so does a topic's actor.
+
+Who takes from one group stands in one line:
+
+- At most one of a line has the turn and runs its statement. One that comes to a line in which
+  others stand goes to its end without having looked.
+- One that had the turn and found nothing goes back to the front. One that leaves, for whatever
+  reason, passes the turn on: what it did not take may be for the next.
+- A wake while somebody has the turn is remembered, so none is lost.
+
+Readers of a topic take nothing from each other: all that a new message is for are woken at once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from typing import Final, Protocol
+
+Of = tuple[int, int]
+"""What one waits for: the ids of a topic and of its group, 0 for the topic itself."""
+
+
+class Queue(Protocol):
+    """Where one waits."""
+
+    of: Of
+
+    def enter(self) -> None:
+        """One more may come to stand in it."""
+
+    def join(self, wait: Wait) -> None:
+        """Stand in it."""
+
+    def leave(self, wait: Wait) -> None:
+        """Be gone, once; also for one that never stood in it."""
+
+
+class Wait:
+    """The wait of one statement, from its first look to its answer.
+
+    :param until_us: on the monotonic clock
+    :param wake: makes the waiting script go on
+    """
+
+    __slots__ = ("_wake", "after", "over", "queue", "until_us", "woken")
+
+    def __init__(self, queue: Queue, until_us: int, wake: Callable[[], None]) -> None:
+        self.queue = queue
+        self._wake = wake
+        self.until_us = until_us
+        self.over = False
+        """Whether it takes what is there, be it nothing."""
+        self.woken = False
+        """Whether it is to look again; no wait begins while this is set."""
+        self.after = 0
+        """Of a reader: the position after which it wants messages."""
+        queue.enter()
+
+    def join(self) -> None:
+        """Begin to wait; `woken` says at once when there is no need."""
+        self.woken = self.over
+        self.queue.join(self)
+
+    def leave(self) -> None:
+        """The statement is done, or has been ended."""
+        self.queue.leave(self)
+
+    def wake(self) -> None:
+        """Have it look again."""
+        if not self.woken:
+            self.woken = True
+            self._wake()
+
+    def end(self) -> None:
+        """Have it look once more, and answer what it finds."""
+        self.over = True
+        self.wake()
+
+
+class Line:
+    """Those that wait to take from one group, first come first served."""
+
+    def __init__(self, of: Of, emptied: Callable[[Of], None]) -> None:
+        self.of = of
+        self._standing: OrderedDict[Wait, None] = OrderedDict()
+        self._turn: Wait | None = None
+        self._again = False
+        self._here = 0
+        self._emptied = emptied
+        self.closing = False
+        """Whether nobody may wait here any more."""
+
+    def __len__(self) -> int:
+        return self._here
+
+    def enter(self) -> None:
+        """One more may come to stand in it."""
+        self._here += 1
+
+    def may_look(self, wait: Wait) -> bool:
+        """Whether it is this one's turn, which it has from here on if nobody else is there."""
+        if self._turn is None and not self._standing:
+            self._turn = wait
+        return self._turn is wait
+
+    def join(self, wait: Wait) -> None:
+        """To the end, or back to the front."""
+        if self.closing:
+            wait.end()
+        if self._turn is not wait:
+            self._standing[wait] = None
+            return
+        self._turn = None
+        self._standing[wait] = None
+        self._standing.move_to_end(wait, last=False)
+        if self._again:
+            self.wake()
+
+    def leave(self, wait: Wait) -> None:
+        """Out of the line; the turn goes to the next."""
+        self._standing.pop(wait, None)
+        if self._turn is wait:
+            self._turn = None
+            self.wake()
+        self._here -= 1
+        if not self._here:
+            self._emptied(self.of)
+
+    def wake(self) -> None:
+        """There may be something: the first looks, and if it leaves the next one does."""
+        if self._turn is not None:
+            self._again = True
+            return
+        self._again = False
+        if self._standing:
+            self._turn, _ = self._standing.popitem(last=False)
+            self._turn.wake()
+
+    def look_again(self) -> None:
+        """All are to look whether they may still be here; they come back in their order."""
+        standing, self._standing = self._standing, OrderedDict()
+        for wait in standing:
+            wait.wake()
+
+    def close(self) -> None:
+        """All are to answer with what there is."""
+        self.closing = True
+        for wait in list(self._standing):
+            wait.end()
+        if self._turn is not None:
+            self._turn.end()
+
+
+class Readers:
+    """Those that wait to read a topic."""
+
+    def __init__(self, of: Of, emptied: Callable[[Of], None]) -> None:
+        self.of = of
+        self._waiting: dict[Wait, None] = {}
+        self._by_position: list[tuple[int, int, Wait]] = []
+        self._joined = 0
+        self._here = 0
+        self._emptied = emptied
+        self.closing = False
+        """Whether nobody may wait here any more."""
+
+    def __len__(self) -> int:
+        return self._here
+
+    def enter(self) -> None:
+        """One more may come to wait."""
+        self._here += 1
+
+    def join(self, wait: Wait) -> None:
+        """Wait for a message after `wait.after`."""
+        if self.closing:
+            wait.end()
+            return
+        self._joined += 1
+        self._waiting[wait] = None
+        heappush(self._by_position, (wait.after, self._joined, wait))
+
+    def leave(self, wait: Wait) -> None:
+        """Be gone."""
+        self._waiting.pop(wait, None)
+        self._here -= 1
+        if not self._here:
+            self._emptied(self.of)
+        if len(self._by_position) > 2 * len(self._waiting) + FORGOTTEN:
+            self._by_position = [each for each in self._by_position if each[2] in self._waiting]
+            self._by_position.sort()
+
+    def wake(self, last: int) -> None:
+        """The topic holds messages up to this position: those that want less look again."""
+        while self._by_position and self._by_position[0][0] < last:
+            _, _, wait = heappop(self._by_position)
+            if self._waiting.pop(wait, 0) is None:
+                wait.wake()
+
+    def look_again(self) -> None:
+        """All are to look whether they may still be here."""
+        waiting, self._waiting = self._waiting, {}
+        self._by_position.clear()
+        for wait in waiting:
+            wait.wake()
+
+    def close(self) -> None:
+        """All are to answer with what there is."""
+        self.closing = True
+        for wait in list(self._waiting):
+            wait.end()
+
+
+FORGOTTEN: Final = 64
+"""Entries of readers that have gone, kept before they are cleared away."""
+
+
+class Waits:
+    """All that wait, by topic and group; only those are here for which somebody waits."""
+
+    def __init__(self) -> None:
+        self._lines: dict[int, dict[int, Line]] = {}
+        self._readers: dict[int, Readers] = {}
+        self.draining = False
+        """Whether nobody waits any more: the node stops."""
+
+    def __len__(self) -> int:
+        lines = sum(len(line) for lines in self._lines.values() for line in lines.values())
+        return lines + sum(len(readers) for readers in self._readers.values())
+
+    def queue(self, of: Of) -> Line | Readers:
+        """Where one waits for what is named."""
+        return self.line(*of) if of[1] else self.readers(of[0])
+
+    def line(self, topic: int, group: int) -> Line:
+        """Where one waits to take from a group."""
+        lines = self._lines.setdefault(topic, {})
+        line = lines.get(group)
+        if line is None:
+            line = lines[group] = Line((topic, group), self._drop_line)
+            line.closing = self.draining
+        return line
+
+    def readers(self, topic: int) -> Readers:
+        """Where one waits to read a topic."""
+        readers = self._readers.get(topic)
+        if readers is None:
+            readers = self._readers[topic] = Readers((topic, 0), self._drop_readers)
+            readers.closing = self.draining
+        return readers
+
+    def taken_from(self, topic: int) -> list[int]:
+        """Groups of a topic for which somebody waits."""
+        return list(self._lines.get(topic, ()))
+
+    def is_taken_from(self, topic: int, group: int) -> bool:
+        """Whether somebody waits for a group."""
+        lines = self._lines.get(topic)
+        return lines is not None and group in lines
+
+    def published(self, topic: int, last: int) -> None:
+        """A topic has got messages, up to this position."""
+        readers = self._readers.get(topic)
+        if readers is not None:
+            readers.wake(last)
+        for line in list(self._lines.get(topic, {}).values()):
+            line.wake()
+
+    def may_take(self, topic: int, group: int) -> None:
+        """A group may have something to hand out: redelivered, or there is room again."""
+        line = self._lines.get(topic, {}).get(group)
+        if line is not None:
+            line.wake()
+
+    def look_again(self) -> None:
+        """Topics, groups, rights or roles have changed: all look whether they may still wait."""
+        for each in self._all():
+            each.look_again()
+
+    def drain(self) -> None:
+        """All answer with what there is, and nobody waits from here on."""
+        self.draining = True
+        for each in self._all():
+            each.close()
+
+    def _all(self) -> Iterator[Line | Readers]:
+        for lines in list(self._lines.values()):
+            yield from list(lines.values())
+        yield from list(self._readers.values())
+
+    def _drop_line(self, of: Of) -> None:
+        topic, group = of
+        lines = self._lines.get(topic, {})
+        lines.pop(group, None)
+        if not lines:
+            self._lines.pop(topic, None)
+
+    def _drop_readers(self, of: Of) -> None:
+        self._readers.pop(of[0], None)

@@ -1,0 +1,506 @@
+"""Statements on topics on a real node: what they answer, what commits together, who waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from actors.runtime import ask, tell
+from protocol import limits
+from protocol.errors import (
+    BadRequest,
+    Busy,
+    Cancelled,
+    NotAllowed,
+    NotInTransaction,
+    NotWritable,
+    StatementTimeout,
+    TypeRefused,
+    Unknown,
+)
+from protocol.requests import Caller, CancelScript, RunScript, ScriptAnswer
+from tests.nodes import OWNER, Running
+
+DECLARED = "DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 30s IN FLIGHT 10"
+NOBODY = Caller("eve", "member", None, None, "http", "127.0.0.1:50001")
+
+
+@pytest.fixture
+async def here(node: Running) -> Running:
+    """A node with topic `t` and its group `g`."""
+    await node.values(DECLARED)
+    return node
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.sleep(0.002)
+
+
+def started(here: Running, script: str, **fields: Any) -> asyncio.Task[ScriptAnswer]:
+    return asyncio.ensure_future(here.answer(script, **fields))
+
+
+async def waiting(here: Running, count: int) -> None:
+    """Until so many scripts wait."""
+    await until(lambda: sum(run.progress.waiting for run in here.node.running) == count)
+
+
+def found(answer: ScriptAnswer) -> Any:
+    assert answer.refusal is None, answer.refusal
+    return answer.results[-1].value
+
+
+def positions(messages: list[dict[str, Any]]) -> list[int]:
+    return [message["position"] for message in messages]
+
+
+def receipts(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"r": [message["receipt"] for message in messages]}
+
+
+# --- without waiting ------------------------------------------------------------------------------
+
+
+async def test_what_goes_in_comes_out(here: Running) -> None:
+    assert await here.value("PUBLISH INTO t VALUE {a: 1} KEY 'k' HEADERS {h: 'x'}") == {
+        "position": 1,
+        "duplicate": False,
+    }
+    many = await here.value("PUBLISH INTO t VALUES [1, 'two', NULL]")
+    assert many == {"first": 2, "last": 4, "count": 3}
+    read = await here.value("READ FROM t AFTER 0")
+    assert [message["value"] for message in read] == [{"a": 1}, 1, "two", None]
+    assert read[0]["key"] == "k" and read[0]["headers"] == {"h": "x"} and read[1]["key"] is None
+    taken = await here.value("TAKE 3 FROM t AS g MEMBER 'm'")
+    assert positions(taken) == [1, 2, 3]
+    assert {message["attempt"] for message in taken} == {1}
+    assert {message["member"] for message in taken} == {"m"}
+    assert await here.value("ACK t AS g RECEIPTS $r", receipts(taken)) == {"acked": 3, "stale": 0}
+    assert await here.value("ACK t AS g RECEIPTS $r", receipts(taken)) == {"acked": 0, "stale": 3}
+    assert positions(await here.value("TAKE 5 FROM t AS g")) == [4]
+
+
+async def test_a_nack_hands_out_again_and_give_up_does_not(here: Running) -> None:
+    await here.value("PUBLISH INTO t VALUES [1, 2]")
+    first, second = await here.value("TAKE 2 FROM t AS g")
+    nacked = await here.value("NACK t AS g RECEIPTS $r ERROR 'no'", receipts([first]))
+    assert nacked == {"nacked": 1, "stale": 0}
+    extended = await here.value("EXTEND t AS g RECEIPTS $r BY 1m", receipts([second]))
+    assert extended == {"extended": 1, "stale": 0}
+    (again,) = await here.value("TAKE 5 FROM t AS g")
+    assert (again["position"], again["attempt"]) == (1, 2)
+    gone = await here.value("GIVE UP t AS g RECEIPTS $r", receipts([again, second]))
+    assert gone == {"given_up": 2, "stale": 0}
+    figures = await here.value("INFO FOR GROUP g ON t")
+    assert (figures["committed"], figures["in_flight"], figures["dead_lettered"]) == (2, 0, 2)
+
+
+async def test_readers_stand_where_they_are_put(here: Running) -> None:
+    await here.value("PUBLISH INTO t VALUES [1, 2, 3]")
+    await here.values("DEFINE READER r ON t; DEFINE READER late ON t AT END")
+    assert positions(await here.value("READ FROM t AS r LIMIT 2")) == [1, 2]
+    assert positions(await here.value("READ FROM t AS r")) == [1, 2, 3]
+    assert await here.value("COMMIT READER r ON t AT 2") == {"position": 2}
+    assert positions(await here.value("READ FROM t AS r")) == [3]
+    assert await here.value("READ FROM t AS late") == []
+    await here.values("ALTER READER late ON t SET POSITION 1")
+    assert positions(await here.value("READ FROM t AS late")) == [2, 3]
+    with pytest.raises(BadRequest):
+        await here.values("COMMIT READER r ON t AT 4")
+    await here.values("DROP READER r ON t")
+    with pytest.raises(Unknown):
+        await here.values("READ FROM t AS r")
+
+
+async def test_info_shows_topics_readers_and_groups(here: Running) -> None:
+    await here.values("PUBLISH INTO t VALUES [1, 2, 3]; DEFINE READER r ON t; TAKE FROM t AS g")
+    info = await here.value("INFO FOR TOPIC t")
+    assert (info["name"], info["messages"], info["last_position"], info["lag"]) == ("t", 3, 3, 3)
+    assert [reader["lag"] for reader in info["readers"]] == [3]
+    (group,) = info["groups"]
+    assert (group["handed_out"], group["committed"], group["in_flight"]) == (1, 0, 1)
+    assert (group["deadline"], group["max_in_flight"]) == (timedelta(seconds=30), 10)
+    assert await here.value("INFO FOR GROUP g ON t") | group == await here.value(
+        "INFO FOR GROUP g ON t"
+    )
+    (topic,) = (await here.value("INFO FOR DATABASE"))["topics"]
+    assert (topic["name"], topic["messages"], topic["last_position"]) == ("t", 3, 3)
+
+
+async def test_a_message_a_record_and_a_key_are_one_commit(here: Running) -> None:
+    await here.values("DEFINE SPACE s; PUBLISH INTO t VALUE 0")
+    (taken,) = await here.value("TAKE FROM t AS g")
+    before = here.node.committer.committed
+    await here.values(
+        "BEGIN; CREATE thing:1; PUBLISH INTO t VALUE 'made'; SET 'k' IN s VALUE 1;"
+        " ACK t AS g RECEIPTS $r; COMMIT",
+        receipts([taken]),
+    )
+    assert here.node.committer.committed == before + 1
+    answer = await here.answer(
+        "BEGIN; CREATE thing:2; PUBLISH INTO t VALUE 'not'; SET 'k' IN s VALUE 2; THROW 'x'; COMMIT"
+    )
+    assert answer.refusal is not None
+    assert [m["value"] for m in await here.value("READ FROM t AFTER 0")] == [0, "made"]
+    assert (await here.value("GET 'k' FROM s"))["value"] == 1
+
+
+async def test_publishers_that_pause_get_positions_that_are_theirs(here: Running) -> None:
+    """Two long transactions publish into one topic while others do: none of them loses a race."""
+    slow = "BEGIN; PUBLISH INTO t VALUE '{0}'; FOR $x IN 0..20000 {{ LET $y = $x }};" \
+        " PUBLISH INTO t VALUES ['{0}1', '{0}2']; COMMIT"  # fmt: skip
+    running = [started(here, slow.format(name)) for name in "ab"]
+    await until(lambda: sum(run.turn.slices > 0 for run in here.node.running) == 2)
+    assert (await here.value("PUBLISH INTO t VALUE 'between'"))["position"] == 1
+    answers = await asyncio.gather(*running)
+    assert all(answer.refusal is None for answer in answers), answers
+    held = {m["position"]: m["value"] for m in await here.value("READ FROM t AFTER 0")}
+    for name, answer in zip("ab", answers, strict=True):
+        one: Any = answer.results[1].value
+        many: Any = answer.results[3].value
+        assert held[one["position"]] == name
+        assert [held[many["first"]], held[many["last"]]] == [f"{name}1", f"{name}2"]
+    assert sorted(held) == list(range(1, 8))
+    ats = [m["at"] for m in await here.value("READ FROM t AFTER 0")]
+    assert ats == sorted(ats)
+
+
+async def test_expect_is_met_by_one_of_many(here: Running) -> None:
+    answers = await asyncio.gather(
+        *(here.answer(f"PUBLISH INTO t VALUE {n} EXPECT 0") for n in range(20))
+    )
+    refused = [answer.refusal for answer in answers if answer.refusal is not None]
+    assert len(refused) == 19
+    assert {refusal.code for refusal in refused} == {"AssertFailed"}
+
+
+async def test_an_id_is_published_once_within_its_time(here: Running) -> None:
+    await here.values("DEFINE TOPIC d DEDUP 1h")
+    first = await here.value("PUBLISH INTO d VALUE 1 ID 'x'")
+    again = await here.value("PUBLISH INTO d VALUE 2 ID 'x'")
+    assert (first["duplicate"], again) == (False, {"position": 1, "duplicate": True})
+    assert (await here.value("INFO FOR TOPIC d"))["messages"] == 1
+
+
+async def test_trimming_takes_hand_outs_with_it(here: Running) -> None:
+    await here.value("PUBLISH INTO t VALUES [1, 2, 3]")
+    taken = await here.value("TAKE 2 FROM t AS g")
+    assert await here.value("TRIM TOPIC t BEFORE 3 REASON 'old'") == {"trimmed": 2}
+    assert await here.value("ACK t AS g RECEIPTS $r", receipts(taken)) == {"acked": 0, "stale": 2}
+    assert positions(await here.value("TAKE 9 FROM t AS g")) == [3]
+
+
+async def test_dead_letters_and_back(here: Running) -> None:
+    await here.values("DEFINE TOPIC dead; DEFINE GROUP h ON t DEADLINE 1s DELIVERIES 1"
+                      " DEAD LETTER dead; PUBLISH INTO t VALUE 'bad' KEY 'k'")  # fmt: skip
+    taken = await here.value("TAKE FROM t AS h")
+    await here.values("NACK t AS h RECEIPTS $r ERROR 'it was bad'", receipts(taken))
+    (letter,) = await here.value("READ FROM dead AFTER 0")
+    assert (letter["value"], letter["key"]) == ("bad", "k")
+    assert letter["headers"]["dead-error"] == "it was bad"
+    assert await here.value("REDRIVE FROM dead TO t") == {"moved": 1, "first": 2, "last": 2}
+    assert await here.value("REDRIVE FROM dead TO t") == {"moved": 0, "first": None, "last": None}
+    assert (await here.value("READ FROM t AFTER 1"))[0]["headers"] == {}
+
+
+async def test_a_moved_group_makes_receipts_stale(here: Running) -> None:
+    await here.value("PUBLISH INTO t VALUES [1, 2, 3]")
+    taken = await here.value("TAKE 2 FROM t AS g")
+    await here.values("ALTER GROUP g ON t SET POSITION END REASON 'skip'")
+    assert await here.value("ACK t AS g RECEIPTS $r", receipts(taken)) == {"acked": 0, "stale": 2}
+    assert await here.value("TAKE FROM t AS g") == []
+    await here.values("ALTER GROUP g ON t SET POSITION START, DEADLINE 5s, IN FLIGHT 1")
+    assert positions(await here.value("TAKE 9 FROM t AS g")) == [1]
+
+
+async def test_what_is_altered_counts(here: Running) -> None:
+    await here.values("ALTER TOPIC t SET KEEP 1h, BYTES 1MiB, LARGEST 1KiB, FULL REFUSE")
+    info = await here.value("INFO FOR TOPIC t")
+    assert (info["keep"], info["max_bytes"], info["largest"]) == (
+        timedelta(hours=1), limits.MIB, limits.KIB,
+    )  # fmt: skip
+    await here.values("ALTER TOPIC t SET KEEP NONE, BYTES NONE, LARGEST NONE")
+    info = await here.value("INFO FOR TOPIC t")
+    assert (info["keep"], info["max_bytes"]) == (None, None)
+
+
+RIGHTS = {
+    "PUBLISH INTO t VALUE 1": "WRITE",
+    "READ FROM t AFTER 0": "READ",
+    "READ FROM t AS r": "CONSUME",
+    "TAKE FROM t AS g": "CONSUME",
+    "ACK t AS g RECEIPTS []": "CONSUME",
+    "NACK t AS g RECEIPTS []": "CONSUME",
+    "EXTEND t AS g RECEIPTS [] BY 1s": "CONSUME",
+    "GIVE UP t AS g RECEIPTS []": "CONSUME",
+    "DEFINE READER q ON t": "CONSUME",
+    "COMMIT READER r ON t AT 0": "CONSUME",
+    "ALTER READER r ON t SET POSITION END": "CONSUME",
+    "DROP READER r ON t": "CONSUME",
+    "DEFINE GROUP h ON t DEADLINE 1s": "DEFINE",
+    "ALTER GROUP g ON t SET POSITION END": "DEFINE",
+    "ALTER GROUP g ON t SET IN FLIGHT 5": "DEFINE",
+    "DROP GROUP g ON t": "DEFINE",
+    "ALTER TOPIC t SET KEEP 1h": "DEFINE",
+    "TRIM TOPIC t BEFORE 1": "DEFINE",
+    "INFO FOR TOPIC t": "INFO",
+    "INFO FOR GROUP g ON t": "INFO",
+    "REDRIVE FROM t TO u": "CONSUME",
+}
+
+
+@pytest.mark.parametrize("statement", RIGHTS)
+async def test_what_a_statement_needs(here: Running, statement: str) -> None:
+    await here.values("DEFINE READER r ON t; DEFINE TOPIC u")
+    answer = await here.answer(statement, caller=NOBODY)
+    assert isinstance(answer.refusal, NotAllowed)
+    assert answer.refusal.detail["needs"] == f"{RIGHTS[statement]} ON TOPIC shop.main.t"
+
+
+async def test_a_node_that_is_not_writable_still_reads(here: Running) -> None:
+    await here.values("PUBLISH INTO t VALUE 1; DEFINE READER r ON t; DEFINE TOPIC u;"
+                      " DEFINE NODE ROLES serving")  # fmt: skip
+    reads = [text for text, verb in RIGHTS.items() if verb in ("READ", "INFO") or " AS r" in text]
+    for statement in RIGHTS:
+        answer = await here.answer(statement)
+        refused = isinstance(answer.refusal, NotWritable)
+        assert refused is (statement not in reads), statement
+
+
+# --- waiting --------------------------------------------------------------------------------------
+
+
+async def test_a_take_waits_until_something_is_published(here: Running) -> None:
+    taking = started(here, "TAKE 5 FROM t AS g WAIT 1m")
+    await waiting(here, 1)
+    await here.value("PUBLISH INTO t VALUES [1, 2]")
+    assert positions(found(await taking)) == [1, 2]
+    assert len(here.node.topics.waits) == 0
+
+
+async def test_a_read_waits_for_what_it_wants(here: Running) -> None:
+    await here.values("PUBLISH INTO t VALUE 1; DEFINE READER r ON t AT END")
+    one = started(here, "READ FROM t AFTER 1 WAIT 1m")
+    two = started(here, "READ FROM t AFTER 2 WAIT 1m")
+    named = started(here, "READ FROM t AS r WAIT 1m")
+    await waiting(here, 3)
+    await here.value("PUBLISH INTO t VALUE 2")
+    assert positions(found(await one)) == [2]
+    assert positions(found(await named)) == [2]
+    await waiting(here, 1)
+    await here.value("PUBLISH INTO t VALUE 3")
+    assert positions(found(await two)) == [3]
+
+
+async def test_what_is_there_is_not_waited_for(here: Running) -> None:
+    await here.value("PUBLISH INTO t VALUES [1, 2]")
+    assert positions(await here.value("READ FROM t AFTER 0 WAIT 1m")) == [1, 2]
+    assert positions(await here.value("TAKE FROM t AS g WAIT 1m")) == [1]
+
+
+async def test_a_wait_ends_empty_when_its_time_is_over(here: Running) -> None:
+    assert await here.value("TAKE FROM t AS g WAIT 1ms") == []
+    assert await here.value("READ FROM t AFTER 0 WAIT 1ms") == []
+    assert await here.value("TAKE FROM t AS g WAIT 0s") == []
+    assert len(here.node.topics.waits) == 0
+
+
+async def test_a_nack_a_lapse_and_room_wake(here: Running) -> None:
+    await here.values("PUBLISH INTO t VALUE 1; DEFINE GROUP one ON t DEADLINE 50ms IN FLIGHT 1")
+    (first,) = await here.value("TAKE FROM t AS g")
+    taking = started(here, "TAKE FROM t AS g WAIT 1m")
+    await waiting(here, 1)
+    await here.value("NACK t AS g RECEIPTS $r", receipts([first]))
+    assert found(await taking)[0]["attempt"] == 2
+    # Its deadline passes and nobody says anything.
+    await here.value("TAKE FROM t AS one")
+    (lapsed,) = found(await here.answer("TAKE FROM t AS one WAIT 1m"))
+    assert lapsed["attempt"] == 2
+    # As many are in flight as may; an ACK makes room.
+    await here.values("ALTER GROUP one ON t SET DEADLINE 1h, POSITION START")
+    await here.value("PUBLISH INTO t VALUE 2")
+    held = await here.value("TAKE FROM t AS one")
+    taking = started(here, "TAKE FROM t AS one WAIT 1m")
+    await waiting(here, 1)
+    await here.value("ACK t AS one RECEIPTS $r", receipts(held))
+    assert positions(found(await taking)) == [2]
+
+
+async def test_a_delay_and_a_backoff_are_waited_for(here: Running) -> None:
+    await here.values("ALTER GROUP g ON t SET BACKOFF 40ms; PUBLISH INTO t VALUE 1 DELAY 40ms")
+    (late,) = await here.value("TAKE FROM t AS g WAIT 1m")
+    assert late["at"] + timedelta(milliseconds=40) == late["due"]
+    await here.value("NACK t AS g RECEIPTS $r", receipts([late]))
+    assert (await here.value("TAKE FROM t AS g WAIT 1m"))[0]["attempt"] == 2
+    taking = started(here, "TAKE FROM t AS g WAIT 1m")
+    await waiting(here, 1)
+    await here.value("PUBLISH INTO t VALUE 2 DELAY 40ms")
+    assert positions(found(await taking)) == [2]
+    await here.value("PUBLISH INTO t VALUE 3 DELAY 1h")
+    assert await here.value("TAKE FROM t AS g WAIT 1ms") == []
+
+
+async def test_trimming_what_is_in_flight_makes_room(here: Running) -> None:
+    await here.values("ALTER GROUP g ON t SET IN FLIGHT 1; PUBLISH INTO t VALUES [1, 2]")
+    await here.value("TAKE FROM t AS g")
+    taking = started(here, "TAKE FROM t AS g WAIT 1m")
+    await waiting(here, 1)
+    await here.value("TRIM TOPIC t BEFORE 2")
+    assert positions(found(await taking)) == [2]
+
+
+async def test_a_dead_letter_is_waited_for(here: Running) -> None:
+    await here.values(
+        "DEFINE TOPIC dead; DEFINE GROUP h ON t DEADLINE 1ms DELIVERIES 1 DEAD LETTER dead;"
+        " DEFINE GROUP d ON dead DEADLINE 1m; PUBLISH INTO t VALUE 1"
+    )
+    taking = started(here, "TAKE FROM dead AS d WAIT 1m")
+    reading = started(here, "READ FROM dead AFTER 0 WAIT 1m")
+    await waiting(here, 2)
+    await here.value("TAKE FROM t AS h")  # and nobody asks again: the topic's actor does it
+    assert positions(found(await taking)) == [1]
+    assert positions(found(await reading)) == [1]
+
+
+async def test_who_waits_is_served_first_come_first_served(here: Running) -> None:
+    takers = []
+    for number in range(50):
+        takers.append(started(here, f"TAKE FROM t AS g MEMBER 'm{number}' WAIT 1m"))
+        await waiting(here, number + 1)
+    await here.values("ALTER GROUP g ON t SET IN FLIGHT 1000; PUBLISH INTO t VALUES $v",
+                      {"v": list(range(30))})  # fmt: skip
+    for number, taker in enumerate(takers[:30]):
+        assert positions(found(await taker)) == [number + 1]
+    await waiting(here, 20)
+    for number in range(30, 50):
+        await here.value("PUBLISH INTO t VALUE 1")
+        assert positions(found(await takers[number])) == [number + 1]
+
+
+async def test_cancel_kill_and_timeout_end_a_wait(here: Running) -> None:
+    request = RunScript(OWNER, "TAKE FROM t AS g WAIT 1m", "r-x", {}, "shop", "main")
+    taking = ask(here.node.scripts, request)
+    reading = started(here, "READ FROM t AFTER 0 WAIT 1m")
+    timed = started(here, "TAKE FROM t AS g WAIT 1m", timeout_us=30_000)
+    assert isinstance((await timed).refusal, StatementTimeout)
+    await waiting(here, 2)
+    tell(here.node.scripts, CancelScript("r-x"))
+    assert isinstance((await taking).refusal, Cancelled)
+    (shown,) = [run for run in await here.value("INFO FOR RUNNING") if run["waiting"]]
+    assert shown["text"] == "READ FROM t AFTER 0 WAIT 1m"
+    await here.values(f"KILL '{shown['id']}'")
+    refusal = (await reading).refusal
+    assert isinstance(refusal, Cancelled) and "killed by root" in refusal.message
+    assert refusal.detail["statement"] == 1
+    assert len(here.node.topics.waits) == 0
+
+
+async def test_one_that_is_cancelled_with_the_turn_passes_it_on(here: Running) -> None:
+    requests = [
+        RunScript(OWNER, "TAKE FROM t AS g WAIT 1m", f"r-{n}", {}, "shop", "main") for n in "xy"
+    ]
+    first, second = (ask(here.node.scripts, request) for request in requests)
+    await waiting(here, 2)
+    publishing = started(here, "PUBLISH INTO t VALUE 1")
+    tell(here.node.scripts, CancelScript("r-x"))
+    taken = [answer for answer in await asyncio.gather(first, second) if answer.refusal is None]
+    await publishing
+    # Whoever it was, the message is not left lying while somebody waits.
+    assert sum(len(found(answer)) for answer in taken) == 1
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["DROP TOPIC t", "DROP GROUP g ON t", "DROP DATABASE main", "DROP NAMESPACE shop",
+     "BEGIN; DROP GROUP g ON t; DEFINE GROUP g ON t DEADLINE 1s; COMMIT"],
+)  # fmt: skip
+async def test_what_is_dropped_is_not_waited_for(here: Running, statement: str) -> None:
+    taking = [started(here, "TAKE FROM t AS g WAIT 1m") for _ in range(3)]
+    await waiting(here, 3)
+    await here.values(statement)
+    for each in taking:
+        assert isinstance((await each).refusal, Unknown)
+    assert len(here.node.topics.waits) == 0
+
+
+async def test_a_dropped_reader_is_not_waited_for(here: Running) -> None:
+    await here.values("DEFINE READER r ON t")
+    reading = started(here, "READ FROM t AS r WAIT 1m")
+    await waiting(here, 1)
+    await here.values("DROP READER r ON t")
+    assert isinstance((await reading).refusal, Unknown)
+
+
+async def test_a_drain_answers_who_waits_with_what_there_is(here: Running) -> None:
+    waits = [started(here, "TAKE FROM t AS g WAIT 1m") for _ in range(3)]
+    waits.append(started(here, "READ FROM t AFTER 0 WAIT 1m"))
+    await waiting(here, 4)
+    here.node.not_ready()
+    assert [found(answer) for answer in await asyncio.gather(*waits)] == [[]] * 4
+    assert found(await here.answer("TAKE FROM t AS g WAIT 1m")) == []
+    await here.node.drain()
+
+
+async def test_a_node_without_its_role_lets_nobody_wait(here: Running) -> None:
+    taking = started(here, "TAKE FROM t AS g WAIT 1m")
+    reading = started(here, "READ FROM t AFTER 0 WAIT 1m")
+    await waiting(here, 2)
+    await here.values("DEFINE NODE ROLES serving")
+    assert isinstance((await taking).refusal, NotWritable)
+    await waiting(here, 1)
+    await here.values("DEFINE NODE ROLES serving, writable; PUBLISH INTO t VALUE 1")
+    assert positions(found(await reading)) == [1]
+
+
+async def test_a_wait_stands_alone(here: Running) -> None:
+    for script in (
+        "BEGIN; TAKE FROM t AS g WAIT 1s; COMMIT",
+        "BEGIN; READ FROM t AFTER 0 WAIT 1s; COMMIT",
+        "IF true { TAKE FROM t AS g WAIT 1s }",
+        "FOR $x IN [1] { READ FROM t AFTER 0 WAIT 1s }",
+        "IF true { IF true { TAKE FROM t AS g WAIT 1s } }",
+    ):
+        assert isinstance((await here.answer(script)).refusal, NotInTransaction), script
+    for wait in ("301s", "-1s"):
+        assert isinstance((await here.answer(f"TAKE FROM t AS g WAIT {wait}")).refusal, BadRequest)
+    answer = await here.answer("TAKE FROM t AS g WAIT $w", {"w": 5})
+    assert isinstance(answer.refusal, TypeRefused)
+    assert len(here.node.topics.waits) == 0
+
+
+async def test_what_a_script_did_before_it_waits_is_committed(here: Running) -> None:
+    taking = started(here, "CREATE thing:1; TAKE FROM t AS g WAIT 1m; CREATE thing:2")
+    await waiting(here, 1)
+    assert len(await here.value("SELECT * FROM thing")) == 1
+    assert not here.node.committer.ledger._paused
+    await here.value("PUBLISH INTO t VALUE 1")
+    answer = await taking
+    assert [result.rows for result in answer.results] == [1, 0, 1]
+    assert len(await here.value("SELECT * FROM thing")) == 2
+
+
+async def test_not_more_wait_than_may(here: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WAITING", 2)
+    two = [started(here, "TAKE FROM t AS g WAIT 1m") for _ in range(2)]
+    await waiting(here, 2)
+    assert isinstance((await here.answer("TAKE FROM t AS g WAIT 1m")).refusal, Busy)
+    here.node.not_ready()
+    await asyncio.gather(*two)
+
+
+async def test_who_waits_while_idle_costs_nothing(here: Running) -> None:
+    takers = [started(here, "TAKE FROM t AS g WAIT 5m") for _ in range(200)]
+    await waiting(here, 200)
+    slices, begun = here.node.running.slices(), here.node.topics.begun
+    committed = here.node.committer.committed
+    await asyncio.sleep(0.2)
+    assert (here.node.running.slices(), here.node.topics.begun) == (slices, begun)
+    assert here.node.committer.committed == committed
+    here.node.not_ready()
+    await asyncio.gather(*takers)

@@ -1,0 +1,485 @@
+"""Topic actors: what time brings to topics, over restarts too, and what idle topics cost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+
+import pytest
+
+from actors.node import Node
+from actors.topics import IDLE_US, TopicActor
+from protocol import limits
+from protocol.errors import Refusal
+from storage.engine import Engine
+from storage.memory import MemoryEngine
+from tests.actors import nodes
+from tests.logbook import Logbook
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.doors import START_US, ManualClock
+
+SECOND = 1_000_000
+HOUR = 3_600 * SECOND
+
+
+class Desk:
+    """A node on a clock that only the test moves."""
+
+    def __init__(self, node: Node, clock: ManualClock) -> None:
+        self.node = node
+        self.clock = clock
+
+    async def value(self, script: str, parameters: Any = None) -> Any:
+        """What the last statement answered; a refusal is raised."""
+        return await nodes.value(self.node, script, parameters)
+
+    async def pass_time(self, microseconds: int) -> None:
+        """Let time pass, and everything happen that it brings."""
+        self.clock.advance(microseconds)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Have done what is due."""
+        topics = self.node.topics
+        while True:
+            topics.keep_time()
+            if not topics.working:
+                return
+            await asyncio.sleep(0)
+
+    async def messages(self, topic: str = "t") -> int:
+        """How many a topic holds."""
+        return int((await self.value(f"INFO FOR TOPIC {topic}"))["messages"])
+
+    async def group(self, name: str = "g") -> dict[str, Any]:
+        """The figures of a group."""
+        found = await self.value(f"INFO FOR GROUP {name} ON t")
+        assert isinstance(found, dict)
+        return found
+
+
+@asynccontextmanager
+async def desk(
+    disk: SimulatedDisk | None = None, wall_us: int = START_US, engine: Engine | None = None
+) -> AsyncIterator[Desk]:
+    clock = ManualClock(wall_us)
+    doors = nodes.simulated_doors(
+        "real", disk or SimulatedDisk(), engine or MemoryEngine(), clock=clock
+    )
+    async with nodes.running(doors) as node:
+        define = "DEFINE NAMESPACE IF NOT EXISTS a; DEFINE DATABASE IF NOT EXISTS a.b"
+        answer = await nodes.run(node, define, place=(None, None))
+        assert answer.refusal is None, answer.refusal
+        yield Desk(node, clock)
+
+
+@pytest.fixture
+async def here() -> AsyncIterator[Desk]:
+    async with desk() as made:
+        yield made
+
+
+def receipts(messages: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"r": [message["receipt"] for message in messages]}
+
+
+# --- hand-outs ------------------------------------------------------------------------------------
+
+
+async def test_deadlines_lapse_with_nobody_taking(here: Desk) -> None:
+    await here.value(
+        "DEFINE TOPIC dead; DEFINE TOPIC t;"
+        "DEFINE GROUP g ON t DEADLINE 10s DELIVERIES 2 DEAD LETTER dead;"
+        "PUBLISH INTO t VALUES [1, 2]"
+    )
+    for attempt in (1, 2):
+        (taken,) = await here.value("TAKE FROM t AS g")
+        assert (taken["position"], taken["attempt"]) == (1, attempt)
+        await here.pass_time(10 * SECOND - 1)
+        assert (await here.group())["in_flight"] == 1, "not early"
+        await here.pass_time(SECOND + 1)
+        assert (await here.group())["in_flight"] == 0
+    assert await here.messages("dead") == 1
+    assert (await here.group())["dead_lettered"] == 1
+    assert (await here.group())["redelivered"] == 1
+
+
+async def test_deadlines_stand_over_a_restart() -> None:
+    disk, engine = SimulatedDisk(), MemoryEngine()
+    async with desk(disk, engine=engine) as here:
+        await here.value(
+            "DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 10s; PUBLISH INTO t VALUES [1, 2]"
+        )
+        first = await here.value("TAKE FROM t AS g")
+        await here.pass_time(4 * SECOND)
+        second = await here.value("TAKE FROM t AS g")
+        told = [message[0]["deadline"] for message in (first, second)]
+    async with desk(disk, wall_us=START_US + 6 * SECOND, engine=MemoryEngine()) as here:
+        assert (await here.group())["in_flight"] == 2, "nothing is handed out early"
+        assert await here.value("TAKE FROM t AS g") == []
+        await here.pass_time(3 * SECOND)
+        assert (await here.group())["in_flight"] == 2
+        await here.pass_time(2 * SECOND)
+        assert (await here.group())["in_flight"] == 1, "the first one's time is over"
+        assert (await here.value("ACK t AS g RECEIPTS $r", receipts(first)))["stale"] == 1
+        assert (await here.value("ACK t AS g RECEIPTS $r", receipts(second)))["acked"] == 1
+        (again,) = await here.value("TAKE FROM t AS g")
+        assert (again["position"], again["attempt"]) == (1, 2), "attempts count on"
+        assert again["deadline"] > max(told)
+
+
+@pytest.mark.parametrize("step_us", [-HOUR, HOUR, 10 * 365 * 24 * HOUR])
+async def test_a_stepped_wall_clock_lapses_nothing(here: Desk, step_us: int) -> None:
+    await here.value("DEFINE TOPIC t KEEP 1h; DEFINE GROUP g ON t DEADLINE 10s;"
+                     " PUBLISH INTO t VALUE 1; TAKE FROM t AS g")  # fmt: skip
+    here.clock.step_wall(step_us)
+    await here.pass_time(9 * SECOND)
+    assert (await here.group())["in_flight"] == 1
+    assert await here.messages() == 1
+    await here.pass_time(2 * SECOND)
+    assert (await here.group())["in_flight"] == 0
+
+
+@pytest.mark.parametrize("step_us", [-HOUR, -10])
+async def test_a_wall_clock_that_went_back_over_a_restart_brings_nothing_forward(
+    step_us: int,
+) -> None:
+    disk = SimulatedDisk()
+    async with desk(disk) as here:
+        await here.value("DEFINE TOPIC t DEDUP 20s; DEFINE GROUP g ON t DEADLINE 10s;"
+                         " PUBLISH INTO t VALUE 1 ID 'x'; TAKE FROM t AS g")  # fmt: skip
+    async with desk(disk, wall_us=START_US + step_us) as here:
+        await here.pass_time(9 * SECOND)
+        assert (await here.group())["in_flight"] == 1
+        await here.pass_time(2 * SECOND)
+        assert (await here.group())["in_flight"] == 0
+        assert (await here.value("PUBLISH INTO t VALUE 2 ID 'x'"))["duplicate"] is True
+
+
+async def test_who_waits_hears_of_a_lapse_at_its_time(here: Desk) -> None:
+    await here.value("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 10s; PUBLISH INTO t VALUE 1;"
+                     " TAKE FROM t AS g")  # fmt: skip
+    topics = here.node.topics
+    taking = asyncio.ensure_future(nodes.run(here.node, "TAKE FROM t AS g WAIT 1m"))
+    while not len(topics.waits):
+        await asyncio.sleep(0)
+    await here.pass_time(10 * SECOND - 1)
+    assert not taking.done()
+    await here.pass_time(1)
+    found: Any = (await taking).results[0].value
+    assert found[0]["attempt"] == 2
+
+
+async def test_order_by_key_holds_under_nacks_and_lapses(here: Desk) -> None:
+    """Whatever happens to a message, no later one of its key is out before it is done with."""
+    await here.value("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 5s IN FLIGHT 50 BACKOFF 1s"
+                     " ORDERED BY KEY")  # fmt: skip
+    rng = Random(7)
+    key_of: dict[int, str] = {}
+    out: dict[int, dict[str, Any]] = {}
+    done: dict[str, int] = {}
+    for position in range(1, 301):
+        key_of[position] = f"k{rng.randrange(8)}"
+        await here.value(f"PUBLISH INTO t VALUE 0 KEY '{key_of[position]}'")
+    left = set(key_of)
+    nacks = lapses = 0
+    while left:
+        for message in await here.value("TAKE 5 FROM t AS g"):
+            position, key = message["position"], message["key"]
+            assert key == key_of[position]
+            earlier = [each for each in left if key_of[each] == key and each < position]
+            assert not earlier, (position, earlier)
+            assert position > done.get(key, 0)
+            out[position] = message
+        for position in list(out):
+            what = rng.random()
+            one = receipts([out[position]])
+            if what < 0.4:
+                acked = await here.value("ACK t AS g RECEIPTS $r", one)
+                if acked["acked"]:
+                    left.discard(position)
+                    done[key_of[position]] = position
+                del out[position]
+            elif what < 0.6:
+                nacks += (await here.value("NACK t AS g RECEIPTS $r", one))["nacked"]
+                del out[position]
+            elif what < 0.7:
+                lapses += 1
+                del out[position]  # forgotten: it lapses
+        await here.pass_time(rng.choice((0, SECOND // 2, 2 * SECOND)))
+    figures = await here.group()
+    assert (figures["committed"], figures["in_flight"]) == (300, 0)
+    assert nacks > 50 and lapses > 50 and figures["redelivered"] >= nacks + lapses
+
+
+async def test_moving_a_group_while_workers_hold_receipts(here: Desk) -> None:
+    await here.value("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 1h; PUBLISH INTO t VALUES $v",
+                     {"v": list(range(100))})  # fmt: skip
+    held = await here.value("TAKE 40 FROM t AS g")
+    assert (await here.value("ACK t AS g RECEIPTS $r", receipts(held[:10])))["acked"] == 10
+    await here.value("ALTER GROUP g ON t SET POSITION 5")
+    figures = await here.group()
+    assert (figures["handed_out"], figures["committed"], figures["in_flight"]) == (5, 5, 0)
+    for word, answer in (("ACK", "acked"), ("NACK", "nacked"), ("GIVE UP", "given_up")):
+        said = await here.value(f"{word} t AS g RECEIPTS $r", receipts(held[10:]))
+        assert said == {answer: 0, "stale": 30}
+    assert (await here.value("EXTEND t AS g RECEIPTS $r BY 1m", receipts(held)))["stale"] == 40
+    again = await here.value("TAKE 1000 FROM t AS g")
+    assert [message["position"] for message in again] == list(range(6, 101))
+    assert {message["attempt"] for message in again} == {1}
+    assert (await here.value("ACK t AS g RECEIPTS $r", receipts(again)))["acked"] == 95
+    assert (await here.group())["committed"] == 100
+
+
+# --- retention and ids ----------------------------------------------------------------------------
+
+
+async def test_old_messages_go_in_slices_of_their_own(here: Desk) -> None:
+    count = 3 * limits.TRIM_MESSAGES + 7
+    await here.value("DEFINE TOPIC t KEEP 1m; DEFINE GROUP g ON t DEADLINE 1h IN FLIGHT 5000;"
+                     "PUBLISH INTO t VALUES $v", {"v": list(range(count))})  # fmt: skip
+    held = await here.value("TAKE 1000 FROM t AS g")
+    await here.pass_time(30 * SECOND)
+    await here.value("PUBLISH INTO t VALUES ['young', 'younger']")
+    assert await here.messages() == count + 2
+    before = here.node.committer.committed
+    await here.pass_time(31 * SECOND)
+    assert await here.messages() == 2
+    assert here.node.committer.committed - before >= 4
+    figures = await here.group()
+    assert (figures["committed"], figures["in_flight"], figures["lag"]) == (count, 0, 2)
+    assert (await here.value("ACK t AS g RECEIPTS $r", receipts(held)))["stale"] == 1000
+    assert (await here.value("TAKE FROM t AS g"))[0]["value"] == "young"
+    (first, _) = await here.value("READ FROM t AFTER 0")
+    assert first["position"] == count + 1
+
+
+async def test_reading_on_while_what_is_read_goes(here: Desk) -> None:
+    """A reader that pages along while retention removes behind, and past, it: it never sees a
+    position twice, out of order or with another value."""
+    await here.value("DEFINE TOPIC t KEEP 10s")
+    after, seen = 0, 0
+    for step in range(40):
+        values = [step * 10 + n + 1 for n in range(10)]
+        await here.value("PUBLISH INTO t VALUES $v", {"v": values})
+        await here.pass_time(SECOND)
+        if step % 9 != 0:
+            page = await here.value(f"READ FROM t AFTER {after} LIMIT 7")
+            for message in page:
+                assert message["position"] > after
+                assert message["value"] == message["position"]
+                after = message["position"]
+                seen += 1
+    assert seen > 150
+    assert await here.messages() <= 120
+
+
+async def test_a_topic_over_its_bytes_drops_its_oldest(here: Desk) -> None:
+    await here.value("DEFINE TOPIC t BYTES 100KiB")
+    big = "x" * 1000
+    for _ in range(30):
+        await here.value("PUBLISH INTO t VALUES $v", {"v": [big] * 10})
+    await here.pass_time(SECOND)
+    info = await here.value("INFO FOR TOPIC t")
+    assert 95 * limits.KIB < info["bytes"] <= 100 * limits.KIB
+    assert info["last_position"] == 300
+    assert info["first_position"] == 301 - info["messages"]
+
+
+async def test_a_topic_that_refuses_drops_nothing(here: Desk) -> None:
+    await here.value("DEFINE TOPIC t BYTES 10KiB FULL REFUSE")
+    big = {"v": "x" * 1000}
+    refused = 0
+    for _ in range(20):
+        answer = await nodes.run(here.node, "PUBLISH INTO t VALUE $v", big)
+        refused += answer.refusal is not None
+    await here.pass_time(HOUR)
+    info = await here.value("INFO FOR TOPIC t")
+    assert info["messages"] == 20 - refused and info["first_position"] == 1
+    assert info["bytes"] <= 10 * limits.KIB
+    await here.value("TRIM TOPIC t BEFORE 5; PUBLISH INTO t VALUE $v", big)
+
+
+async def test_a_shorter_keep_counts_at_once(here: Desk) -> None:
+    await here.value("DEFINE TOPIC t; PUBLISH INTO t VALUES [1, 2]")
+    await here.pass_time(HOUR)
+    assert await here.messages() == 2
+    await here.value("ALTER TOPIC t SET KEEP 1m")
+    await here.pass_time(SECOND)
+    assert await here.messages() == 0
+
+
+async def test_ids_are_remembered_over_a_restart_and_then_forgotten() -> None:
+    disk = SimulatedDisk()
+    async with desk(disk) as here:
+        await here.value("DEFINE TOPIC t DEDUP 1h")
+        for n in range(700):
+            await here.value(f"PUBLISH INTO t VALUE {n} ID 'i{n}'")
+    async with desk(disk, wall_us=START_US + 10 * SECOND) as here:
+        said = await here.value("PUBLISH INTO t VALUE 0 ID 'i41'")
+        assert said == {"position": 42, "duplicate": True}
+        assert here.node.topics.expected_us(1) is not None
+        engine_rows = stored(here)
+        await here.pass_time(HOUR)
+        assert stored(here) <= engine_rows - 1400, "both rows of each id are gone"
+        said = await here.value("PUBLISH INTO t VALUE 0 ID 'i41'")
+        assert said == {"position": 701, "duplicate": False}
+
+
+def stored(here: Desk) -> int:
+    """Rows in the state."""
+    with here.node.committer.begin() as tx:
+        return sum(len(step) for step in tx.scan(b"\x00\x01", b"\xff"))
+
+
+# --- the actors themselves ------------------------------------------------------------------------
+
+
+async def test_a_topic_with_nothing_to_come_has_no_actor(here: Desk) -> None:
+    await here.value("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 10s; PUBLISH INTO t VALUE 1")
+    await here.settle()
+    topics = here.node.topics
+    begun = topics.begun
+    assert topics.expected_us(1) is None
+    taken = await here.value("TAKE FROM t AS g")
+    assert topics.expected_us(1) is not None
+    assert not topics.places
+    await here.value("ACK t AS g RECEIPTS $r", receipts(taken))
+    await here.pass_time(IDLE_US * 2)
+    assert topics.begun == begun + 1, "looked once, when the deadline had passed"
+    assert topics.expected_us(1) is None
+    await nodes.yield_often()
+    assert not topics.places
+    await here.pass_time(HOUR)
+    assert topics.begun == begun + 1
+
+
+async def test_a_dropped_topic_is_let_go(here: Desk) -> None:
+    await here.value("DEFINE TOPIC t KEEP 10s; DEFINE GROUP g ON t DEADLINE 1s;"
+                     "PUBLISH INTO t VALUE 1; TAKE FROM t AS g; DROP TOPIC t;"
+                     "DEFINE TOPIC t KEEP 1h; PUBLISH INTO t VALUE 1")  # fmt: skip
+    await here.pass_time(11 * SECOND)
+    assert await here.messages() == 1
+    await nodes.yield_often()
+    assert here.node.topics.expected_us(1) is None
+    assert not here.node.topics.places
+
+
+async def test_an_actor_that_fails_is_replaced_and_goes_on(
+    here: Desk, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    logbook.allow("actor failed")
+    await here.value("DEFINE TOPIC t KEEP 10s; PUBLISH INTO t VALUE 1")
+    failing = True
+    original = TopicActor._retain
+
+    def retain(actor: TopicActor) -> Any:
+        if failing:
+            raise ValueError("a bug")
+        return original(actor)
+
+    monkeypatch.setattr(TopicActor, "_retain", retain)
+    here.clock.advance(11 * SECOND)
+    here.node.topics.keep_time()
+    await nodes.yield_often()
+    assert here.node.failure is None
+    failing = False
+    await here.pass_time(2 * SECOND)
+    assert await here.messages() == 0
+
+
+async def test_an_actor_that_fails_too_often_ends_the_node(
+    here: Desk, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    logbook.allow("failed")
+
+    def retain(_actor: TopicActor) -> Any:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(TopicActor, "_retain", retain)
+    await here.value("DEFINE TOPIC t KEEP 10s; PUBLISH INTO t VALUE 1")
+    here.clock.advance(11 * SECOND)
+    for _ in range(10):
+        here.node.topics.keep_time()
+        await nodes.yield_often()
+        here.clock.advance(2 * SECOND)
+    assert isinstance(here.node.failure, ValueError)
+
+
+async def test_a_node_that_takes_no_writes_leaves_everything(here: Desk) -> None:
+    await here.value("DEFINE TOPIC t KEEP 10s; DEFINE GROUP g ON t DEADLINE 10s;"
+                     "PUBLISH INTO t VALUE 1; TAKE FROM t AS g;"
+                     "DEFINE NODE ROLES serving")  # fmt: skip
+    begun = here.node.topics.begun
+    await here.pass_time(15 * SECOND)
+    assert await here.messages() == 1
+    assert here.node.topics.begun <= begun + 1
+    await here.value("DEFINE NODE ROLES serving, writable")
+    await here.pass_time(2 * SECOND)
+    assert await here.messages() == 0
+
+
+async def test_a_full_disk_puts_it_off(here: Desk) -> None:
+    disk = here.node.directory.fs if here.node.directory is not None else None
+    assert isinstance(disk, SimulatedDisk)
+    await here.value("DEFINE TOPIC t KEEP 10s; PUBLISH INTO t VALUES $v", {"v": [0] * 100})
+    room = disk.capacity = 1 << 40
+    disk.capacity -= disk.free_bytes("/store")
+    here.clock.advance(11 * SECOND)
+    here.node.topics.keep_time()
+    while here.node.topics.working:
+        await asyncio.sleep(0)
+    disk.capacity = room
+    assert here.node.failure is None
+    assert await here.messages() == 100
+    await here.pass_time(5 * SECOND)
+    assert await here.messages() == 0
+
+
+async def test_ten_thousand_topics_start_and_idle(figure: Callable[[str, object], None]) -> None:
+    disk, engine = SimulatedDisk(), MemoryEngine()
+    count = 10_000
+    async with desk(disk, engine=engine) as here:
+        names = [f"t{n}" for n in range(count)]
+        for begin in range(0, count, 500):
+            await here.value(
+                "".join(
+                    f"DEFINE TOPIC {name} KEEP 1d DEDUP 1h; DEFINE GROUP g ON {name} DEADLINE 1m;"
+                    for name in names[begin : begin + 500]
+                )
+            )
+        for name in names[:100]:
+            await here.value(f"PUBLISH INTO {name} VALUE 1; TAKE FROM {name} AS g")
+    wall = START_US
+    async with desk(disk, wall_us=wall, engine=MemoryEngine()) as here:
+        topics = here.node.topics
+        assert not topics.places, "nothing is due yet"
+        assert sum(topics.expected_us(id) is not None for id in range(1, count + 1)) == 100
+        await here.pass_time(30 * SECOND)
+        assert topics.begun == 0
+        began = datetime.now()
+        await here.pass_time(40 * SECOND)
+        assert topics.begun == 100
+        took = datetime.now() - began
+        await nodes.yield_often(200)
+        assert not topics.places
+        assert sum(topics.expected_us(id) is not None for id in range(1, count + 1)) == 100
+        begun, ticks = topics.begun, here.node.committer.committed
+        await here.pass_time(HOUR)
+        assert (topics.begun, here.node.committer.committed) == (begun, ticks)
+        figure(
+            "10 000 topics",
+            f"100 with something to come; actors begun 100, kept 0; their deadlines done in {took}",
+        )
+    assert timedelta(0) < took
+
+
+async def test_a_refusal_in_the_middle_changes_nothing(here: Desk) -> None:
+    await here.value("DEFINE TOPIC t; PUBLISH INTO t VALUE 1")
+    with pytest.raises(Refusal):
+        await here.value("PUBLISH INTO t VALUES [1, NONE]")
+    assert await here.messages() == 1

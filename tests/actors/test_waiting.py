@@ -1,0 +1,235 @@
+"""Who waits for messages: the lines of groups and the readers of topics, without a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from actors.waiting import Line, Readers, Wait, Waits
+
+
+class Taker:
+    """What a script does that takes with WAIT, driven by hand."""
+
+    def __init__(self, name: int, line: Line, stock: list[int], taken: list[int]) -> None:
+        self.name = name
+        self.line, self.stock, self.taken = line, stock, taken
+        self.woken = False
+        self.done = False
+        self.wait = Wait(line, 0, self._wake)
+        self.look()
+
+    def _wake(self) -> None:
+        self.woken = True
+
+    def look(self) -> None:
+        """One run of the statement."""
+        self.woken = False
+        if self.line.may_look(self.wait) and self.stock:
+            self.stock.pop(0)
+            self.taken.append(self.name)
+            self.end()
+        elif self.wait.over:
+            self.end()
+        else:
+            self.wait.join()
+            if self.wait.woken and not self.woken:
+                self.look()
+
+    def end(self) -> None:
+        self.done = True
+        self.wait.leave()
+
+
+def settle(takers: list[Taker]) -> int:
+    """Run whoever was woken, until nobody is; how many runs that took."""
+    runs = 0
+    while woken := [taker for taker in takers if taker.woken and not taker.done]:
+        for taker in woken:
+            if not taker.done:
+                taker.look()
+                runs += 1
+    return runs
+
+
+def line_of(count: int) -> tuple[Waits, Line, list[Taker], list[int], list[int]]:
+    waits, stock, taken = Waits(), list[int](), list[int]()
+    line = waits.line(1, 1)
+    takers = [Taker(name, line, stock, taken) for name in range(count)]
+    return waits, line, takers, stock, taken
+
+
+def test_takers_are_served_in_the_order_they_came() -> None:
+    waits, _, takers, stock, taken = line_of(20)
+    for _ in range(20):
+        stock.append(1)
+        waits.published(1, 1)
+        settle(takers)
+    assert taken == list(range(20))
+    assert len(waits) == 0
+
+
+def test_one_wake_serves_as_many_as_there_is_for_and_runs_one_more() -> None:
+    waits, _, takers, stock, taken = line_of(1_000)
+    stock += [1] * 10
+    waits.published(1, 10)
+    assert settle(takers) == 11
+    assert taken == list(range(10))
+
+
+def test_a_wake_without_anything_runs_one() -> None:
+    waits, _, takers, _, taken = line_of(1_000)
+    waits.may_take(1, 1)
+    assert settle(takers) == 1
+    assert taken == []
+
+
+def test_who_comes_later_stands_behind_those_that_wait() -> None:
+    waits, line, takers, stock, taken = line_of(2)
+    stock.append(1)
+    late = Taker(99, line, stock, taken)
+    assert not late.done
+    waits.published(1, 1)
+    settle([*takers, late])
+    assert taken == [0]
+
+
+def test_one_that_leaves_with_the_turn_passes_it_on() -> None:
+    waits, _, takers, stock, taken = line_of(3)
+    stock.append(1)
+    waits.published(1, 1)
+    assert takers[0].woken
+    takers[0].end()  # cancelled before it could look
+    settle(takers)
+    assert taken == [1]
+
+
+def test_one_that_leaves_from_the_middle_is_not_waited_for() -> None:
+    waits, _, takers, stock, taken = line_of(4)
+    takers[1].end()
+    takers[0].end()
+    stock += [1, 1]
+    waits.published(1, 2)
+    settle(takers)
+    assert taken == [2, 3]
+
+
+def test_a_wake_during_a_look_is_not_lost() -> None:
+    waits, line, takers, stock, taken = line_of(2)
+    waits.may_take(1, 1)
+    first = takers[0]
+    first.woken = False
+    assert line.may_look(first.wait)  # it looks, finds nothing, and …
+    stock.append(1)
+    waits.published(1, 1)  # … before it is back in the line something comes
+    first.wait.join()
+    assert first.wait.woken
+    first.look()
+    assert taken == [0]
+
+
+def test_a_drain_answers_all_and_nobody_waits_after_it() -> None:
+    waits, line, takers, stock, taken = line_of(5)
+    waits.drain()
+    settle(takers)
+    assert all(taker.done for taker in takers) and not taken
+    late = Taker(9, waits.line(1, 1), stock, taken)
+    settle([late])
+    assert late.done
+    assert len(waits) == 0
+    assert line is not waits.line(1, 1)
+
+
+def test_all_look_again_and_keep_their_order() -> None:
+    waits, _, takers, stock, taken = line_of(5)
+    waits.look_again()
+    settle(takers)
+    stock += [1] * 5
+    waits.published(1, 5)
+    settle(takers)
+    assert taken == list(range(5))
+
+
+def test_no_mixture_loses_a_wake() -> None:
+    for seed in range(300):
+        rng = Random(seed)
+        waits, _, takers, stock, taken = line_of(0)
+        left: set[int] = set()
+        for step in range(60):
+            what = rng.choice(("come", "come", "publish", "leave", "look", "run"))
+            waiting = [taker for taker in takers if not taker.done]
+            if what == "come":
+                takers.append(Taker(len(takers), waits.line(1, 1), stock, taken))
+            elif what == "publish":
+                stock += [step] * rng.randint(1, 3)
+                waits.published(1, step)
+            elif what == "leave" and waiting:
+                gone = rng.choice(waiting)
+                left.add(gone.name)
+                gone.end()
+            elif what == "look":
+                waits.look_again()
+            elif waiting and (woken := [taker for taker in waiting if taker.woken]):
+                rng.choice(woken).look()
+        settle(takers)
+        waiting_names = [taker.name for taker in takers if not taker.done]
+        assert not (stock and waiting_names), (seed, "a wake was lost")
+        assert len(waits) == len(waiting_names), seed
+        assert sorted([*taken, *left, *waiting_names]) == list(range(len(takers))), seed
+
+
+class Reader:
+    """What a script does that reads with WAIT."""
+
+    def __init__(self, readers: Readers, after: int, last: Callable[[], int]) -> None:
+        self.runs = 0
+        self.woken = False
+        self.last, self.after = last, after
+        self.found = False
+        self.wait = Wait(readers, 0, self._wake)
+        self.look()
+
+    def _wake(self) -> None:
+        self.woken = True
+
+    def look(self) -> None:
+        self.woken, self.runs = False, self.runs + 1
+        if self.last() > self.after or self.wait.over:
+            self.found = self.last() > self.after
+            self.wait.leave()
+            return
+        self.wait.after = self.after
+        self.wait.join()
+        if self.wait.woken and not self.woken:
+            self.look()
+
+
+def test_readers_wake_only_for_what_they_want() -> None:
+    waits, last = Waits(), 0
+    readers = [Reader(waits.readers(1), after, lambda: last) for after in range(10)]
+    last = 5
+    waits.published(1, last)
+    assert [reader.woken for reader in readers] == [True] * 5 + [False] * 5
+    for reader in readers[:5]:
+        reader.look()
+    assert all(reader.found and reader.runs == 2 for reader in readers[:5])
+    assert all(reader.runs == 1 for reader in readers[5:])
+    assert len(waits) == 5
+    waits.drain()
+    for reader in readers[5:]:
+        assert reader.woken
+        reader.look()
+        assert not reader.found
+    assert len(waits) == 0
+
+
+def test_readers_that_have_gone_are_not_kept() -> None:
+    waits = Waits()
+    readers = waits.readers(1)
+    stays = Reader(readers, 1, lambda: 0)
+    for number in range(10_000):
+        gone = Reader(readers, number, lambda: 0)
+        gone.wait.leave()
+    assert len(readers._by_position) < 200
+    waits.published(1, 5)
+    assert stays.woken
