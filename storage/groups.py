@@ -37,6 +37,10 @@ from storage.transactions import Transaction
 
 _STATE: Final = Struct(">QQQQQQQQIII")
 assert _STATE.size == 76
+_FROM: Final = 48
+_READY: Final = 56
+_COUNTS: Final = 64
+"""Where the two times and the counts stand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +116,18 @@ def standing(tx: Transaction, group: Group) -> tuple[Standing, bytes]:
     row = tx.get(group.state)
     assert row is not None, "a group that is declared stands somewhere"
     return Standing.unpack(row), row
+
+
+def differ(before: bytes, row: bytes) -> bool:
+    """Whether a row says what the one before it did not. That nothing stands in an index up to a
+    later time is no reason to write, only what makes scans shorter; an earlier time is."""
+    if before == row:
+        return False
+    same = before[:_FROM] == row[:_FROM] and before[_COUNTS:] == row[_COUNTS:]
+    earlier = (
+        row[_FROM:_READY] < before[_FROM:_READY] or row[_READY:_COUNTS] < before[_READY:_COUNTS]
+    )
+    return not same or earlier
 
 
 # --- looking up ---------------------------------------------------------------------------------

@@ -1,21 +1,11 @@
 """The rules of hand-outs: taken, acknowledged, handed out again, given up, moved.
 
-A message that a group has looked at and is not done with has a hand-out, in one of three states:
+A message that a group has looked at and is not done with has a hand-out (`hand_out_rows.py`) in one
+of three states:
 
 - OUT: a member has it, until its deadline;
 - WAITING: it is to be handed out, again or for the first time, when it is due;
 - PARKED: in a group ORDERED BY KEY, an earlier message of its key is not done.
-
-A row:
-
-    0   1  state
-    1   1  flags: 1 it is the only one in its entry of the index of deadlines
-    2   4  attempt: how often it was handed out
-    6   8  OUT: its deadline. WAITING: when it is due. PARKED: its delay. Log time
-   14   8  OUT: the first position in its entry of the index of deadlines
-   22   2  length of the member
-   24   2  length of the key; only ordered groups keep it
-   26   …  member · key · the error of the last NACK
 
 Invariants:
 
@@ -30,10 +20,8 @@ Invariants:
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from struct import Struct
 from typing import Any, Final
@@ -44,7 +32,16 @@ from protocol.text import format_datetime
 from protocol.values import check_unicode
 from storage import groups, keys
 from storage.appends import NUMBER
-from storage.groups import Group, Standing, standing
+from storage.groups import Group, Standing, differ, standing
+from storage.hand_out_rows import (
+    ALONE,
+    OUT,
+    PARKED,
+    WAITING,
+    HandOut,
+    parsed_receipts,
+    unpacked,
+)
 from storage.message_rows import (
     MessageRows,
     answer,
@@ -59,16 +56,9 @@ from storage.transactions import Transaction
 
 Answer = dict[str, Any]
 
-OUT: Final = 1
-WAITING: Final = 2
-PARKED: Final = 3
-_ALONE: Final = 1
-
-_ROW: Final = Struct(">BBIQQHH")
 _ENTRY: Final = Struct(">IQ")
 _HEAD: Final = Struct(">QI")
 _PLACE: Final = Struct(">QQ")
-assert _ROW.size == 26
 
 DEAD_HEADERS: Final = (
     "dead-topic", "dead-group", "dead-position", "dead-attempts", "dead-error", "dead-at",
@@ -77,45 +67,12 @@ DEAD_HEADERS: Final = (
 LAPSED: Final = "the deadline passed"
 """The error of a dead letter that nobody refused."""
 
-_RECEIPT: Final = re.compile(r"([0-9]{1,10})\.([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,9})")
 _AHEAD_US: Final = 1_000_000
 """How far beyond now an index is looked at, so as not to look again before something can be due."""
 _FEW: Final = 8
 """Up to so many rows, or among so many times as many positions, a scan costs more than gets."""
 _STEP: Final = 64
 """Messages looked at together, once some were not to be handed out."""
-
-
-@dataclass(slots=True)
-class HandOut:
-    """A row, read."""
-
-    state: int
-    flags: int
-    attempt: int
-    due_us: int
-    batch: int
-    member: bytes = b""
-    key: bytes = b""
-    error: bytes = b""
-
-    def pack(self) -> bytes:
-        """The row."""
-        head = _ROW.pack(
-            self.state, self.flags, self.attempt, self.due_us, self.batch, len(self.member),
-            len(self.key),
-        )  # fmt: skip
-        return head + self.member + self.key + self.error
-
-
-def unpacked(row: bytes) -> HandOut:
-    """What a row says."""
-    state, flags, attempt, due, batch, member, key = _ROW.unpack_from(row)
-    at = _ROW.size + member
-    return HandOut(
-        state, flags, attempt, due, batch,
-        row[_ROW.size : at], row[at : at + key], row[at + key :],
-    )  # fmt: skip
 
 
 class _Taken:
@@ -274,7 +231,7 @@ class HandOuts:
     def _put_batch(self, batch: list[tuple[int, bytes]], taken: _Taken) -> None:
         tx, group, state = self._tx, self.group, self._state
         first, last, count = batch[0][0], batch[-1][0], len(batch)
-        flags = _ALONE if count == 1 else 0
+        flags = ALONE if count == 1 else 0
         row = HandOut(OUT, flags, 1, taken.deadline_us, first, taken.member)
         prefix, pack = group.hand_outs, NUMBER.pack
         if group.ordered:
@@ -355,7 +312,7 @@ class HandOuts:
 
     def _out(self, receipts: Sequence[str]) -> dict[int, HandOut]:
         """What the receipts name that is out and theirs, by position. :raises BadRequest:"""
-        named = _parsed(receipts)
+        named = parsed_receipts(receipts)
         state = self._load()
         mine = {
             (position, attempt)
@@ -399,7 +356,7 @@ class HandOuts:
         tx, deadlines = self._tx, self.group.deadlines
         entries: Counter[tuple[int, int]] = Counter()
         for row in out.values():
-            if row.flags & _ALONE:
+            if row.flags & ALONE:
                 tx.delete(deadlines + _PLACE.pack(row.due_us, row.batch))
             else:
                 entries[row.due_us, row.batch] += 1
@@ -550,7 +507,7 @@ class HandOuts:
         """Put hand-outs on the index of deadlines; their flags."""
         key = self.group.deadlines + _PLACE.pack(due_us, first)
         entry = self._tx.get(key)
-        flags = _ALONE if count == 1 else 0
+        flags = ALONE if count == 1 else 0
         if entry is not None:
             # Of others with the same deadline, that were once handed out with the first of these.
             others, before = _ENTRY.unpack(entry)
@@ -716,13 +673,12 @@ class HandOuts:
         return self._state
 
     def _store(self) -> None:
-        """Keep where the group stands. That an index was found empty is no reason to write."""
-        state, before = self._state, Standing.unpack(self._before)
+        """Keep where the group stands."""
+        state = self._state
         state.handed_out = max(state.handed_out, state.committed)
-        before.deadlines_from_us = max(before.deadlines_from_us, state.deadlines_from_us)
-        before.ready_from_us = max(before.ready_from_us, state.ready_from_us)
-        if state != before:
-            self._tx.put(self.group.state, state.pack())
+        row = state.pack()
+        if differ(self._before, row):
+            self._tx.put(self.group.state, row)
 
     def _place(self, position: int) -> bytes:
         return self.group.hand_outs + NUMBER.pack(position)
@@ -731,20 +687,6 @@ class HandOuts:
         row = self._tx.get(place)
         assert row is not None, "what an index names is there"
         return unpacked(row)
-
-
-def _parsed(receipts: Sequence[str]) -> list[tuple[int, int, int, int]]:
-    """Group, epoch, position and attempt of receipts. :raises BadRequest:"""
-    if len(receipts) > limits.RECEIPTS:
-        raise BadRequest(f"at most {limits.RECEIPTS} receipts at once", limit=limits.RECEIPTS)
-    found = []
-    for receipt in receipts:
-        parts = _RECEIPT.fullmatch(receipt) if type(receipt) is str else None
-        if parts is None:
-            raise BadRequest(f"{str(receipt)[:40]!r} is no receipt of a TAKE")
-        group, epoch, position, attempt = map(int, parts.groups())
-        found.append((group, epoch, position, attempt))
-    return found
 
 
 def _check_member(member: str) -> None:
