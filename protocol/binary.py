@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from decimal import Decimal
 from functools import lru_cache, partial
@@ -66,12 +66,49 @@ def pack(value: Any) -> bytes:
 
     :raises OverflowError: an integer beyond 64 bits: `values.check` was not called
     """
-    return msgpack.packb(value, default=_extension, datetime=True)  # type: ignore[no-any-return]
+    # A new packer makes room of 256 KiB, which takes longer than packing. One that is in use is
+    # not in the list: records inside a value are packed by another.
+    packer = _idle.pop() if _idle else msgpack.Packer(default=_extension, datetime=True)
+    packed: bytes = packer.pack(value)
+    if len(packed) < PACKED_BYTES_KEPT:
+        _idle.append(packer)
+    return packed
+
+
+_idle: Final[list[msgpack.Packer]] = []
+PACKED_BYTES_KEPT: Final = 256 * limits.KIB
+"""A packer whose room has grown past this is let go."""
+
+
+class HoldsNone(Exception):
+    """NONE stands in a value."""
+
+
+def pack_some(values: Iterable[Any], enough: int) -> list[bytes]:
+    """As many of some checked values as take `enough` bytes or just more, packed one by one.
+
+    :raises HoldsNone: NONE stands in one of them
+    """
+    packer = msgpack.Packer(default=_extension_but_none, datetime=True)
+    pack, found = packer.pack, []
+    for value in values:
+        packed = pack(value)
+        found.append(packed)
+        enough -= len(packed)
+        if enough <= 0:
+            break
+    return found
+
+
+def _extension_but_none(value: object) -> msgpack.ExtType:
+    if isinstance(value, NoneValue):
+        raise HoldsNone
+    return _extension(value)
 
 
 def unpack(data: bytes | memoryview) -> Value:
     """One value from msgpack that this node wrote itself: no limits are checked."""
-    return msgpack.unpackb(data, ext_hook=decode_extension, timestamp=3, strict_map_key=True)  # type: ignore[no-any-return]
+    return _decode(data)  # type: ignore[no-any-return]
 
 
 def unpack_object(data: bytes | memoryview) -> dict[str, Any]:
@@ -266,6 +303,8 @@ def _decimal(data: bytes) -> Decimal:
     except (ArithmeticError, ValueError):
         raise BadRequest("a decimal extension holds no decimal") from None
 
+
+_decode: Final = msgspec.msgpack.Decoder(ext_hook=decode_extension).decode
 
 _UNFIT: Final = re.compile(r'[\x00-\x1f\\"]')
 """What msgspec takes in no name: a field with one of these is looked up in the whole object."""

@@ -32,6 +32,7 @@ from __future__ import annotations
 import math
 import struct
 import sys
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal
 from hashlib import blake2b
@@ -43,6 +44,7 @@ from protocol.values import MICROSECOND, RecordId, is_large, rank
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DOUBLE: Final = struct.Struct(">d")
+_POSITIVE: Final = struct.Struct(">BdB")
 _WORD: Final = struct.Struct(">Q")
 _HALF: Final = struct.Struct(">H")
 _EXPONENT_BIAS: Final = 32_768
@@ -69,11 +71,14 @@ def encode(value: Any) -> bytes:
     if kind is str:
         return b"\x20" + _escaped(value.encode()) + b"\0\0"
     if kind is int or kind is float or kind is Decimal:
+        if kind is not Decimal and 0 < value <= _EXACT:
+            # A positive double with its sign turned is its negative.
+            return _POSITIVE.pack(0x18, -value, 1)
         return b"\x18" + _number(value)
     if kind is UUID:
         return b"".join((b"\x40", value.bytes))
     if kind is list:
-        return b"\x48" + b"".join(map(encode, value)) + b"\0"
+        return array_of(map(encode, value))
     return _other(value)
 
 
@@ -84,6 +89,28 @@ def fits_index(value: Any) -> bool:
     return (kind is not list and kind is not dict) or not is_large(
         value, limits.INDEX_ELEMENTS, math.inf
     )
+
+
+def array_of(items: Iterable[bytes]) -> bytes:
+    """The encoding of an array from those of its items."""
+    return b"\x48" + b"".join(items) + b"\0"
+
+
+def encode_all(values: Sequence[Any]) -> list[bytes]:
+    """As `encode` of each, quicker for many of one type."""
+    kinds = set(map(type, values))
+    if kinds == _STRINGS_ONLY:
+        contents = [value.encode() for value in values]
+        if b"\0" not in b"".join(contents):
+            return [b"\x20" + content + b"\0\0" for content in contents]
+    elif kinds <= _DOUBLES_ONLY:
+        pack, most = _POSITIVE.pack, _EXACT
+        return [pack(0x18, -value, 1) if 0 < value <= most else encode(value) for value in values]
+    return list(map(encode, values))
+
+
+_STRINGS_ONLY: Final = frozenset({str})
+_DOUBLES_ONLY: Final = frozenset({int, float})
 
 
 def shortened(encoding: bytes, most: int) -> bytes:

@@ -17,7 +17,7 @@ record. Numbers of the three kinds compare by what they are worth, exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cmp_to_key
@@ -281,36 +281,53 @@ def check(value: Any, depth: int = 0, tick: Tick | None = None) -> None:
     :raises TooLarge: deeper than `limits.DEPTH`
     """
     kind = type(value)
+    parts: Collection[Any]
+    if kind is dict:
+        try:
+            names = "".join(value)
+        except TypeError:
+            raise _odd_name(value) from None
+        if not names.isascii():
+            for name in value:  # not of all together: two halves could make a pair
+                check_unicode(name)
+        parts = value.values()
+    elif kind is list:
+        parts = value
+    else:
+        _check_scalar(value, kind)
+        return
+    if depth >= limits.DEPTH:
+        raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
+    many = len(parts) > FEW
+    for part in paced(parts, tick) if many and tick is not None else parts:
+        # Most parts are plain: a call for each would be most of the work.
+        kind = type(part)
+        if kind is str:
+            if part.isascii():
+                continue
+        elif kind is int:
+            if _INT_MIN <= part <= _INT_MAX:
+                continue
+        elif kind is float:
+            if part - part == 0.0:
+                continue
+        elif kind in _ALWAYS_WELL:
+            continue
+        elif kind is RecordId:
+            check_record_id(part.id)
+            continue
+        elif tick is not None and kind in _HOLDERS and (len(part) > _LITTLE or depth % 4 == 1):
+            tick()  # now and then on the way down too: a tree of pairs has only little ones
+        check(part, depth + 1, tick)
+
+
+def _check_scalar(value: Any, kind: type) -> None:
     if kind is str:
         if not value.isascii():
             check_unicode(value)
     elif kind is int:
-        if not limits.INT_MIN <= value <= limits.INT_MAX:
+        if not _INT_MIN <= value <= _INT_MAX:
             raise NumberTooLarge("an integer does not fit 64 bits")
-    elif kind is dict:
-        if depth >= limits.DEPTH:
-            raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
-        fields: Iterable[tuple[Any, Any]] = value.items()
-        if tick is not None and (depth or len(value) > FEW):
-            fields = paced(fields, tick)
-        for name, item in fields:
-            if type(name) is not str:
-                raise TypeRefused(f"an object's keys are strings, not {type(name).__name__}")
-            if not name.isascii():
-                check_unicode(name)
-            # Most objects are flat: a call for each of their parts would be most of the work.
-            part = type(item)
-            if part is str and item.isascii():
-                continue
-            if part is int and limits.INT_MIN <= item <= limits.INT_MAX:
-                continue
-            check(item, depth + 1, tick)
-    elif kind is list:
-        if depth >= limits.DEPTH:
-            raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
-        for item in value if tick is None else paced(value, tick):
-            if type(item) is not str or not item.isascii():
-                check(item, depth + 1, tick)
     elif kind is float:
         if value - value != 0.0:
             raise TypeRefused("NaN and infinities are not values", found=str(value))
@@ -320,12 +337,17 @@ def check(value: Any, depth: int = 0, tick: Tick | None = None) -> None:
         if value.tzinfo is not UTC:
             raise TypeRefused("a datetime is in UTC")
     elif kind is timedelta:
-        if not limits.INT_MIN <= value // MICROSECOND <= limits.INT_MAX:
+        if not _INT_MIN <= value // MICROSECOND <= _INT_MAX:
             raise NumberTooLarge("a duration does not fit 64 bits of microseconds")
     elif kind is RecordId:
         check_record_id(value.id)
     elif kind not in _RANKS:
         raise TypeRefused(f"{kind.__name__} is not a type of the language")
+
+
+def _odd_name(fields: dict[Any, Any]) -> TypeRefused:
+    odd = next(type(name) for name in fields if type(name) is not str)
+    return TypeRefused(f"an object's keys are strings, not {odd.__name__}")
 
 
 def without_none(fields: dict[str, Any], tick: Tick | None = None) -> dict[str, Any]:
@@ -354,6 +376,12 @@ def _deeper(value: Any, tick: Tick | None) -> Any:
 
 
 _HOLDERS: Final = frozenset({dict, list})
+_LITTLE: Final = 8
+"""Parts of an array or object that may be looked through without a tick."""
+_INT_MIN: Final = limits.INT_MIN
+_INT_MAX: Final = limits.INT_MAX
+_ALWAYS_WELL: Final = frozenset({bool, type(None), NoneValue, bytes, UUID})
+"""Types that `check` takes whatever the value is."""
 MICROSECOND: Final = timedelta(microseconds=1)
 
 

@@ -71,6 +71,12 @@ class Engine(Reader, Protocol):
     def applied(self) -> int:
         """The sequence of the last batch written; 0 for an empty engine."""
 
+    def none_in(self, start: bytes, end: bytes) -> bool:
+        """Whether a range is empty, when that is quickly found out; False when it is not.
+
+        :raises EngineFailed:
+        """
+
     def batch(self) -> Batch:
         """An empty batch."""
 

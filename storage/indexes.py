@@ -31,7 +31,7 @@ from protocol import limits, order
 from protocol.binary import fits_slot, shape_decoder, slots, unpack_object
 from protocol.errors import Duplicate, TooLarge
 from protocol.text import brief, format_record
-from protocol.values import NONE, RecordId
+from protocol.values import NONE, NoneValue, RecordId
 from storage import keys
 from storage.engine import Pair
 from storage.transactions import Transaction
@@ -87,6 +87,12 @@ class Index:
     def follows_links(self) -> bool:
         """Whether a path of it could lead over a record link."""
         return any(len(path) > 1 for path in self.paths)
+
+
+_PARTED: Final = frozenset({list, dict})
+_CLAIMS_NOTHING: Final = frozenset({NoneValue, type(None)})
+_LENGTHS: Final = [b"", *(bytes((length - 1,)) for length in range(1, limits.RECORD_ID_BYTES + 1))]
+"""The value of an entry whose key ends with an id of so many bytes."""
 
 
 class _Linked(Exception):
@@ -154,6 +160,10 @@ class Rows:
         """The values of `heads`."""
         return [fields.get(name, NONE) for name in self.heads]
 
+    def of_many(self, rows: Sequence[dict[str, Any]]) -> list[list[Any]]:
+        """For each of `heads` its value in every row."""
+        return [[fields.get(name, NONE) for fields in rows] for name in self.heads]
+
     def of_packed(self, raw: bytes) -> list[Any]:
         """The same of a record as it is stored."""
         if self._decode is None:
@@ -169,6 +179,7 @@ class Entries:
         self.index = index
         self._parts = [(heads.index(str(path[0])), path[1:]) for path in index.paths]
         self._most = index.most
+        self._kept = order.kept_bytes(index.most)
         self._whole = index.entries + WHOLE
         self._elements = index.entries + ELEMENTS
 
@@ -205,6 +216,72 @@ class Entries:
                 else:
                     found[self._elements + part + id] = length
         return found
+
+    def of_many(self, columns: list[list[Any]], ids: list[bytes]) -> tuple[dict[bytes, bytes], int]:
+        """What `of` says of each of many records, and how many entries that was: there are fewer
+        when two of the records have the same claim.
+
+        :param columns: as `Rows.of_many` reads them
+        :raises TooLarge: as `of`
+        """
+        if not any(rest for _, rest in self._parts):
+            found = self._of_plain([columns[head] for head, _ in self._parts], ids)
+            if found is not None:
+                return found
+        entries: dict[bytes, bytes] = {}
+        count = 0
+        for number, id in enumerate(ids):
+            one = self.of([column[number] for column in columns], id)
+            count += len(one)
+            entries.update(one)
+        return entries, count
+
+    def _of_plain(
+        self, columns: list[list[Any]], ids: list[bytes]
+    ) -> tuple[dict[bytes, bytes], int] | None:
+        """As `of_many`, of the fields' values. None when one of them needs a closer look."""
+        kinds = {kind for column in columns for kind in map(type, column)}
+        if dict in kinds:
+            return None
+        if list in kinds:
+            single = len(columns) == 1 and not self.index.unique
+            return self._of_arrays(columns[0], ids) if single else None
+        encoded = list(map(order.encode_all, columns))
+        if any(max(map(len, column)) > self._kept for column in encoded):
+            return None
+        parts = encoded[0] if len(encoded) == 1 else map(b"".join, zip(*encoded, strict=True))
+        whole = self._whole
+        if not self.index.unique:
+            found = {
+                whole + part + id: _LENGTHS[len(id)] for part, id in zip(parts, ids, strict=True)
+            }
+        elif _CLAIMS_NOTHING.isdisjoint(kinds):
+            found = {whole + part: id for part, id in zip(parts, ids, strict=True)}
+        else:
+            return None
+        return found, len(ids)
+
+    def _of_arrays(
+        self, column: list[Any], ids: list[bytes]
+    ) -> tuple[dict[bytes, bytes], int] | None:
+        """As `_of_plain`, of one field with arrays among its values, where nothing is claimed."""
+        whole, elements, encode = self._whole, self._elements, order.encode
+        found: dict[bytes, bytes] = {}
+        for value, id in zip(column, ids, strict=True):
+            length = _LENGTHS[len(id)]
+            if type(value) is list:
+                if len(value) > limits.INDEX_ELEMENTS or not _PARTED.isdisjoint(map(type, value)):
+                    return None
+                parts = list(map(encode, value))
+                encoded = order.array_of(parts)
+                for part in parts or (encoded,):
+                    found[elements + part + id] = length
+            else:
+                encoded = encode(value)
+            if len(encoded) > self._kept:
+                return None
+            found[whole + encoded + id] = length
+        return found, len(found)
 
     def _values(self, row: list[Any]) -> list[Any]:
         return [value_at(row[head], rest) if rest else row[head] for head, rest in self._parts]
@@ -293,6 +370,28 @@ class Keeper:
             for entry, value in new.items():
                 if entry not in old:
                     tx.put(entry, value)
+
+    def of_new(
+        self, tx: Transaction, ids: list[bytes], rows: Sequence[dict[str, Any]]
+    ) -> dict[bytes, bytes] | None:
+        """The entries of records that are to be made, all in one go. None when `keep` has to be
+        asked of each: one of them is refused, or its claim may be another one's.
+
+        :param ids: encoded
+        """
+        columns = self._rows.of_many(rows)
+        found: dict[bytes, bytes] = {}
+        for entries in self._all:
+            try:
+                new, count = entries.of_many(columns, ids)
+            except TooLarge:
+                return None
+            if entries.index.unique:
+                claims = [entry for entry, value in new.items() if len(value) > 1]
+                if len(new) < count or (claims and not tx.none_of(claims)):
+                    return None
+            found.update(new)
+        return found
 
     def check_new(self, tx: Transaction, key: bytes, fields: dict[str, Any]) -> None:
         """:raises Duplicate: a UNIQUE index holds the values of a record that is to be made"""

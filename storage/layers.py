@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Final
@@ -54,6 +54,10 @@ class Layer:
         if self._ordered is not None and key not in self.writes:
             insort(self._ordered, key)
         self.writes[key] = value
+
+    def touches(self, wanted: Collection[bytes]) -> bool:
+        """Whether it may change any of some keys: not when it only writes others."""
+        return bool(self.ranges) or not self.writes.keys().isdisjoint(wanted)
 
     def forget(self, key: bytes) -> None:
         """Take back a write, as if it had not been made."""
@@ -202,6 +206,10 @@ class InFlight:
             if start <= key < end:
                 return sequence, None
         return None
+
+    def touches(self, wanted: Collection[bytes]) -> bool:
+        """As `Layer.touches`, of all of them."""
+        return bool(self._ranges) or not self.values.keys().isdisjoint(wanted)
 
     def overlay(self, start: bytes, end: bytes) -> Overlay:
         """What lies over a range of the engine."""

@@ -14,7 +14,7 @@ validation and its place in flight no other can slip in.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
@@ -373,6 +373,17 @@ class Ledger:
                 tx.reads_range_changed(start, end) for start, end in change.ranges
             ):
                 raise Conflict("another commit changed what this transaction had read")
+
+    def is_untouched(self, tx: Transaction, wanted: Collection[bytes]) -> bool:
+        """Whether it is sure that no commit has changed any of some keys since `tx` paused."""
+        if tx.withdrawn or tx.sequence < self._forgotten:
+            return False
+        for change in reversed(self._changes):
+            if change.sequence <= tx.sequence:
+                break
+            if change.ranges or not change.keys.isdisjoint(wanted):
+                return False
+        return True
 
     def catalog_for(self, tx: Transaction) -> Catalog:
         """Where `tx` may remember what it looks up; see `Transaction.catalog`."""

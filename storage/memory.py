@@ -43,6 +43,9 @@ class _Version:
         found = place < len(chunk.keys) and chunk.keys[place] == key
         return chunk.values[place] if found else None
 
+    def none_in(self, start: bytes, end: bytes) -> bool:
+        return next(self.scan(start, end, False), None) is None
+
     def scan(self, start: bytes, end: bytes, reverse: bool) -> Iterator[list[Pair]]:
         if start >= end:
             return
@@ -96,6 +99,9 @@ class MemoryEngine:
 
     def scan(self, start: bytes, end: bytes, reverse: bool = False) -> Iterator[list[Pair]]:
         return self._version.scan(start, end, reverse)
+
+    def none_in(self, start: bytes, end: bytes) -> bool:
+        return self._version.none_in(start, end)
 
     def batch(self) -> Batch:
         return MemoryBatch()

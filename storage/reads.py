@@ -7,6 +7,7 @@ name a conflict where there was none, never miss one.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Collection
 
 from protocol import limits
 from storage.keys import Range
@@ -24,6 +25,13 @@ class Reads:
     def add_key(self, key: bytes) -> None:
         """Remember a point read."""
         self._keys.add(key)
+        if len(self._keys) > limits.READ_KEYS:
+            self._ranges.add((min(self._keys), max(self._keys) + b"\0"))
+            self._keys.clear()
+
+    def add_keys(self, keys: Collection[bytes]) -> None:
+        """Remember some point reads."""
+        self._keys.update(keys)
         if len(self._keys) > limits.READ_KEYS:
             self._ranges.add((min(self._keys), max(self._keys) + b"\0"))
             self._keys.clear()

@@ -9,7 +9,7 @@ bytes. What a table's indexes hold of it is kept from here and from nowhere else
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from protocol import binary, limits, order, text
@@ -73,6 +73,45 @@ def create(tx: Transaction, table: Table, id: Any, fields: dict[str, Any]) -> No
         table.keeper.keep(tx, key, None, fields)
     tx.put_record(key, packed, 0)
     tx.add(table.count_key, 1)
+
+
+def create_together(
+    tx: Transaction, table: Table, ids: list[bytes], rows: Sequence[dict[str, Any]]
+) -> int:
+    """Make the first of some records, as `create` makes one by one, as far as nothing stands in
+    the way. Answers how many were made.
+
+    It is 0, and nothing was written, when `create` has to be asked: one of them may be there or
+    not, or is refused, or holds NONE.
+
+    :param ids: encoded, at least one
+    :param rows: checked values, without their ids
+    :raises TooLarge: the transaction is over its limit
+    """
+    keys_made = [table.prefix + id for id in ids]
+    if len(set(keys_made)) < len(keys_made) or max(map(len, ids)) > limits.RECORD_ID_BYTES:
+        return 0
+    if not tx.none_of(keys_made):
+        return 0
+    try:
+        packed = binary.pack_some(rows, TOGETHER_BYTES)
+    except binary.HoldsNone:
+        return 0
+    if max(map(len, packed)) > limits.RECORD_BYTES:
+        return 0
+    made = len(packed)
+    if table.keeper is not None:
+        entries = table.keeper.of_new(tx, ids[:made], rows[:made])
+        if entries is None:
+            return 0
+        tx.put_all(entries)
+    tx.put_new_records(dict(zip(keys_made, packed, strict=False)))
+    tx.add(table.count_key, made)
+    return made
+
+
+TOGETHER_BYTES: Final = 64 * limits.KIB
+"""Packed by `create_together` before it lets somebody else go on."""
 
 
 def check_new(tx: Transaction, table: Table, id: Any, fields: dict[str, Any]) -> None:

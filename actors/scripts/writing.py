@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
 
 from actors.scripts.execution import Execution
 from actors.scripts.fields import conform, conform_new
@@ -13,8 +13,9 @@ from language import tree
 from language.rows import Objects
 from language.select import SelectPlan, plan_select
 from language.writes import diff, plan_data
+from protocol import order
 from protocol.binary import unpack_object
-from protocol.errors import AlreadyExists, BadRequest, Duplicate, TypeRefused
+from protocol.errors import AlreadyExists, BadRequest, Duplicate, Refusal, TypeRefused
 from protocol.text import format_record
 from protocol.values import (
     NONE,
@@ -70,7 +71,67 @@ def insert(run: Execution, statement: tree.Insert) -> Value:
     return _answers(run, statement.returning, AFTER, written)
 
 
+TOGETHER: Final = 64
+"""Rows that are inserted in one go where that is possible."""
+
+
 def _inserted(
+    run: Execution, statement: tree.Insert, table: Table, rows: list[Any]
+) -> Iterator[tuple[Row | None, Row]]:
+    """The records that were written, before and after; none where RETURN asks for none."""
+    quiet = statement.returning is not None and statement.returning.kind == "NONE"
+    plain = not (table.fields or table.schemafull)
+    # What came with the request has been checked, and stays as it came.
+    checked = type(statement.rows) is tree.Parameter and rows is run.request.parameters.get(
+        statement.rows.name
+    )
+    at = 0
+    while at < len(rows):
+        run.tick()
+        part = rows[at : at + TOGETHER]
+        made = _together(run, table, part, checked) if plain else []
+        changes: Iterable[tuple[Row | None, Row]]
+        if made:
+            at += len(made)
+            changes = ((None, {"id": RecordId(table.name, id), **row}) for id, row in made)
+        else:
+            at += len(part)
+            changes = _one_by_one(run, statement, table, part)
+        for change in changes:
+            if not quiet:
+                yield change
+
+
+def _together(
+    run: Execution, table: Table, rows: list[Any], checked: bool
+) -> list[tuple[Any, Row]]:
+    """Make the first of some new records, as many as are made in one go. Answers their ids and
+    fields; none when each has to be made for itself: one is refused, or meets another one."""
+    ids: list[Any] = []
+    fields: list[Row] = []
+    if set(map(type, rows)) != _OBJECTS:
+        return []
+    try:
+        for row in rows:
+            if not checked:
+                check(row, 0, run.tick)
+            given = row.get("id", NONE)
+            # An integer is an id as it is.
+            ids.append(given if type(given) is int else _address(run, table, row, None).id)
+            if "id" in row:
+                row = row.copy()
+                del row["id"]
+            fields.append(row)
+    except Refusal:
+        return []
+    made = records.create_together(run.transaction, table, order.encode_all(ids), fields)
+    return list(zip(ids[:made], fields, strict=False))
+
+
+_OBJECTS: Final = frozenset({dict})
+
+
+def _one_by_one(
     run: Execution, statement: tree.Insert, table: Table, rows: list[Any]
 ) -> Iterator[tuple[Row | None, Row]]:
     transaction = run.transaction

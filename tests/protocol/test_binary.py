@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
+
 import msgpack
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.binary import pack, shape_decoder, unpack, unpack_foreign
+from protocol.binary import HoldsNone, pack, pack_some, shape_decoder, unpack, unpack_foreign
 from protocol.errors import BadRequest, Refusal
-from protocol.values import NONE, identical
+from protocol.values import NONE, RecordId, identical
 from tests.protocol.values import strings, values
 
 
@@ -17,6 +20,31 @@ def test_every_value_comes_back_as_it_was(value: object) -> None:
     packed = pack(value)
     assert identical(unpack(packed), value)
     assert identical(unpack_foreign(packed), value)
+
+
+@given(st.lists(values, max_size=6), st.integers(1, 60))
+def test_some_are_packed_as_each_is_until_it_is_enough(some: list[object], enough: int) -> None:
+    try:
+        found = pack_some(some, enough)
+    except HoldsNone:
+        assert pack(NONE) in pack(some)
+        return
+    assert found == [pack(value) for value in some[: len(found)]]
+    assert len(found) == len(some) or sum(map(len, found)) >= enough
+    assert sum(map(len, found[:-1])) < enough
+
+
+def test_a_value_that_is_refused_leaves_nothing_in_the_next() -> None:
+    for odd in (2**70, object(), [RecordId("t", 1), {"a": 2**70}], [RecordId("t", 2**70)]):
+        with pytest.raises((OverflowError, TypeError)):
+            pack(["before", odd, "behind"])
+        assert unpack(pack([1, RecordId("t", 2), 3])) == [1, RecordId("t", 2), 3]
+
+
+def test_values_are_packed_in_any_number_of_threads() -> None:
+    value = [RecordId("t", [n, UUID(int=n)]) for n in range(300)]
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(lambda _: pack(value), range(200))) == {pack(value)}
 
 
 def fits_a_struct(name: str) -> bool:

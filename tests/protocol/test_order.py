@@ -4,10 +4,11 @@ from decimal import Decimal
 
 import pytest
 from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from protocol.order import decode_id, encode
+from protocol.order import array_of, decode_id, encode, encode_all
 from protocol.values import compare
-from tests.protocol.values import identities, numbers, values
+from tests.protocol.values import identities, numbers, strings, values
 
 
 def sign(left: bytes, right: bytes) -> int:
@@ -37,6 +38,15 @@ def test_ids_come_back(identity: object) -> None:
     encoded = encode(identity)
     assert decode_id(encoded) == identity
     assert decode_id(b"prefix" + encoded, 6) == identity
+
+
+@given(st.one_of(st.lists(strings), st.lists(numbers), st.lists(values)))
+@example(["a", "b\0c"])
+@example([1, 2.5, -1, 0, -0.0, 2**53 + 1])
+@example([True, 1])
+def test_many_are_encoded_as_each_is(some: list[object]) -> None:
+    assert encode_all(some) == [encode(one) for one in some]
+    assert array_of(map(encode, some)) == encode(some)
 
 
 @given(values, values, values, values)

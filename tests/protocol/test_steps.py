@@ -181,10 +181,25 @@ def test_whoever_takes_the_parts_may_stop() -> None:
         assert sum(map(len, held)) < 50_000
 
 
-@pytest.mark.parametrize("value", SHAPES, ids=range(len(SHAPES)))
+# A few long strings are a few calls.
+MANY_PARTS = [value for value in SHAPES if len(value) != 2]
+
+
+@pytest.mark.parametrize("value", MANY_PARTS, ids=range(len(MANY_PARTS)))
 def test_a_large_value_is_checked_in_steps(value: Any) -> None:
     with pytest.raises(TooLarge, match="stopped"):
         check(value, 0, Ticks(0))
+
+
+@pytest.mark.parametrize("branches, deep", [(2, 14), (5, 6), (8, 5), (9, 5), (60, 3)])
+@pytest.mark.parametrize("of", [list, dict])
+def test_a_tree_of_any_shape_is_checked_in_steps(branches: int, deep: int, of: type) -> None:
+    tree: Any = 1
+    for _ in range(deep):
+        tree = [tree] * branches if of is list else {str(n): tree for n in range(branches)}
+    ticks = Ticks()
+    check(tree, 0, ticks)
+    assert ticks.count >= branches**deep // 8**4
 
 
 @pytest.mark.parametrize("value", [ROWS, {"a": ROWS}, [[ROWS, list(range(5000))], {}], 5, "x"])

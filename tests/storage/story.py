@@ -182,8 +182,8 @@ class Story:
         acts = (
             [self._get] * 6 + [self._scan] * 4 + [self._step_scan] * 3 + [self._put] * 4
             + [self._delete] * 2 + [self._delete_range, self._pause] + [self._add] * 2
-            + [self._put_record] * 3 + [self._delete_record] * 2 + [self._commit] * 2
-            + [self._release, self._prepare]
+            + [self._put_together, self._put_all] + [self._put_record] * 3
+            + [self._delete_record] * 2 + [self._commit] * 2 + [self._release, self._prepare]
         )  # fmt: skip
         self.random.choice(acts)(running)
 
@@ -280,6 +280,32 @@ class Story:
         running.tx.put_record(key, fields, int.from_bytes(found[:8], "big") if found else 0)
         running.ops.append(("record", key, fields))
         running.view[key] = self._previous(running, key).to_bytes(8, "big") + fields
+
+    def _put_together(self, running: Running) -> None:
+        """Make records that are not there, if that can be told of all of them in one go."""
+        made = {key: b"t%d" % self.random.randrange(100) for key in self._some(RECORDS)}
+        if not running.tx.none_of(made):
+            return
+        assert made.keys().isdisjoint(running.view), "one of them is there"
+        for key in made:
+            self._note(running, key, key + b"\0")
+        running.tx.put_new_records(made)
+        running.ops += [("record", key, fields) for key, fields in made.items()]
+        running.view |= {key: bytes(8) + fields for key, fields in made.items()}
+
+    def _put_all(self, running: Running) -> None:
+        made = {key: keys.pack_counter(self.random.randrange(100)) for key in self._some(PLAIN)}
+        running.tx.put_all(made)
+        running.ops += [("put", key, value) for key, value in made.items()]
+        running.view |= made
+
+    def _some(self, choice: list[bytes]) -> list[bytes]:
+        """A few that lie together, or anywhere."""
+        count = self.random.randrange(1, 5)
+        if self.random.random() < 0.5:
+            return self.random.sample(choice, count)
+        at = self.random.randrange(len(choice) - count)
+        return choice[at : at + count]
 
     def _delete_record(self, running: Running) -> None:
         key = self.random.choice(RECORDS)

@@ -102,6 +102,31 @@ def test_ranges_are_half_open(engine: Engine, reverse: bool) -> None:
         assert rows(engine, key(start), key(end), reverse) == wanted
 
 
+def test_an_empty_range_is_told_where_that_is_quick(engine: Engine) -> None:
+    """Never of one that holds a key; of one that never held any always."""
+    put(engine, {key(n): b"v" for n in (*range(1_000), 5_000)})
+    assert not engine.none_in(key(0), key(1))
+    assert not engine.none_in(key(990), key(2_000))
+    assert not engine.none_in(key(999), key(999) + b"\0")
+    assert not engine.none_in(LOW, HIGH)
+    assert engine.none_in(key(1_000), key(5_000))
+    assert engine.none_in(key(999) + b"\0", key(1_001))
+    assert engine.none_in(key(5_001), HIGH)
+    batch = engine.batch()
+    for n in range(900):
+        batch.delete(key(n))
+    engine.write(batch, 2)
+    # It may give up among so many that were deleted, but says nothing that is wrong.
+    engine.none_in(key(0), key(900))
+    assert not engine.none_in(key(0), key(901))
+    assert engine.none_in(key(10), key(20)), "a few deletions are no obstacle"
+    batch = engine.batch()
+    batch.delete_range(key(900), key(1_000))
+    engine.write(batch, 3)
+    put(engine, {key(950): b"back"})
+    assert not engine.none_in(key(900), key(1_000))
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("count", [1, 31, 33, BATCH_PAIRS, BATCH_PAIRS + 1, 3 * BATCH_PAIRS + 5])
 def test_scans_of_every_length(engine: Engine, count: int, reverse: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from protocol import limits
+from protocol import limits, order
 from protocol.errors import AlreadyExists, BadRequest, Conflict, Duplicate, Refusal, TooLarge
 from protocol.values import NONE, RecordId
 from storage import catalog, index_builds, indexes, keys, records
@@ -99,9 +99,22 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- random histories -----------------------------------------------------------------------------
 
 
+def create_together(rng: Random, store: Store, tx: Transaction) -> None:
+    """Records of few or many kinds of values, made in one go if nothing stands in the way."""
+    ids = rng.sample(range(25, 60), rng.randrange(1, 6))
+    rows = [questions.record(rng, rng.randrange(60)) for _ in ids]
+    if rng.random() < 0.5:
+        like = rng.choice(rows)
+        rows = [{**row, "a": like.get("a", 1), "tags": like.get("tags", [])} for row in rows]
+    records.create_together(tx, store.table(tx), list(map(order.encode, ids)), rows)
+
+
 def change(rng: Random, store: Store, tx: Transaction) -> None:
     """One change of a record, or a refusal that leaves the transaction as it was."""
-    table, id = store.table(tx), rng.randrange(25)
+    if rng.random() < 0.2:
+        create_together(rng, store, tx)
+        return
+    table, id = store.table(tx), rng.randrange(60)
     fields = questions.record(rng, rng.randrange(25))
     fields = {name: value for name, value in fields.items() if value is not NONE}
     if rng.random() < 0.1:
@@ -199,7 +212,17 @@ def test_entries_follow_from_records_after_any_history(
     figure("index entries compared with a recomputation", f"{HISTORIES} histories of {STEPS} steps")
 
 
-@pytest.mark.parametrize("fault", ["nothing is deleted", "an update puts nothing", "stale claims"])
+FAULTS = [
+    "nothing is deleted",
+    "an update puts nothing",
+    "stale claims",
+    "the last of many left out",
+    "claims of many not looked at",
+    "arrays of many by each element",
+]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     keep = indexes.Keeper.keep
 
@@ -211,6 +234,21 @@ def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -
         keep(self, tx, key, before, after)
 
     monkeypatch.setattr(indexes.Keeper, "keep", faulty)
+    if fault == "the last of many left out":
+        plain = indexes.Entries._of_plain
+
+        def fewer(self: indexes.Entries, columns: Any, ids: Any) -> Any:
+            return plain(self, [column[:-1] for column in columns], ids[:-1])
+
+        monkeypatch.setattr(indexes.Entries, "_of_plain", fewer)
+    if fault == "claims of many not looked at":
+        monkeypatch.setattr(Transaction, "none_of", lambda self, wanted: True)
+    if fault == "arrays of many by each element":
+        monkeypatch.setattr(
+            indexes.Entries,
+            "_of_arrays",
+            lambda self, column, ids: ({self._whole + id: b"\x09" for id in ids}, len(ids)),
+        )
     if fault == "stale claims":
         monkeypatch.setattr(indexes, "_may_delete", lambda tx, index, entry, value: len(value) == 1)
     assert any(run_history(seed) for seed in range(HISTORIES))

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import binary, limits
+from protocol import binary, limits, order
 from protocol.errors import AlreadyExists, TooLarge
-from protocol.values import RecordId, sort_key
+from protocol.values import NONE, RecordId, sort_key
 from storage import catalog, effects, keys, records
 from storage.catalog import Table
 from storage.records import Stored
+from storage.state_hash import state_hash
 from storage.transactions import Transaction
 from tests.storage.books import BY, Book
 
@@ -137,6 +138,59 @@ def test_count(book: Book, table: Table) -> None:
     assert records.count(book.begin(), table) == 9
     book.durable()
     assert records.count(book.begin(), table) == 9
+
+
+@pytest.mark.parametrize("beside", ["nothing", "committed", "paused", "by itself", "deleted"])
+def test_records_made_together_are_those_made_one_by_one(
+    book: Book, table: Table, beside: str
+) -> None:
+    rows = [{"n": n, "tags": ["a"] * n, "deep": {"x": None}} for n in range(5)]
+    many, each = Book(), Book()
+    hashes = []
+    for here in (many, each):
+        with here.begin() as tx:
+            namespace = catalog.define_namespace(tx, "shop")
+            made = catalog.define_table(tx, catalog.define_database(tx, namespace, "m"), "order")
+            here.commit(tx)
+        if beside == "committed":
+            create(here, made, 3)
+        tx = here.begin()
+        if beside == "paused":
+            tx.pause()
+        if beside in ("by itself", "deleted"):
+            records.create(tx, made, 2, {})
+        if beside == "deleted":
+            records.delete(tx, made, 2, Stored(0, b""))
+        ids = [order.encode(n) for n in range(5)]
+        count = records.create_together(tx, made, ids, rows) if here is many else 0
+        assert count == (5 if here is many and beside in ("nothing", "paused", "deleted") else 0)
+        for n in range(count, 5):
+            if records.stored(tx, made, n) is None:
+                records.create(tx, made, n, rows[n])
+        here.commit(tx)
+        here.durable()
+        hashes.append(state_hash(here.engine))
+    assert hashes[0] == hashes[1]
+
+
+def test_records_made_together_stop_where_one_is_refused_or_enough_is_packed(
+    book: Book, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [order.encode(n) for n in range(4)]
+    tx = book.begin()
+    for odd in ({"a": NONE}, {"a": [1, {"b": NONE}]}):
+        assert records.create_together(tx, table, ids[:2], [{"a": 1}, odd]) == 0
+    assert records.create_together(tx, table, [ids[0], ids[0]], [{}, {}]) == 0
+    assert records.create_together(tx, table, [order.encode("x" * 300)], [{}]) == 0
+    monkeypatch.setattr(limits, "RECORD_BYTES", 1_000)
+    assert records.create_together(tx, table, ids[:2], [{}, {"x": "y" * 1_000}]) == 0
+    assert records.count(tx, table) == 0 and not tx.own.writes
+    monkeypatch.setattr(records, "TOGETHER_BYTES", 1_200)
+    assert records.create_together(tx, table, ids, [{"x": "y" * 900}] * 4) == 2
+    assert records.count(tx, table) == 2
+    monkeypatch.setattr(limits, "TRANSACTION_BYTES", 2_000)
+    with pytest.raises(TooLarge):
+        records.create_together(tx, table, ids[2:], [{"x": "y" * 900}] * 2)
 
 
 def test_creating_side_by_side_does_not_conflict(book: Book, table: Table) -> None:

@@ -292,7 +292,37 @@ def replay_stops_early(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def absence_of_many_not_validated(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Reads, "add_keys", lambda self, keys: None)
+
+
+def absence_of_many_is_that_of_now(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Ledger, "is_untouched", lambda self, tx, wanted: True)
+
+
+def absence_of_many_ignores_what_is_in_flight(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(InFlight, "touches", lambda self, wanted: False)
+
+
+def absence_of_many_ignores_what_was_in_flight(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Layer, "touches", lambda self, wanted: False)
+
+
+def an_empty_range_begins_too_late(patch: pytest.MonkeyPatch) -> None:
+    real = memory.MemoryEngine.none_in
+
+    def none_in(self: memory.MemoryEngine, start: bytes, end: bytes) -> bool:
+        return real(self, start + b"\0", end)
+
+    patch.setattr(memory.MemoryEngine, "none_in", none_in)
+
+
 PLANTED = [
+    absence_of_many_not_validated,
+    absence_of_many_is_that_of_now,
+    absence_of_many_ignores_what_is_in_flight,
+    absence_of_many_ignores_what_was_in_flight,
+    an_empty_range_begins_too_late,
     tombstones_forgotten_in_scans,
     range_deletes_forgotten_in_scans,
     range_deletes_forgotten_in_flight,
