@@ -318,7 +318,7 @@ def take(run: Execution, statement: tree.Take) -> Value:
     hand_outs = _hand_outs(run, statement.topic, statement.group)
     group = hand_outs.group
     count = 1 if statement.count is None else _integer(run, statement.count, "TAKE")
-    member = _evaluated(run, statement.member)
+    member = _string(run, statement.member, "MEMBER")
     wait = None
     if statement.wait is not None:
         wait = _wait(run, statement.wait, (group.topic.id, group.id))
@@ -351,7 +351,7 @@ def nack(run: Execution, statement: tree.Nack) -> Value:
     hand_outs = _hand_outs(run, statement.topic, statement.group)
     delay_us = None if statement.delay is None else _lasting(run, statement.delay, "DELAY")
     receipts = _receipts(run, statement.receipts)
-    answer = hand_outs.nack(receipts, delay_us, _evaluated(run, statement.error))
+    answer = hand_outs.nack(receipts, delay_us, _string(run, statement.error, "ERROR"))
     _handed_out(run, hand_outs)
     return answer
 
@@ -371,7 +371,7 @@ def give_up(run: Execution, statement: tree.GiveUp) -> Value:
     """Messages become dead letters."""
     hand_outs = _hand_outs(run, statement.topic, statement.group)
     receipts = _receipts(run, statement.receipts)
-    answer = hand_outs.give_up(receipts, _evaluated(run, statement.error))
+    answer = hand_outs.give_up(receipts, _string(run, statement.error, "ERROR"))
     _handed_out(run, hand_outs)
     return answer
 
@@ -475,6 +475,14 @@ def _receipts(run: Execution, expression: tree.Expression) -> list[str]:
 def _evaluated(run: Execution, expression: tree.Expression | None) -> Any:
     """None where the clause is not given."""
     return None if expression is None else run.evaluate(expression)
+
+
+def _string(run: Execution, expression: tree.Expression | None, what: str) -> str | None:
+    """None where the clause is not given, and where it says NULL."""
+    value = _evaluated(run, expression)
+    if value is not None and not isinstance(value, str):
+        raise _wrong(what, "a string", value)
+    return value
 
 
 def _integer(run: Execution, expression: tree.Expression, what: str) -> int:

@@ -1,0 +1,194 @@
+"""Waiting over the wire, at its size: fair, free while idle, and out of the way of what runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol import limits
+from protocol.frames import Kind, Message
+from surfaces.wire import NodeGate, WireSettings, WireSurface
+from tests.nodes import PASSWORD, Running, running
+from tests.surfaces.wire.peers import Peer, connected, until
+
+PLACE = {"ns": "shop", "db": "main"}
+WAITERS = 1_000
+CONNECTIONS = 40
+
+
+class Hall:
+    """A real node, its wire surface, and peers that are signed in."""
+
+    def __init__(self, here: Running, surface: WireSurface, stack: AsyncExitStack) -> None:
+        self.here, self.surface = here, surface
+        self._stack = stack
+
+    async def peer(self) -> Peer:
+        peer = await self._stack.enter_async_context(connected(self.surface))
+        await peer.greet(user="root", password=PASSWORD)
+        return peer
+
+    @property
+    def waiting(self) -> int:
+        return self.here.node.running.waiting("wire")
+
+    async def wait(self, peer: Peer, id: int, script: str) -> None:
+        """Have a script begin to wait."""
+        before = self.waiting
+        peer.say(Kind.RUN, id, {"script": script, **PLACE})
+        await until(lambda: self.waiting == before + 1)
+
+
+@pytest.fixture
+async def hall(tmp_path: Path) -> AsyncIterator[Hall]:
+    async with running(tmp_path / "store") as here, AsyncExitStack() as stack:
+        await here.values("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 1h IN FLIGHT 100000")
+        surface = WireSurface(NodeGate(here.node), WireSettings("127.0.0.1", 0))
+        await surface.start()
+        stack.push_async_callback(surface.close)
+        async with AsyncExitStack() as peers:
+            yield Hall(here, surface, peers)
+
+
+def value(message: Message | None) -> Any:
+    assert message is not None and message.kind is Kind.ANSWER, message
+    assert message.body is not None
+    return message.body["results"][-1]["value"]
+
+
+@contextmanager
+def turns() -> Iterator[Callable[[], int]]:
+    """Counts how often the loop goes round."""
+    loop: Any = asyncio.get_running_loop()
+    count = 0
+    select = loop._selector.select
+
+    def counted(timeout: float | None = None) -> Any:
+        nonlocal count
+        count += 1
+        return select(timeout)
+
+    loop._selector.select = counted
+    try:
+        yield lambda: count
+    finally:
+        loop._selector.select = select
+
+
+async def test_a_thousand_that_wait(hall: Hall, figure: Callable[[str, object], None]) -> None:
+    """They cost nothing while nothing comes, leave all room to what runs, and are served in their
+    order."""
+    node = hall.here.node
+    takers = [await hall.peer() for _ in range(CONNECTIONS)]
+    with turns() as count:
+        await asyncio.sleep(0.5)
+        empty = count()
+    for number in range(WAITERS):
+        peer = takers[number % CONNECTIONS]
+        await hall.wait(peer, number + 1, f"TAKE FROM t AS g MEMBER 'm{number}' WAIT 5m")
+    assert (hall.waiting, hall.surface.running) == (WAITERS, 0)
+
+    slices, begun, committed = (
+        node.running.slices(), node.topics.begun, node.committer.committed,
+    )  # fmt: skip
+    await until(lambda: node.committer.sequence == committed)
+    with turns() as count:
+        await asyncio.sleep(0.5)
+        idle = count()
+    assert (node.running.slices(), node.topics.begun, node.committer.committed) == (
+        slices, begun, committed,
+    )  # fmt: skip
+    # A mark of the idle log may fall into either window, and with it a few turns.
+    assert idle <= empty + 20
+
+    # As many as may run find room beside them.
+    runner = await hall.peer()
+    for number in range(limits.RUNNING):
+        runner.say(Kind.RUN, number + 1, {"script": "RETURN 1", **PLACE})
+    answers = [await runner.hear() for _ in range(limits.RUNNING)]
+    assert [value(answer) for answer in answers] == [1] * limits.RUNNING
+
+    runner.say(Kind.RUN, 1, {"script": "PUBLISH INTO t VALUES $v", **PLACE,
+                             "params": {"v": list(range(WAITERS - 100))}})  # fmt: skip
+    assert value(await runner.hear())["count"] == WAITERS - 100
+    positions: dict[int, int] = {}
+    for number in range(WAITERS - 100):
+        peer = takers[number % CONNECTIONS]
+        message = await peer.hear()
+        (taken,) = value(message)
+        assert message is not None
+        positions[message.id - 1] = taken["position"]
+        assert taken["member"] == f"m{message.id - 1}"
+    assert positions == {number: number + 1 for number in range(WAITERS - 100)}
+    assert hall.waiting == 100
+    ran = node.running.slices()
+    runner.say(Kind.RUN, 1, {"script": "PUBLISH INTO t VALUE 1", **PLACE})
+    assert value(await runner.hear())["position"] == WAITERS - 99
+    await until(lambda: hall.waiting == 99)
+    assert node.running.slices() - ran <= 3, "one message woke more than one and the next"
+    figure(
+        "1 000 waiting TAKEs",
+        f"{idle} turns of the loop in an idle half second, {empty} with none; served in order",
+    )
+
+
+async def test_a_burst_of_readers_is_answered_whole(hall: Hall) -> None:
+    readers = [await hall.peer() for _ in range(8)]
+    for number in range(600):
+        await hall.wait(readers[number % 8], number + 1, "READ FROM t AFTER 0 WAIT 5m")
+    await hall.here.values("PUBLISH INTO t VALUE 'for all'")
+    for number in range(600):
+        (read,) = value(await readers[number % 8].hear())
+        assert read["value"] == "for all"
+    await until(lambda: hall.surface.running == 0)
+
+
+async def test_cancel_ends_a_wait_and_the_connection_goes_on(hall: Hall) -> None:
+    peer = await hall.peer()
+    await hall.wait(peer, 7, "TAKE FROM t AS g WAIT 5m")
+    peer.say(Kind.CANCEL, 7)
+    error = await peer.must_hear(Kind.ERROR, 7)
+    assert error["error"]["code"] == "Cancelled"
+    assert value(await peer.run(8, "RETURN 1")) == 1
+    assert len(hall.here.node.topics.waits) == 0
+
+
+async def test_who_goes_away_waits_no_more_and_takes_nothing(hall: Hall) -> None:
+    goes, stays = await hall.peer(), await hall.peer()
+    for id in range(1, 51):
+        await hall.wait(goes, id, "TAKE FROM t AS g WAIT 5m")
+    await hall.wait(stays, 1, "TAKE FROM t AS g WAIT 5m")
+    await goes.close()
+    await until(lambda: hall.waiting == 1)
+    await hall.here.values("PUBLISH INTO t VALUE 'for who stays'")
+    (taken,) = value(await stays.hear())
+    assert (taken["value"], taken["attempt"]) == ("for who stays", 1)
+
+
+async def test_a_drain_answers_who_waits_before_it_says_goodbye(hall: Hall) -> None:
+    peer = await hall.peer()
+    await hall.wait(peer, 1, "TAKE FROM t AS g WAIT 5m")
+    await hall.wait(peer, 2, "READ FROM t AFTER 0 WAIT 5m")
+    hall.here.node.not_ready()
+    draining = asyncio.ensure_future(hall.surface.drain())
+    heard = [await peer.hear() for _ in range(3)]
+    kinds = {message.kind for message in heard if message is not None}
+    assert kinds == {Kind.ANSWER, Kind.BYE}
+    answers = [message for message in heard if message is not None and message.kind is Kind.ANSWER]
+    assert [value(answer) for answer in answers] == [[], []]
+    peer.say(Kind.BYE)
+    assert await peer.closed()
+    await draining
+
+
+async def test_kill_ends_a_wait(hall: Hall) -> None:
+    peer, killer = await hall.peer(), await hall.peer()
+    await hall.wait(peer, 1, "TAKE FROM t AS g WAIT 5m")
+    (run,) = [each for each in value(await killer.run(1, "INFO FOR RUNNING")) if each["waiting"]]
+    await killer.run(2, f"KILL '{run['id']}'")
+    assert (await peer.must_hear(Kind.ERROR, 1))["error"]["code"] == "Cancelled"
