@@ -34,6 +34,7 @@ from protocol.values import (
     Value,
     check,
     is_flat,
+    is_low,
     paced,
 )
 
@@ -145,7 +146,10 @@ def _pack_items(items: list[Any], tick: Tick, add: Callable[[bytes], None]) -> N
             add(b"".join(map(pack, part)))
             continue
         for item in part:
-            pack_in_steps(item, tick, add)
+            if is_low(item):
+                add(pack(item))
+            else:
+                pack_in_steps(item, tick, add)
 
 
 _headers: Final = msgpack.Packer(autoreset=True)

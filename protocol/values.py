@@ -73,7 +73,7 @@ def let_go(values: list[Any], tick: Tick) -> None:
             tick()
             piece = items[-PACE:]
             del items[-PACE:]
-            values += [item for item in piece if not is_flat(item)]
+            values += [item for item in piece if not is_low(item)]
             del piece
             let_go(values, tick)
 
@@ -102,6 +102,12 @@ def is_flat(value: Any) -> bool:
     if kind is dict:
         return len(value) <= FEW and _HOLDERS.isdisjoint(map(type, value.values()))
     return kind is not list or (len(value) <= FEW and _HOLDERS.isdisjoint(map(type, value)))
+
+
+def is_low(value: Any) -> bool:
+    """Whether a value has few parts, and all of them are flat."""
+    parts = value.values() if type(value) is dict else value if type(value) is list else ()
+    return len(parts) <= FEW and all(is_flat(part) for part in parts if type(part) in _HOLDERS)
 
 
 class NoneValue:
