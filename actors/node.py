@@ -206,6 +206,7 @@ class Node:
             lambda: IndexesActor.start(runtime, indexes, committer, self.roles), refoldable=True
         )
         self.running = Running()
+        sessions.on_end = self.running.sessions_ended
         services = Services(
             committer=committer,
             roles=self.roles,

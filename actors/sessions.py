@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from base64 import urlsafe_b64encode
 from collections import OrderedDict, deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b, sha256
@@ -102,6 +102,8 @@ class Sessions:
         self._open: OrderedDict[bytes, _Open] = OrderedDict()  # the one idle longest first
         self._secret = rng.bytes(32)
         self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
+        self.on_end: Callable[[str, str | None], None] = _nobody
+        """Called with what `end_all` was: whatever else rests on a user's sessions ends too."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -188,6 +190,7 @@ class Sessions:
         for key, remembered in list(self._remembered.items()):
             if remembered.user == user:
                 del self._remembered[key]
+        self.on_end(user, but)
 
     def renew(self, user: str, passhash: str) -> None:
         """The stored hash of a user has changed, its password has not."""
@@ -218,6 +221,10 @@ class Sessions:
     def _key(self, user: str, password: str) -> bytes:
         text = f"{len(user)}:{user}{password}".encode("utf-8", "surrogatepass")
         return blake2b(text, key=self._secret, digest_size=32).digest()
+
+
+def _nobody(_user: str, _but: str | None) -> None:
+    """Nothing else rests on them."""
 
 
 class SessionsActor(LoopActor):

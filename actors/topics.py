@@ -24,7 +24,7 @@ from typing import Final
 
 from actors.access import Action, authorise
 from actors.commits import Committer
-from actors.roles import WRITABLE, Roles
+from actors.roles import SERVING, WRITABLE, Roles
 from actors.runtime import LoopActor, Runtime, Supervised, handles, stop, tell
 from actors.waiting import Waits
 from protocol import limits
@@ -51,6 +51,8 @@ IDLE_US: Final = 60 * SECOND_US
 """An actor with nothing to do for longer than this goes."""
 BEGUN_AT_ONCE: Final = 64
 """Topics whose time has come that are begun with in one turn of the loop."""
+REMEMBERED: Final = 1_000
+"""Topics for which it is remembered when they were last looked after; more if that was just now."""
 SWEPT_IDS: Final = 256
 """Ids forgotten in one commit."""
 NODE: Final = "node"
@@ -141,6 +143,8 @@ class Topics:
 
     def roles_changed(self) -> None:
         """The node may write again, or not any more; or it drains."""
+        if SERVING not in self.roles.words:
+            self.waits.end()
         self.waits.look_again()
         if WRITABLE not in self.roles.words:
             return
@@ -154,9 +158,14 @@ class Topics:
         :param began_us: when it began
         """
         self.working.discard(topic.id)
+        if len(self._worked_us) > REMEMBERED:
+            ago_us = began_us - APART_US
+            self._worked_us = {id: us for id, us in self._worked_us.items() if us > ago_us}
         self._worked_us[topic.id] = began_us
         if next_us is not None:
-            self.expects(topic, next_us, exact=bool(self.waits.taken_from(topic.id)))
+            # What is due already, and was not done, waits for something else than time.
+            exact = next_us > began_us and bool(self.waits.taken_from(topic.id))
+            self.expects(topic, next_us, exact=exact)
         due = self.expected_us(topic.id)
         if due is None or due > began_us + IDLE_US:
             self._part(topic.id)
@@ -166,7 +175,6 @@ class Topics:
         self.expects(topic, self.committer.ledger.log_time() + APART_US)
 
     def _part(self, topic: int) -> None:
-        self._worked_us.pop(topic, None)
         place = self.places.pop(topic, None)
         if place is None or self._stopping:
             return

@@ -148,9 +148,8 @@ class Line:
         for wait in standing:
             wait.wake()
 
-    def close(self) -> None:
+    def end(self) -> None:
         """All are to answer with what there is."""
-        self.closing = True
         for wait in list(self._standing):
             wait.end()
         if self._turn is not None:
@@ -210,9 +209,8 @@ class Readers:
         for wait in waiting:
             wait.wake()
 
-    def close(self) -> None:
+    def end(self) -> None:
         """All are to answer with what there is."""
-        self.closing = True
         for wait in list(self._waiting):
             wait.end()
 
@@ -283,11 +281,17 @@ class Waits:
         for each in self._all():
             each.look_again()
 
+    def end(self) -> None:
+        """All answer with what there is."""
+        for each in self._all():
+            each.end()
+
     def drain(self) -> None:
-        """All answer with what there is, and nobody waits from here on."""
+        """The same, and nobody waits from here on."""
         self.draining = True
         for each in self._all():
-            each.close()
+            each.closing = True
+            each.end()
 
     def _all(self) -> Iterator[Line | Readers]:
         for lines in list(self._lines.values()):

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from actors.scripts.turns import Turn
 from protocol import limits
-from protocol.errors import Busy, Cancelled
+from protocol.errors import Busy, Cancelled, SessionEnded
 from protocol.requests import RunScript, Surface
 from protocol.text import duration
 from protocol.values import Value
@@ -85,6 +85,18 @@ class Running:
         if run is not None:
             run.turn.cancel(Cancelled(why))
         return run is not None
+
+    def sessions_ended(self, user: str, but: str | None = None) -> None:
+        """Scripts that wait for messages wait no more once their session has ended: what comes
+        later is not for them.
+
+        :param but: name of the session that goes on
+        """
+        for run in self:
+            caller = run.request.caller
+            ended = caller.user == user and (caller.session is None or caller.session != but)
+            if ended and run.progress.waiting:
+                run.turn.cancel(SessionEnded("the session has ended: sign in again"))
 
     def waiting(self, surface: Surface) -> int:
         """How many scripts of a surface wait for messages. These don't count among those that

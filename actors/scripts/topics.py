@@ -332,7 +332,7 @@ def take(run: Execution, statement: tree.Take) -> Value:
         found = hand_outs.take(count, member)
     if wait is not None and not found:
         run.waits = not wait.over
-    _handed_out(run, hand_outs, waited=run.waits)
+    _handed_out(run, hand_outs, group.deadline_us if found else None, waited=run.waits)
     return found
 
 
@@ -362,7 +362,7 @@ def extend(run: Execution, statement: tree.Extend) -> Value:
     hand_outs = _hand_outs(run, statement.topic, statement.group)
     by_us = _lasting(run, statement.by, "BY")
     answer = hand_outs.extend(_receipts(run, statement.receipts), by_us)
-    _handed_out(run, hand_outs)
+    _handed_out(run, hand_outs, by_us if answer["extended"] else None)
     return answer
 
 
@@ -376,23 +376,26 @@ def give_up(run: Execution, statement: tree.GiveUp) -> Value:
     return answer
 
 
-def _handed_out(run: Execution, hand_outs: HandOuts, *, waited: bool = False) -> None:
+def _handed_out(
+    run: Execution, hand_outs: HandOuts, out_us: int | None = None, *, waited: bool = False
+) -> None:
     """What has to be done once the transaction has committed.
 
+    :param out_us: for how long something is out from now on
     :param waited: the statement itself will wait
     """
     service, group = run.services.topics, hand_outs.group
-    next_us = run.transaction.now_us + group.deadline_us
+    now_us = run.transaction.now_us
+    at_us = None if out_us is None else now_us + out_us
     exact = waited or service.waits.is_taken_from(group.topic.id, group.id)
     if exact:
-        soonest_us = hand_outs.next_due_us()
-        if soonest_us is not None:
-            next_us = soonest_us
+        at_us = hand_outs.next_due_us()
         # What can't be handed out although it is due waits for something else than time.
-        exact = next_us > run.transaction.now_us
+        exact = at_us is not None and at_us > now_us
 
     def follow_up() -> None:
-        service.expects(group.topic, next_us, exact=exact)
+        if at_us is not None:
+            service.expects(group.topic, at_us, exact=exact)
         if hand_outs.wakes:
             service.may_take(group)
         if hand_outs.dead is not None:

@@ -18,6 +18,7 @@ from protocol.errors import (
     NotAllowed,
     NotInTransaction,
     NotWritable,
+    SessionEnded,
     StatementTimeout,
     TypeRefused,
     Unknown,
@@ -456,6 +457,40 @@ async def test_a_node_without_its_role_lets_nobody_wait(here: Running) -> None:
     await waiting(here, 1)
     await here.values("DEFINE NODE ROLES serving, writable; PUBLISH INTO t VALUE 1")
     assert positions(found(await reading)) == [1]
+
+
+async def test_a_node_that_is_drained_of_its_roles_answers_who_waits(here: Running) -> None:
+    await here.value("DEFINE READER r ON t")
+    reading = [started(here, text) for text in ("READ FROM t AFTER 0 WAIT 1m",
+                                                "READ FROM t AS r WAIT 1m")]  # fmt: skip
+    await waiting(here, 2)
+    await here.values("DEFINE NODE ROLES NONE")
+    assert [found(answer) for answer in await asyncio.gather(*reading)] == [[], []]
+    await here.values("DEFINE NODE ROLES serving, writable")
+    again = started(here, "READ FROM t AFTER 0 WAIT 1m")
+    await waiting(here, 1)
+    await here.value("PUBLISH INTO t VALUE 1")
+    assert positions(found(await again)) == [1]
+
+
+ENDS_SESSIONS = (
+    "DROP USER other",
+    "ALTER USER other SET PASSWORD 'quite another one'",
+)
+
+
+@pytest.mark.parametrize("statement", ENDS_SESSIONS)
+async def test_who_is_no_user_any_more_waits_no_more(here: Running, statement: str) -> None:
+    await here.values("DEFINE USER other ROLE owner PASSWORD 'a password of its own'")
+    other = Caller("other", "owner", None, "s-9", "wire", "127.0.0.1:50002")
+    basic = Caller("other", "owner", None, None, "http", "127.0.0.1:50003")
+    theirs = [started(here, "TAKE FROM t AS g WAIT 1m", caller=who) for who in (other, basic)]
+    mine = started(here, "TAKE FROM t AS g WAIT 1m")
+    await waiting(here, 3)
+    await here.values(f"{statement}; PUBLISH INTO t VALUE 1")
+    for each in theirs:
+        assert isinstance((await each).refusal, SessionEnded)
+    assert positions(found(await mine)) == [1]
 
 
 async def test_a_wait_stands_alone(here: Running) -> None:
