@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
@@ -30,6 +30,9 @@ from storage.effects import Attribution
 from storage.frames import Frame
 from storage.ledger import Ledger
 from storage.transactions import Transaction
+
+Told = Callable[[BaseException | None], None]
+"""Hears why a commit did not become durable, or None when it did."""
 
 IDLE_SECONDS: Final = 1.0
 """A log without a new commit for so long gets a mark."""
@@ -54,7 +57,7 @@ class Committer:
         self._withdrawn: list[tuple[int, int]] = []
         """First generation of a run of them, and what was durable at the end of each."""
         self._released = 0
-        self._waiters: dict[int, list[asyncio.Future[None]]] = {}
+        self._waiters: dict[int, list[Told]] = {}
         self._lost: BaseException | None = None
         self._settling = False
         self._batches = Batches(runtime, self._send)
@@ -124,15 +127,31 @@ class Committer:
         :raises DiskFull: there was no room; it will not be there
         """
         future: asyncio.Future[None] = self._runtime.loop.create_future()
-        if self.was_taken_back(sequence, generation):
-            future.set_exception(DiskFull("no room for the log: the commit was taken back"))
-        elif sequence <= self._released:
-            future.set_result(None)
-        elif self._lost is not None:
-            future.set_exception(_unknown(sequence))
-        else:
-            self._waiters.setdefault(sequence, []).append(future)
+
+        def told(lost: BaseException | None) -> None:
+            if future.done():
+                return
+            if lost is None:
+                future.set_result(None)
+            else:
+                future.set_exception(lost)
+
+        self.tell_durable(sequence, generation, told)
         return future
+
+    def tell_durable(self, sequence: int, generation: int, told: Told) -> None:
+        """Call `told` once all up to `sequence` is on the disk, with what `durable` would raise,
+        or None; at once when that is known. For answers by the thousand, which need no turn of the
+        loop each: those of one batch are told in one.
+        """
+        if self.was_taken_back(sequence, generation):
+            told(DiskFull("no room for the log: the commit was taken back"))
+        elif sequence <= self._released:
+            told(None)
+        elif self._lost is not None:
+            told(_unknown(sequence))
+        else:
+            self._waiters.setdefault(sequence, []).append(told)
 
     def was_taken_back(self, sequence: int, generation: int) -> bool:
         """Whether a full disk has undone a commit that was given this sequence in `generation`."""
@@ -164,13 +183,12 @@ class Committer:
         self.ledger.mark_durable(upto)
         self._settle_part()
         self.unflushed_bytes += written_bytes
-        waiters = self._waiters
-        for sequence in range(self._released + 1, upto + 1):
-            for future in waiters.pop(sequence, ()):
-                if not future.done():
-                    future.set_result(None)
-        self._released = upto
+        before, self._released = self._released, upto
         self._look_at_flight()
+        waiters = self._waiters
+        for sequence in range(before + 1, upto + 1):
+            for told in waiters.pop(sequence, ()):
+                self._tell(told, None)
 
     def _settle_part(self) -> None:
         """Bring a part of what is durable to the engine; the rest after others had their turn."""
@@ -218,10 +236,15 @@ class Committer:
 
     def _fail_waiters(self, error: Any) -> None:
         waiters, self._waiters = self._waiters, {}
-        for sequence, futures in waiters.items():
-            for future in futures:
-                if not future.done():
-                    future.set_exception(error(sequence))
+        for sequence, waiting in waiters.items():
+            for told in waiting:
+                self._tell(told, error(sequence))
+
+    def _tell(self, told: Told, lost: BaseException | None) -> None:
+        try:
+            told(lost)
+        except Exception as error:  # a bug of one waiter's is not the others'
+            self._runtime.noticed(type(self).__name__, error)
 
     def _look_at_flight(self) -> None:
         if self._idle is None and self.ledger.committed == self._released:

@@ -25,14 +25,14 @@ from pykka import ActorRef
 
 from actors.access import Action, authorise
 from actors.commits import Committer
-from actors.roles import Roles
+from actors.roles import SERVING, Roles
 from actors.runtime import LoopActor, Runtime, Supervised, handles, stop, tell
 from actors.sessions import Sessions
 from language.literals import parse_value
 from language.words import quote
 from protocol import limits
 from protocol.errors import Busy, NotASpace, NotWritable, Refusal
-from protocol.requests import AuthenticateToken, Caller
+from protocol.requests import AuthenticateToken, Caller, Surface
 from protocol.spaces import (
     DeleteKey,
     ExpireKey,
@@ -121,6 +121,7 @@ class _Named:
     place: Supervised[SpaceActor]
     space: Space
     read: Action
+    write: Action
 
 
 class Spaces:
@@ -161,7 +162,9 @@ class Spaces:
         if len(self._named) >= NAMES:
             self._named.clear()
         place = self._place(space)
-        self._named[names] = _Named(version, place, space, Action("READ", f"SPACE {space.path}"))
+        noun = f"SPACE {space.path}"
+        read, write = Action("READ", noun), Action("WRITE", noun)
+        self._named[names] = _Named(version, place, space, read, write)
         return place.ref
 
     def glance(
@@ -173,21 +176,61 @@ class Spaces:
         :param token: its digest
         :param names: of namespace, database and space
         """
-        committer = self.committer
-        ledger = committer.ledger
-        version = ledger.catalog_version
-        named = self._named.get(names)
-        if named is None or named.version != version or version > committer.sequence:
+        entered = self._enter_now(token, names)
+        if entered is None:
             return None
-        caller = self.sessions.glance(token, version)
-        if caller is None or not named.place.ref.is_alive():
-            return None
+        caller, named = entered
         try:
-            self.roles.check_serving()
             authorise(caller, named.read)
-            return glance(ledger, named.space, key)
+            return glance(self.committer.ledger, named.space, key)
         except (Refusal, EngineFailed):
             return None  # the actor meets it too, and answers with it
+
+    def set_now(
+        self,
+        token: bytes,
+        names: tuple[str, str, str],
+        operation: SetKey,
+        surface: Surface,
+        told: Callable[[BaseException | None], None],
+    ) -> bool:
+        """Do at once what `operation`, without conditions, asks in the session of a token. False:
+        it is for the space's actor, who may also refuse, and nothing has changed.
+
+        :param surface: which asks
+        :param told: hears that it is durable, or why it is not
+        """
+        committer = self.committer
+        entered = self._enter_now(token, names)
+        if entered is None or operation.when is not None:
+            return False
+        caller, named = entered
+        try:
+            self.roles.check_writable()
+            authorise(caller, named.write)
+            generation = committer.generation
+            with committer.begin() as tx:
+                here = Keys(tx, named.space)
+                perform(here, operation)
+                statement = _cut(_statement(named.space, operation))
+                sequence = committer.commit(tx, Attribution(caller.user, surface, statement))
+        except (Refusal, EngineFailed):
+            return False
+        if here.soonest_us:
+            self.expiring(named.space, here.soonest_us)
+        committer.tell_durable(sequence, generation, told)
+        return True
+
+    def _enter_now(self, token: bytes, names: tuple[str, str, str]) -> tuple[Caller, _Named] | None:
+        """Who asks, and of which space, when nothing has changed since that was last seen."""
+        version = self.committer.ledger.catalog_version
+        named = self._named.get(names)
+        if named is None or named.version != version or version > self.committer.sequence:
+            return None
+        caller = self.sessions.glance(token, version)
+        if caller is None or not named.place.ref.is_alive() or SERVING not in self.roles.words:
+            return None
+        return caller, named
 
     def expiring(self, space: Space, at_us: int) -> None:
         """A key of a space expires at that log time: it is to be swept then."""
@@ -278,8 +321,7 @@ class SpaceActor(LoopActor):
             return work.outcome()
         promised: asyncio.Future[Answers] = self.runtime.loop.create_future()
 
-        def settle(durable: asyncio.Future[None]) -> None:
-            lost = durable.exception()
+        def settle(lost: BaseException | None) -> None:
             if promised.done():
                 return
             if lost is not None:
@@ -289,7 +331,7 @@ class SpaceActor(LoopActor):
             else:
                 promised.set_result(work.outcome())
 
-        self._committer.durable(work.sequence, work.generation).add_done_callback(settle)
+        self._committer.tell_durable(work.sequence, work.generation, settle)
         return promised
 
     async def _list_on(self, work: _Work) -> Answers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from language import tree
@@ -12,6 +13,9 @@ from protocol.values import RecordId, Value, check_record_id
 TEXT_CHARACTERS: Final = 65_536
 """A text of more than one literal: it is read in one go. A larger one comes as JSON or msgpack."""
 
+_PLAIN: Final = re.compile(r"'[^'\\]*+'|\"[^\"\\]*+\"|(0|[1-9][0-9]{0,17})")
+"""What most values are, and the parser is not needed for."""
+
 
 def parse_value(text: str) -> Value:
     """The value that a text writes: a literal, or an array or object of literals.
@@ -21,6 +25,9 @@ def parse_value(text: str) -> Value:
     :raises TooLarge: an array or object of more than TEXT_CHARACTERS
     :raises Refusal: a literal is out of bounds
     """
+    plain = _PLAIN.fullmatch(text)
+    if plain is not None:
+        return text[1:-1] if plain[1] is None else int(text)
     if len(text) > TEXT_CHARACTERS and text.lstrip()[:1] in ("[", "{", "("):
         raise TooLarge(
             f"an array or object as text has at most {TEXT_CHARACTERS} characters: send JSON",

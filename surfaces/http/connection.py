@@ -303,11 +303,16 @@ class Connection(asyncio.Protocol):
     ) -> None:
         """A whole request with a known head."""
         self._head_since = 0.0
-        if method == b"GET" and not body and self.current is None and not self.queue:
-            answer = None if self._writing_paused else self.surface.glances.answer(known, target)
-            if answer is not None:
+        if self.current is None and not self.queue and not self._writing_paused:
+            shortcuts = self.surface.shortcuts
+            if method == b"GET" and not body:
+                answer = shortcuts.get(known, target)
+                if answer is not None:
+                    self._served = True
+                    self.send(answer)
+                    return
+            elif method == b"PUT" and shortcuts.put(self, known, target, body):
                 self._served = True
-                self.send(answer)
                 return
         try:
             self._take_head(known.head(_METHODS[method], target, block))

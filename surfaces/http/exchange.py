@@ -117,12 +117,27 @@ class Exchange(HTTPConnection):
         cache: bytes = answers.NO_STORE,
     ) -> None:
         """Answer in one piece. :param fields: more field lines, each with its line end"""
+        surface, head = self.connection.surface, self.head
+        if (
+            kind is answers.JSON
+            and cache is answers.NO_STORE
+            and not (fields or self.close_after or surface.stopping)
+            and status not in (204, 304)
+            and head is not None
+            and head.method != "HEAD"
+            and head.version == "HTTP/1.1"
+        ):
+            self.status = status
+            self.headers_sent = True
+            self._send(surface.plain(status, self.request, body))
+            self.finished()
+            return
         lines = b"%sCache-Control: %s\r\n" % (fields, cache)
         if status not in (204, 304):
             lines += b"Content-Type: %s\r\nContent-Length: %d\r\n" % (kind, len(body))
-        head = self._head(status, lines)
-        without_body = self.head is not None and self.head.method == "HEAD"
-        self._send(head if without_body else head + body)
+        begins = self._head(status, lines)
+        without_body = head is not None and head.method == "HEAD"
+        self._send(begins if without_body else begins + body)
         self.finished()
 
     def refuse(self, refusal: Refusal) -> None:

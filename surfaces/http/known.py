@@ -27,6 +27,11 @@ BLOCK_BYTES: Final = 2 * limits.KIB
 """Of the fields of a head that is remembered: those of a browser take one to two."""
 MISSES: Final = 16
 """In a row, after which a connection looks no more: no two of its heads are the same."""
+_PLAIN: Final = frozenset(
+    kind + parameter
+    for kind in (b"text/plain", b"application/json")
+    for parameter in (b"", b"; charset=utf-8", b";charset=utf-8")
+)
 TARGET_BYTES: Final = 4 * limits.KIB
 
 REQUEST_LINE: Final = re.compile(
@@ -46,6 +51,8 @@ class KnownHead:
     token: bytes | None
     """The digest of the credential's token, if it is one."""
     msgpack: bool
+    reads_value: bool
+    """Whether a body is text or JSON beyond doubt, so that a value may be read of it."""
 
     def head(self, method: str, target: bytes, block: bytes) -> Head:
         """The head of a request with these fields."""
@@ -97,7 +104,14 @@ class KnownHeads:
         if len(self._known) >= REMEMBERED:
             self._known.clear()
         like = Head("", "", "", head.version, fields, head.host, True, head.length)
-        self._known[name] = KnownHead(like, start, end, _token(head), head.wants_msgpack)
+        self._known[name] = KnownHead(
+            like, start, end, _token(head), head.wants_msgpack, _reads_value(head)
+        )
+
+
+def _reads_value(head: Head) -> bool:
+    kind = head.fields.get(b"content-type")
+    return b"content-encoding" not in head.fields and (kind is None or kind.lower() in _PLAIN)
 
 
 def _token(head: Head) -> bytes | None:

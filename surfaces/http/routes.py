@@ -98,6 +98,10 @@ class Table:
             self.allowed[path] = list(methods)
         self._paths["*"] = {"OPTIONS": Route("OPTIONS", "*", lean=Options)}
 
+    def route(self, method: str, path: str) -> Route:
+        """The row of a method and a path that are in the table."""
+        return self._paths[path][method]
+
     def find(self, head: Head) -> Route:
         """The route of a request.
 

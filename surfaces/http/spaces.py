@@ -114,7 +114,7 @@ class KeyDelegate(HTTPMessageDelegate):
             who = await caller(exchange)
             given: Given | None = None
             if len(exchange.body) > LONG_BODY:
-                read = partial(_value, self._head, exchange.body)
+                read = partial(read_value, self._head, exchange.body)
                 value = await self._surface.long_work.run(read)
                 given = lambda: value  # noqa: E731
             if not exchange.done:
@@ -155,7 +155,7 @@ class KeyDelegate(HTTPMessageDelegate):
         parts = head.path.split("/", 6)
         method = "GET" if head.method == "HEAD" else head.method
         way = _WAYS[method, parts[5] if len(parts) == 7 else ""]
-        given = given or partial(_value, head, exchange.body)
+        given = given or partial(read_value, head, exchange.body)
         operation = way.read(given, parts[-1], _query(head.query, way.query))
         namespace, database, space = map(decoded, parts[2:5])
         ref = self._surface.node.spaces.find(namespace, database, space)
@@ -234,7 +234,12 @@ def _integer(text: str, name: str) -> int:
 
 def _expire(query: dict[str, str]) -> int | None:
     text = query.get("expire")
-    return None if text is None else check_expire(parse_duration(text) // MICROSECOND)
+    return None if text is None else parse_expire(text)
+
+
+def parse_expire(text: str) -> int:
+    """How long a key is to live, microseconds. :raises Refusal:"""
+    return check_expire(parse_duration(text) // MICROSECOND)
 
 
 def _needed(query: dict[str, str], name: str) -> str:
@@ -244,14 +249,14 @@ def _needed(query: dict[str, str], name: str) -> str:
 
 
 def _lasting(query: dict[str, str]) -> int:
-    return check_expire(parse_duration(_needed(query, "expire")) // MICROSECOND)
+    return parse_expire(_needed(query, "expire"))
 
 
 def _holder(query: dict[str, str]) -> str:
     return check_holder(_needed(query, "holder"))
 
 
-def _value(head: Head, body: bytes, tick: Tick | None = None) -> Value:
+def read_value(head: Head, body: bytes, tick: Tick | None = None) -> Value:
     """The value of a body: text of the language, JSON or msgpack. :raises Refusal:"""
     kind = head.fields.get(b"content-type", b"text/plain").lower()
     if kind.startswith(b"application/json"):

@@ -18,7 +18,6 @@ from protocol.errors import BadRequest, Busy, Draining, Full, MisdirectedRequest
 from surfaces.http import answers
 from surfaces.http.connection import Connection
 from surfaces.http.exchange import Exchange
-from surfaces.http.glances import Glances
 from surfaces.http.head import Head
 from surfaces.http.hosts import Hosts
 from surfaces.http.known import KnownHeads
@@ -26,6 +25,7 @@ from surfaces.http.listener import Listener
 from surfaces.http.metrics import Counters
 from surfaces.http.openapi import document
 from surfaces.http.routes import ROUTES, Route, Table, application
+from surfaces.http.shortcuts import Shortcuts
 from surfaces.turns import LongWork
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class HttpSurface:
         self.bodies_bytes = 0
         self.stopping = False
         self.known = KnownHeads(node.doors.rng.bytes(32))
-        self.glances = Glances(self)
+        self.shortcuts = Shortcuts(self)
         self.date_field = b""
         self._plain = b""
         """Of an answer with a body of JSON: the head between its request's name and its length."""
@@ -219,9 +219,10 @@ class HttpSurface:
 
     def takes_more(self, host: str) -> bool:
         """Whether a request for a host may run now without being told otherwise."""
+        most = self.settings.running
         return (
             self._hosts.known(host, self.node.status)
-            and self.running < self.settings.running
+            and (self.begun < most or self.running < most)
             and not self.stopping
         )
 
@@ -263,9 +264,7 @@ class HttpSurface:
             if (running := self.running) >= self.settings.running:
                 exchange.refuse(Busy(f"the node runs {running} requests, and that is all"))
                 return
-            self.begun += 1
-            exchange.counted = True
-            exchange.since = self.loop.time()
+            self.runs(exchange)
         try:
             if route.lean is not None:
                 exchange.delegate = delegate = route.lean(self, exchange)
@@ -281,6 +280,12 @@ class HttpSurface:
             exchange.refuse(BadRequest(str(error)))
         except Exception as error:
             exchange.fail(error)
+
+    def runs(self, exchange: Exchange) -> None:
+        """A request is one of those that run, until it is finished."""
+        self.begun += 1
+        exchange.counted = True
+        exchange.since = self.loop.time()
 
     def finished(self, exchange: Exchange) -> None:
         """A request is answered, or nobody waits for its answer any more."""

@@ -121,6 +121,49 @@ def test_waiters_are_released_up_to_what_is_durable_and_no_further(kind: str) ->
     play(kind, main)
 
 
+def test_answers_of_one_batch_are_told_in_one_turn_and_none_before_its_sync(
+    logbook: Logbook,
+) -> None:
+    logbook.allow("handler failed")
+
+    async def main() -> None:
+        disk = SimulatedDisk()
+        async with parts("real", disk) as node:
+            committer = node.committer
+            held = HeldSync(disk)
+            turn, told = 0, list[tuple[int, int, BaseException | None]]()
+
+            def hears(number: int) -> Any:
+                return lambda lost: told.append((number, turn, lost))
+
+            def wrong(_lost: BaseException | None) -> None:
+                raise ZeroDivisionError("planted")
+
+            first = node.put("a", b"1")
+            committer.tell_durable(first, committer.generation, hears(0))
+            while not held.asked.is_set():
+                await asyncio.sleep(0)
+            for number in range(1, 4):
+                sequence = node.put(f"b{number}", b"1")
+                committer.tell_durable(sequence, committer.generation, hears(number))
+                committer.tell_durable(sequence, committer.generation, wrong)
+            assert told == []
+            held.let.set()
+            while len(told) < 4:
+                await asyncio.sleep(0)
+                turn += 1
+            assert [number for number, _, _ in told] == [0, 1, 2, 3]
+            assert len({turn for number, turn, _ in told if number}) == 1
+            assert all(lost is None for _, _, lost in told)
+            await until(lambda: len(node.failures.noticed) == 3)
+            assert all(type(error) is ZeroDivisionError for error in node.failures.noticed)
+            assert not node.failures.failed
+            committer.tell_durable(sequence, committer.generation, hears(9))
+            assert told[-1][0] == 9, "known already: told at once"
+
+    play("real", main)
+
+
 def fail_sync(disk: SimulatedDisk, error: int) -> None:
     disk.plan = lambda kind, path: Fault(error) if kind == "sync" and in_log(path) else None
 

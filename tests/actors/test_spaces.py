@@ -206,6 +206,85 @@ async def test_a_glance_tells_what_the_actor_would_say_or_nothing(
     assert seen() is NONE
 
 
+async def test_what_is_set_at_once_is_set_as_the_actor_would(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await ask(
+        here.node.sessions, SignIn(OWNER.name, OWNER.password, "http", "192.0.2.1:1")
+    )
+    token, names = token_digest(session.token), ("a", "b", "c")
+    who = AuthenticateToken(session.token, "http", "192.0.2.1:1")
+    committer = here.node.committer
+    heard: list[BaseException | None] = []
+
+    def told(lost: BaseException | None) -> None:
+        heard.append(lost)
+
+    def now(*given: Any, into: tuple[str, str, str] = names, **named: Any) -> bool:
+        return here.node.spaces.set_now(token, into, SetKey(*given, **named), "http", told)
+
+    assert not now("k", 1), "nobody has asked for that space before"
+    operations = [SetKey("k", "it's"), SetKey("l", [1], 5 * SECOND), SetKey("k", "x" * 5000)]
+    for operation in operations:
+        assert await here.run(operation, who=who) == [WRITTEN]
+    assert await here.run(DeleteKey("k"), DeleteKey("l"), who=who)
+    first = committer.committed
+    for operation in operations:
+        before, count = committer.committed, len(heard)
+        assert here.node.spaces.set_now(token, names, operation, "http", told)
+        assert committer.committed == before + 1 and len(heard) == count
+        while len(heard) == count:
+            await asyncio.sleep(0)
+        assert committer.sequence >= before + 1, "it heard of it before it was durable"
+    await here.run(DeleteKey("k"), DeleteKey("l"), who=who)
+    for operation in operations:
+        await here.run(operation, who=who)
+    logged = here.node._log.read(first + 1)  # type: ignore[union-attr]
+    frames = {frame.sequence: decode(frame.body) for frame in logged if frame.body}
+    for at in range(first + 1, first + 4):
+        at_once, asked = frames[at], frames[at + 4]
+        assert at_once.attribution == asked.attribution
+        assert [kind[:2] for kind in at_once.effects] == [kind[:2] for kind in asked.effects]
+    assert heard == [None] * 3
+    assert await here.one(GetKey("k")) == {"value": "x" * 5000, "ttl": None}
+    here.clock.advance(6 * SECOND)
+    assert await here.one(GetKey("l")) is NONE
+
+    before = committer.committed
+    for refused in (("", 1), ("k", NONE), ("k", 1, 0), ("k", "x" * limits.CACHE_VALUE_BYTES)):
+        assert not now(*refused)
+    assert not now("k", 1, when="ABSENT")
+    assert not now("k", 1, into=("a", "b", "other"))
+    monkeypatch.setattr(spaces, "authorise", refuses)
+    assert not now("k", 1)
+    monkeypatch.undo()
+    assert committer.committed == before, "nothing is written by what is refused"
+    await nodes.run(here.node, "DEFINE NODE ROLES serving")
+    assert not now("k", 1)
+    await nodes.run(here.node, "DEFINE NODE ROLES serving, writable; DROP SPACE c")
+    assert not now("k", 1)
+    assert heard == [None] * 3
+
+
+async def test_what_is_set_at_once_in_a_space_of_passing_keys_is_swept(here: Desk) -> None:
+    await nodes.run(here.node, "DEFINE SPACE OVERWRITE c EXPIRE 5s")
+    session = await ask(
+        here.node.sessions, SignIn(OWNER.name, OWNER.password, "http", "192.0.2.1:1")
+    )
+    names = ("a", "b", "c")
+    who = AuthenticateToken(session.token, "http", "192.0.2.1:1")
+    await here.run(GetKey("k"), who=who)
+    told = asyncio.get_running_loop().create_future()
+    assert here.node.spaces.set_now(
+        token_digest(session.token), names, SetKey("k", 1), "http", told.set_result
+    )
+    await told
+    assert (await here.one(GetKey("k")))["ttl"] == timedelta(seconds=5)
+    await asyncio.sleep(0)
+    (due_us,) = here.node.spaces.due_us.values()
+    assert due_us >= here.node.committer.ledger.log_time() + 5 * SECOND
+
+
 def raises_engine_failed(_key: bytes) -> bytes:
     raise EngineFailed("planted")
 

@@ -12,7 +12,7 @@ from actors.node import Node
 from actors.runtime import ask
 from protocol import limits
 from protocol.spaces import RunKeys, SetKey
-from surfaces.http.glances import Glances
+from surfaces.http.shortcuts import Shortcuts
 from surfaces.http.surface import HttpSurface
 from tests.storage.test_spaces import TYPES
 from tests.surfaces.http.conftest import LONG, Serve, script, until
@@ -31,16 +31,16 @@ async def space(node: Node) -> None:
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The answers that were given at once."""
-    answer = Glances.answer
+    answer = Shortcuts.get
     found: list[bytes] = []
 
-    def spied(self: Glances, *arguments: Any) -> bytes | None:
+    def spied(self: Shortcuts, *arguments: Any) -> bytes | None:
         told = answer(self, *arguments)
         if told is not None:
             found.append(told)
         return told
 
-    monkeypatch.setattr(Glances, "answer", spied)
+    monkeypatch.setattr(Shortcuts, "get", spied)
     return found
 
 
@@ -205,3 +205,119 @@ async def test_the_date_goes_on(raw: Raw, bearer: str, given: list[bytes]) -> No
             answer = await raw.ask("GET", BASE + "/key/k", authorization=bearer)
             seen.add(answer.fields["date"])
     assert given
+
+
+# --- PUT ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The targets of PUTs that took the short way."""
+    put = Shortcuts.put
+    found: list[bytes] = []
+
+    def spied(self: Shortcuts, *arguments: Any) -> bool:
+        told = put(self, *arguments)
+        if told:
+            found.append(arguments[2])
+        return told
+
+    monkeypatch.setattr(Shortcuts, "put", spied)
+    return found
+
+
+@pytest.mark.parametrize(
+    "query, body, kind",
+    [
+        ("", b"'v'", "text/plain"), ("", b"42", "text/plain; charset=utf-8"),
+        ("", b'{"a": {"$dt": "2026-01-01T00:00:00Z"}}', "application/json"),
+        ("?expire=1h", b"[1, 'two']", "Text/Plain"), ("", b"'" + b"x" * 9000 + b"'", "text/plain"),
+    ],
+)  # fmt: skip
+async def test_a_value_is_put_as_on_the_long_way(
+    raw: Raw, bearer: str, done: list[bytes], query: str, body: bytes, kind: str
+) -> None:
+    fields = {"authorization": bearer, "content_type": kind}
+    long_way = await raw.ask("PUT", f"{BASE}/key/long{query}", body, **fields, trace="1")
+    await raw.ask("PUT", f"{BASE}/key/k{query}", body, **fields)
+    done.clear()
+    short = await raw.ask("PUT", f"{BASE}/key/k{query}", body, **fields)
+    assert len(done) == 1, "it took the long way"
+    check_common(short)
+    assert shape(short) == shape(long_way) and short.json == {"written": True}
+    one, other = [
+        (await raw.ask("GET", f"{BASE}/key/{key}", authorization=bearer)).json
+        for key in ("k", "long")
+    ]
+    assert one["value"] == other["value"]
+    assert (one["ttl"] is None) == (other["ttl"] is None) == (not query)
+
+
+@pytest.mark.parametrize(
+    "path, body, kind, outcome",
+    [
+        ("k?if=absent", b"1", "text/plain", 200), ("k?expire=0s", b"1", "text/plain", 400),
+        ("k?expire=1h&if=present", b"1", "text/plain", 200), ("k?x=1", b"1", "text/plain", 400),
+        ("k?expire=1%68", b"1", "text/plain", 200), ("a%20b", b"1", "text/plain", 200),
+        ("k", b"1 +", "text/plain", 400), ("k", b"NONE", "text/plain", 422),
+        ("k", b"\xff\xfe", "text/plain", 400), ("k", b"1", "text/html", 400),
+        ("k", b"1", "text/plain; charset=latin-1", 400), ("k", b"\x01", "application/msgpack", 200),
+        ("k", b"'" + b"x" * 20_000 + b"'", "text/plain", 200), ("", b"1", "text/plain", 400),
+        ("x" * 1025, b"1", "text/plain", 400), ("k", b"{", "application/json", 400),
+    ],
+)  # fmt: skip
+async def test_a_put_that_is_unusual_or_refused_takes_the_long_way(
+    raw: Raw, bearer: str, done: list[bytes], path: str, body: bytes, kind: str, outcome: int
+) -> None:
+    fields = {"authorization": bearer, "content_type": kind}
+    statuses = [
+        (await raw.ask("PUT", f"{BASE}/key/{path}", body, **fields)).status for _ in range(3)
+    ]
+    assert statuses == [outcome] * 3 and not done
+
+
+async def test_a_put_is_refused_without_the_writable_role(
+    raw: Raw, bearer: str, node: Node, done: list[bytes]
+) -> None:
+    fields = {"authorization": bearer, "content_type": "text/plain"}
+    for _ in range(2):
+        assert (await raw.ask("PUT", BASE + "/key/k", b"1", **fields)).status == 200
+    assert done
+    await run(node, "DEFINE NODE ROLES serving")
+    refused = await raw.ask("PUT", BASE + "/key/k", b"2", **fields)
+    assert refused.error["code"] == "NotWritable"
+    await run(node, "DEFINE NODE ROLES serving, writable")
+    assert (await raw.ask("GET", BASE + "/key/k", authorization=bearer)).json["value"] == 1
+
+
+async def test_who_has_gone_is_told_nothing_and_its_put_happened(
+    serve: Serve, node: Node, bearer: str, done: list[bytes]
+) -> None:
+    surface = await serve()
+    put_it = request("PUT", BASE + "/key/k", b"7", authorization=bearer, content_type="text/plain")
+    async with await Raw.connect(surface.address[1]) as raw:
+        for _ in range(2):
+            await raw.send(put_it)
+            assert (await raw.answer()).status == 200
+    for _ in range(20):
+        async with await Raw.connect(surface.address[1]) as raw:
+            await raw.send(put_it)
+            raw.writer.transport.abort()
+    await until(lambda: not surface.connections and not surface.begun)
+    assert len(done) > 1
+    assert surface.counters.requests.keys() <= {
+        ("PUT", "/kv/{ns}/{db}/{space}/key/{key}", status) for status in (200, 499)
+    }
+
+
+async def test_a_put_is_counted_as_any_other(raw: Raw, bearer: str, done: list[bytes]) -> None:
+    fields = {"authorization": bearer, "content_type": "text/plain"}
+    for _ in range(5):
+        await raw.ask("PUT", BASE + "/key/k", b"1", **fields)
+    assert done
+    found = samples((await raw.ask("GET", "/metrics")).body.decode())
+    route = ("route", "/kv/{ns}/{db}/{space}/key/{key}")
+    labels = frozenset({("method", "PUT"), route, ("status", "200")})
+    assert found["store_http_requests_total", labels] == 5
+    assert found["store_http_request_seconds_count", frozenset({route})] == 5
+    assert found["store_http_running", frozenset()] == 0
