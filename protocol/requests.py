@@ -127,6 +127,8 @@ class ScriptAnswer:
     database: str | None
     refusal: Refusal | None = None
     """Its detail names `statement` (from 1) where one was being run."""
+    light: bool = False
+    """Whether it is known to be so small that it can be encoded at once."""
 
 
 @dataclass(frozen=True, slots=True)

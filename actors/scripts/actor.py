@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 
 from actors.runtime import LoopActor, Runtime, handles
 from actors.scripts import (  # noqa: F401  (handlers)
+    brief,
     explaining,
     fields,
     flow,
@@ -41,6 +42,11 @@ class ScriptsActor(LoopActor):
     @handles(RunScript)
     def run(self, request: RunScript) -> ScriptAnswer | Awaitable[ScriptAnswer]:
         """Run a script; the answer comes once all that it shows is durable."""
+        lookup = self._prepared.lookup(request.script)
+        if lookup is not None:
+            answer = brief.answer(self._services, request, lookup)
+            if answer is not None:
+                return answer
         turn = Turn(self._turns)
         execution = Execution(self._services, request, self._prepared, turn)
         self._running.add(Run(request, turn, self._services.clock.monotonic_us(), execution))

@@ -450,9 +450,10 @@ class WireConnection(asyncio.Protocol):
                 found.add_done_callback(partial(self._found, script))
 
     def _found(self, script: _Script, future: asyncio.Future[ScriptAnswer]) -> None:
-        kind, name = Kind.ERROR, script.name
+        kind, name, light = Kind.ERROR, script.name, False
         try:
             found = future.result()
+            light = found.light
             if found.refusal is None:
                 kind, body = Kind.ANSWER, bodies.answer(found)
             else:
@@ -463,7 +464,7 @@ class WireConnection(asyncio.Protocol):
             body = bodies.error(self._wire.leaving(), name)
         except Exception:
             body = bodies.error(_failed(name), name)
-        if is_large(body, SMALL, SMALL_STRING):
+        if not light and is_large(body, SMALL, SMALL_STRING):
             self._wire.spawn(self._answer_long(script, kind, body))
         else:
             self._answer(script, kind, body)
