@@ -18,7 +18,6 @@ What `rocksdict` (0.3.29) does otherwise than its names say, each held by a test
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import islice
 from typing import Final, cast
@@ -215,14 +214,12 @@ class _RocksView:
             # Other scans move the cursor between two steps: every step seeks its place again.
             cursor = self._sought()
             cursor.seek(start)
-            pairs = _collect(cursor, cursor.next)
-            if not pairs or pairs[-1][0] >= end:
-                del pairs[bisect_left(pairs, end, key=_key) :]
-                if pairs:
-                    yield pairs
+            pairs = _collect(cursor, cursor.next, start, end)
+            if pairs:
+                yield pairs
+            if len(pairs) < BATCH_PAIRS:
                 return
             start = pairs[-1][0] + b"\0"
-            yield pairs
 
     def _down(self, start: bytes, end: bytes) -> Iterator[list[Pair]]:
         while start < end:
@@ -230,14 +227,12 @@ class _RocksView:
             cursor.seek_for_prev(end)
             if cursor.key() == end:
                 cursor.prev()
-            pairs = _collect(cursor, cursor.prev)
-            if not pairs or pairs[-1][0] < start:
-                _cut_below(pairs, start)
-                if pairs:
-                    yield pairs
+            pairs = _collect(cursor, cursor.prev, start, end)
+            if pairs:
+                yield pairs
+            if len(pairs) < BATCH_PAIRS:
                 return
             end = pairs[-1][0]
-            yield pairs
 
     def _sought(self) -> RdictIter:
         assert self._cursor is not None, "scan of a closed view"
@@ -288,12 +283,9 @@ def _pairs(rows: object) -> Iterator[Pair]:
     return cast(Iterator[Pair], rows)
 
 
-def _key(pair: Pair) -> bytes:
-    return pair[0]
-
-
-def _collect(cursor: RdictIter, step: object) -> list[Pair]:
-    """Up to a step's worth of pairs from where the cursor stands."""
+def _collect(cursor: RdictIter, step: object, start: bytes, end: bytes) -> list[Pair]:
+    """Up to a step's worth of the pairs of a range, from where the cursor stands; fewer when there
+    are no more. What lies behind the range is not read: it may be a million rows of others."""
     assert callable(step)
     pairs: list[Pair] = []
     key, value = cursor.key, cursor.value
@@ -301,6 +293,8 @@ def _collect(cursor: RdictIter, step: object) -> list[Pair]:
         found = key()
         if found is None:
             _check(cursor)
+            break
+        if not start <= found < end:
             break
         pairs.append((found, value()))
         step()

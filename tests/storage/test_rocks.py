@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 import rocksdict
@@ -316,4 +317,32 @@ def test_compaction_waits_for_room(tmp_path: Path, room: str) -> None:
         assert engine._compacts
     else:
         assert engine._compacts
+    engine.close()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_scan_of_a_view_reads_nothing_behind_its_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reverse: bool
+) -> None:
+    engine = RocksEngine(str(tmp_path / "state"))
+    put(engine, {key(n): b"x" for n in range(10_000)})
+    view = engine.snapshot()
+    steps = 0
+    original = rocks._collect
+
+    def counted(cursor: Any, step: Callable[[], None], start: bytes, end: bytes) -> Any:
+        def stepped() -> None:
+            nonlocal steps
+            steps += 1
+            step()
+
+        return original(cursor, stepped, start, end)
+
+    monkeypatch.setattr(rocks, "_collect", counted)
+    found = [pair for part in view.scan(key(5_000), key(5_003), reverse) for pair in part]
+    assert sorted(k for k, _ in found) == [key(n) for n in range(5_000, 5_003)]
+    assert steps == 3
+    assert list(view.scan(key(5_000) + b"\0", key(5_001), reverse)) == []
+    assert steps == 3
+    view.close()
     engine.close()
