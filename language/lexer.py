@@ -10,6 +10,8 @@ from bisect import bisect_right
 from itertools import islice
 from typing import Final
 
+from protocol.values import Tick
+
 END: Final = 0
 INT: Final = 1
 NAME: Final = 2
@@ -45,9 +47,47 @@ _PATTERN: Final = re.compile(
     re.DOTALL,
 )
 
+_SEPARATOR: Final = re.compile(
+    r"(?:[^;'\"`/\#-]++"
+    rf"|{_STRING}|`(?:[^`\\]++|\\.)*+`|--[^\n]*+|//[^\n]*+|\#[^\n]*+"
+    r"|/\*(?:[^*]++|\*(?!/))*+\*/"
+    # As above: what is not closed takes the rest of the text with it.
+    r"|(?:['\"`]|/\*).*+|[-/]){0,1024}+(?:(;)[\s;]*+|)",
+    re.DOTALL,
+)
+"""Up to and with the next semicolon, or several of them, that is in no string and no comment; or
+as much as may be looked at in one go."""
+
 CHUNK: Final = 2048
 """Tokens read in one go. A text is read as the parser comes to it: one that is wrong at its head,
 however long it is, costs no more than its head."""
+
+
+def token_past(text: str, most: int, tick: Tick | None) -> int | None:
+    """Where in a text the first token after so many begins; None when it has no more."""
+    return _past(_PATTERN, text, most, tick)
+
+
+def statement_past(text: str, most: int, tick: Tick | None) -> int | None:
+    """Where the semicolon is that ends the first statement, or block, after so many; None when the
+    text has no more of them."""
+    return _past(_SEPARATOR, text, most, tick)
+
+
+def _past(pattern: re.Pattern[str], text: str, most: int, tick: Tick | None) -> int | None:
+    matches, left = pattern.finditer(text), most
+    while True:
+        found = list(islice(matches, CHUNK))
+        groups = [match.lastindex for match in found]
+        count = len(groups) - groups.count(None)
+        if count > left:
+            told = [match for match, group in zip(found, groups, strict=True) if group is not None]
+            return told[left].start(told[left].lastindex or 0)
+        if len(found) < CHUNK:
+            return None
+        left -= count
+        if tick is not None:
+            tick()
 
 
 class Tokens:
@@ -56,13 +96,15 @@ class Tokens:
     Nothing stands after a BAD token but the end.
     """
 
-    __slots__ = ("_line_starts", "_matches", "kinds", "starts", "text", "texts")
+    __slots__ = ("_line_starts", "_matches", "kinds", "read", "starts", "text", "texts")
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.kinds: list[int] = []
         self.texts: list[str] = []
         self.starts: list[int] = []
+        self.read = 0
+        """How many have been read, those among them that were forgotten since."""
         self._line_starts: list[int] | None = None
         # Every character is matched by something, so one match begins where the last one ended.
         self._matches = _PATTERN.finditer(text)
@@ -76,6 +118,7 @@ class Tokens:
     def more(self) -> None:
         """Read the next `CHUNK` tokens, or up to the end."""
         found = list(islice(self._matches, CHUNK))
+        self.read += len(found)
         groups = [match.lastindex or END for match in found]
         last = next((n for n, group in enumerate(groups) if group in (BAD, END)), None)
         if last is not None:

@@ -24,7 +24,8 @@ def parse(text: str, tick: Callable[[], None] | None = None) -> tree.Script:
     :raises UnexpectedToken: the text is not of the language
     :raises Unknown, BadRequest: no such function, or not with so many arguments
     :raises NameRefused, NumberTooLarge, TypeRefused: a name or literal is out of bounds
-    :raises TooLarge: longer than `limits.SCRIPT_BYTES` or nested deeper than `limits.DEPTH`
+    :raises TooLarge: longer than `limits.SCRIPT_BYTES`, of more than `limits.TOKENS` tokens or
+        `limits.STATEMENTS` statements, or nested deeper than `limits.DEPTH`
 
     Every refusal has `line`, `column` and `near` in its detail.
     """

@@ -130,11 +130,14 @@ STATEMENT_MEMORY_BYTES: Final = 256 * MIB
 ROWS_READ: Final = 100_000_000
 """Rows that one statement may read, its subqueries' included: one that asks a subquery of each row
 ends by name even where nobody gave it a TIMEOUT."""
+TOKENS: Final = 1_000_000
+"""Words, numbers, strings and marks of one script: read into a tree they take 100 bytes and more
+each. Data comes shorter, and faster, as parameters."""
 STATEMENTS: Final = 262_144
 """Statements of one script, those in blocks included: each is held with its result to the end."""
 COLUMNS: Final = 1_024
-"""Columns of one SELECT or RETURN, and keys of one GROUP BY or ORDER BY: each is compiled, and a
-group or row keeps room for each."""
+"""Columns of one SELECT or RETURN, keys of one GROUP BY or ORDER BY, sources, assignments, paths:
+each is compiled, a group or row keeps room for each, and an assignment copies the record."""
 OPERANDS: Final = 16_384
 """Conditions that one chain of AND or OR joins; for more values there is IN."""
 VARIABLES: Final = 16_384

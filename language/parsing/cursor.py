@@ -12,7 +12,19 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from language.lexer import BAD, END, NAME, PARAM, PREFIXED, PUNCTUATION, QUOTED, STRING, Tokens
+from language.lexer import (
+    BAD,
+    END,
+    NAME,
+    PARAM,
+    PREFIXED,
+    PUNCTUATION,
+    QUOTED,
+    STRING,
+    Tokens,
+    statement_past,
+    token_past,
+)
 from language.parsing import habits
 from protocol import limits
 from protocol.errors import NameRefused, Refusal, TooLarge, UnexpectedToken
@@ -35,6 +47,9 @@ _AHEAD: Final = 1024
 """Tokens that are always read beyond the one at hand, unless the text ends before. More than any
 rule of the grammar takes without coming to an operand, a comma or a statement, where `fill` is."""
 
+_COUNTED: Final = 16_384
+"""Once so many tokens are read those of the whole text are counted: one that is wrong before that
+is refused for it at once."""
 _FORGET: Final = 8192
 """Tokens of finished statements that are kept at most."""
 _BEFORE_SECRETS: Final = frozenset({"PASSWORD", "PASSHASH"})
@@ -56,6 +71,7 @@ class Cursor:
         self.depth = 0
         self._tick = tick
         self._filled = 0
+        self._counted = False
         self._secrets: bool | None = None
         self.fill()
 
@@ -156,15 +172,46 @@ class Cursor:
             self.fill()
         return self.take_mark(",")
 
+    def at_most(self, found: list[Any], what: str) -> None:
+        """:raises TooLarge: a statement lists too many of them"""
+        if len(found) > limits.COLUMNS:
+            self.refuse(TooLarge, f"a statement has at most {limits.COLUMNS} {what}")
+
     def fill(self) -> None:
         """Read on in the text, when fewer than enough tokens are ahead."""
         if self.i < self._filled:
             return
         while not self.tokens.complete and len(self.kinds) - self.i <= _AHEAD:
+            if self.tokens.read > _COUNTED and not self._counted:
+                self._counted = True
+                self._check_counts()
             self.tokens.more()
             if self._tick is not None:
                 self._tick()
         self._filled = len(self.kinds) - _AHEAD
+
+    def _check_counts(self) -> None:
+        """Refuse a text that would be refused in the end before millions of nodes are made of it.
+
+        :raises TooLarge: it has too many tokens or statements
+        """
+        text, most = self.tokens.text, limits.TOKENS
+        past = token_past(text, most, self._tick) if len(text) > most else None
+        if past is not None:
+            self._refuse_at(
+                past,
+                f"a script has at most {most} words, numbers, strings and marks: parameters carry"
+                " data",
+            )
+        most = limits.STATEMENTS
+        past = statement_past(text, most, self._tick) if text.count(";") > most else None
+        if past is not None:
+            self._refuse_at(past, f"a script has at most {most} statements")
+
+    def _refuse_at(self, offset: int, message: str) -> NoReturn:
+        refusal = TooLarge(message)
+        self._mark(refusal, offset)
+        raise refusal
 
     def forget(self) -> None:
         """Let go of the tokens of statements that are finished; one stays, to look back at."""
@@ -227,7 +274,10 @@ class Cursor:
         raise refusal
 
     def _place(self, refusal: Refusal, token: int) -> None:
-        line, column = self.tokens.place(self.starts[token])
+        self._mark(refusal, self.starts[token])
+
+    def _mark(self, refusal: Refusal, offset: int) -> None:
+        line, column = self.tokens.place(offset)
         near = self._near(line, column)
         refusal.detail.update(line=line, column=column, near=near)
         refusal.message += f" (line {line}, column {column})\n{near}"

@@ -275,6 +275,7 @@ class Expressions(Cursor):
         found = [self.path()]
         while self.separated():
             found.append(self.path())
+            self.at_most(found, "paths")
         return tuple(found)
 
     # --- primaries --------------------------------------------------------------------------------

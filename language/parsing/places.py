@@ -112,11 +112,13 @@ class Places(Records):
                 named = [self.role()]
                 while self.separated():
                     named.append(self.role())
+                    self.at_most(named, "roles")
                 roles = tuple(named)
         if self.take_word("ENDPOINTS"):
             addresses = [self.string("an endpoint's address")]
             while self.separated():
                 addresses.append(self.string("an endpoint's address"))
+                self.at_most(addresses, "endpoints")
             endpoints = tuple(addresses)
         if roles is None and endpoints is None:
             self.unexpected("ROLES or ENDPOINTS")

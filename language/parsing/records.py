@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 from language import tree
 from language.lexer import DURATION, END, NAME, PUNCTUATION, QUOTED
 from language.parsing.expressions import Expressions
-from protocol import limits
-from protocol.errors import TooLarge
 from protocol.text import parse_duration
 from protocol.values import MICROSECOND
 
@@ -84,6 +81,7 @@ class Records(Expressions):
         sources = [self.target()]
         while self.separated():
             sources.append(self.target())
+            self.at_most(sources, "sources")
         where = self.expression() if self.take_word("WHERE") else None
         split = self.path() if self.take_word("SPLIT") else None
         group = self._group()
@@ -137,13 +135,9 @@ class Records(Expressions):
                 everything = True
             else:
                 found.append(self._column())
-            self._at_most(found, "columns")
+            self.at_most(found, "columns")
             if not self.separated():
                 return everything, tuple(found)
-
-    def _at_most(self, found: list[Any], what: str) -> None:
-        if len(found) > limits.COLUMNS:
-            self.refuse(TooLarge, f"a statement has at most {limits.COLUMNS} {what}")
 
     def _column(self) -> tree.Column:
         expression = self.expression()
@@ -160,7 +154,7 @@ class Records(Expressions):
         found = [self.expression()]
         while self.separated():
             found.append(self.expression())
-            self._at_most(found, "keys of GROUP BY")
+            self.at_most(found, "keys of GROUP BY")
         return tuple(found)
 
     def _order(self) -> tuple[tree.Order, ...]:
@@ -172,7 +166,7 @@ class Records(Expressions):
             if not descending:
                 self.take_word("ASC")
             found.append(tree.Order(expression, descending))
-            self._at_most(found, "keys of ORDER BY")
+            self.at_most(found, "keys of ORDER BY")
             if not self.separated():
                 return tuple(found)
 
@@ -244,6 +238,7 @@ class Records(Expressions):
             path = self.path()
             self.expect_mark("=")
             found.append((path, self.expression()))
+            self.at_most(found, "assignments: CONTENT and MERGE take any number of fields")
             if not self.separated():
                 return tree.Set(tuple(found))
 
@@ -256,7 +251,7 @@ class Records(Expressions):
         columns = [self._column()]
         while self.separated():
             columns.append(self._column())
-            self._at_most(columns, "columns")
+            self.at_most(columns, "columns")
         return tree.Return("FIELDS", tuple(columns))
 
     def _timeout(self) -> timedelta | None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from language.budget import bounded, weigh
+from language.lexer import statement_past, token_past
 from language.parser import parse
 from protocol.errors import Refusal, TooLarge
 from tests.language.surroundings import Tables
@@ -43,6 +44,12 @@ TEXTS = {
     "groups": "SELECT count() FROM t GROUP BY " + "a, " * 100_000 + "b",
     "orders": "SELECT a FROM t ORDER BY " + "a, " * 100_000 + "b",
     "returned columns": "DELETE t RETURN " + "a, " * 100_000 + "b",
+    "assignments": "UPDATE t SET " + "a = 1, " * 100_000 + "b = 1",
+    "paths to unset": "UPDATE t UNSET " + "a, " * 100_000 + "b",
+    "paths to leave out": "SELECT * OMIT " + "a, " * 100_000 + "b FROM t",
+    "sources": "SELECT * FROM " + "t, " * 100_000 + "t",
+    "endpoints": "DEFINE NODE ENDPOINTS " + "'a', " * 100_000 + "'a'",
+    "tokens": "RETURN [" + "1," * 600_000 + "1]",
     "a chain of conditions": "RETURN true" + " AND true" * 100_000,
     "a chain of sums": "RETURN 1" + " + 1" * 100_000,
     "a path": "RETURN $a" + ".a" * 100_000,
@@ -99,6 +106,47 @@ def grown(work: Callable[[], Any]) -> int:
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
 def test_a_text_that_would_cost_much_is_refused(text: str) -> None:
     assert grown(lambda: parse(text)) < 32 * MIB + 40 * len(text)
+
+
+@pytest.mark.parametrize("text", ["RETURN [" + "1," * 600_000 + "1]", "1;" * 300_000])
+def test_what_is_too_long_is_refused_before_much_is_made_of_it(
+    text: str,
+) -> None:
+    held = grown(lambda: parse(text))
+    assert held < 8 * MIB
+    with pytest.raises(TooLarge, match="a script has at most") as caught:
+        parse(text)
+    line, column = caught.value.detail["line"], caught.value.detail["column"]
+    assert line == 1 and isinstance(column, int) and column > 500_000
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens", "statements"),
+    [
+        ("", 0, 0), ("1;2;3", 5, 2), ("1;; ;2;", 6, 2), ("';';\"\\\";\";1", 5, 2), ("`;`;", 2, 1),
+        ("--;\n1;/*;*/2;//;\n#;", 4, 2), ("a-b/c;", 6, 1), ("{1;2};", 6, 2), ("'open;;", 1, 0),
+        ("/*;", 1, 0), ("-" + "1 - " * 1000 + "1;", 2003, 1), ("b';';u';'", 3, 1),
+    ],
+)  # fmt: skip
+def test_tokens_and_statements_are_counted_as_they_are_parsed(
+    text: str, tokens: int, statements: int
+) -> None:
+    for past, count in ((token_past, tokens), (statement_past, statements)):
+        assert past(text, count, None) is None
+        if count:
+            at = past(text, count - 1, None)
+            assert at is not None
+            assert (text[at] == ";") or past is token_past
+    for times in (1000, 5000):  # over the borders of what is read in one go
+        assert token_past("1;" * times, 2 * times - 1, None) == 2 * times - 1
+        assert statement_past("1;" * times, times - 1, None) == 2 * times - 1
+
+
+@pytest.mark.parametrize(
+    "text", ["'" * 300_001, "/*" * 300_000, "- /*;" * 100_000, "`" * 300_001, '"\\' * 300_000]
+)
+def test_counting_takes_linear_time_whatever_the_text_says(text: str) -> None:
+    assert statement_past(text, 10**9, None) is token_past(text, 10**9, None) is None
 
 
 @pytest.mark.parametrize("text", VALUES.values(), ids=VALUES.keys())

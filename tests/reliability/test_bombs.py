@@ -47,6 +47,10 @@ TEXTS = {
     "sums": "RETURN 1" + "+1" * MIB,
     "a text": "RETURN '" + "x" * MIB,
     "statements": "1;" * 300_000,
+    "numbers": "RETURN [" + "1," * 8 * MIB + "1]",
+    "rows": "INSERT INTO t [" + "{a:1}," * 2 * MIB + "{a:1}]",
+    "assignments": "UPDATE t SET " + ",".join(f"a{n}=1" for n in range(200_000)),
+    "sources": "SELECT * FROM " + "t," * 200_000 + "t",
     "subqueries": "SELECT * FROM " + "(SELECT * FROM " * 100_000,
 }
 
