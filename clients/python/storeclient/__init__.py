@@ -7,6 +7,7 @@ connection. See the README of this package for a tour.
 from storeclient import errors
 from storeclient.answers import Answer, Result, ResultKind
 from storeclient.async_client import AsyncClient
+from storeclient.blocking import Consumer, Group, HandOut, Publisher, Reader, Topic
 from storeclient.cache import NEVER, AsyncCache, AsyncLease, Cache, Lease
 from storeclient.client import Client
 from storeclient.errors import (
@@ -18,7 +19,10 @@ from storeclient.errors import (
     Unreachable,
 )
 from storeclient.exchange import Welcome
+from storeclient.groups import AsyncConsumer, AsyncGroup, AsyncHandOut, Settled
+from storeclient.messages import Message
 from storeclient.names import quote_name
+from storeclient.topics import AsyncPublisher, AsyncReader, AsyncTopic, Published
 from storeclient.values import NONE, NoneValue, RecordId
 from storeclient.version import VERSION
 
@@ -27,6 +31,9 @@ __version__ = VERSION
 __all__ = [
     "AsyncClient", "Client",
     "AsyncCache", "Cache", "AsyncLease", "Lease", "NEVER",
+    "AsyncTopic", "Topic", "AsyncPublisher", "Publisher", "AsyncReader", "Reader",
+    "AsyncGroup", "Group", "AsyncConsumer", "Consumer", "AsyncHandOut", "HandOut",
+    "Message", "Published", "Settled",
     "Answer", "Result", "ResultKind", "Welcome",
     "NONE", "NoneValue", "RecordId", "quote_name",
     "StoreError", "Refused", "OutcomeUnknown", "Unreachable", "ProtocolBroken", "Closed", "errors",

@@ -26,6 +26,7 @@ from storeclient.errors import (
 from storeclient.exchange import NotSent, Welcome
 from storeclient.frames import Kind
 from storeclient.settings import make_settings
+from storeclient.topics import AsyncTopic
 from storeclient.values import duration
 
 BACKOFF_FIRST_SECONDS: Final = 0.02
@@ -105,10 +106,22 @@ class AsyncClient:
         :raises TypeError, ValueError: a parameter is not a value of the language
         """
         limit = self._timeout if timeout is None else duration(timeout)
+        place = (self.ns, self.db) if ns is None and db is None else (ns or self.ns, db)
+        return await self._run(script, params, place, limit, reason, repeatable)
+
+    async def _run(
+        self,
+        script: str,
+        params: Mapping[str, Any] | None,
+        place: tuple[str | None, str | None],
+        limit: timedelta | None,
+        reason: str | None = None,
+        repeatable: bool = False,
+        stop: asyncio.Future[None] | None = None,
+    ) -> Answer:
         body: dict[str, Any] = {"script": script}
         if params:
             body["params"] = dict(params)
-        place = (self.ns, self.db) if ns is None and db is None else (ns or self.ns, db)
         for name, value in (("ns", place[0]), ("db", place[1])):
             if value is not None:
                 body[name] = value
@@ -117,7 +130,7 @@ class AsyncClient:
         if reason is not None:
             body["reason"] = reason
         wait = None if limit is None else limit.total_seconds() + GRACE_SECONDS
-        answer = await self._ask(Kind.RUN, body, wait, repeatable)
+        answer = await self._ask(Kind.RUN, body, wait, repeatable, stop)
         assert isinstance(answer, Answer)
         return answer
 
@@ -147,6 +160,26 @@ class AsyncClient:
     def cache(self, ns: str, db: str, space: str) -> AsyncCache:
         """The keys of a cache space. Nothing is asked before its first call."""
         return AsyncCache(self._key, ns, db, space)
+
+    def topic(self, ns: str, db: str, name: str) -> AsyncTopic:
+        """A topic. Nothing is asked before its first call. :raises ValueError: of its name"""
+
+        async def run(
+            script: str,
+            params: dict[str, Any],
+            *,
+            wait: timedelta | None = None,
+            repeatable: bool = False,
+            stop: asyncio.Future[None] | None = None,
+        ) -> Answer:
+            limit = self._timeout
+            if limit is not None and wait is not None:
+                limit += wait
+            return await self._run(
+                script, params, (ns, db), limit, repeatable=repeatable, stop=stop
+            )
+
+        return AsyncTopic(run, name)
 
     async def _key(self, body: dict[str, Any], repeatable: bool) -> dict[str, Any]:
         """One operation on a key. :param repeatable: doing it twice does no harm"""
@@ -194,13 +227,18 @@ class AsyncClient:
     # --- how it stays connected ------------------------------------------------------------------
 
     async def _ask(
-        self, kind: Kind, body: dict[str, Any] | None, wait: float | None, repeatable: bool
+        self,
+        kind: Kind,
+        body: dict[str, Any] | None,
+        wait: float | None,
+        repeatable: bool,
+        stop: asyncio.Future[None] | None = None,
     ) -> object:
         signed_in_again = False
         while True:
             connection = await self._usable()
             try:
-                return await connection.ask(kind, body, wait)
+                return await connection.ask(kind, body, wait, stop)
             except NotSent:
                 continue
             except Draining:

@@ -6,12 +6,14 @@ import asyncio
 import ssl
 import threading
 from collections.abc import Coroutine, Mapping
+from concurrent.futures import Future
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from storeclient.answers import Answer
 from storeclient.async_client import AsyncClient
+from storeclient.blocking import Topic, result_of
 from storeclient.cache import Cache
 from storeclient.errors import Closed
 from storeclient.exchange import Welcome
@@ -128,6 +130,10 @@ class Client:
         """The keys of a cache space. Nothing is asked before its first call."""
         return Cache(self._twin.cache(ns, db, space), self._await)
 
+    def topic(self, ns: str, db: str, name: str) -> Topic:
+        """A topic. Nothing is asked before its first call. :raises ValueError: of its name"""
+        return Topic(self._twin.topic(ns, db, name), self._submit)
+
     def ping(self) -> None:
         """Go to the node and back. :raises StoreError: that was not possible"""
         self._await(self._twin.ping())
@@ -169,17 +175,15 @@ class Client:
         self.close()
 
     def _await(self, work: Coroutine[Any, Any, T]) -> T:
+        return result_of(self._submit(work))
+
+    def _submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         try:
             loop = self._running_loop()
         except Closed:
             work.close()
             raise
-        future = asyncio.run_coroutine_threadsafe(work, loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()  # an interrupt of this thread: what it asked for is cancelled too
-            raise
+        return asyncio.run_coroutine_threadsafe(work, loop)
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 from storeclient.errors import OutcomeUnknown, StoreError
@@ -65,12 +66,18 @@ class Connection(asyncio.Protocol):
         return self._exchange.leaving
 
     async def ask(
-        self, kind: Kind, body: dict[str, Any] | None, timeout: float | None = None
+        self,
+        kind: Kind,
+        body: dict[str, Any] | None,
+        timeout: float | None = None,
+        stop: asyncio.Future[None] | None = None,
     ) -> Reply:
         """Ask and wait for the reply, which is never an exception. A waiter that is cancelled
         cancels the request.
 
         :param timeout: seconds after which the request is given up; the node has its own deadline
+        :param stop: once it is done the node is asked to end the request, and whatever it answers
+            is waited for all the same
         :raises NotSent: the connection is not usable any more, nothing has been sent
         :raises StoreError: the node's error, or OutcomeUnknown
         """
@@ -83,6 +90,7 @@ class Connection(asyncio.Protocol):
         self._quiet.clear()
         self._send(data)
         self._unsent.append(id)
+        ends = self._end_at(id, stop) if stop is not None else None
         try:
             if timeout is None:
                 return _value(await waiter)
@@ -94,6 +102,21 @@ class Connection(asyncio.Protocol):
         except TimeoutError:
             self._give_up(id)
             raise OutcomeUnknown(f"no answer within {timeout:g} seconds") from None
+        finally:
+            if ends is not None and stop is not None:
+                stop.remove_done_callback(ends)
+
+    def _end_at(
+        self, id: int, stop: asyncio.Future[None]
+    ) -> Callable[[asyncio.Future[None]], None]:
+        """Cancel a request at the node when `stop` is done, and go on waiting for its answer."""
+
+        def end(_stop: asyncio.Future[None]) -> None:
+            if not self._exchange.broken and not self._said_bye:
+                self._send(self._exchange.cancel(id))
+
+        stop.add_done_callback(end)
+        return end
 
     def _give_up(self, id: int) -> None:
         data = self._exchange.give_up(id)

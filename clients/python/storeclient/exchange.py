@@ -115,6 +115,10 @@ class Exchange(Generic[Waiter]):
             return None
         return encode(Kind.CANCEL, id)
 
+    def cancel(self, id: int) -> bytes:
+        """The bytes that ask the node to end a request early. Its answer is still waited for."""
+        return encode(Kind.CANCEL, id)
+
     def bye(self) -> bytes:
         """The bytes that end the connection once all that is open has been answered."""
         self.leaving = True

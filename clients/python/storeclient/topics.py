@@ -1,0 +1,375 @@
+"""Topics: publish, read pages, stand as a reader, take part in a group.
+
+Two twins with the same methods, `AsyncTopic` and `Topic` (in `blocking.py`). All of it is
+statements, sent over the client's connection: what they refuse is raised as scripts raise it, and
+what may have run is never sent again, but for reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Final, Self
+
+from storeclient.answers import Answer
+from storeclient.batches import Batches
+from storeclient.errors import Refused, StoreError
+from storeclient.groups import AsyncGroup
+from storeclient.messages import Message, Run, message_fields
+from storeclient.names import quote_name
+from storeclient.values import duration
+
+Seconds = float | timedelta
+Headers = Mapping[str, str]
+
+PAGE: Final = 1000
+"""Messages that a read asks for at once; the most a node gives."""
+LONGEST_WAIT: Final = 60.0
+"""Seconds that one read of `follow` waits before it asks again."""
+BATCH: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What became of a message."""
+
+    position: int
+    duplicate: bool = False
+    """Whether one with the same id was there already; the position is that one's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToPublish:
+    """A message on its way; as the parameters of `AsyncTopic.publish`."""
+
+    value: Any
+    key: str | None = None
+    id: str | None = None
+    headers: Headers | None = None
+    delay: Seconds | None = None
+
+
+class AsyncTopic:
+    """One topic. Made by `AsyncClient.topic(ns, db, name)`; nothing is asked before its first call.
+
+    Times are seconds or timedeltas.
+    """
+
+    def __init__(self, run: Run, name: str) -> None:
+        self._run = run
+        self.name = name
+        self._quoted = quote_name(name)
+
+    async def publish(
+        self,
+        value: Any,
+        *,
+        key: str | None = None,
+        id: str | None = None,
+        headers: Headers | None = None,
+        delay: Seconds | None = None,
+        at: datetime | None = None,
+        expect: int | None = None,
+    ) -> Published:
+        """Append a message; durable when this returns.
+
+        :param key: messages of one key keep their order in groups that are ordered by key
+        :param id: a second message with it, inside the topic's DEDUP window, is not appended. With
+            an id a publish whose outcome is unknown may be repeated without harm
+        :param delay: groups get it only after that; `at`: only from then on
+        :param expect: refuse unless this is the topic's last position
+        :raises errors.TooLarge, errors.Full, errors.AssertFailed: by its size, the topic's BYTES
+            with FULL REFUSE, `expect`
+        """
+        text, params = _publish(self._quoted, ToPublish(value, key, id, headers, delay))
+        for clause, given in (("AT", at), ("EXPECT", expect)):
+            if given is not None:
+                text += f" {clause} ${clause.lower()}"
+                params[clause.lower()] = given
+        found = (await self._write(text, params)).value
+        return Published(found["position"], found["duplicate"])
+
+    async def publish_many(
+        self,
+        values: Sequence[Any],
+        *,
+        key: str | None = None,
+        headers: Headers | None = None,
+        delay: Seconds | None = None,
+        expect: int | None = None,
+    ) -> range:
+        """Append messages in one commit, all or none; their positions. Otherwise as `publish`."""
+        text = f"PUBLISH INTO {self._quoted} VALUES $values"
+        given = {
+            "key": key,
+            "headers": None if headers is None else dict(headers),
+            "delay": duration(delay),
+            "expect": expect,
+        }
+        params: dict[str, Any] = {"values": list(values)}
+        for name, one in given.items():
+            if one is not None:
+                text += f" {name.upper()} ${name}"
+                params[name] = one
+        found = (await self._write(text, params)).value
+        return range(found["first"], found["last"] + 1)
+
+    def publisher(self, *, batch: int = BATCH, linger: Seconds = 0.0) -> AsyncPublisher:
+        """Publishes for many tasks at once, with few requests.
+
+        :param batch: messages that leave together at most
+        :param linger: how long a batch waits for company; the batches of a busy publisher fill by
+            themselves, while the one before is under way
+        """
+        return AsyncPublisher(self, batch, linger)
+
+    async def read(
+        self, after: int = 0, limit: int = 100, *, wait: Seconds | None = None
+    ) -> list[Message]:
+        """Messages after a position, oldest first; nobody is moved by it.
+
+        :param limit: 1 to 1000; the node also ends a page at 8 MiB
+        :param wait: how long to wait for the first when there is none, at most 300 seconds
+        """
+        text, params = f"READ FROM {self._quoted} AFTER $after LIMIT $limit", {"after": after}
+        return await self._read(text, params, limit, wait)
+
+    async def messages(self, after: int = 0, *, follow: bool = False) -> AsyncIterator[Message]:
+        """Messages after a position, page by page.
+
+        :param follow: go on for ever, with what is published; otherwise end at the end
+        """
+        while True:
+            page = await self.read(after, PAGE, wait=LONGEST_WAIT if follow else None)
+            for message in page:
+                yield message
+            if page:
+                after = page[-1].position
+            elif not follow:
+                return
+
+    def reader(self, name: str) -> AsyncReader:
+        """A reader of the topic: a position that the node keeps under a name."""
+        return AsyncReader(self, name)
+
+    def group(self, name: str) -> AsyncGroup:
+        """A group of the topic: its members share the messages between them."""
+        return AsyncGroup(self._run, self.name, name)
+
+    async def info(self) -> dict[str, Any]:
+        """What INFO FOR TOPIC answers: figures of the topic, its readers and groups."""
+        answer = await self._run(f"INFO FOR TOPIC {self._quoted}", {}, repeatable=True)
+        return dict(answer.value)
+
+    async def _write(self, text: str, params: dict[str, Any]) -> Answer:
+        return await self._run(text, params)
+
+    async def _read(
+        self, text: str, params: dict[str, Any], limit: int, wait: Seconds | None
+    ) -> list[Message]:
+        lasting = duration(wait)
+        if lasting is not None:
+            text += " WAIT $wait"
+            params["wait"] = lasting
+        params["limit"] = limit
+        answer = await self._run(text, params, wait=lasting, repeatable=True)
+        return [Message(**message_fields(one)) for one in answer.value]
+
+
+class AsyncPublisher:
+    """Publishes in batches what tasks publish one by one. Made by `AsyncTopic.publisher`.
+
+        async with topic.publisher() as publisher:
+            positions = await asyncio.gather(*(publisher.publish(one) for one in work))
+
+    Messages are appended in the order of the calls. Each has its own outcome: one that is refused
+    keeps no other from its place.
+    """
+
+    def __init__(self, topic: AsyncTopic, batch: int, linger: Seconds) -> None:
+        lasting = duration(linger)
+        assert lasting is not None
+        self._topic = topic
+        self._batches: Batches[ToPublish, Published] = Batches(
+            self._send, batch, lasting.total_seconds()
+        )
+
+    async def publish(
+        self,
+        value: Any,
+        *,
+        key: str | None = None,
+        id: str | None = None,
+        headers: Headers | None = None,
+        delay: Seconds | None = None,
+    ) -> Published:
+        """As `AsyncTopic.publish`."""
+        return await self._batches.put(ToPublish(value, key, id, headers, delay))
+
+    async def _send(self, batch: Sequence[ToPublish]) -> list[Published | Exception]:
+        """One script, and again for what stands behind a message that was refused."""
+        outcomes: list[Published | Exception] = []
+        while len(outcomes) < len(batch):
+            parts = _parts(batch[len(outcomes) :])
+            text, params = _script(self._topic._quoted, parts)
+            refusal: Refused | None = None
+            try:
+                results = (await self._topic._write(text, params)).results
+            except Refused as error:
+                refusal, results = error, error.results
+            except StoreError as error:  # the connection broke: nothing is known of the rest
+                return outcomes + [error] * (len(batch) - len(outcomes))
+            for result in results:
+                outcomes += _published(result.value)
+            if refusal is not None:
+                part = parts[len(results)]
+                if len(part) == 1:
+                    outcomes.append(refusal)
+                else:  # which of them it was: each by itself
+                    outcomes += [await self._alone(one) for one in part]
+        return outcomes
+
+    async def _alone(self, message: ToPublish) -> Published | Exception:
+        text, params = _publish(self._topic._quoted, message)
+        try:
+            return _published((await self._topic._write(text, params)).value)[0]
+        except Refused as error:
+            return error
+
+    async def drained(self) -> None:
+        """Wait until all that was published has its outcome."""
+        await self._batches.drained()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.drained()
+
+
+def _published(found: Mapping[str, Any]) -> list[Published]:
+    if "count" in found:
+        return [Published(position) for position in range(found["first"], found["last"] + 1)]
+    return [Published(found["position"], found["duplicate"])]
+
+
+def _publish(topic: str, message: ToPublish, number: str = "") -> tuple[str, dict[str, Any]]:
+    """A statement for one message. :param number: set behind the names of its parameters"""
+    given = {
+        "key": message.key,
+        "id": message.id,
+        "headers": None if message.headers is None else dict(message.headers),
+        "delay": duration(message.delay),
+    }
+    text = f"PUBLISH INTO {topic} VALUE $value{number}"
+    params: dict[str, Any] = {f"value{number}": message.value}
+    for name, one in given.items():
+        if one is not None:
+            text += f" {name.upper()} ${name}{number}"
+            params[name + number] = one
+    return text, params
+
+
+def _parts(batch: Sequence[ToPublish]) -> list[list[ToPublish]]:
+    """Runs of messages that one statement can carry: those with nothing but a value."""
+    parts: list[list[ToPublish]] = []
+    plain = False
+    for message in batch:
+        is_plain = (message.key, message.id, message.headers, message.delay) == (None,) * 4
+        if is_plain and plain:
+            parts[-1].append(message)
+        else:
+            parts.append([message])
+        plain = is_plain
+    return parts
+
+
+def _script(topic: str, parts: Sequence[Sequence[ToPublish]]) -> tuple[str, dict[str, Any]]:
+    statements: list[str] = []
+    params: dict[str, Any] = {}
+    for number, part in enumerate(parts):
+        if len(part) == 1:
+            text, given = _publish(topic, part[0], str(number))
+        else:
+            text = f"PUBLISH INTO {topic} VALUES $values{number}"
+            given = {f"values{number}": [message.value for message in part]}
+        statements.append(text)
+        params |= given
+    return "; ".join(statements), params
+
+
+class AsyncReader:
+    """A reader of a topic: it reads from where it stands, and moves when it is told.
+
+    reader = topic.reader("audit")
+    await reader.define()
+    for message in await reader.read():
+        ...
+    await reader.commit(message.position)
+    """
+
+    def __init__(self, topic: AsyncTopic, name: str) -> None:
+        self._topic = topic
+        self.name = name
+        self._of = f"{quote_name(name)} ON {topic._quoted}"
+
+    async def define(self, at: int | datetime | None = None, *, end: bool = False) -> None:
+        """Declare it, if it is not declared yet.
+
+        :param at: the position that counts as read, or a moment before the first message to read;
+            None: the start of the topic, or its `end`
+        """
+        text, params = f"DEFINE READER IF NOT EXISTS {self._of}", {}
+        if end:
+            text += " AT END"
+        elif at is not None:
+            text += f" AT {_place(at)}"
+            params = {"at": at}
+        await self._topic._write(text, params)
+
+    async def read(self, limit: int = 100, *, wait: Seconds | None = None) -> list[Message]:
+        """Messages after where it stands; it does not move. Otherwise as `AsyncTopic.read`."""
+        text = f"READ FROM {self._topic._quoted} AS {quote_name(self.name)} LIMIT $limit"
+        return await self._topic._read(text, {}, limit, wait)
+
+    async def commit(self, position: int) -> None:
+        """All up to that position is done."""
+        await self._topic._write(f"COMMIT READER {self._of} AT $at", {"at": position})
+
+    async def move(self, at: int | datetime) -> None:
+        """Stand somewhere else. :param at: as for `define`"""
+        await self._topic._write(f"ALTER READER {self._of} SET POSITION {_place(at)}", {"at": at})
+
+    async def messages(self, *, follow: bool = False) -> AsyncIterator[Message]:
+        """Messages one by one. Those that are done are committed at the end of a page, and when
+        the loop is left: whoever stops in the middle of one, or is killed, gets some again.
+
+        :param follow: as for `AsyncTopic.messages`
+        """
+        while True:
+            page = await self.read(PAGE, wait=LONGEST_WAIT if follow else None)
+            done = 0
+            try:
+                for message in page:
+                    yield message
+                    done = message.position
+            finally:
+                if done:
+                    await self.commit(done)
+            if not page and not follow:
+                return
+
+    async def drop(self) -> None:
+        """Let the node forget it."""
+        await self._topic._write(f"DROP READER {self._of}", {})
+
+
+def _place(at: int | datetime) -> str:
+    return "TIME $at" if isinstance(at, datetime) else "$at"
