@@ -179,9 +179,10 @@ class _Parser(Indexes, Fields, Spaces, Topics):
         self.expect_mark("=")
         return tree.Let(name, self._value(), at)
 
-    def _value(self) -> tree.Expression | tree.If:
-        if self.word() == "IF" and not self._is_call():
-            return self._if()
+    def _value(self) -> tree.Expression | tree.Answering:
+        """An expression, or a statement whose answer is the value."""
+        if self.word() in ANSWERING and not self._is_call():
+            return _HANDLERS[self.word()](self)  # type: ignore[no-any-return]
         found = self.expression()
         self._block_ended = False
         return found
@@ -210,6 +211,15 @@ class _Parser(Indexes, Fields, Spaces, Topics):
         self.take_word("TRANSACTION")
         return at
 
+
+ANSWERING: Final = frozenset(
+    {
+        *("CREATE", "INSERT", "UPSERT", "UPDATE", "DELETE", "SELECT", "IF"),
+        *("GET", "SET", "SWAP", "INCR", "EXPIRE", "PERSIST", "LOCK", "UNLOCK", "KEYS"),
+        *("PUBLISH", "READ", "TAKE", "ACK", "NACK", "EXTEND", "GIVE", "TRIM", "REDRIVE"),
+    }
+)
+"""First words of statements that LET and RETURN take the answer of."""
 
 _HANDLERS: Final[dict[str, Any]] = {
     "ACK": _Parser.ack,

@@ -318,8 +318,8 @@ def _for(node: tree.For, show: Any) -> str:
     return f"FOR ${node.variable} IN {print_expression(node.items)} {_block(node.body, show)}"
 
 
-def _value(node: tree.Expression | tree.If) -> str:
-    return _if(node, print_statement) if isinstance(node, tree.If) else print_expression(node)
+def _value(node: tree.Expression | tree.Answering) -> str:
+    return print_statement(node) if type(node) in _STATEMENTS else print_expression(node)  # type: ignore[arg-type]
 
 
 # --- places, users, the node ----------------------------------------------------------------------

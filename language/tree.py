@@ -306,7 +306,7 @@ class Delete:
 @dataclass(frozen=True, slots=True)
 class Let:
     name: str
-    value: Expression | If
+    value: Expression | Answering
     at: int = field(default=0, compare=False)
 
 
@@ -314,7 +314,7 @@ class Let:
 class ReturnStatement:
     """Ends the script (or the transaction's block) with a value."""
 
-    value: Expression | If
+    value: Expression | Answering
     at: int = field(default=0, compare=False)
 
 
@@ -987,6 +987,13 @@ class Kill:
     id: str
     at: int = field(default=0, compare=False)
 
+
+Answering = (
+    Create | Insert | Upsert | Update | Delete | Select | If | GetKey | SetKey | SwapKey | IncrKey
+    | DeleteKey | ExpireKey | PersistKey | LockKey | UnlockKey | ListKeys | TrimTopic | Publish
+    | ReadTopic | Take | Ack | Nack | Extend | GiveUp | Redrive
+)  # fmt: skip
+"""Statements whose answer LET and RETURN take."""
 
 Statement = (
     Create | Insert | Upsert | Update | Delete | Select | Let | ReturnStatement | Evaluate | If

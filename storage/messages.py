@@ -102,6 +102,11 @@ class Messages:
         """The last position given; 0 for none."""
         return self._rows.end()[0]
 
+    def pin(self) -> None:
+        """Hold on to the positions given so far: the transaction makes use of them, so it conflicts
+        with others that publish meanwhile."""
+        self._rows.end()
+
     @property
     def size(self) -> int:
         """What the messages take as they are stored."""

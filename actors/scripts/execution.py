@@ -325,8 +325,20 @@ class Execution:
         self._nested -= 1
         return value
 
+    def nested(self, statement: Any) -> Value:
+        """Run a statement that stands inside another; its value."""
+        self._nested += 1
+        value = self._run(HANDLERS[type(statement)], statement)
+        self._nested -= 1
+        return value
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether what the statement at hand answers may be used by others of its transaction."""
+        return self._nested > 0
+
     def check_may_wait(self) -> None:
-        """:raises NotInTransaction: the statement at hand stands in BEGIN … COMMIT, IF or FOR,
+        """:raises NotInTransaction: the statement at hand stands in BEGIN … COMMIT, IF, FOR or LET,
         whose transaction would wait with it"""
         if self.in_block or self._nested:
             raise NotInTransaction("WAIT stands in a statement of its own, in no transaction")

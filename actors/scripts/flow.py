@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from actors.scripts.execution import Execution, Returned
-from actors.scripts.handlers import handles
+from actors.scripts.handlers import HANDLERS, handles
 from language import tree
 from language.operators import truth
 from protocol import limits
@@ -89,4 +89,4 @@ def throw(run: Execution, statement: tree.Throw) -> Value:
 
 
 def _value(run: Execution, node: Any) -> Any:
-    return if_(run, node) if isinstance(node, tree.If) else run.evaluate(node)
+    return run.nested(node) if type(node) in HANDLERS else run.evaluate(node)

@@ -126,6 +126,8 @@ def publish(run: Execution, statement: tree.Publish) -> Value:
         due_us=_due_us(run, statement),
         expect=None if statement.expect is None else _integer(run, statement.expect, "EXPECT"),
     )
+    if run.is_nested:
+        messages.pin()
     answer: dict[str, Value] = {}
 
     def fill_in() -> None:
