@@ -78,8 +78,10 @@ class MessageRows:
         :param room: what they may take together; one of them is answered though it takes more
         """
         last, _ = self.end(exactly=False)
-        if begin + count > last + 1:
-            # Fewer than were asked for, so whatever is published next would have been seen.
+        own = self._tx.appends.get(self.topic.last)
+        if begin + count - 1 > (last if own is None else own.seen):
+            # Fewer than were asked for, so whatever is published next would have been seen; or
+            # some that others may yet come before.
             last, _ = self.end()
         count = min(count, last + 1 - begin)
         if count <= 0:

@@ -291,7 +291,10 @@ def test_one_that_has_looked_at_the_end_conflicts(queues: Queues) -> None:
         here.publish([1])
         return list(here.trim(99))
 
-    for look in (read_end, read_more, expect, own, trim):
+    def own_message(here: Messages) -> object:
+        return here.read(here.publish([1]).first - 1, 1)
+
+    for look in (read_end, read_more, expect, own, own_message, trim):
         slow = queues.book.begin()
         here = Messages(slow, made)
         look(here)
