@@ -156,6 +156,7 @@ class Execution:
                     continue
                 finally:
                     self._release()
+                del self.results[done:]  # it has answered nothing yet
                 self._wait(first)
         finally:
             if self.wait is not None:
