@@ -7,6 +7,7 @@ committed.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,20 @@ ACCEPT = os.environ.get("CASES_ACCEPT") == "1"
 PARAMETERS = {"one": 1, "name": "Ana", "list": [1, 2, 3]}
 
 
+CHANGING = re.compile(
+    r"\b(created|hash|id|sequence|since|store|took): (?:'[^']*'|[^,{}\[\]]+?)(?= ?[,}])"
+)
+"""What differs from one run to the next, in the answers of INFO and EXPLAIN ANALYZE."""
+
+
 def shown(answer: ScriptAnswer) -> list[str]:
-    """An answer as the lines of a case."""
-    lines = [f"= {format_value(result.value)}" for result in answer.results]
+    """An answer as the lines of a case, with `…` for what differs from run to run."""
+    lines = []
+    for result in answer.results:
+        value = format_value(result.value)
+        if result.kind == "info":
+            value = CHANGING.sub(r"\1: …", value)
+        lines.append(f"= {value}")
     if answer.refusal is not None:
         message = answer.refusal.message.split("\n")[0]
         lines.append(f"! {answer.refusal.code}: {message}")
