@@ -283,8 +283,19 @@ class SessionsActor(LoopActor):
         return replace(session.caller, surface=message.surface, address=message.address)
 
     @handles(AuthenticatePassword)
-    async def authenticate_password(self, message: AuthenticatePassword) -> Caller:
+    def authenticate_password(self, message: AuthenticatePassword) -> Caller | Awaitable[Caller]:
         """Who a user and password are. Right ones are remembered for a minute."""
+        with self._committer.begin() as tx:
+            user, saw = users.find(tx, message.user), tx.saw
+        if (
+            user is not None
+            and saw <= self._committer.sequence
+            and self._sessions.remembers(user, message.password)
+        ):
+            return _caller(user, None, message.surface, message.address)
+        return self._authenticated(message)
+
+    async def _authenticated(self, message: AuthenticatePassword) -> Caller:
         user = await self._user(message.user)
         if user is None or not self._sessions.remembers(user, message.password):
             user = await self._verified(message.user, message.password, message.address)

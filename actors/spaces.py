@@ -180,6 +180,9 @@ class Spaces:
         if entered is None:
             return None
         caller, named = entered
+        urgent = self.runtime.urgent
+        if urgent is not None and urgent.since_us:
+            urgent.give_way(self.runtime.clock.monotonic_us())
         try:
             authorise(caller, named.read)
             return glance(self.committer.ledger, named.space, key)

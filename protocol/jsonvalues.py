@@ -160,11 +160,8 @@ def parse(text: bytes | str, tick: Tick | None = None) -> Any:
     _check_counts(text)
     try:
         if tick is None or len(text) < LONG_TEXT:
-            return json.loads(
-                text, parse_int=_integer, parse_constant=_no_constant, object_pairs_hook=_unique
-            )
-        if isinstance(text, bytes):
-            text = text.decode(json.detect_encoding(text), "surrogatepass")
+            return _decode(_text(text))
+        text = _text(text)
         made = _Names().unique
         decoder: Any = json.JSONDecoder(
             parse_int=_integer, parse_constant=_no_constant, object_pairs_hook=made
@@ -174,6 +171,12 @@ def parse(text: bytes | str, tick: Tick | None = None) -> Any:
         raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH) from None
     except ValueError as error:
         raise BadRequest(f"not JSON: {error}") from None
+
+
+def _text(text: bytes | str) -> str:
+    if isinstance(text, str):
+        return text
+    return text.decode(json.detect_encoding(text), "surrogatepass")
 
 
 def from_json(plain: Any, tick: Tick | None = None) -> Value:
@@ -228,6 +231,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         raise BadRequest("a key stands twice in a JSON object")
     return found
+
+
+# One decoder for all, as with the encoder.
+_decode: Final = json.JSONDecoder(
+    parse_int=_integer, parse_constant=_no_constant, object_pairs_hook=_unique
+).decode
 
 
 class _Names:

@@ -7,7 +7,7 @@ import binascii
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from actors.runtime import ask, ask_now
+from actors.runtime import ask_now
 from protocol.errors import SignInRefused
 from protocol.requests import AuthenticatePassword, AuthenticateToken, Caller
 
@@ -71,4 +71,6 @@ async def caller(exchange: Exchange) -> Caller:
         raise SignInRefused("this needs a credential: Authorization: Bearer or Basic")
     if isinstance(given, Token):
         return await ask_now(sessions, AuthenticateToken(given.token, "http", address))
-    return await ask(sessions, AuthenticatePassword(given.user, given.password, "http", address))
+    return await ask_now(
+        sessions, AuthenticatePassword(given.user, given.password, "http", address)
+    )

@@ -82,8 +82,13 @@ async def encode(
 ) -> bytes:
     """An answer: `results`, and the fields beside them, whose values are plain already."""
     if not is_large([result.value for result in results], SMALL):
-        return form.whole({"results": [_shown(form, result) for result in results], **others})
+        return whole(form, results, others)
     return await work.run(lambda tick: _in_steps(form, results, others, tick))
+
+
+def whole(form: Form, results: Sequence[Result], others: dict[str, Any]) -> bytes:
+    """An answer of small values, encoded in one go."""
+    return form.whole({"results": [_shown(form, result) for result in results], **others})
 
 
 def _in_steps(form: Form, results: Sequence[Result], others: dict[str, Any], tick: Tick) -> bytes:

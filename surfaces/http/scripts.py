@@ -82,11 +82,13 @@ class ScriptDelegate(HTTPMessageDelegate):
             self._running = True
             answer = await ask_now(self._surface.node.scripts, run)
             del run, asked
+            large = is_large([result.value for result in answer.results], results.SMALL)
             if not exchange.connection.closed:
-                await self._answer(answer)
-            held = [result.value for result in answer.results]
-            del answer
-            await self._let_go(held)
+                await self._answer(answer, large)
+            if large:
+                held = [result.value for result in answer.results]
+                del answer
+                await self._let_go(held)
         except Refusal as refusal:
             exchange.refuse(refusal)
         except asyncio.CancelledError:
@@ -97,14 +99,17 @@ class ScriptDelegate(HTTPMessageDelegate):
             self._running = False
             exchange.finished()
 
-    async def _answer(self, answer: ScriptAnswer) -> None:
+    async def _answer(self, answer: ScriptAnswer, large: bool) -> None:
         exchange = self._exchange
         form = results.MSGPACK if exchange.msgpack else results.JSON
         work = self._surface.long_work
         refusal = answer.refusal
         if refusal is None:
             others = {"seq": answer.sequence, "ns": answer.namespace, "db": answer.database}
-            body = await results.encode(form, answer.results, others, work)
+            if large:
+                body = await results.encode(form, answer.results, others, work)
+            else:
+                body = results.whole(form, answer.results, others)
             exchange.reply(200, body, form.kind)
             return
         error = form.plain(answers.error(refusal, exchange.request))

@@ -13,7 +13,7 @@ import pytest
 from actors import spaces
 from actors.access import Action
 from actors.node import Node
-from actors.runtime import ask, tell
+from actors.runtime import Urgent, ask, tell
 from actors.sessions import token_digest
 from actors.spaces import Sweep, find_space
 from protocol import limits
@@ -283,6 +283,23 @@ async def test_what_is_set_at_once_in_a_space_of_passing_keys_is_swept(here: Des
     await asyncio.sleep(0)
     (due_us,) = here.node.spaces.due_us.values()
     assert due_us >= here.node.committer.ledger.log_time() + 5 * SECOND
+
+
+async def test_a_loop_that_only_glances_lets_the_log_through(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await ask(
+        here.node.sessions, SignIn(OWNER.name, OWNER.password, "http", "192.0.2.1:1")
+    )
+    await here.run(GetKey("k"), who=AuthenticateToken(session.token, "http", "192.0.2.1:1"))
+    urgent = here.node.spaces.runtime.urgent
+    assert urgent is not None
+    gave_way: list[int] = []
+    monkeypatch.setattr(Urgent, "give_way", lambda _self, now_us: gave_way.append(now_us))
+    for since_us in (0, 1):
+        monkeypatch.setattr(urgent, "since_us", since_us)
+        assert here.node.spaces.glance(token_digest(session.token), ("a", "b", "c"), "k") is NONE
+        assert len(gave_way) == since_us
 
 
 def raises_engine_failed(_key: bytes) -> bytes:
