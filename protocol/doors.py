@@ -38,9 +38,13 @@ class Rng(Protocol):
 class File(Protocol):
     """An open file. Offsets and sizes are in bytes."""
 
-    def append(self, data: bytes) -> None:
+    def append(self, data: bytes, ahead: int = 0) -> None:
         """Write all of `data` at the end. Raises OSError; a short write is finished or raised,
-        and what part reached the file is then unknown: call `size`."""
+        and what part reached the file is then unknown: `truncate` it.
+
+        :param ahead: so many zero bytes are put behind it, in the same write. They don't move the
+            end for this open file: the next appends write over them.
+        """
 
     def read(self, offset: int, count: int) -> bytes:
         """Up to `count` bytes from `offset`; fewer at the end of the file."""
@@ -49,10 +53,10 @@ class File(Protocol):
         """fdatasync: data and size are durable on return. Raises OSError."""
 
     def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes."""
+        """Cut the file to `size` bytes, which is its end then."""
 
     def size(self) -> int:
-        """Current size."""
+        """Current size, with what was put ahead."""
 
     def forget_cache(self) -> None:
         """Ask the system to drop its cached pages, so that the next read comes from the disk."""

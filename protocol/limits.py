@@ -51,6 +51,9 @@ SEGMENT_BYTES: Final = 64 * MIB
 """A segment is closed past this: small enough to prune in steps."""
 SEGMENT_FRAMES: Final = 16_384
 """… or past this many frames, so that pruning follows small frames too."""
+LOG_AHEAD_BYTES: Final = 256 * KIB
+"""Zeros written ahead of the log's end: a sync that need not make the file longer is much cheaper.
+Batches longer than a quarter of it get none."""
 LOG_RESERVE_BYTES: Final = MIB
 """Kept free so that a full disk still takes the closing mark."""
 COMMIT_RETRIES: Final = 16

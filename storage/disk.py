@@ -23,14 +23,18 @@ class DiskFile:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
-    def append(self, data: bytes) -> None:
-        """Write all of `data` at the end, finishing short writes."""
+    def append(self, data: bytes, ahead: int = 0) -> None:
+        """Write all of `data` at the end, finishing short writes. The end is where the descriptor
+        stands: behind it there is nothing but what was put ahead."""
+        if ahead:
+            data += bytes(ahead)
         written = os.write(self._descriptor, data)
-        if written == len(data):
-            return
-        rest = memoryview(data)[written:]
-        while rest:
-            rest = rest[os.write(self._descriptor, rest) :]
+        if written != len(data):
+            rest = memoryview(data)[written:]
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        if ahead:
+            os.lseek(self._descriptor, -ahead, os.SEEK_CUR)
 
     def read(self, offset: int, count: int) -> bytes:
         """Up to `count` bytes from `offset`; fewer only at the end of the file."""
@@ -54,6 +58,7 @@ class DiskFile:
     def truncate(self, size: int) -> None:
         """Cut the file to `size` bytes; durable after the next `sync`."""
         os.ftruncate(self._descriptor, size)
+        os.lseek(self._descriptor, size, os.SEEK_SET)
 
     def size(self) -> int:
         """Current size in bytes."""
@@ -96,12 +101,14 @@ class Disk:
 
     def open(self, path: str, *, create: bool = False, exclusive: bool = False) -> DiskFile:
         """Open for reading and appending. `exclusive`: create, and fail when it exists."""
-        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_CLOEXEC
         if create or exclusive:
             flags |= os.O_CREAT
         if exclusive:
             flags |= os.O_EXCL
-        return DiskFile(os.open(path, flags, FILE_MODE))
+        descriptor = os.open(path, flags, FILE_MODE)
+        os.lseek(descriptor, 0, os.SEEK_END)
+        return DiskFile(descriptor)
 
     def open_read(self, path: str) -> DiskFile:
         """Open for reading only."""

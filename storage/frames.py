@@ -256,6 +256,17 @@ class Walk:
             yield Placed(Frame(sequence, epoch, time, flags, body), durable, offset)
 
 
+def end_of_content(file: File, offset: int, end: int) -> int:
+    """Where zeros begin that reach to `end`: `offset` when there is nothing else behind it."""
+    while end > offset:
+        start = max(offset, end - _WINDOW_BYTES)
+        content = file.read(start, end - start).rstrip(b"\0")
+        if content:
+            return start + len(content)
+        end = start
+    return offset
+
+
 def find_proof(file: File, codec: FrameCodec, offset: int, end: int, sequence: int) -> int | None:
     """Look for a valid frame, at any byte from `offset` on, that says `sequence` was durable.
 

@@ -29,6 +29,10 @@ What holds, and what the code below relies on:
  8. After an unclean stop nothing is appended to an old segment. What was not provably durable, D+1
     to the last good frame, is read past the page cache and put into a new segment named D+1,
     synced and renamed in one step. Then the old segment is cut at D.
+ 9. The last segment may have zeros behind its frames, put there ahead of what will be written: a
+    sync that makes the file longer costs much more. Zeros up to the end of the file are no bytes of
+    a frame. They are cut off, durably, before CLOSED is written and before the next segment is
+    begun, so a closed segment ends with its last frame.
 
 Crashes in between, and why each is harmless:
 
@@ -59,7 +63,7 @@ from typing import Final
 
 from protocol.doors import File
 from protocol.errors import DiskFull, LogPruned
-from protocol.limits import LOG_RESERVE_BYTES, SEGMENT_BYTES, SEGMENT_FRAMES
+from protocol.limits import LOG_AHEAD_BYTES, LOG_RESERVE_BYTES, SEGMENT_BYTES, SEGMENT_FRAMES
 from storage.directory import SEGMENT_SUFFIX, StoreDirectory, segment_name
 from storage.facts import read_facts, replace_file, write_facts
 from storage.faults import LogDamaged, LogFailed, StoreDamaged, StoreTooNew
@@ -78,6 +82,7 @@ from storage.frames import (
     Placed,
     SegmentHeader,
     Walk,
+    end_of_content,
     find_proof,
 )
 
@@ -85,6 +90,8 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _INDEX_BYTES: Final = 64 * 1024
 """Distance between two remembered places of a segment: what a read of one frame may walk."""
 _CUTS_KEPT: Final = 8
+_PLENTY: Final = 256
+"""Zeros are put ahead while the disk has room for so many times as many."""
 
 
 @dataclass(slots=True)
@@ -95,7 +102,7 @@ class _Segment:
     header: SegmentHeader
     codec: FrameCodec
     size: int
-    """Bytes of it that count. Of all but the last segment: all."""
+    """Bytes of it that count. Of all but the last segment: all. Behind that the last has zeros."""
     places: list[tuple[int, int]] = field(default_factory=list)
     """(sequence, offset) of some frames, ascending; grows while the segment is walked."""
 
@@ -139,6 +146,7 @@ class Log:
         segment_bytes: int = SEGMENT_BYTES,
         segment_frames: int = SEGMENT_FRAMES,
         reserve_bytes: int = LOG_RESERVE_BYTES,
+        ahead_bytes: int = LOG_AHEAD_BYTES,
     ) -> None:
         """Use `open`."""
         self._fs = directory.fs
@@ -149,6 +157,9 @@ class Log:
         self._segment_bytes = segment_bytes
         self._segment_frames = segment_frames
         self._reserve_bytes = reserve_bytes
+        self._ahead_bytes = ahead_bytes
+        self._zeros = 0
+        """So many stand behind the last segment's end, for what comes to be written over."""
         self._segments: list[_Segment] = []
         self._file: File | None = None
         self._failed: LogFailed | None = None
@@ -176,6 +187,7 @@ class Log:
         segment_bytes: int = SEGMENT_BYTES,
         segment_frames: int = SEGMENT_FRAMES,
         reserve_bytes: int = LOG_RESERVE_BYTES,
+        ahead_bytes: int = LOG_AHEAD_BYTES,
     ) -> Log:
         """Open the log of a store, recovering its tail when it was not closed.
 
@@ -185,6 +197,7 @@ class Log:
         :param segment_bytes: a segment is closed past this size
         :param segment_frames: … or past this many frames
         :param reserve_bytes: held back for when the disk is full
+        :param ahead_bytes: zeros kept behind the end, to be written over
         :raises LogDamaged: something that was, or may have been, acknowledged is not there
         :raises StoreTooNew: a later version wrote it
         :raises DiskFull: no room to recover into
@@ -195,6 +208,7 @@ class Log:
             segment_bytes=segment_bytes,
             segment_frames=segment_frames,
             reserve_bytes=reserve_bytes,
+            ahead_bytes=ahead_bytes,
         )
         try:
             log._open()
@@ -303,11 +317,14 @@ class Log:
             self._file = file
             self.recovery = Recovery(True, self.last)
             return
-        if walk.bad is not None:
+        end = end_of_content(file, walk.offset, segment.size)
+        if end > walk.offset:
+            assert walk.bad is not None, "a walk ends at a bad frame, or at the end"
             proof = find_proof(file, segment.codec, walk.offset, segment.size, self.last + 1)
             if proof is not None:
                 what = f"{walk.bad}, and byte {proof} shows that it had been acknowledged"
                 raise LogDamaged(segment.path, walk.offset, self.last + 1, what)
+        segment.size = end
         self._move_tail(file, segment, walk.offset, durable, unproven)
 
     def _refuse_misplaced(self, segment: _Segment, placed: Placed, durable: int) -> None:
@@ -444,7 +461,7 @@ class Log:
         flags = MARK | CLEAN if clean else MARK
         frame = Frame(self.last, self.epoch, self.last_time, flags, b"")
         data = segment.codec.encode(frame, self.last)
-        self._write(data, reserved=True)
+        self._write(data, reserved=True, ends=clean)
         segment.size += len(data)
         self._marked = True
 
@@ -460,6 +477,7 @@ class Log:
         try:
             if clean and self._failed is None and not self._closed_file:
                 self.mark(clean=True)
+                self._take_zeros_off()
                 segment = self._segments[-1]
                 facts = {"first": segment.first, "last": self.last, "size": segment.size}
                 self._write_facts("CLOSED", facts)
@@ -505,6 +523,7 @@ class Log:
         return segment.size >= self._segment_bytes or frames >= self._segment_frames
 
     def _roll(self, reserved: bool) -> None:
+        self._take_zeros_off()
         try:
             self._begin_segment(self.last + 1, [], 0)
         except DiskFull:
@@ -549,32 +568,64 @@ class Log:
         # A new list, for readers of the old one.
         self._segments = [s for s in self._segments if s.first < first] + [segment]
         self._file = self._fs.open(path)
+        self._zeros = 0
         self._worn = False
         return segment
 
-    def _write(self, data: bytes, reserved: bool) -> None:
-        """Append bytes to the last segment and sync it."""
+    def _write(self, data: bytes, reserved: bool, ends: bool = False) -> None:
+        """Append bytes to the last segment and sync it.
+
+        :param ends: nothing will follow them
+        """
         file = self._file
         assert file is not None, "the log is closed"
+        ahead = 0 if ends else self._zeros_wanted(len(data))
+        error = self._try(file, data, ahead)
+        if error is not None and ahead:
+            error = self._try(file, data, 0)
+        if error is not None and reserved and self._release_reserve():
+            error = self._try(file, data, 0)
+        if error is not None:
+            raise _disk_full() from error
         try:
-            file.append(data)
+            file.sync()
+        except OSError as failure:
+            self._fail(failure)
+
+    def _try(self, file: File, data: bytes, ahead: int) -> OSError | None:
+        """Write once. Answers how a full disk refused it, when nothing of it is left."""
+        try:
+            file.append(data, ahead)
         except OSError as error:
             if error.errno not in _NO_ROOM:
                 self._fail(error)
             self._cut_back(file)
-            if not (reserved and self._release_reserve()):
-                raise _disk_full() from error
-            try:
-                file.append(data)
-            except OSError as again:
-                if again.errno not in _NO_ROOM:
-                    self._fail(again)
-                self._cut_back(file)
-                raise _disk_full() from again
+            return error
+        self._zeros = ahead or max(self._zeros - len(data), 0)
+        return None
+
+    def _zeros_wanted(self, count: int) -> int:
+        """How many zeros to put behind the next `count` bytes: none while there are some yet, and
+        none where room or the segment is running out."""
+        ahead = self._ahead_bytes
+        left = self._segment_bytes - self._segments[-1].size - count
+        if count <= self._zeros or count > ahead // 4 or left <= 0:
+            return 0
+        if self._fs.free_bytes(self._path) < _PLENTY * ahead:
+            return 0
+        return min(ahead, left)
+
+    def _take_zeros_off(self) -> None:
+        """Give the last segment the size that its frames have, durably: nothing is added to it."""
+        if not self._zeros:
+            return
+        assert self._file is not None, "the log is closed"
         try:
-            file.sync()
+            self._file.truncate(self._segments[-1].size)
+            self._file.sync()
         except OSError as error:
             self._fail(error)
+        self._zeros = 0
 
     def _cut_back(self, file: File) -> None:
         """Take off what a failed write left, durably, before anybody hears of the failure."""
@@ -583,6 +634,7 @@ class Log:
             file.sync()
         except OSError as error:
             self._fail(error)
+        self._zeros = 0
         self._worn = True
 
     def _fail(self, error: OSError) -> None:

@@ -30,6 +30,7 @@ SECTOR = 64
 SEGMENT_BYTES = 700
 SEGMENT_FRAMES = 6
 RESERVE_BYTES = 256
+AHEAD_BYTES = 400
 MACHINE: Image = {"": None, "/data": None}
 
 
@@ -68,6 +69,7 @@ def open_store(
             segment_bytes=SEGMENT_BYTES,
             segment_frames=SEGMENT_FRAMES,
             reserve_bytes=RESERVE_BYTES,
+            ahead_bytes=AHEAD_BYTES,
         )
     except BaseException:
         directory.close()

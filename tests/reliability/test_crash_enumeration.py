@@ -30,7 +30,7 @@ def test_no_crash_state_breaks_a_promise(part: int, figure: Callable[[str, objec
 
 
 class AcknowledgesBeforeSync(Log):
-    def _write(self, data: bytes, reserved: bool) -> None:
+    def _write(self, data: bytes, reserved: bool, ends: bool = False) -> None:
         assert self._file is not None
         self._file.append(data)
 
@@ -82,6 +82,22 @@ class TakesMarksForProof(Log):
         super()._move_tail(file, old, good, durable, unproven[:-1])
 
 
+class LeavesZeros(Log):
+    """Closes a segment with what was put ahead of its end."""
+
+    def _take_zeros_off(self) -> None:
+        self._zeros = 0
+
+
+class TakesZerosOffUnsynced(Log):
+    """The next segment is begun, or CLOSED written, while the cut may still be lost."""
+
+    def _take_zeros_off(self) -> None:
+        if self._zeros and self._file is not None:
+            self._file.truncate(self._segments[-1].size)
+        self._zeros = 0
+
+
 @pytest.mark.parametrize(
     "planted",
     [
@@ -92,6 +108,8 @@ class TakesMarksForProof(Log):
         WritesOnAfterCuttingBack,
         LeavesClosedStanding,
         TakesMarksForProof,
+        LeavesZeros,
+        TakesZerosOffUnsynced,
     ],
 )
 def test_planted_log_is_caught(planted: type[Log]) -> None:

@@ -278,6 +278,14 @@ def test_planted_recovery_that_cuts_at_any_bad_frame_is_caught(
         flip_bits(500)
 
 
+def test_planted_recovery_that_takes_a_bad_frame_for_the_end_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(storage.log, "end_of_content", lambda _file, offset, _end: offset)
+    with pytest.raises(AssertionError, match="proven frames are left"):
+        flip_bits(500)
+
+
 def test_planted_reader_that_trusts_the_disk_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     class Same:
         def copy(self) -> Same:

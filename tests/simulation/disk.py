@@ -62,13 +62,13 @@ class _Inode:
     stale: bytes = b""
     """What once stood at these offsets and was cut off: blocks that the file may be given again."""
 
-    def write(self, data: bytes) -> None:
-        start = len(self.cache)
-        self.cache += data
+    def write(self, start: int, data: bytes) -> None:
+        end = start + len(data)
+        self.cache[start:end] = data
         if self.dirty and self.dirty[-1][1] == start:
-            self.dirty[-1] = (self.dirty[-1][0], len(self.cache))
+            self.dirty[-1] = (self.dirty[-1][0], end)
         elif data:
-            self.dirty.append((start, len(self.cache)))
+            self.dirty.append((start, end))
 
     def truncate(self, size: int) -> None:
         if size < len(self.cache):
@@ -284,19 +284,23 @@ class SimulatedFile:
         self._path = path
         self._inode = inode
         self._writable = writable
+        self._end = len(inode.cache)
         disk.open_files.add(self)
 
-    def append(self, data: bytes) -> None:
+    def append(self, data: bytes, ahead: int = 0) -> None:
         """Write at the end; with a fault or a full disk only a part of it."""
         fault = self._touch("append")
         assert self._writable, f"{self._path} was opened for reading"
-        room = self._disk.free_bytes(self._path)
+        there = len(self._inode.cache) - self._end  # what was put ahead takes no more room
+        fits = there + self._disk.free_bytes(self._path)
+        whole = data + bytes(ahead)
         if fault is not None:
-            self._inode.write(data[: min(fault.after_bytes, room)])
+            self._inode.write(self._end, whole[: min(fault.after_bytes, fits)])
             raise _os_error(fault.error, self._path)
-        self._inode.write(data[:room])
-        if len(data) > room:
+        self._inode.write(self._end, whole[:fits])
+        if len(whole) > fits:
             raise _os_error(errno.ENOSPC, self._path)
+        self._end += len(data)
 
     def read(self, offset: int, count: int) -> bytes:
         """Bytes as processes see them."""
@@ -318,6 +322,7 @@ class SimulatedFile:
         if fault is not None:
             raise _os_error(fault.error, self._path)
         self._inode.truncate(size)
+        self._end = size
 
     def size(self) -> int:
         """Size as processes see it."""

@@ -41,6 +41,28 @@ def test_file_reads_back_what_was_appended(place: tuple[Fs, str]) -> None:
     file.close()
 
 
+def test_what_was_put_ahead_is_written_over(place: tuple[Fs, str]) -> None:
+    fs, root = place
+    file = fs.open(f"{root}/f", create=True)
+    file.append(b"one", ahead=5)
+    assert (file.size(), file.read(0, 100)) == (8, b"one" + bytes(5))
+    file.append(b"two")
+    assert (file.size(), file.read(0, 100)) == (8, b"onetwo" + bytes(2))
+    file.append(b"three")
+    assert file.read(0, 100) == b"onetwothree"
+    file.append(b"!", ahead=2)
+    file.truncate(11)
+    file.append(b"?")
+    file.sync()
+    assert file.read(0, 100) == b"onetwothree?"
+    file.append(b"", ahead=3)
+    file.close()
+    file = fs.open(f"{root}/f")
+    file.append(b".")
+    assert file.read(0, 100) == b"onetwothree?" + bytes(3) + b".", "known to one open file only"
+    file.close()
+
+
 def test_open_follows_its_words(place: tuple[Fs, str]) -> None:
     fs, root = place
     with pytest.raises(FileNotFoundError):
@@ -140,8 +162,9 @@ def test_short_writes_are_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     write = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, bytes(data)[:3]))
     file = Disk().open(f"{tmp_path}/f", create=True)
-    file.append(b"0123456789")
-    assert file.read(0, 100) == b"0123456789"
+    file.append(b"0123456789", ahead=4)
+    file.append(b"ab")
+    assert file.read(0, 100) == b"0123456789ab" + bytes(2)
     file.close()
 
 

@@ -28,6 +28,7 @@ class Store:
         self.path = path
         self.fs = fs
         self.sizes = {"segment_bytes": 2_000, "segment_frames": 10, "reserve_bytes": 4_096}
+        self.sizes["ahead_bytes"] = 1_000
         self._seed = 0
         self.open()
 
@@ -171,13 +172,75 @@ def test_torn_tail_is_cut_and_kept_aside(store: Store) -> None:
     store.close(clean=False)
     path = Path(store.path, "log", segment_name(1))
     torn = b"torn bytes of a batch nobody was told of"
-    path.write_bytes(path.read_bytes() + torn)
+    path.write_bytes(path.read_bytes().rstrip(b"\0") + torn + bytes(70))
     log = store.open()
     assert (log.recovery.cut_bytes, log.last) == (len(torn), 4)
     assert log.recovery.cut_file is not None
     assert Path(log.recovery.cut_file).read_bytes() == torn
     assert store.append()[0].sequence == 5
     assert store.held() == [1, 2, 3, 4, 5]
+
+
+def test_zeros_are_kept_ahead_and_written_over(store: Store) -> None:
+    path = Path(store.path, "log", segment_name(1))
+    store.append()
+    size = path.stat().st_size
+    assert size == SEGMENT_HEADER_BYTES + 102 + 1_000
+    for _ in range(6):
+        store.append()
+        assert path.stat().st_size == size, "no append makes the file longer"
+    assert store.held() == list(range(1, 8))
+    store.append(2, size=300)
+    store.append()
+    assert path.stat().st_size == 2_000, "none beyond where the segment ends"
+    store.append()
+    assert len(store.segments()) == 2
+    frames = SEGMENT_HEADER_BYTES + 8 * 102 + 2 * 352
+    assert path.stat().st_size == frames, "and it lost them before the next was begun"
+    store.close()
+    last = Path(store.path, "log", segment_name(11))
+    assert last.stat().st_size == SEGMENT_HEADER_BYTES + 102 + 52, "a frame and the mark"
+    store.open()
+    assert store.held() == list(range(1, 12))
+
+
+@pytest.mark.parametrize("body", [b"", b"\0" * 40])
+def test_zeros_are_no_torn_bytes(store: Store, body: bytes) -> None:
+    for _ in range(2):
+        for _ in range(3):
+            last = store.log.last_time
+            store.log.append([Frame(store.log.last + 1, store.log.epoch, last, 0, body)])
+        held = store.held()
+        log = store.reopen(clean=False)
+        assert (log.recovery.cut_bytes, log.recovery.cut_file) == (0, None)
+        assert store.held() == held
+
+
+def test_a_frame_that_became_zeros_is_missed(store: Store) -> None:
+    for _ in range(4):
+        store.append()
+    store.close(clean=False)
+    path = Path(store.path, "log", segment_name(1))
+    whole = path.read_bytes()
+    at = SEGMENT_HEADER_BYTES + 102
+    path.write_bytes(whole[:at] + bytes(102) + whole[at + 102 :])
+    with pytest.raises(LogDamaged, match="acknowledged") as refusal:
+        store.open()
+    assert (refusal.value.offset, refusal.value.sequence) == (at, 2)
+    path.write_bytes(whole)
+    store.open()
+
+
+def test_zeros_behind_a_closed_log_are_damage(store: Store) -> None:
+    store.append(3)
+    store.close()
+    path = Path(store.path, "log", segment_name(1))
+    whole = path.read_bytes()
+    path.write_bytes(whole + bytes(100))
+    with pytest.raises(LogDamaged, match="closed"):
+        store.open()
+    path.write_bytes(whole)
+    store.open()
 
 
 def test_cut_files_do_not_pile_up(store: Store) -> None:
@@ -456,6 +519,25 @@ def test_full_disk_refuses_reads_on_and_resumes(simulated: Store) -> None:
     simulated.log.close(clean=False)
     simulated.directory.close()
     assert simulated.open().last == 5
+
+
+def test_a_disk_without_room_for_zeros_takes_frames(simulated: Store) -> None:
+    disk = simulated_disk(simulated)
+    disk.capacity = sum(len(c) for c in disk.image().values() if c) + 20_000
+    before = disk.free_bytes("/s")
+    simulated.append(size=300)
+    assert disk.free_bytes("/s") == before - 352, "there is not plenty of it"
+    disk.capacity = NO_LIMIT
+    disk.plan = lambda kind, path: _only_once(disk) if kind == "append" else None
+    simulated.append()  # as a quota would: it refuses the zeros and takes the frame
+    simulated.append()
+    assert simulated.held() == [1, 2, 3]
+    assert len(simulated.segments()) == 2, "what was cut back is not written on"
+
+
+def _only_once(disk: SimulatedDisk) -> Fault:
+    disk.plan = None
+    return Fault(errno.EDQUOT, 200)
 
 
 def test_reserve_takes_what_must_be_written(simulated: Store) -> None:
