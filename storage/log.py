@@ -54,15 +54,13 @@ log as it was when it was called.
 
 from __future__ import annotations
 
-import errno
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Final
 
 from protocol.doors import File
-from protocol.errors import DiskFull, LogPruned
+from protocol.errors import DiskFull
 from protocol.limits import LOG_AHEAD_BYTES, LOG_RESERVE_BYTES, SEGMENT_BYTES, SEGMENT_FRAMES
 from storage.directory import SEGMENT_SUFFIX, StoreDirectory, segment_name
 from storage.facts import read_facts, replace_file, write_facts
@@ -75,65 +73,18 @@ from storage.frames import (
     MARK,
     SALT_BYTES,
     SEGMENT_HEADER_BYTES,
-    BadHeader,
     Frame,
     FrameCodec,
-    NewerFormat,
     Placed,
     SegmentHeader,
-    Walk,
-    end_of_content,
-    find_proof,
 )
+from storage.recovery import Recovery, end_of_torn, find_ending, refuse_changed
+from storage.reserve import NO_ROOM, Reserve
+from storage.segments import Extent, Segment, open_segment, pruned
 
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-_INDEX_BYTES: Final = 64 * 1024
-"""Distance between two remembered places of a segment: what a read of one frame may walk."""
 _CUTS_KEPT: Final = 8
 _PLENTY: Final = 256
 """Zeros are put ahead while the disk has room for so many times as many."""
-
-
-@dataclass(slots=True)
-class _Segment:
-    """A segment under its final name."""
-
-    path: str
-    header: SegmentHeader
-    codec: FrameCodec
-    size: int
-    """Bytes of it that count. Of all but the last segment: all. Behind that the last has zeros."""
-    places: list[tuple[int, int]] = field(default_factory=list)
-    """(sequence, offset) of some frames, ascending; grows while the segment is walked."""
-
-    @property
-    def first(self) -> int:
-        return self.header.first
-
-    def note(self, sequence: int, offset: int) -> None:
-        """Remember a place, if the one before it is far enough away."""
-        if not self.places or offset - self.places[-1][1] >= _INDEX_BYTES:
-            self.places.append((sequence, offset))
-
-    def place_before(self, sequence: int) -> tuple[int, int]:
-        """The nearest remembered place at or before a sequence."""
-        at = bisect_right(self.places, (sequence, 1 << 63)) - 1
-        return self.places[at] if at >= 0 else (self.first, SEGMENT_HEADER_BYTES)
-
-
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """What an open found and did; for the node's own messages."""
-
-    clean: bool
-    """The log had been closed."""
-    last: int
-    copied: int = 0
-    """Frames that were not provably durable and now are."""
-    cut_bytes: int = 0
-    """Torn bytes taken off the end: parts of frames that nobody was told of."""
-    cut_file: str | None = None
-    """Where the torn bytes went; None with cut bytes: the disk had no room for them."""
 
 
 class Log:
@@ -156,17 +107,16 @@ class Log:
         self._store_id = directory.store_id.bytes
         self._segment_bytes = segment_bytes
         self._segment_frames = segment_frames
-        self._reserve_bytes = reserve_bytes
+        self._reserve = Reserve(directory.fs, directory.log_path, reserve_bytes)
         self._ahead_bytes = ahead_bytes
         self._zeros = 0
         """So many stand behind the last segment's end, for what comes to be written over."""
-        self._segments: list[_Segment] = []
+        self._segments: list[Segment] = []
         self._file: File | None = None
         self._failed: LogFailed | None = None
         self._marked = False  # nothing to mark since the last mark
         self._closed_file = False  # log/CLOSED stands
         self._worn = False  # the last segment was cut back: see invariant 5
-        self._reserved = False
         self.first = 1
         """The first sequence that can be read, or, of an empty log, that will be given."""
         self.last = 0
@@ -226,9 +176,7 @@ class Log:
         closed = self._read_facts("CLOSED")
         self._closed_file = closed is not None
         segment = self._segments[-1]
-        self.last = segment.first - 1
-        self.epoch, self.last_time = segment.header.epoch, segment.header.time
-        self._reserved = self._fs.exists(f"{self._path}/RESERVE")
+        self._reserve.look()
         file = self._fs.open(segment.path)
         try:
             if closed is None:
@@ -238,7 +186,7 @@ class Log:
             file.close()
             raise
         self._drop_old_cuts()
-        self._fill_reserve()
+        self._reserve.fill()
 
     def _find_segments(self) -> None:
         begins = self._read_facts("BEGINS")
@@ -253,30 +201,12 @@ class Log:
                 self._fs.unlink(path)
                 left_over = True
                 continue
-            self._segments.append(self._read_header(path, int(stem)))
+            self._segments.append(open_segment(self._fs, path, int(stem), self._store_id))
         if left_over:
             self._fs.sync_directory(self._path)
         if not self._segments or self._segments[0].first != self.first:
             path = f"{self._path}/{segment_name(self.first)}"
             raise LogDamaged(path, 0, self.first, "the segment is missing")
-
-    def _read_header(self, path: str, first: int) -> _Segment:
-        file = self._fs.open_read(path)
-        try:
-            data, size = file.read(0, SEGMENT_HEADER_BYTES), file.size()
-        finally:
-            file.close()
-        try:
-            header = SegmentHeader.decode(data)
-        except BadHeader as error:
-            raise LogDamaged(path, 0, first, str(error)) from None
-        except NewerFormat as error:
-            raise StoreTooNew(f"{path} has {error}") from None
-        if header.store_id != self._store_id:
-            raise LogDamaged(path, 0, first, "the segment belongs to another store")
-        if header.first != first:
-            raise LogDamaged(path, 0, first, f"the segment is that of sequence {header.first}")
-        return _Segment(path, header, FrameCodec(header.salt), size)
 
     def _read_facts(self, name: str) -> dict[str, object] | None:
         path = f"{self._path}/{name}"
@@ -293,74 +223,21 @@ class Log:
             raise LogDamaged(path, 0, self.first, str(error)) from None
         return facts
 
-    def _recover(self, file: File, segment: _Segment, closed: dict[str, object] | None) -> None:
-        """Walk the last segment, decide what its end is, and make it fit to append to."""
-        durable = segment.first - 1
-        unproven: list[Placed] = []  # frames after `durable`
-        clean = False
-        walk = Walk(file, segment.codec, SEGMENT_HEADER_BYTES, segment.size)
-        for placed in walk:
-            frame, upto, offset = placed
-            self._refuse_misplaced(segment, placed, durable)
-            if upto > durable:
-                durable = upto
-                unproven = [p for p in unproven if p.frame.sequence > durable]
-            clean = bool(frame.flags & CLEAN)
-            self._marked = bool(frame.flags & MARK)
-            if not self._marked:
-                unproven.append(placed)
-                self.last = frame.sequence
-                segment.note(frame.sequence, offset)
-            self.epoch, self.last_time = frame.epoch, max(self.last_time, frame.time)
+    def _recover(self, file: File, segment: Segment, closed: dict[str, object] | None) -> None:
+        """Find the end of the last segment, and make it fit to append to."""
+        ending = find_ending(file, segment)
+        self.last, self.epoch, self.last_time = ending.last, ending.epoch, ending.time
+        self._marked = ending.marked
         if closed is not None:
-            self._refuse_changed(segment, walk, closed, clean)
+            refuse_changed(segment, ending, closed)
             self._file = file
             self.recovery = Recovery(True, self.last)
             return
-        end = end_of_content(file, walk.offset, segment.size)
-        if end > walk.offset:
-            assert walk.bad is not None, "a walk ends at a bad frame, or at the end"
-            proof = find_proof(file, segment.codec, walk.offset, segment.size, self.last + 1)
-            if proof is not None:
-                what = f"{walk.bad}, and byte {proof} shows that it had been acknowledged"
-                raise LogDamaged(segment.path, walk.offset, self.last + 1, what)
-        segment.size = end
-        self._move_tail(file, segment, walk.offset, durable, unproven)
-
-    def _refuse_misplaced(self, segment: _Segment, placed: Placed, durable: int) -> None:
-        """A frame that is whole but not the one that belongs here."""
-        frame, upto, offset = placed
-        expected = self.last if frame.flags & MARK else self.last + 1
-        if frame.sequence != expected:
-            what = f"a frame of sequence {frame.sequence} stands in its place"
-        elif not durable <= upto <= self.last:
-            what = f"it says that {upto} was durable, after {durable} and {self.last}"
-        elif frame.epoch < self.epoch:
-            what = f"its epoch {frame.epoch} is older than {self.epoch} before it"
-        else:
-            return
-        raise LogDamaged(segment.path, offset, self.last + 1, what)
-
-    def _refuse_changed(
-        self, segment: _Segment, walk: Walk, closed: dict[str, object], clean: bool
-    ) -> None:
-        """After a clean close the log ends exactly where CLOSED says; anything else is damage."""
-        at = f"sequence {closed.get('last')}, byte {closed.get('size')}, when it was closed"
-        if walk.bad is not None:
-            what = f"{walk.bad}; the log ended at {at}"
-        elif (
-            closed.get("last") != self.last
-            or closed.get("size") != segment.size
-            or closed["first"] != segment.first
-            or not clean
-        ):
-            what = f"the log ends at sequence {self.last} here; it ended at {at}"
-        else:
-            return
-        raise LogDamaged(segment.path, walk.offset, self.last + 1, what)
+        segment.size = end_of_torn(file, segment, ending)
+        self._move_tail(file, segment, ending.good, ending.durable, ending.unproven)
 
     def _move_tail(
-        self, file: File, old: _Segment, good: int, durable: int, unproven: Sequence[Placed]
+        self, file: File, old: Segment, good: int, durable: int, unproven: Sequence[Placed]
     ) -> None:
         """Invariant 8: make a new segment of what was not provably durable.
 
@@ -372,7 +249,7 @@ class Log:
         try:
             fresh = self._begin_segment(durable + 1, copied, COPIED)
         except DiskFull:
-            if not self._release_reserve():
+            if not self._reserve.release():
                 raise
             fresh = self._begin_segment(durable + 1, copied, COPIED)
         if fresh.path != old.path:
@@ -385,14 +262,14 @@ class Log:
         self._marked = False
         self.recovery = Recovery(False, self.last, len(unproven), cut_bytes, cut_file)
 
-    def _set_aside(self, file: File, segment: _Segment, offset: int) -> str | None:
+    def _set_aside(self, file: File, segment: Segment, offset: int) -> str | None:
         """Keep the torn bytes for people. Nothing needs them, so a full disk may lose them."""
         target = f"{self._path}/{segment.first:020d}.{offset}.cut"
         try:
             data = file.read(offset, segment.size - offset)
             replace_file(self._fs, self._tmp, target, data)
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if error.errno not in NO_ROOM:
                 raise
             self._drop_temporary(target)
             return None
@@ -527,7 +404,7 @@ class Log:
         try:
             self._begin_segment(self.last + 1, [], 0)
         except DiskFull:
-            if not (reserved and self._release_reserve()):
+            if not (reserved and self._reserve.release()):
                 raise
             self._begin_segment(self.last + 1, [], 0)
         except OSError as error:
@@ -536,7 +413,7 @@ class Log:
 
     def _begin_segment(
         self, first: int, frames: Sequence[tuple[Frame, int]], flags: int
-    ) -> _Segment:
+    ) -> Segment:
         """Make a segment, whole and durable before it has a name, and append to it from now on."""
         if self._segments and self._segments[-1].first == first:
             # It takes over the name, and with it that readers come to it at its first sequence: the
@@ -554,11 +431,11 @@ class Log:
         try:
             replace_file(self._fs, self._tmp, path, data)
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if error.errno not in NO_ROOM:
                 raise
             self._drop_temporary(path)
             raise _disk_full() from error
-        segment = _Segment(path, header, codec, len(data))
+        segment = Segment(path, header, codec, len(data))
         offset = SEGMENT_HEADER_BYTES
         for (frame, _), part in zip(frames, parts[1:], strict=True):
             segment.note(frame.sequence, offset)
@@ -583,7 +460,7 @@ class Log:
         error = self._try(file, data, ahead)
         if error is not None and ahead:
             error = self._try(file, data, 0)
-        if error is not None and reserved and self._release_reserve():
+        if error is not None and reserved and self._reserve.release():
             error = self._try(file, data, 0)
         if error is not None:
             raise _disk_full() from error
@@ -597,7 +474,7 @@ class Log:
         try:
             file.append(data, ahead)
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if error.errno not in NO_ROOM:
                 self._fail(error)
             self._cut_back(file)
             return error
@@ -659,11 +536,11 @@ class Log:
             try:
                 write_facts(self._fs, self._tmp, path, stored)
             except OSError as error:
-                if error.errno not in _NO_ROOM or not self._release_reserve():
+                if error.errno not in NO_ROOM or not self._reserve.release():
                     raise
                 write_facts(self._fs, self._tmp, path, stored)
         except OSError as error:
-            if error.errno not in _NO_ROOM:
+            if error.errno not in NO_ROOM:
                 raise
             self._drop_temporary(path)
             raise _disk_full() from error
@@ -672,47 +549,10 @@ class Log:
 
     def _require_room(self, reserved: bool, spare_bytes: int) -> None:
         """Once the reserve was given up, ordinary frames wait until it could be filled again."""
-        if not (self._reserved or reserved or self._fill_reserve()):
+        if not (reserved or self._reserve.held or self._reserve.fill()):
             raise _disk_full()
         if spare_bytes and self._fs.free_bytes(self._path) < spare_bytes:
             raise _disk_full()
-
-    def _fill_reserve(self) -> bool:
-        path = f"{self._path}/RESERVE"
-        try:
-            if self._reserve_bytes and self._fs.free_bytes(self._path) < self._reserve_bytes:
-                self._reserved = self._fs.exists(path) and self._size(path) >= self._reserve_bytes
-                return self._reserved
-            file = self._fs.open(path, create=True)
-            try:
-                missing = self._reserve_bytes - file.size()
-                if missing > 0:
-                    file.append(bytes(missing))
-                    file.sync()
-            finally:
-                file.close()
-        except OSError as error:
-            if error.errno not in _NO_ROOM:
-                raise
-            self._release_reserve()
-            return False
-        self._reserved = True
-        return True
-
-    def _release_reserve(self) -> bool:
-        """Give the room up. Returns whether there was any."""
-        held, self._reserved = self._reserved, False
-        with suppress(FileNotFoundError):
-            self._fs.unlink(f"{self._path}/RESERVE")
-        self._fs.sync_directory(self._path)
-        return held
-
-    def _size(self, path: str) -> int:
-        file = self._fs.open_read(path)
-        try:
-            return file.size()
-        finally:
-            file.close()
 
     def _drop_temporary(self, target: str) -> None:
         with suppress(FileNotFoundError):
@@ -730,91 +570,19 @@ class Log:
         :raises LogDamaged: at the frame that is not what was written
         """
         if from_sequence < self.first:
-            raise _pruned(from_sequence, self.first)
+            raise pruned(from_sequence, self.first)
         last = self.last if upto is None else min(upto, self.last)
         segments = self._segments
-        ends = [*(segment.first for segment in segments[1:]), self.last + 1]
         # Taken now: the generator may run on another thread, while the last segment grows.
-        sizes = [segment.size for segment in segments]
-        return self._read(from_sequence, last, segments, ends, sizes)
-
-    def _read(
-        self,
-        sequence: int,
-        last: int,
-        segments: list[_Segment],
-        ends: list[int],
-        sizes: list[int],
-    ) -> Iterator[Frame]:
-        at = bisect_right([segment.first for segment in segments], sequence) - 1
-        while sequence <= last:
-            segment, newest = segments[at], at + 1 == len(segments)
-            superseded = not newest and bool(segments[at + 1].header.flags & COPIED)
-            stop = min(ends[at], last + 1)
-            whole = stop == ends[at] and not superseded
-            try:
-                file = self._fs.open_read(segment.path)
-            except FileNotFoundError:
-                if self.first > sequence:
-                    raise _pruned(sequence, self.first) from None
-                raise LogDamaged(segment.path, 0, sequence, "the segment is missing") from None
-            # The newest segment's places are noted by whoever writes it.
-            places = [] if newest else list(segment.places)
-            try:
-                yield from _read_segment(file, segment, sequence, stop, whole, sizes[at], places)
-            finally:
-                file.close()
-                if len(places) > len(segment.places):
-                    segment.places = places
-            sequence = stop
-            at += 1
-
-
-def _read_segment(
-    file: File,
-    segment: _Segment,
-    sequence: int,
-    stop: int,
-    whole: bool,
-    size: int,
-    places: list[tuple[int, int]],
-) -> Iterator[Frame]:
-    """Frames sequence … stop-1 of one segment.
-
-    :param whole: nothing but marks may follow them in the segment
-    :param places: learns what this walk sees beyond its last one
-    """
-    expected, offset = segment.place_before(sequence)
-    known = places[-1][1] if places else SEGMENT_HEADER_BYTES
-    walk = Walk(file, segment.codec, offset, size)
-    for frame, _, at in walk:
-        if frame.flags & MARK:
-            if frame.sequence != expected - 1:
-                what = f"a mark of sequence {frame.sequence} stands in its place"
-                raise LogDamaged(segment.path, at, expected, what)
-            continue
-        if frame.sequence != expected or expected >= stop:
-            what = f"a frame of sequence {frame.sequence} stands in its place"
-            raise LogDamaged(segment.path, at, expected, what)
-        if at - known >= _INDEX_BYTES:
-            places.append((expected, at))
-            known = at
-        if expected >= sequence:
-            yield frame
-        expected += 1
-        if expected == stop and not whole:
-            return
-    if walk.bad is not None:
-        raise LogDamaged(segment.path, walk.offset, expected, walk.bad)
-    if expected < stop:
-        raise LogDamaged(segment.path, walk.offset, expected, "the segment ends before it")
+        extent = Extent(
+            self._fs,
+            segments,
+            sizes=[segment.size for segment in segments],
+            ends=[*(segment.first for segment in segments[1:]), self.last + 1],
+            begins=lambda: self.first,
+        )
+        return extent.read(from_sequence, last)
 
 
 def _disk_full() -> DiskFull:
     return DiskFull("no room left on the disk for the log")
-
-
-def _pruned(wanted: int, first: int) -> LogPruned:
-    return LogPruned(
-        f"sequence {wanted} is no longer in the log: it begins at {first}", first=first
-    )

@@ -12,7 +12,9 @@ import storage.log
 from protocol.doors import File, Fs
 from storage.faults import StoreFault
 from storage.frames import Placed
-from storage.log import Log, Recovery, _Segment
+from storage.log import Log
+from storage.recovery import Recovery
+from storage.segments import Segment
 from tests.reliability.crashes import Broken, enumerate_crashes
 
 STATES = 100_000
@@ -39,7 +41,7 @@ class TrustsThePageCache(Log):
     """Appends to the old segment after an unclean stop, without rewriting its tail."""
 
     def _move_tail(
-        self, file: File, old: _Segment, good: int, durable: int, unproven: object
+        self, file: File, old: Segment, good: int, durable: int, unproven: object
     ) -> None:
         file.truncate(good)
         old.size = good
@@ -77,7 +79,7 @@ class TakesMarksForProof(Log):
     """Forgets the frames of the last batch when it recovers."""
 
     def _move_tail(
-        self, file: File, old: _Segment, good: int, durable: int, unproven: Sequence[Placed]
+        self, file: File, old: Segment, good: int, durable: int, unproven: Sequence[Placed]
     ) -> None:
         super()._move_tail(file, old, good, durable, unproven[:-1])
 

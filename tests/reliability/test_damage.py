@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 import storage.log
+import storage.recovery
 from storage.directory import StoreDirectory
 from storage.faults import LogDamaged, StoreDamaged, StoreTooNew
 from storage.frames import MARK, SEGMENT_HEADER_BYTES, Frame, FrameCodec, SegmentHeader, Walk
@@ -109,7 +110,7 @@ def _places(image: Image) -> tuple[list[Place], int]:
     return places, proven
 
 
-def examine(image: Image, whole: Specimen, log_class: type[Log] = Log) -> LogDamaged | None:
+def examine(image: Image, whole: Specimen) -> LogDamaged | None:
     """Open and read a damaged log.
 
     :returns: how it was refused, or None when what it holds is right and all of what is proven
@@ -118,7 +119,7 @@ def examine(image: Image, whole: Specimen, log_class: type[Log] = Log) -> LogDam
     directory: StoreDirectory | None = None
     log: Log | None = None
     try:
-        directory, log = open_store(disk, SeededRng(1), log_class)
+        directory, log = open_store(disk, SeededRng(1))
         held = list(log.read(log.first))
     except LogDamaged as damage:
         return damage
@@ -147,7 +148,7 @@ def flipped(whole: Specimen, rng: random.Random) -> tuple[Image, str, int]:
     return {**whole.image, path: bytes(content)}, path, at
 
 
-def flip_bits(count: int, log_class: type[Log] = Log) -> dict[str, int]:
+def flip_bits(count: int) -> dict[str, int]:
     """Flip bits, one at a time; counts of what came of it."""
     rng = random.Random(8)
     counts = {"refused": 0, "unproven": 0}
@@ -155,7 +156,7 @@ def flip_bits(count: int, log_class: type[Log] = Log) -> dict[str, int]:
     for n in range(count):
         whole = wholes[n % len(wholes)]
         image, path, at = flipped(whole, rng)
-        damage = examine(image, whole, log_class)
+        damage = examine(image, whole)
         counts["unproven" if damage is None else "refused"] += 1
         place = next((p for p in whole.places if p.path == path and p.start <= at < p.end), None)
         if damage is not None and place is not None:
@@ -171,7 +172,7 @@ def test_flipped_bits(figure: Callable[[str, object], None]) -> None:
     figure("R8 log, bits flipped", f"{FLIPS}: {counts}, 0 wrong answers")
 
 
-def truncate(count: int, log_class: type[Log] = Log) -> dict[str, int]:
+def truncate(count: int) -> dict[str, int]:
     """Cut segments short, one at a time; counts of what came of it."""
     rng = random.Random(9)
     counts = {"refused": 0, "unproven": 0}
@@ -186,7 +187,7 @@ def truncate(count: int, log_class: type[Log] = Log) -> dict[str, int]:
             size = rng.randrange(_end_of_proof(whole), len(whole.content(path)))
         if not last and _only_marks(whole, path, size):
             continue  # marks at the end of an older segment say what the next segment says too
-        damage = examine({**whole.image, path: whole.content(path)[:size]}, whole, log_class)
+        damage = examine({**whole.image, path: whole.content(path)[:size]}, whole)
         counts["unproven" if damage is None else "refused"] += 1
         assert damage is not None or (last and not whole.closed)
         assert damage is None or damage.file == path
@@ -273,7 +274,7 @@ def test_damaged_facts_are_refused(name: str) -> None:
 def test_planted_recovery_that_cuts_at_any_bad_frame_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(storage.log, "find_proof", lambda *_: None)
+    monkeypatch.setattr(storage.recovery, "find_proof", lambda *_: None)
     with pytest.raises(AssertionError, match="proven frames are left"):
         flip_bits(500)
 
@@ -281,7 +282,7 @@ def test_planted_recovery_that_cuts_at_any_bad_frame_is_caught(
 def test_planted_recovery_that_takes_a_bad_frame_for_the_end_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(storage.log, "end_of_content", lambda _file, offset, _end: offset)
+    monkeypatch.setattr(storage.recovery, "end_of_content", lambda _file, offset, _end: offset)
     with pytest.raises(AssertionError, match="proven frames are left"):
         flip_bits(500)
 
@@ -309,11 +310,9 @@ def test_planted_reader_that_trusts_the_disk_is_caught(monkeypatch: pytest.Monke
         flip_bits(500)
 
 
-class ForgetsThatItWasClosed(Log):
-    def _refuse_changed(self, *_: object) -> None:
-        pass
-
-
-def test_planted_log_that_ignores_its_clean_close_is_caught() -> None:
+def test_planted_log_that_ignores_its_clean_close_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(storage.log, "refuse_changed", lambda *_: None)
     with pytest.raises(AssertionError, match=r"closed log|proven frames"):
-        truncate(500, ForgetsThatItWasClosed)
+        truncate(500)
