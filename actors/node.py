@@ -36,7 +36,7 @@ from actors.spaces import Spaces
 from actors.topics import Topics
 from protocol import limits
 from protocol.errors import DiskFull, Draining, Refusal
-from protocol.requests import Health, NodeStatus, Unready
+from protocol.requests import AuthenticateToken, Caller, Health, NodeStatus, Unready
 from protocol.version import VERSION
 from storage import users
 from storage.directory import StoreDirectory
@@ -44,7 +44,8 @@ from storage.effects import Attribution
 from storage.engine import Engine, EngineFailed
 from storage.faults import StoreFault
 from storage.ledger import Ledger, StateUnusable, Tail
-from storage.log import Log, Recovery
+from storage.log import Log
+from storage.recovery import Recovery
 
 log = structlog.get_logger("node")
 
@@ -194,7 +195,7 @@ class Node:
             ),
             refoldable=False,
         )
-        sessions = Sessions(self.doors.clock, self.doors.rng)
+        self._open_sessions = sessions = Sessions(self.doors.clock, self.doors.rng)
         self._sessions = self._supervise(
             lambda: SessionsActor.start(runtime, sessions, committer, self.passwords, self.roles),
             refoldable=True,
@@ -301,6 +302,13 @@ class Node:
     def sessions(self) -> ActorRef[Any]:
         """Asked who a caller is."""
         return self._sessions.ref
+
+    def caller(self, asked: AuthenticateToken) -> Caller | None:
+        """Who a token stands for, without asking an actor; None: `sessions` has to be asked.
+
+        :raises SessionEnded:
+        """
+        return self._open_sessions.unchanged(asked, self.committer.ledger.catalog_version)
 
     @property
     def checkpoints(self) -> ActorRef[Any]:

@@ -174,6 +174,21 @@ class Sessions:
             )
         return caller
 
+    def unchanged(self, asked: AuthenticateToken, catalog: int) -> Caller | None:
+        """Who a token stands for; None when declarations have changed since its user was looked at.
+
+        :param catalog: the catalog's version now
+        :raises SessionEnded:
+        """
+        session = self.use(asked.token)
+        if session.catalog != catalog:
+            return None
+        caller = session.caller
+        if caller.address != asked.address or caller.surface != asked.surface:
+            caller = replace(caller, surface=asked.surface, address=asked.address)
+            session.caller = caller
+        return caller
+
     def end(self, token: str) -> None:
         """Sign out. :raises SessionEnded: there is no such session"""
         self.use(token)
@@ -263,18 +278,13 @@ class SessionsActor(LoopActor):
     @handles(AuthenticateToken)
     def authenticate_token(self, message: AuthenticateToken) -> Caller | Awaitable[Caller]:
         """Who a token stands for, as stored now."""
-        session = self._sessions.use(message.token)
-        if session.catalog != self._committer.ledger.catalog_version:
-            return self._checked_again(message, session)
-        caller = session.caller
-        if caller.address != message.address or caller.surface != message.surface:
-            caller = replace(caller, surface=message.surface, address=message.address)
-            session.caller = caller
-        return caller
+        catalog = self._committer.ledger.catalog_version
+        return self._sessions.unchanged(message, catalog) or self._checked_again(message)
 
-    async def _checked_again(self, message: AuthenticateToken, session: _Open) -> Caller:
+    async def _checked_again(self, message: AuthenticateToken) -> Caller:
         """Declarations have changed since this session was last used: perhaps its user."""
         catalog = self._committer.ledger.catalog_version
+        session = self._sessions.use(message.token)
         user = await self._user(session.caller.user)
         if user is None or user.passhash != session.passhash or user.role != session.caller.role:
             self._sessions.end_all(session.caller.user)

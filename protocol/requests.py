@@ -1,5 +1,8 @@
 """What surfaces ask of the node, and what it answers: frozen, typed, free of any surface's form.
 
+What is made for every request is a `msgspec.Struct`: a frozen dataclass takes ten times as long to
+make, and those of one statement together took a twelfth of its time.
+
 `Request[Reply]` ties a request to the type of its reply, so that `await ask(ref, request)` is
 checked by the type checker.
 """
@@ -10,6 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, Literal, TypeVar
+
+from msgspec import Struct
+from msgspec import field as member
 
 from protocol.errors import Refusal
 from protocol.values import Value
@@ -70,13 +76,15 @@ class SignOut(Request[None]):
     token: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class AuthenticateToken(Request[Caller]):
+class AuthenticateToken(Struct, Request[Caller], frozen=True):
     """Who a token stands for; counts as use of it. Refused: SessionEnded."""
 
-    token: str = field(repr=False)
+    token: str
     surface: Surface
     address: str
+
+    def __repr__(self) -> str:
+        return f"AuthenticateToken(surface={self.surface!r}, address={self.address!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +114,7 @@ class ChangePassword(Request[None]):
 ResultKind = Literal["rows", "value", "none", "info"]
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """What one statement answered."""
 
     value: Value
@@ -116,8 +123,7 @@ class Result:
     took_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptAnswer:
+class ScriptAnswer(Struct, frozen=True):
     """What a script answered; `refusal` is set when it stopped at one."""
 
     results: tuple[Result, ...]
@@ -131,15 +137,14 @@ class ScriptAnswer:
     """Whether it is known to be so small that it can be encoded at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunScript(Request[ScriptAnswer]):
+class RunScript(Struct, Request[ScriptAnswer], frozen=True):
     """Run a script as a caller. A refusal comes in the answer, beside what ran before it."""
 
     caller: Caller
     script: str
     request: str
     """Names the request in answers and logs."""
-    parameters: Mapping[str, Value] = field(default_factory=dict)
+    parameters: Mapping[str, Value] = member(default_factory=dict)
     namespace: str | None = None
     database: str | None = None
     timeout_us: int | None = None

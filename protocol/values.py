@@ -82,18 +82,23 @@ def is_large(value: Any, most: int = PACE, longest: float = LONG) -> bool:
     """Whether a value has more than `most` parts, or one of more than `longest` characters or
     bytes; looks at no more of them."""
     left = most
-    waiting = [value]
-    while waiting:
+    parts: Iterable[Any] = (value,)
+    waiting: list[Any] = []
+    while True:
+        for part in parts:
+            kind = type(part)
+            if kind is str or kind is bytes:
+                if len(part) > longest:
+                    return True
+            elif kind is list or kind is dict:
+                left -= len(part)
+                if left < 0:
+                    return True
+                waiting.append(part)
+        if not waiting:
+            return False
         value = waiting.pop()
-        kind = type(value)
-        if kind is list or kind is dict:
-            left -= len(value)
-            if left < 0:
-                return True
-            waiting.extend(value if kind is list else value.values())
-        elif (kind is str or kind is bytes) and len(value) > longest:
-            return True
-    return False
+        parts = value if type(value) is list else value.values()
 
 
 def is_flat(value: Any) -> bool:

@@ -49,8 +49,7 @@ class EffectsDamaged(Exception):
     """A frame whose checksum holds has a body that no commit of ours would write."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attribution:
+class Attribution(msgspec.Struct, frozen=True):
     """Who changed the store and how: the part of the statement log that travels in the commit."""
 
     by: str

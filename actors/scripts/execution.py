@@ -6,9 +6,8 @@ Everything here runs inside the script's greenlet and is synchronous; see `turns
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from actors.access import Action, authorise
@@ -53,8 +52,7 @@ LARGE_BYTES: Final = 256 * limits.KIB
 """Changes of a transaction from which on they are encoded before its commit, in steps."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where a script stands: names, not yet looked up."""
 
     namespace: str | None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from actors.scripts.turns import Turn
 from protocol import limits
@@ -28,8 +27,7 @@ class Progress(Protocol):
         the first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """One of them."""
 
     request: RunScript

@@ -20,7 +20,10 @@ CLIENT_CHARACTERS: Final = 128
 
 _HELLO: Final = frozenset({"magic", "major", "minor", "client", "user", "password", "token"})
 _AUTH: Final = frozenset({"user", "password", "token"})
-_RUN: Final = frozenset({"script", "params", "ns", "db", "timeout", "stream", "reason"})
+_RUN: Final[dict[str, type]] = {
+    "script": str, "params": dict, "ns": str, "db": str, "timeout": timedelta, "stream": bool,
+    "reason": str,
+}  # fmt: skip
 
 Wanted = TypeVar("Wanted")
 
@@ -38,18 +41,25 @@ def _known(what: str, body: dict[str, Any] | None, fields: frozenset[str]) -> di
     if body is None:
         return {}
     if not body.keys() <= fields:
-        unknown = sorted(body.keys() - fields)[0][:64]
-        raise BadRequest(f"{what} has no field {unknown!r}", field=unknown)
+        raise _unknown(what, sorted(body.keys() - fields)[0])
     return body
+
+
+def _unknown(what: str, name: str) -> BadRequest:
+    return BadRequest(f"{what} has no field {name[:64]!r}", field=name[:64])
+
+
+def _mistyped(what: str, name: str, kind: type, value: object) -> BadRequest:
+    return BadRequest(
+        f"{what} {name} is a {kind.__name__}, not a {type(value).__name__}", field=name
+    )
 
 
 def field(what: str, body: dict[str, Any], name: str, kind: type[Wanted]) -> Wanted | None:
     """A field of a body; None when it is absent or nil. :raises BadRequest: another type"""
     value = body.get(name)
     if value is not None and type(value) is not kind:
-        raise BadRequest(
-            f"{what} {name} is a {kind.__name__}, not a {type(value).__name__}", field=name
-        )
+        raise _mistyped(what, name, kind, value)
     return value
 
 
@@ -100,16 +110,22 @@ def read_run(body: dict[str, Any] | None, caller: Caller, name: str) -> RunScrip
     :param name: names the request in answers and logs
     :raises BadRequest: a field is missing, unknown, or of the wrong type
     """
-    body = _known("RUN", body, _RUN)
-    script = field("RUN", body, "script", str)
+    body = body or {}
+    for given, value in body.items():
+        kind = _RUN.get(given)
+        if kind is None:
+            raise _unknown("RUN", given)
+        if value is not None and type(value) is not kind:
+            raise _mistyped("RUN", given, kind, value)
+    script = body.get("script")
     if script is None:
         raise BadRequest("RUN needs a script", field="script")
-    timeout = field("RUN", body, "timeout", timedelta)
+    timeout = body.get("timeout")
     if timeout is not None and timeout <= timedelta(0):
         raise BadRequest("RUN timeout is longer than nothing", field="timeout")
-    if field("RUN", body, "stream", bool):
+    if body.get("stream"):
         raise BadRequest("RUN stream needs minor 5", field="stream")
-    reason = field("RUN", body, "reason", str)
+    reason = body.get("reason")
     if reason is not None and len(reason) > limits.REASON_CHARACTERS:
         raise BadRequest(
             f"RUN reason has at most {limits.REASON_CHARACTERS} characters", field="reason"
@@ -118,9 +134,9 @@ def read_run(body: dict[str, Any] | None, caller: Caller, name: str) -> RunScrip
         caller=caller,
         script=script,
         request=name,
-        parameters=field("RUN", body, "params", dict) or {},
-        namespace=field("RUN", body, "ns", str),
-        database=field("RUN", body, "db", str),
+        parameters=body.get("params") or {},
+        namespace=body.get("ns"),
+        database=body.get("db"),
         timeout_us=None if timeout is None else timeout // MICROSECOND,
         reason=reason,
     )

@@ -72,6 +72,7 @@ class Wire:
         self._still = asyncio.Event()
         self._still.set()
         self._long_work: LongWork | None = None
+        self._unsaid: list[WireConnection] = []
 
     @property
     def running(self) -> int:
@@ -131,6 +132,17 @@ class Wire:
         """Wait until no connection is left and no request runs."""
         await self._still.wait()
 
+    def flush_soon(self, connection: WireConnection) -> None:
+        """Have a connection hand over what it has to say when this turn of the loop is over."""
+        if not self._unsaid:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unsaid.append(connection)
+
+    def _flush(self) -> None:
+        unsaid, self._unsaid = self._unsaid, []
+        for connection in unsaid:
+            connection.flush()
+
     def end(self) -> None:
         """Cut every connection and drop every request, now."""
         for future in list(self._under_way):
@@ -174,6 +186,8 @@ class WireConnection(asyncio.Protocol):
         """KVs that the node has been asked."""
         self._starting: asyncio.Future[Caller] | None = None
         self._decoding = False
+        self._advancing = False
+        """What is said now leaves when all that was read has been acted on."""
         self._address = "unknown"
         wire.made += 1
         wire.coming.add(self)
@@ -238,6 +252,14 @@ class WireConnection(asyncio.Protocol):
 
         :param message: one that has been decoded already
         """
+        self._advancing = True
+        try:
+            self._act_on_all(message)
+        finally:
+            self._advancing = False
+        self.flush()
+
+    def _act_on_all(self, message: Message | None) -> None:
         try:
             if message is not None:
                 self._act(message)
@@ -260,7 +282,6 @@ class WireConnection(asyncio.Protocol):
         self._steer()
         if self._goodbye_over:
             self._end_if_done()
-        self._flush()
 
     async def _decode(self) -> None:
         """A long frame, in turns with everybody else's work. What follows it waits."""
@@ -347,7 +368,8 @@ class WireConnection(asyncio.Protocol):
         token, own, caller = None, False, None
         if credential is not None and credential.token is not None:
             token = credential.token
-            caller = await gate.caller(token, self._address)
+            found = gate.caller(token, self._address)
+            caller = found if isinstance(found, Caller) else await found
         elif credential is not None and credential.user is not None:
             session = await gate.sign_in(credential.user, credential.password or "", self._address)
             token, own, caller = session.token, True, session.caller
@@ -404,14 +426,17 @@ class WireConnection(asyncio.Protocol):
         :param token: the peer's at the time of the read; an AUTH behind them may change it
         """
         try:
-            self._starting = asked = self._wire.gate.caller(token, self._address)
+            asked = self._wire.gate.caller(token, self._address)
         except Refusal as refusal:
             for script in batch:
                 self._answer(script, Kind.ERROR, bodies.error(refusal, script.name))
             return
-        if asked.done():
+        if isinstance(asked, Caller):
+            self._start_all(batch, asked)
+        elif asked.done():
             self._run_as(batch, asked)
         else:
+            self._starting = asked
             self._wire.follow(asked)
             asked.add_done_callback(partial(self._run_as, batch))
 
@@ -428,8 +453,12 @@ class WireConnection(asyncio.Protocol):
             for script in batch:
                 self._answer(script, Kind.ERROR, bodies.error(_failed(script.name), script.name))
         else:
-            for script in batch:
-                self._start(script, caller, alone=len(batch) == 1)
+            self._start_all(batch, caller)
+
+    def _start_all(self, batch: list[_Script], caller: Caller) -> None:
+        alone = len(batch) == 1
+        for script in batch:
+            self._start(script, caller, alone)
 
     def _start(self, script: _Script, caller: Caller, alone: bool) -> None:
         try:
@@ -450,10 +479,12 @@ class WireConnection(asyncio.Protocol):
                 found.add_done_callback(partial(self._found, script))
 
     def _found(self, script: _Script, future: asyncio.Future[ScriptAnswer]) -> None:
-        kind, name, light = Kind.ERROR, script.name, False
+        kind, name, large = Kind.ERROR, script.name, False
         try:
             found = future.result()
-            light = found.light
+            large = not found.light and is_large(
+                [result.value for result in found.results], SMALL, SMALL_STRING
+            )
             if found.refusal is None:
                 kind, body = Kind.ANSWER, bodies.answer(found)
             else:
@@ -464,7 +495,7 @@ class WireConnection(asyncio.Protocol):
             body = bodies.error(self._wire.leaving(), name)
         except Exception:
             body = bodies.error(_failed(name), name)
-        if not light and is_large(body, SMALL, SMALL_STRING):
+        if large:
             self._wire.spawn(self._answer_long(script, kind, body))
         else:
             self._answer(script, kind, body)
@@ -605,11 +636,12 @@ class WireConnection(asyncio.Protocol):
         except (TypeError, ValueError, OverflowError):
             failed = _failed(self._name(id))
             data = self._talk.send(Kind.ERROR, id, bodies.error(failed, self._name(id)))
-        if not self._out:
-            self._loop.call_soon(self._flush)
+        if not (self._out or self._advancing):
+            self._wire.flush_soon(self)
         self._out.append(data)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Hand over what there is to say."""
         if not self._out or self._gone:
             return
         data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
@@ -683,7 +715,7 @@ class WireConnection(asyncio.Protocol):
         self._stop_timer()
         if self._gone or self._transport.is_closing():
             return
-        self._flush()
+        self.flush()
         if self._transport.can_write_eof():
             self._transport.write_eof()
             self._steer()

@@ -39,8 +39,9 @@ class Gate(Protocol):
     async def sign_in(self, user: str, password: str, address: str) -> Session:
         """Open a session."""
 
-    def caller(self, token: str, address: str) -> asyncio.Future[Caller]:
-        """Who a token stands for now; refused once its session has ended."""
+    def caller(self, token: str, address: str) -> Caller | asyncio.Future[Caller]:
+        """Who a token stands for now; refused once its session has ended. A future, when it has to
+        be looked at again."""
 
     async def sign_out(self, token: str) -> None:
         """End a session that this surface opened; one that has ended by itself is well."""
@@ -77,8 +78,9 @@ class NodeGate:
     async def sign_in(self, user: str, password: str, address: str) -> Session:
         return await ask(self._node.sessions, SignIn(user, password, "wire", address))
 
-    def caller(self, token: str, address: str) -> asyncio.Future[Caller]:
-        return ask_now(self._node.sessions, AuthenticateToken(token, "wire", address))
+    def caller(self, token: str, address: str) -> Caller | asyncio.Future[Caller]:
+        asked = AuthenticateToken(token, "wire", address)
+        return self._node.caller(asked) or ask_now(self._node.sessions, asked)
 
     async def sign_out(self, token: str) -> None:
         # Asked, not told: a refusal must come back here, where it means nothing.

@@ -253,13 +253,13 @@ class TestRun:
         self, peer: Peer, node: FakeNode, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         flushed = []
-        flush = connection.WireConnection._flush
+        flush = connection.WireConnection.flush
 
         def counting(self: connection.WireConnection) -> None:
             flushed.append(len(self._out))
             flush(self)
 
-        monkeypatch.setattr(connection.WireConnection, "_flush", counting)
+        monkeypatch.setattr(connection.WireConnection, "flush", counting)
         batch = b"".join(encode(Kind.RUN, id, {"script": "RETURN"}) for id in range(1, 51))
         peer.writer.write(batch)
         for _ in range(50):
