@@ -6,6 +6,7 @@ import select
 import socket
 import time
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from bench.figures import NODE
 from bench.load import LATE_SECONDS, RECEIVE_BYTES, connect_wire
 from bench.nodes import DATABASE, NAMESPACE, NodeProcess
 from bench.queues import AT_REST_SECONDS, MESSAGE, Queue, Share
+from storeclient import errors
 from storeclient.answers import read_answer
 from storeclient.frames import FrameReader, Kind, encode
 
@@ -44,7 +46,9 @@ def node_queue(node: NodeProcess) -> Queue:
 
 def _refill(node: NodeProcess, count: int) -> None:
     with node.client() as client:
-        client.run(f"DROP TOPIC IF EXISTS {TOPIC}; DEFINE TOPIC {TOPIC}")
+        with suppress(errors.Unknown):  # the first time
+            client.run(f"DROP TOPIC {TOPIC}")
+        client.run(f"DEFINE TOPIC {TOPIC}")
         client.run(f"DEFINE GROUP {GROUP} ON {TOPIC} DEADLINE 5m IN FLIGHT 10000")
         for start in range(0, count, FILL):
             values = [MESSAGE] * min(FILL, count - start)

@@ -6,14 +6,15 @@ import base64
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.architecture.sources import ROOT
 from tests.processes import PASSWORD, USER, NodeProcess, serving
 
-TOOL = ROOT / ".venv" / "schemathesis" / "bin" / "st"
+TOOL = Path(sys.prefix) / "schemathesis" / "bin" / "st"
+"""Beside the environment of this interpreter, wherever the tree is."""
 CASES = 2000
 CHECKS = (
     "not_a_server_error", "status_code_conformance", "content_type_conformance",
