@@ -336,12 +336,13 @@ class _Judge:
 
 def certainly_held(history: History) -> int:
     """The most hand-outs that workers held at one moment, whatever was on its way then: each from
-    when its answer was there until something was asked for it, or its deadline."""
+    when its answer was there until something was asked for it, or its deadline. An EXTEND may
+    bring that nearer."""
     asked: dict[Name, float] = {}
     for settle in history.settles:
-        if settle.kind != "extend":
-            for name in settle.names:
-                asked[name] = min(asked.get(name, inf), settle.began)
+        at = settle.began + (settle.seconds or 0.0) if settle.kind == "extend" else settle.began
+        for name in settle.names:
+            asked[name] = min(asked.get(name, inf), at)
     moments: list[tuple[float, int]] = []
     for take in history.takes:
         for one in take.found or ():
