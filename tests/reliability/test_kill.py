@@ -1,4 +1,5 @@
-"""R2: SIGKILL while clients write over both surfaces, again and again, on one store."""
+"""R2: SIGKILL while clients write records, cache keys and messages over both surfaces, again and
+again, on one store."""
 
 from __future__ import annotations
 

@@ -4,8 +4,9 @@ Each `Writer` sends one script at a time. A script has a mark of its own, which 
 its frame carry, and is in one of three states: acknowledged, refused, or *open*, when no answer
 came. `Promises` keeps them over any number of nodes' lives, and compares:
 
-- every record and cache key is what the last acknowledged script left, or what an open one would
-  have left;
+- every record, cache key and message is what the last acknowledged script left, or what an open one
+  would have left;
+- the positions of messages are dense;
 - of an open script all is there, or nothing;
 - an index names the records that there are;
 - the log holds the mark of every acknowledged script once, of no refused one, and no mark of
@@ -42,6 +43,7 @@ SETUP: Final = (
     "DEFINE DATABASE IF NOT EXISTS kept.kept",
     *(f"USE kept.kept; DEFINE TABLE IF NOT EXISTS {table}" for table in TABLES),
     "USE kept.kept; DEFINE SPACE IF NOT EXISTS keys",
+    "USE kept.kept; DEFINE TOPIC IF NOT EXISTS news",
 )
 """Each makes one commit at most."""
 SETUP_INDEX: Final = "USE kept.kept; DEFINE INDEX IF NOT EXISTS by_writer ON one FIELDS writer"
@@ -54,7 +56,7 @@ KEYS_EACH: Final = 4
 MARK: Final = re.compile(rb"mark-\d+-end")
 
 Records = dict[str, str]
-"""`table:id`, or `keys:key` → the mark of the script that wrote it last."""
+"""`table:id`, `keys:key`, `news:key` of a message → the mark of the script that wrote it last."""
 
 
 class Broken(AssertionError):
@@ -316,6 +318,8 @@ class Writer(threading.Thread):
         create = f"CREATE one:{name} SET mark = $m, writer = {self._number}{pad}"
         if self._rng.randrange(4) == 0:
             return self._draw_key(mark, name, create, params)
+        if self._rng.randrange(4) == 0:
+            return self._draw_message(mark, name, create, params)
         kind = self._rng.randrange(10)
         if kind < 4 or not self._own:
             return Script(mark, create, {f"one:{name}": mark}, params)
@@ -348,6 +352,24 @@ class Writer(threading.Thread):
             return Script(mark, text, {f"keys:{key}": None, f"one:{name}": mark}, params)
         text = f"BEGIN; {put} EXPIRE 1h; {create}; {put} KEEP; COMMIT"
         return Script(mark, text, {**kept, f"one:{name}": mark}, params)
+
+    def _draw_message(self, mark: str, name: str, create: str, params: dict[str, Any]) -> Script:
+        """One that publishes, alone or beside a record and a key."""
+        key = f"k{self._number}_{self._rng.randrange(KEYS_EACH)}"
+        publish = f"PUBLISH INTO news VALUE $m KEY '{name}'"
+        sent = {f"news:{name}": mark}
+        kind = self._rng.randrange(4)
+        if kind == 0:
+            return Script(mark, publish, {**sent}, params)
+        if kind == 1:
+            text = f"BEGIN; {create}; {publish}; COMMIT"
+            return Script(mark, text, {**sent, f"one:{name}": mark}, params)
+        if kind == 2:
+            text = f"BEGIN; {publish}; SET '{key}' IN keys VALUE $m; {create}; COMMIT"
+            after = {**sent, f"one:{name}": mark, f"keys:{key}": mark}
+            return Script(mark, text, {**after}, params)
+        text = f"BEGIN; {publish}; {create}; {create}; COMMIT"
+        return Script(mark, text, {f"news:{name}": None, f"one:{name}": None}, params)
 
 
 def token(node: NodeProcess) -> str:
@@ -397,6 +419,22 @@ def records(node: NodeProcess) -> Records:
     values = _read(node, "; ".join(f"GET '{key}' FROM keys" for key in keys)) if keys else []
     for key, value in zip(keys, values, strict=True):
         found[f"keys:{key}"] = value["value"]
+    return found | _messages(node)
+
+
+def _messages(node: NodeProcess) -> Records:
+    found: Records = {}
+    last = 0
+    while page := _read(node, f"READ FROM news AFTER {last} LIMIT 1000")[0]:
+        positions = [message["position"] for message in page]
+        if positions != list(range(last + 1, last + 1 + len(page))):
+            raise Broken(f"positions after {last} are not dense: {positions}")
+        for message in page:
+            name = f"news:{message['key']}"
+            if name in found:
+                raise Broken(f"{name} was published twice")
+            found[name] = message["value"]
+        last += len(page)
     return found
 
 

@@ -8,12 +8,15 @@ alone in its place in one order, and that place lies between its request and its
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import combinations, islice
+from itertools import combinations, islice, pairwise
 from typing import Any
 from uuid import UUID
 
+from actors.scripts.prepared import Prepared
+from language.parser import parse
 from protocol.binary import unpack, unpack_object
 from protocol.requests import ScriptAnswer
 from protocol.values import RecordId
@@ -26,6 +29,7 @@ from tests.simulation.scripts import (
     FLEETING_KEY,
     NODE,
     SPACE,
+    TOPIC,
     UNSEEN,
     AtLeast,
     Draft,
@@ -36,8 +40,15 @@ from tests.simulation.scripts import (
     State,
 )
 
-ITS_OWN = (None, "expired")
-"""Reasons of commits that the node makes by itself: a part of an index, a sweep of cache keys."""
+ITS_OWN = (None, "expired", "due")
+"""Reasons of commits that the node makes by itself: a part of an index, a sweep of cache keys, what
+is due on a topic."""
+MESSAGE_HEAD = struct.Struct(">QQQHHI")
+"""Of a message: time, total, when it is due, and the lengths of key, id and headers."""
+STANDING = struct.Struct(">QQQQQQQQIII")
+"""Of a group: epoch, cursor, handed out, committed, … hand-outs, of these out, parked."""
+OUT, PARKED = 1, 3
+"""States of a hand-out: its row's first byte."""
 FIRST_OWNER = "first owner of the store"
 OWNER = "ana"
 
@@ -78,6 +89,10 @@ class Fold:
         self._names: dict[str, bytes] = {}
         self._rows: dict[bytes, Rows] = {}
         self.entries: dict[str, Any] = {}
+        self.topics: dict[bytes, dict[int, bytes]] = {}
+        """The rows of each topic's messages, by position."""
+        self._topic = b""
+        """Namespace, database and number of TOPIC."""
         self._puts: list[tuple[bytes, Any]] = []
         self._set_keys: set[tuple[str, Any]] = set()
 
@@ -97,6 +112,11 @@ class Fold:
                 if key[keys.TAG_AT] == keys.TABLE:
                     number = unpack_object(effect[2])["id"].to_bytes(4, "big")
                     self._names[key[11:].decode()] = key[3:11] + number
+                elif key[keys.TAG_AT] == keys.TOPIC and key[11:] == TOPIC.encode():
+                    self._topic = key[3:11] + unpack_object(effect[2])["id"].to_bytes(4, "big")
+                elif key[keys.TAG_AT] == keys.MESSAGE:
+                    position = int.from_bytes(key[15:], "big")
+                    self.topics.setdefault(key[3:15], {})[position] = effect[2]
             elif effect[0] == effects.PUT_RECORD:
                 self._check_previous(key, effect[3])
                 self.pairs[key] = self.sequence.to_bytes(8, "big") + effect[2]
@@ -136,6 +156,8 @@ class Fold:
             self._names.pop(key[11:].decode(), None)
         elif key[keys.TAG_AT] == keys.RECORD:
             self._rows.get(key[3:15], {}).pop(keys.record_id(key), None)
+        elif key[keys.TAG_AT] == keys.MESSAGE:
+            self.topics.get(key[3:15], {}).pop(int.from_bytes(key[15:], "big"), None)
         elif key[keys.TAG_AT] == keys.ENTRY:
             self.entries.pop(key[keys.ENTRY_PREFIX_BYTES :].decode(), None)
 
@@ -155,6 +177,48 @@ class Fold:
         at = keys.TAG_AT
         return frozenset(key[at + 13 :].decode() for key in self.pairs if key[at] == keys.INDEX)
 
+    def messages(self) -> tuple[tuple[Any, ...], int]:
+        """What TOPIC holds, and the last position before it."""
+        found = []
+        for _, row in sorted(self.topics.get(self._topic, {}).items()):
+            head = MESSAGE_HEAD.unpack_from(row)
+            found.append(unpack(row[MESSAGE_HEAD.size + sum(head[3:]) :]))
+        return tuple(found), self._last(self._topic) - len(found)
+
+    def _last(self, topic: bytes) -> int:
+        row = self.pairs.get(keys.STORE_RANGE + bytes((keys.TOPIC_LAST,)) + topic)
+        return 0 if row is None else int.from_bytes(row[:8], "big")
+
+    def _check_topics(self) -> None:
+        for topic, rows in self.topics.items():
+            last, positions = self._last(topic), sorted(rows)
+            dense = list(range(last - len(rows) + 1, last + 1))
+            _hold(positions == dense, f"at {self.sequence} positions are {positions}, of {last}")
+            heads = [MESSAGE_HEAD.unpack_from(rows[position])[:2] for position in positions]
+            _hold(heads == sorted(heads), f"at {self.sequence} time or total of messages fell")
+            sizes = [len(rows[position]) for position in positions[1:]]
+            totals = [after[1] - before[1] for before, after in pairwise(heads)]
+            _hold(sizes == totals, f"at {self.sequence} the totals of messages are {totals}")
+
+    def _check_groups(self) -> None:
+        """What a group says of its hand-outs is what they are."""
+        states: dict[bytes, list[int]] = {}
+        for key, value in self.pairs.items():
+            if key[keys.TAG_AT] == keys.GROUP_STATE:
+                states[key[3:19]] = []
+            elif key[keys.TAG_AT] == keys.HAND_OUT:
+                states.setdefault(key[3:19], []).append(value[0])
+                position = int.from_bytes(key[19:], "big")
+                _, cursor, _, committed, *_ = self._standing(key[3:19])
+                _hold(committed < position <= cursor, f"at {self.sequence} {position} is out")
+        for group, found in states.items():
+            *_, hand_outs, out, parked = self._standing(group)
+            wanted = len(found), found.count(OUT), found.count(PARKED)
+            _hold((hand_outs, out, parked) == wanted, f"at {self.sequence} {wanted} are out")
+
+    def _standing(self, group: bytes) -> tuple[int, ...]:
+        return STANDING.unpack(self.pairs[keys.STORE_RANGE + bytes((keys.GROUP_STATE,)) + group])
+
     def check_counts(self) -> None:
         for name, at in self._names.items():
             key = keys.STORE_RANGE + bytes((keys.COUNT,)) + at
@@ -162,6 +226,8 @@ class Fold:
             _hold(count == rows, f"at {self.sequence} {name} counts {count} and holds {rows}")
         counts = [v for k, v in self.pairs.items() if k[keys.TAG_AT] == keys.ENTRY_COUNT]
         count = keys.unpack_counter(counts[0]) if counts else 0
+        self._check_topics()
+        self._check_groups()
         held = sum(key[keys.TAG_AT] == keys.ENTRY for key in self.pairs)
         _hold(count == held, f"at {self.sequence} the space counts {count} and holds {held}")
 
@@ -242,7 +308,7 @@ class History:
         reason = whose.reason
         if reason == FIRST_OWNER:
             return replace(before, users=before.users | {OWNER})
-        after = State(fold.tables(), fold.entries, fold.indexes(), fold.users())
+        after = State(fold.tables(), fold.entries, fold.indexes(), *fold.messages(), fold.users())
         if whose.how == "node" and reason in ITS_OWN:
             _hold(Draft(before).same(after) and not fold.puts(), f"{fold.sequence} is no upkeep")
             return before
@@ -258,9 +324,11 @@ class History:
                     results = part.run(draft)
                 except Refused:
                     continue
+                if draft.perhaps and whose.statement != _logged(part):
+                    continue  # it may have made no commit, or several
                 wrote = draft.wrote or draft.perhaps
                 if wrote and draft.same(after) and draft.puts == puts:
-                    taken[reason] = number + 1
+                    taken[reason] = number if part.waits else number + 1
                     self.owners[fold.sequence] = request, number, results
                     return draft.state()
         raise Broken(
@@ -306,6 +374,8 @@ class History:
             owner = self.owners[ahead[0]] if ahead else None
             if not refused and owner is not None and owner[1] == number:
                 low = ahead.pop(0)
+                while part.waits and ahead and self.owners[ahead[0]][1] == number:
+                    low = ahead.pop(0)
                 found = values[at : at + part.results]
                 _hold(_same(found, owner[2]), f"{where} at {low}: {found}, wanted {owner[2]}")
             else:
@@ -350,6 +420,12 @@ class History:
                     return sequence
         found = code or values[: part.results]
         raise Broken(f"{where}, read at {low} to {high}: {found}, wanted {wanted}")
+
+
+def _logged(part: Part) -> str:
+    """The statements of a part as the log names them."""
+    script = parse(part.text())
+    return Prepared(script).redacted(0, len(script.statements))
 
 
 def _new_ids(part: Part, made: list[UUID]) -> Iterator[list[UUID]]:

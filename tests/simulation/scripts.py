@@ -28,6 +28,16 @@ KEYS = ("a", "b", "c")
 FLEETING_KEY = "gone"
 """Begins the names of keys that expire. When is decided by log time, which an answer does not say;
 so of them only counts and bytes are compared."""
+TOPIC = "m"
+"""What it holds is known exactly. Its group, whose deadlines are short, and the topics of its dead
+letters and of those that were sent again are worked with at random: what they hold depends on log
+time, so of them only bytes, positions and counts are compared."""
+DEAD = "d"
+AGAIN = "e"
+DEFINE_GROUP = (
+    f"DEFINE GROUP IF NOT EXISTS g ON {TOPIC} DEADLINE 25ms IN FLIGHT 6 DELIVERIES 2"
+    f" DEAD LETTER {DEAD} BACKOFF 0s, 2ms"
+)
 INDEXES = {"by_n": ("t", "n"), "by_both": ("t", "n, s"), "by_s": ("u", "s")}
 """Defined and dropped all the time: that answers stay the same shows that they hold what they
 ought to."""
@@ -57,6 +67,10 @@ class State:
     entries: Fields = field(default_factory=dict)
     """The keys of the space that never expire."""
     indexes: frozenset[str] = frozenset()
+    messages: tuple[Any, ...] = ()
+    """Every value that was published into the topic, trimmed or not."""
+    trimmed: int = 0
+    """How many of these were."""
     users: frozenset[str] = frozenset()
     places: frozenset[str] = frozenset()
 
@@ -71,6 +85,8 @@ class Draft:
         self.tables = {name: dict(rows) for name, rows in state.tables.items()}
         self.entries = dict(state.entries)
         self.indexes = set(state.indexes)
+        self.messages = state.messages
+        self.trimmed = state.trimmed
         self.users = set(state.users)
         self.places = set(state.places)
         self.new_ids = iter(new_ids)
@@ -86,17 +102,22 @@ class Draft:
             self.tables,
             self.entries,
             frozenset(self.indexes),
+            self.messages,
+            self.trimmed,
             frozenset(self.users),
             frozenset(self.places),
         )
 
     def same(self, other: State) -> bool:
-        """Whether it leaves what that state holds. Places are compared by what is in them."""
+        """Whether it leaves what that state holds: of messages only those that are held. Places
+        are compared by what is in them."""
         return (
             self.tables == other.tables
             and self.users == other.users
             and self.entries == other.entries
             and self.indexes == other.indexes
+            and self.messages[self.trimmed :] == other.messages
+            and len(self.messages) == other.trimmed + len(other.messages)
         )
 
     def table(self, name: str) -> Rows:
@@ -150,6 +171,8 @@ class Part:
 
     steps: tuple[Step, ...]
     ending: str = ""
+    waits: bool = False
+    """Whether it may make several commits: what it finds to be due, and what it waited for."""
 
     @property
     def results(self) -> int:
@@ -214,6 +237,10 @@ PREPARE = Script(
         _prepared("DATABASE", "a.b", _define_place),
         *(_prepared("TABLE", name, _skip) for name in TABLES),
         _prepared("SPACE", SPACE, _unseen),
+        _prepared("TOPIC", TOPIC, _unseen),
+        _prepared("TOPIC", f"{DEAD} KEEP 40ms BYTES 2KB DEDUP 20ms", _unseen),
+        _prepared("TOPIC", AGAIN, _unseen),
+        Part((Step(DEFINE_GROUP, lambda draft: _unseen(draft, "g")),)),
     ),
     {},
 )
@@ -226,6 +253,7 @@ class Author:
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._parameters: dict[str, Any] = {}
+        self._receipts: list[str] = []
         self._kinds: list[tuple[int, Callable[[], Step]]] = [
             (6, self._count_up), (4, self._create), (3, self._create_new), (3, self._upsert),
             (3, self._update), (3, self._update_where), (2, self._unset), (3, self._delete),
@@ -235,6 +263,7 @@ class Author:
             (2, self._delete_if), (2, self._define), (2, self._drop),
             (2, self._set), (2, self._incr), (1, self._swap), (1, self._delete_key),
             (2, self._get), (3, self._fleeting), (1, self._index),
+            (4, self._publish), (3, self._read_topic), (1, self._trim), (6, self._consume),
         ]  # fmt: skip
 
     def script(self) -> Script:
@@ -245,6 +274,12 @@ class Author:
         parts = tuple(self._part() for _ in range(chance.choice((1, 1, 1, 1, 2, 3))))
         timeout_us = chance.choice((1_000, 20_000, 100_000)) if chance.random() < 0.05 else None
         return Script(parts, self._parameters, timeout_us)
+
+    def hear(self, value: Any) -> None:
+        """What a statement answered: receipts of it will be used."""
+        for one in value if type(value) is list else ():
+            if type(one) is dict and "receipt" in one:
+                self._receipts.append(one["receipt"])
 
     def reads(self) -> list[Script]:
         """Everything there is, table by table, rows and count."""
@@ -259,6 +294,8 @@ class Author:
         chance = self._chance
         if chance.random() < 0.6:
             return Part((self._step(),))
+        if chance.random() < 0.1:
+            return Part((self._wait(),), waits=True)
         steps = [self._step() for _ in range(chance.randrange(1, 5))]
         if chance.random() < 0.3:
             steps[0:0] = [self._look(), _work(chance.randrange(1, 40)), self._note()]
@@ -575,6 +612,87 @@ class Author:
         ))  # fmt: skip
         return Step(text, run)
 
+    # --- topics ---------------------------------------------------------------------------------
+
+    def _publish(self) -> Step:
+        chance, values = self._chance, [self._id() for _ in range(self._chance.choice((1, 1, 3)))]
+        expect = chance.randrange(12) if chance.random() < 0.1 else None
+
+        def run(draft: Draft) -> Any:
+            last = len(draft.messages)
+            if expect is not None and expect != last:
+                raise Refused("AssertFailed")
+            draft.messages += tuple(values)
+            draft.wrote = True
+            if len(values) == 1:
+                return {"position": last + 1, "duplicate": False}
+            return {"first": last + 1, "last": last + len(values), "count": len(values)}
+
+        said = f"VALUE {values[0]}" if len(values) == 1 else f"VALUES {values}"
+        said += chance.choice(("", "", f" KEY 'k{values[0]}'", " HEADERS { h: 'x' }", " DELAY 3ms"))
+        return Step(
+            f"PUBLISH INTO {TOPIC} {said}" + ("" if expect is None else f" EXPECT {expect}"), run
+        )
+
+    def _read_topic(self) -> Step:
+        after, limit = self._chance.randrange(12), self._chance.randrange(1, 6)
+
+        def run(draft: Draft) -> Any:
+            first = max(after, draft.trimmed)
+            some = draft.messages[first : first + limit]
+            return [AtLeast(position=n, value=v) for n, v in enumerate(some, first + 1)]
+
+        return Step(f"READ FROM {TOPIC} AFTER {after} LIMIT {limit}", run)
+
+    def _trim(self) -> Step:
+        before = self._chance.randrange(1, 8)
+
+        def run(draft: Draft) -> Any:
+            trimmed = max(min(before - 1, len(draft.messages)), draft.trimmed)
+            count = trimmed - draft.trimmed
+            draft.trimmed = trimmed
+            draft.wrote |= count > 0
+            return {"trimmed": count}
+
+        return Step(f"TRIM TOPIC {TOPIC} BEFORE {before}", run)
+
+    def _consume(self) -> Step:
+        """What workers do. Of receipts some are guessed."""
+        chance = self._chance
+        receipts = [self._receipt() for _ in range(chance.randrange(1, 4))]
+        said = f"{TOPIC} AS g RECEIPTS {receipts}"
+        return _whatever(
+            chance.choice((
+                f"TAKE {chance.randrange(1, 5)} FROM {TOPIC} AS g",
+                f"TAKE {chance.randrange(1, 5)} FROM {TOPIC} AS g MEMBER 'w'",
+                f"ACK {said}",
+                f"ACK {said}",
+                f"NACK {said} ERROR 'no'",
+                f"NACK {said} DELAY 3ms",
+                f"EXTEND {said} BY 5ms",
+                f"GIVE UP {said}",
+                f"PUBLISH INTO {DEAD} VALUE 1 ID 'i{chance.randrange(3)}'",
+                f"REDRIVE FROM {DEAD} TO {AGAIN} LIMIT 2",
+                f"ALTER GROUP g ON {TOPIC} SET IN FLIGHT {chance.choice((2, 6))}",
+                f"DEFINE READER IF NOT EXISTS r ON {TOPIC}",
+            ))
+        )  # fmt: skip
+
+    def _receipt(self) -> str:
+        chance = self._chance
+        if self._receipts and chance.random() < 0.9:
+            return chance.choice(self._receipts[-8:])
+        return f"1.{chance.choice((1, 1, 2))}.{chance.randrange(1, 12)}.{chance.choice((1, 1, 2))}"
+
+    def _wait(self) -> Step:
+        """Waits for messages, with nothing held: not in a block."""
+        return _whatever(
+            self._chance.choice((
+                f"TAKE 2 FROM {TOPIC} AS g WAIT {self._chance.choice(('1ms', '20ms', '1s'))}",
+                f"READ FROM {AGAIN} AFTER 3 WAIT 5ms",
+            ))
+        )  # fmt: skip
+
     # --- declaring ------------------------------------------------------------------------------
 
     def _define(self) -> Step:
@@ -696,6 +814,16 @@ def _count_of(table: str) -> Step:
 def _work(passes: int) -> Step:
     """Nothing, for a while: others get their turn in between."""
     return Step(f"FOR $i IN 1..={passes} {{ LET $y = $i; }}", lambda draft: NONE)
+
+
+def _whatever(text: str) -> Step:
+    """Something that may write, and answer, what only the node can know."""
+
+    def run(draft: Draft) -> Any:
+        draft.perhaps = True
+        return ANYTHING
+
+    return Step(text, run)
 
 
 def _throw(draft: Draft) -> Any:

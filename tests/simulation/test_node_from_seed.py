@@ -16,8 +16,10 @@ import pytest
 import storage.ledger
 from actors.commits import Committer
 from actors.scripts.execution import Execution
-from storage import effects, indexes, keys, records
+from storage import effects, hand_outs, indexes, keys, records
+from storage.appends import Append
 from storage.frames import Frame, Placed
+from storage.hand_outs import HandOuts
 from storage.layers import apply_writes
 from storage.ledger import Ledger
 from storage.reads import Reads
@@ -193,6 +195,18 @@ def _deletes_no_entry(*_: object) -> bool:
     return False
 
 
+def _stays_where_it_was(_append: Append, _layer: Any, _present: Any, _time_us: int) -> None:
+    pass
+
+
+def _never_differs(_before: bytes, _row: bytes) -> bool:
+    return False
+
+
+def _keeps_hand_outs(_hand_outs: HandOuts, *_: object) -> None:
+    pass
+
+
 PLANTED: dict[str, tuple[Any, str, Any]] = {
     "a key that was read is not validated": (Reads, "add_key", _forget_key),
     "a range that was read is not validated": (Reads, "add_range", _forget_range),
@@ -205,6 +219,9 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
     "a refused commit stays": (Ledger, "withdraw", _keeps_what_was_refused),
     "the count of a space is kept wrong": (Keys, "_remove", _remove_uncounted),
     "an index keeps what is no more": (indexes, "_may_delete", _deletes_no_entry),
+    "what was published in a pause stays where it was": (Append, "settle", _stays_where_it_was),
+    "where a group stands is not written": (hand_outs, "differ", _never_differs),
+    "what is trimmed stays handed out": (HandOuts, "trimmed", _keeps_hand_outs),
     "all share one catalog": (Ledger, "catalog_for", _one_catalog_for_all),
 }
 

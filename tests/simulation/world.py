@@ -417,6 +417,8 @@ class Life:
         if self._is_over():
             return
         request.answer = answer
+        for result in answer.results:
+            self.author.hear(result.value)
         world.history.shown = max(world.history.shown, answer.sequence)
         if script.roles is not None and answer.refusal is None:
             self._limit()

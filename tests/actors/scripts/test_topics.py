@@ -336,7 +336,8 @@ async def test_a_nack_a_lapse_and_room_wake(here: Running) -> None:
 async def test_a_delay_and_a_backoff_are_waited_for(here: Running) -> None:
     await here.values("ALTER GROUP g ON t SET BACKOFF 40ms; PUBLISH INTO t VALUE 1 DELAY 40ms")
     (late,) = await here.value("TAKE FROM t AS g WAIT 1m")
-    assert late["at"] + timedelta(milliseconds=40) == late["due"]
+    # From the time of the transaction; one that gives way in between is committed a little later.
+    assert late["due"] <= late["at"] + timedelta(milliseconds=40)
     await here.value("NACK t AS g RECEIPTS $r", receipts([late]))
     assert (await here.value("TAKE FROM t AS g WAIT 1m"))[0]["attempt"] == 2
     taking = started(here, "TAKE FROM t AS g WAIT 1m")
@@ -389,7 +390,9 @@ async def test_cancel_kill_and_timeout_end_a_wait(here: Running) -> None:
     taking = ask(here.node.scripts, request)
     reading = started(here, "READ FROM t AFTER 0 WAIT 1m")
     timed = started(here, "TAKE FROM t AS g WAIT 1m", timeout_us=30_000)
-    assert isinstance((await timed).refusal, StatementTimeout)
+    ended = await timed
+    assert isinstance(ended.refusal, StatementTimeout)
+    assert not ended.results, "that nothing was found is no answer of what was refused"
     await waiting(here, 2)
     tell(here.node.scripts, CancelScript("r-x"))
     assert isinstance((await taking).refusal, Cancelled)
