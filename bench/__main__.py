@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import indexes, machine, records, spaces, stores
+from bench import indexes, machine, records, spaces, stores, topics
 from bench.figures import Row, median, spread
 from bench.page import number, page
 from bench.settings import Settings
@@ -35,7 +35,7 @@ def main() -> None:
     try:
         facts = machine.facts(directory)
         console.print(_facts(facts, settings))
-        for source in (records, indexes, spaces, stores):
+        for source in (records, indexes, spaces, topics, stores):
             for row in source.rows(settings, lambda name: asked.row in (None, name)):
                 console.print(f"measured: {row.name}", style="dim")
                 found.append(row)
@@ -94,7 +94,7 @@ def _facts(facts: dict[str, Any], settings: Settings) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    names = (*records.NAMES, *indexes.NAMES, *spaces.NAMES, *stores.NAMES)
+    names = (*records.NAMES, *indexes.NAMES, *spaces.NAMES, *topics.NAMES, *stores.NAMES)
     parser.add_argument("--row", choices=names, help="only this row")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="of the amounts of work")

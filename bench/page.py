@@ -19,6 +19,12 @@ How they come about:
 - The peer is SurrealDB embedded, the Python package, in a process of its own: in process, without a
   network between. `surrealkv, synced` syncs each commit as the node does (`SURREAL_SYNC_DATA`);
   `mem` keeps nothing.
+- Topics have two peers, both servers of their own on files: NATS JetStream, once with
+  `sync_interval: always`, which syncs before it answers as the node does, and once as it comes,
+  which answers first; and RabbitMQ with a quorum queue, which syncs before it confirms. They are
+  driven through the client libraries that their users have (`nats-py`, `pika`), by up to four
+  processes. An acknowledgement is answered by the node, when it is synced, and by JetStream;
+  RabbitMQ answers none.
 - Sides are measured in turns, after one round for warmth. The median counts; the spread is from the
   least to the most. For the scans node and peer must give the same answer.
 - "node is" says how many times better the node is; below 1 it is worse.

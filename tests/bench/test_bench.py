@@ -21,6 +21,7 @@ from bench import (
     records,
     spaces,
     stores,
+    topics,
 )
 from bench.drivers import LoadFailed
 from bench.figures import NODE, Row
@@ -149,6 +150,17 @@ def test_peers_with_queues_keep_hand_out_and_pass_on(tmp_path: Path) -> None:
             queue.refill(1_000)
             if queue.read is not None:
                 assert queue.run(queue.read, clients=1, requests=1).requests == 1
+
+
+def test_every_row_about_topics_is_measured(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, rounds=1, scale=0.005)
+    found = {row.name: row for row in topics.rows(settings, lambda name: True)}
+    assert sorted(found) == sorted(topics.NAMES)
+    for name, row in found.items():
+        if name != "topic-backlog":
+            assert row.sides[NODE][0] > 0
+            assert len(row.sides) > 1 or row.gaps, "a peer was left out without a word"
+    assert len(found["topic-backlog"].sides) == 3
 
 
 def test_a_queue_whose_peer_is_missing_says_what_to_install(
