@@ -371,6 +371,8 @@ class History:
         at = 0
         for number, part in enumerate(request.script.parts):
             refused = at + part.results > len(values)
+            while refused and part.waits and ahead and self.owners[ahead[0]][1] == number:
+                low = ahead.pop(0)  # it found nothing but what was due, and went on to wait
             owner = self.owners[ahead[0]] if ahead else None
             if not refused and owner is not None and owner[1] == number:
                 low = ahead.pop(0)
