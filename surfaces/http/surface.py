@@ -21,11 +21,11 @@ from surfaces.http.exchange import Exchange
 from surfaces.http.head import Head
 from surfaces.http.hosts import Hosts
 from surfaces.http.known import KnownHeads
-from surfaces.http.listener import Listener
 from surfaces.http.metrics import Counters
 from surfaces.http.openapi import document
 from surfaces.http.routes import ROUTES, Route, Table, application
 from surfaces.http.shortcuts import Shortcuts
+from surfaces.listener import Listener
 from surfaces.turns import LongWork
 
 if TYPE_CHECKING:
@@ -113,12 +113,12 @@ class HttpSurface:
         self.loop = asyncio.get_running_loop()
         self.long_work = LongWork(self.loop)
         self._listener = Listener(
-            self.loop,
             lambda: Connection(self),
+            lambda _connection: None,  # it counts only once it stands
             tls=self.settings.tls,
             tls_seconds=self.deadlines.tls_s,
             refusal=_no_room(),
-            on_refused=self._refused,
+            refused=self._refused,
         )
         self._tick()
         try:
@@ -158,8 +158,7 @@ class HttpSurface:
         """Cut what is left and be gone."""
         self.stopping = True
         if self._listener is not None:
-            self._listener.close()
-            await self._listener.abandon_handshakes()
+            await self._listener.end()
         for connection in list(self.connections):
             connection.end()
         tasks = list(self._tasks)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from dataclasses import dataclass
+
+import structlog
 
 from protocol import limits
 from protocol.errors import Full
 from protocol.frames import Kind, encode
+from surfaces.listener import Listener
 from surfaces.wire.connection import Wire, WireConnection
 from surfaces.wire.gate import Gate
-from surfaces.wire.listener import Listener
+from surfaces.wire.refusals import Refusals
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +37,23 @@ class WireSurface:
     def __init__(self, gate: Gate, settings: WireSettings) -> None:
         self._settings = settings
         self._wire = Wire(gate)
-        self._listener: Listener[WireConnection] | None = None
+        refusal = Full(f"the node holds {limits.CONNECTIONS} wire connections, which is all")
+        self._refusals = Refusals(encode(Kind.REFUSED, 0, {"error": refusal.answer()}))
+        self._was_full = False
+        """Whether the last connection was refused for want of room."""
+        self._listener: Listener | None = None
 
     async def start(self) -> None:
         """Listen. :raises OSError: the address is taken, not ours, or not allowed"""
-        refusal = Full(f"the node holds {limits.CONNECTIONS} wire connections, which is all")
         self._listener = Listener(
-            held=lambda: self._wire.held,
-            make=lambda: WireConnection(self._wire),
-            drop=self._wire.left,
-            refusal=encode(Kind.REFUSED, 0, {"error": refusal.answer()}),
+            self._admit,
+            self._lost,
             tls=self._settings.tls,
+            tls_seconds=limits.TLS_SECONDS,
+            refusal=self._refusals.word,
+            refused=lambda: None,
         )
-        self._listener.open(self._settings.host, self._settings.port)
+        await self._listener.open(self._settings.host, self._settings.port)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -85,5 +95,22 @@ class WireSurface:
         self._wire.draining = True
         if self._listener is not None:
             await self._listener.end()
+        self._refusals.end()
         self._wire.end()
         await self._wire.still()
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def _admit(self) -> asyncio.Protocol | None:
+        """The protocol of a connection just accepted, which counts from now on."""
+        if not self.full:
+            self._was_full = False
+            return WireConnection(self._wire)
+        if not self._was_full:
+            self._was_full = True
+            _log.warning("wire surface is full", connections=limits.CONNECTIONS)
+        return self._refusals.one()
+
+    def _lost(self, protocol: asyncio.Protocol) -> None:
+        if isinstance(protocol, WireConnection):
+            self._wire.left(protocol)

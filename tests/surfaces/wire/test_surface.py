@@ -19,7 +19,8 @@ from protocol import limits
 from protocol.errors import CATALOGUE
 from protocol.frames import Kind, encode
 from protocol.requests import Result, RunScript, ScriptAnswer
-from surfaces.wire import WireSettings, WireSurface, connection, listener
+from surfaces import listener
+from surfaces.wire import WireSettings, WireSurface, connection
 from tests.certificates import self_signed
 from tests.logbook import Logbook
 from tests.surfaces.wire.peers import PASSWORD, USER, FakeNode, Peer, connected, serving, until
@@ -463,23 +464,18 @@ class TestCeilings:
     ) -> None:
         """The accept call fails as it does at the limit, as long as the spare is held."""
         logbook.allow("out of file descriptors")
-        monkeypatch.setattr(listener, "PAUSE_SECONDS", 0.01)
+        monkeypatch.setattr(listener, "REST_SECONDS", 0.01)
         taking = surface._listener
         assert taking is not None
-        assert taking._socket is not None
-        real: socket.socket = taking._socket
+        accept = socket.socket.accept
         out = True
 
-        class Exhausted:
-            def accept(self) -> Any:
-                if out and taking is not None and taking._spare is not None:
-                    raise OSError(errno.EMFILE, "Too many open files")
-                return real.accept()
+        def exhausted(listening: socket.socket) -> Any:
+            if out and taking._reserve is not None:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return accept(listening)
 
-            def __getattr__(self, name: str) -> Any:
-                return getattr(real, name)
-
-        monkeypatch.setattr(taking, "_socket", Exhausted())
+        monkeypatch.setattr(socket.socket, "accept", exhausted)
         for _ in range(3):
             async with connected(surface) as refused:
                 assert_error(await refused.must_hear(Kind.REFUSED), "Full")

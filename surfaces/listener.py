@@ -1,9 +1,11 @@
-"""Accepts connections, also when descriptors run out.
+"""Accepts connections for a surface, also when descriptors run out.
 
 A process at its descriptor limit can neither accept nor refuse: the connection stays in the
 backlog, the socket stays readable, and a loop that only retries spins. One descriptor is therefore
-kept in reserve: it is given up, the connection accepted, answered and closed, and the reserve taken
+kept in reserve: it is given up, the connection accepted, told and closed, and the reserve taken
 back. When even that fails the socket is left alone for a moment.
+
+How many connections there may be is for the surface to say, when it is asked for a protocol.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import errno
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import structlog
@@ -30,34 +33,43 @@ SHUTDOWN_SECONDS: Final = 2.0
 _NOBODY: Final = (BlockingIOError, InterruptedError, ConnectionAbortedError)
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
-log = structlog.get_logger("surfaces.http")
+Make = Callable[[], asyncio.Protocol | None]
+Lost = Callable[[asyncio.Protocol], None]
+
+log = structlog.get_logger("surfaces")
 
 
 class Listener:
-    """A listening socket.
+    """Listening sockets, one for each address of a host.
 
-    :param refusal: the whole answer for a connection that there is no descriptor for
-    :param on_refused: called for each of those
+    :param make: makes the protocol of a connection as soon as that is accepted, before any
+        handshake; None: it is cut without a word
+    :param lost: told of a protocol whose connection never came to stand
+    :param refusal: all that is said to a connection that there is no descriptor for
+    :param refused: called for each of those
     """
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
-        make_protocol: Callable[[], asyncio.Protocol],
+        make: Make,
+        lost: Lost,
         *,
         tls: ssl.SSLContext | None,
         tls_seconds: float,
         refusal: bytes,
-        on_refused: Callable[[], None],
+        refused: Callable[[], None],
     ) -> None:
-        self._loop = loop
-        self._make_protocol = make_protocol
+        self._loop = asyncio.get_running_loop()
+        self._make = make
+        self._lost = lost
         self._tls = tls
         self._tls_seconds = tls_seconds
         self._refusal = refusal
-        self._on_refused = on_refused
+        self._refused = refused
         self._sockets: list[socket.socket] = []
         self._reserve: socket.socket | None = None
+        self._exhausted = False
+        """Whether the last accept found no descriptor."""
         self._handshakes: set[asyncio.Task[None]] = set()
         self._resting: dict[socket.socket, asyncio.TimerHandle] = {}
 
@@ -67,13 +79,8 @@ class Listener:
         name = self._sockets[0].getsockname()
         return name[0], name[1]
 
-    @property
-    def handshakes(self) -> int:
-        """Connections accepted whose protocol does not stand yet."""
-        return len(self._handshakes)
-
     async def open(self, host: str, port: int) -> None:
-        """Listen. Raises OSError when an address is taken or not ours."""
+        """Listen. :raises OSError: an address is taken, not ours, or not allowed"""
         found = await self._loop.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
@@ -96,7 +103,7 @@ class Listener:
             self._loop.add_reader(listening, self._accept, listening)
 
     def close(self) -> None:
-        """Stop accepting; connections already made go on."""
+        """Stop accepting; connections already made go on. Harmless when done twice."""
         for listening in self._sockets:
             self._loop.remove_reader(listening)
             listening.close()
@@ -108,11 +115,13 @@ class Listener:
             self._reserve.close()
             self._reserve = None
 
-    async def abandon_handshakes(self) -> None:
-        """Cut what has not come as far as a connection."""
-        for task in list(self._handshakes):
+    async def end(self) -> None:
+        """Stop accepting, and cut what has not come as far as a connection."""
+        self.close()
+        handshakes = list(self._handshakes)
+        for task in handshakes:
             task.cancel()
-        await asyncio.gather(*self._handshakes, return_exceptions=True)
+        await asyncio.gather(*handshakes, return_exceptions=True)
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(ACCEPTS_A_TURN):
@@ -128,28 +137,47 @@ class Listener:
                     raise
                 self._refuse(listening)
                 return
-            accepted.setblocking(False)
-            task = self._loop.create_task(self._connect(accepted))
-            self._handshakes.add(task)
-            task.add_done_callback(self._handshakes.discard)
+            self._exhausted = False
+            self._join(accepted)
 
-    async def _connect(self, accepted: socket.socket) -> None:
-        with_tls = self._tls is not None
-        try:
-            await self._loop.connect_accepted_socket(
-                self._make_protocol,
-                accepted,
-                ssl=self._tls,
-                ssl_handshake_timeout=self._tls_seconds if with_tls else None,
-                ssl_shutdown_timeout=SHUTDOWN_SECONDS if with_tls else None,
-            )
-        except (OSError, asyncio.CancelledError):
-            # A failed or late handshake (ssl.SSLError and TimeoutError are OSErrors) is the
-            # client's affair; there is nobody to answer.
+    def _join(self, accepted: socket.socket) -> None:
+        accepted.setblocking(False)
+        protocol = self._make()
+        if protocol is None:
             accepted.close()
+            return
+        task = self._loop.create_task(self._connect(accepted, protocol))
+        self._handshakes.add(task)
+        task.add_done_callback(partial(self._joined, accepted, protocol))
+
+    async def _connect(self, accepted: socket.socket, protocol: asyncio.Protocol) -> None:
+        with_tls = self._tls is not None
+        await self._loop.connect_accepted_socket(
+            lambda: protocol,
+            accepted,
+            ssl=self._tls,
+            ssl_handshake_timeout=self._tls_seconds if with_tls else None,
+            ssl_shutdown_timeout=SHUTDOWN_SECONDS if with_tls else None,
+        )
+
+    def _joined(
+        self, accepted: socket.socket, protocol: asyncio.Protocol, task: asyncio.Task[None]
+    ) -> None:
+        self._handshakes.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled() or error is not None:
+            accepted.close()
+            self._lost(protocol)
+        # A failed or late handshake (ssl.SSLError and TimeoutError are OSErrors) is the client's
+        # affair; there is nobody to answer.
+        if error is not None and not isinstance(error, OSError):
+            raise error
 
     def _refuse(self, listening: socket.socket) -> None:
         """Answer one connection that there is no descriptor for, out of the reserve."""
+        if not self._exhausted:
+            self._exhausted = True
+            log.warning("out of file descriptors: connections are refused")
         if self._reserve is not None:
             self._reserve.close()
             self._reserve = None
@@ -158,10 +186,9 @@ class Listener:
             except OSError:
                 pass  # nobody waits any more, or another took the descriptor just given up
             else:
-                self._on_refused()
+                self._refused()
                 self._tell(accepted)
         if not self._take_reserve():
-            log.warning("no descriptor left to accept or refuse with")
             self._rest(listening)
 
     def _tell(self, accepted: socket.socket) -> None:

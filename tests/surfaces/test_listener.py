@@ -1,0 +1,153 @@
+"""Accepting: every accepted connection gets its protocol, a word, or a cut, and is told of."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from surfaces import listener
+from surfaces.listener import Listener
+from tests.certificates import self_signed
+
+
+class Peer(asyncio.Protocol):
+    """Says hello, and counts."""
+
+    standing = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        Peer.standing += 1
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(b"hello")
+        transport.close()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        Peer.standing -= 1
+
+
+class Desk:
+    """A listener, and what it asked and told."""
+
+    def __init__(self) -> None:
+        self.made: list[Peer] = []
+        self.lost: list[Any] = []
+        self.room = True
+        self.listener: Listener
+
+    def make(self) -> Peer | None:
+        if not self.room:
+            return None
+        self.made.append(Peer())
+        return self.made[-1]
+
+    async def said(self, host: str | None = None) -> bytes:
+        """All that a new connection hears."""
+        address, port = self.listener.address
+        reader, writer = await asyncio.open_connection(host or address, port)
+        try:
+            return await reader.read()
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+
+@asynccontextmanager
+async def listening(
+    host: str = "127.0.0.1", tls: ssl.SSLContext | None = None, tls_seconds: float = 5
+) -> AsyncIterator[Desk]:
+    """A listener on that host."""
+    made = Desk()
+    made.listener = Listener(
+        made.make, made.lost.append, tls=tls, tls_seconds=tls_seconds, refusal=b"no",
+        refused=lambda: None,
+    )  # fmt: skip
+    await made.listener.open(host, 0)
+    try:
+        yield made
+    finally:
+        await made.listener.end()
+        async with asyncio.timeout(10):
+            while Peer.standing:
+                await asyncio.sleep(0)
+
+
+def server_side(directory: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*self_signed(directory, "node"))
+    return context
+
+
+async def test_each_has_a_protocol_or_is_cut() -> None:
+    async with listening() as desk:
+        assert await desk.said() == b"hello"
+        desk.room = False
+        assert await desk.said() == b""
+        desk.room = True
+        assert await desk.said() == b"hello"
+        assert len(desk.made) == 2 and not desk.lost
+
+
+async def test_every_address_of_a_host_on_one_port() -> None:
+    async with listening("localhost") as desk:
+        families = {sock.family for sock in desk.listener._sockets}
+        assert len({sock.getsockname()[1] for sock in desk.listener._sockets}) == 1
+        assert len(families) == len(desk.listener._sockets)
+        for sock in desk.listener._sockets:
+            assert await desk.said(sock.getsockname()[0]) == b"hello"
+
+
+async def test_a_protocol_whose_handshake_failed_is_told_of(tmp_path: Path) -> None:
+    async with listening(tls=server_side(tmp_path), tls_seconds=0.1) as desk:
+        assert await desk.said() == b""
+        async with asyncio.timeout(10):
+            while desk.lost != desk.made:
+                await asyncio.sleep(0.01)
+        assert len(desk.lost) == 1
+
+
+async def test_handshakes_under_way_at_the_end_are_cut_and_told_of(tmp_path: Path) -> None:
+    async with listening(tls=server_side(tmp_path)) as desk:
+        reader, writer = await asyncio.open_connection(*desk.listener.address)
+        async with asyncio.timeout(10):
+            while not desk.made:
+                await asyncio.sleep(0)
+            await desk.listener.end()  # also what has not begun, as its first step has not come
+            assert await reader.read() == b""
+        assert desk.lost == desk.made
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_too_many_handshakes_wait_in_the_backlog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "HANDSHAKES", 2)
+    monkeypatch.setattr(listener, "REST_SECONDS", 0.01)
+    async with listening(tls=server_side(tmp_path)) as desk:
+        peers = [await asyncio.open_connection(*desk.listener.address) for _ in range(4)]
+        async with asyncio.timeout(10):
+            while not desk.listener._resting:
+                await asyncio.sleep(0)
+            assert len(desk.made) == 2
+            for _, writer in peers[:2]:
+                writer.transport.abort()
+            while len(desk.made) < 4:
+                await asyncio.sleep(0.01)
+        for _, writer in peers:
+            writer.transport.abort()
+
+
+async def test_a_taken_address_is_an_os_error_and_leaves_nothing_open() -> None:
+    async with listening() as desk:
+        second = Listener(
+            desk.make, desk.lost.append, tls=None, tls_seconds=1, refusal=b"", refused=lambda: None
+        )
+        with pytest.raises(OSError):
+            await second.open(*desk.listener.address)
+        assert not second._sockets
