@@ -174,6 +174,21 @@ async def test_who_waits_hears_of_a_lapse_at_its_time(here: Desk) -> None:
     assert found[0]["attempt"] == 2
 
 
+async def test_one_lapse_does_not_put_off_the_next(here: Desk) -> None:
+    """Where nobody waits a topic is looked after once a second; where somebody does, in time."""
+    await here.value("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 100ms; PUBLISH INTO t VALUE 1;"
+                     " TAKE FROM t AS g")  # fmt: skip
+    for attempt in range(2, 6):
+        taking = asyncio.ensure_future(nodes.run(here.node, "TAKE FROM t AS g WAIT 1m"))
+        while not len(here.node.topics.waits):
+            await asyncio.sleep(0)
+        await here.pass_time(SECOND // 10 - 1)
+        assert not taking.done()
+        await here.pass_time(1)
+        found: Any = (await asyncio.wait_for(taking, 30)).results[0].value
+        assert found[0]["attempt"] == attempt
+
+
 async def test_order_by_key_holds_under_nacks_and_lapses(here: Desk) -> None:
     """Whatever happens to a message, no later one of its key is out before it is done with."""
     await here.value("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 5s IN FLIGHT 50 BACKOFF 1s"

@@ -26,7 +26,7 @@ from protocol.errors import (
 from protocol.requests import Caller, CancelScript, RunScript, ScriptAnswer
 from tests.nodes import OWNER, Running
 
-DECLARED = "DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 30s IN FLIGHT 10"
+DECLARED = "DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 1h IN FLIGHT 10"
 NOBODY = Caller("eve", "member", None, None, "http", "127.0.0.1:50001")
 
 
@@ -44,7 +44,8 @@ async def until(holds: Callable[[], object]) -> None:
 
 
 def started(here: Running, script: str, **fields: Any) -> asyncio.Task[ScriptAnswer]:
-    return asyncio.ensure_future(here.answer(script, **fields))
+    """A script under way. One that is only ended by its own WAIT of a minute was not woken."""
+    return asyncio.ensure_future(asyncio.wait_for(here.answer(script, **fields), 30))
 
 
 async def waiting(here: Running, count: int) -> None:
@@ -126,7 +127,7 @@ async def test_info_shows_topics_readers_and_groups(here: Running) -> None:
     assert [reader["lag"] for reader in info["readers"]] == [3]
     (group,) = info["groups"]
     assert (group["handed_out"], group["committed"], group["in_flight"]) == (1, 0, 1)
-    assert (group["deadline"], group["max_in_flight"]) == (timedelta(seconds=30), 10)
+    assert (group["deadline"], group["max_in_flight"]) == (timedelta(hours=1), 10)
     assert await here.value("INFO FOR GROUP g ON t") | group == await here.value(
         "INFO FOR GROUP g ON t"
     )
