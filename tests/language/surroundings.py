@@ -90,5 +90,5 @@ class Tables:
         self.variables.update(variables)
         (statement,) = parse(f"RETURN {text}").statements
         assert isinstance(statement, tree.ReturnStatement)
-        assert not isinstance(statement.value, tree.If)
+        assert isinstance(statement.value, tree.Expression)
         return evaluate(statement.value, self)
