@@ -29,6 +29,8 @@ from actors.passwords import Cost, Passwords
 from actors.roles import Roles
 from actors.runtime import Actor, Runtime, Supervised, ask, stop
 from actors.scripts.actor import ScriptsActor
+from actors.scripts.brief import Lookups
+from actors.scripts.prepared import PreparedScripts
 from actors.scripts.running import Running
 from actors.scripts.services import Services
 from actors.sessions import Sessions, SessionsActor
@@ -36,7 +38,15 @@ from actors.spaces import Spaces
 from actors.topics import Topics
 from protocol import limits
 from protocol.errors import DiskFull, Draining, Refusal
-from protocol.requests import AuthenticateToken, Caller, Health, NodeStatus, Unready
+from protocol.requests import (
+    AuthenticateToken,
+    Caller,
+    Health,
+    NodeStatus,
+    RunScript,
+    ScriptAnswer,
+    Unready,
+)
 from protocol.version import VERSION
 from storage import users
 from storage.directory import StoreDirectory
@@ -220,8 +230,10 @@ class Node:
             clock=self.doors.clock,
             store_id=str(self.directory.store_id),
         )
+        prepared = PreparedScripts()
+        self._lookups = Lookups(services, prepared)
         self._scripts = self._supervise(
-            lambda: ScriptsActor.start(runtime, services), refoldable=True
+            lambda: ScriptsActor.start(runtime, services, prepared), refoldable=True
         )
         self.spaces.begin()
 
@@ -292,6 +304,10 @@ class Node:
 
     def _store_id(self) -> object:
         return self.directory.store_id if self.directory is not None else None
+
+    def look_up(self, request: RunScript) -> ScriptAnswer | None:
+        """The answer of a script that is one look-up, and can be given at once. None: ask."""
+        return None if self._state is not None else self._lookups.answer(request)
 
     @property
     def scripts(self) -> ActorRef[Any]:

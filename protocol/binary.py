@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from decimal import Decimal
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
@@ -48,18 +48,25 @@ STEP_BYTES: Final = 64 * limits.KIB
 """Read between two ticks: a millisecond or two of work, whatever they hold."""
 
 
-def _extension(value: object) -> msgpack.ExtType:
-    if isinstance(value, Decimal):
-        return msgpack.ExtType(EXT_DECIMAL, str(value).encode())
-    if isinstance(value, timedelta):
-        return msgpack.ExtType(EXT_DURATION, (value // MICROSECOND).to_bytes(8, "big", signed=True))
-    if isinstance(value, UUID):
-        return msgpack.ExtType(EXT_UUID, value.bytes)
-    if isinstance(value, RecordId):
-        return msgpack.ExtType(EXT_RECORD, pack([value.table, value.id]))
-    if isinstance(value, NoneValue):
-        return msgpack.ExtType(EXT_NONE, b"")
-    raise TypeError(f"{type(value).__name__} is not a value")
+def _extension(value: Any) -> msgpack.ExtType:
+    kind = type(value)
+    if kind is RecordId:
+        code, content = EXT_RECORD, pack([value.table, value.id])
+    elif kind is timedelta:
+        code, content = EXT_DURATION, (value // MICROSECOND).to_bytes(8, "big", signed=True)
+    elif kind is UUID:
+        code, content = EXT_UUID, value.bytes
+    elif kind is Decimal:
+        code, content = EXT_DECIMAL, str(value).encode()
+    elif kind is NoneValue:
+        code, content = EXT_NONE, b""
+    else:
+        raise TypeError(f"{kind.__name__} is not a value")
+    return _made(msgpack.ExtType, (code, content))
+
+
+_made: Final = tuple.__new__
+"""Makes an ExtType without the questions that its own constructor asks."""
 
 
 def pack(value: Any) -> bytes:
@@ -168,13 +175,20 @@ def unpack_foreign(data: bytes | memoryview, tick: Tick | None = None) -> Value:
     """
     size = len(data)
     longest = min(size, limits.ELEMENTS)  # room for an array is made when its length is read
-    if tick is None or size <= STEP_BYTES:
-        value = _guarded(lambda: _unpack_whole(data, longest))
-        check(value)
-    else:
-        steps = partial(_unpack_in_steps, data, longest, tick)
-        value = _guarded(steps)
-        check(value, 0, tick)
+    if size <= STEP_BYTES:
+        tick = None
+    try:
+        if tick is None:
+            value = _unpack_whole(data, longest)
+        else:
+            value = _unpack_in_steps(data, longest, tick)
+    except Refusal:
+        raise
+    except MemoryError:
+        raise TooLarge("a message claims more elements than there is room for") from None
+    except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
+        raise BadRequest(f"not a msgpack value: {error or type(error).__name__}") from None
+    check(value, 0, tick)
     return value  # type: ignore[no-any-return]
 
 
@@ -218,17 +232,6 @@ def _unpack_in_steps(data: bytes | memoryview, longest: int, tick: Tick) -> Any:
             raise ValueError("there are bytes behind it")
         return value
     raise ValueError("it ends too early")
-
-
-def _guarded(read: Callable[[], Any]) -> Any:
-    try:
-        return read()
-    except Refusal:
-        raise
-    except MemoryError:
-        raise TooLarge("a message claims more elements than there is room for") from None
-    except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
-        raise BadRequest(f"not a msgpack value: {error or type(error).__name__}") from None
 
 
 class _Count:

@@ -133,8 +133,6 @@ class ScriptAnswer(Struct, frozen=True):
     database: str | None
     refusal: Refusal | None = None
     """Its detail names `statement` (from 1) where one was being run."""
-    light: bool = False
-    """Whether it is known to be so small that it can be encoded at once."""
 
 
 class RunScript(Struct, Request[ScriptAnswer], frozen=True):

@@ -7,7 +7,6 @@ from collections.abc import Awaitable
 
 from actors.runtime import LoopActor, Runtime, handles
 from actors.scripts import (  # noqa: F401  (handlers)
-    brief,
     explaining,
     fields,
     flow,
@@ -20,6 +19,7 @@ from actors.scripts import (  # noqa: F401  (handlers)
     users,
     writing,
 )
+from actors.scripts.brief import Lookups
 from actors.scripts.execution import Execution
 from actors.scripts.prepared import PreparedScripts
 from actors.scripts.running import Run
@@ -32,21 +32,20 @@ from protocol.requests import CancelScript, RunScript, ScriptAnswer
 class ScriptsActor(LoopActor):
     """Answers `RunScript` and `CancelScript`."""
 
-    def __init__(self, runtime: Runtime, services: Services) -> None:
+    def __init__(self, runtime: Runtime, services: Services, prepared: PreparedScripts) -> None:
         super().__init__(runtime)
         self._services = services
         self._running = services.running
-        self._prepared = PreparedScripts()
+        self._prepared = prepared
+        self._lookups = Lookups(services, prepared)
         self._turns = Turns(runtime.loop, runtime.clock)
 
     @handles(RunScript)
     def run(self, request: RunScript) -> ScriptAnswer | Awaitable[ScriptAnswer]:
         """Run a script; the answer comes once all that it shows is durable."""
-        lookup = self._prepared.lookup(request.script)
-        if lookup is not None:
-            answer = brief.answer(self._services, request, lookup)
-            if answer is not None:
-                return answer
+        answer = self._lookups.answer(request)
+        if answer is not None:
+            return answer
         turn = Turn(self._turns)
         execution = Execution(self._services, request, self._prepared, turn)
         self._running.add(Run(request, turn, self._services.clock.monotonic_us(), execution))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from actors.access import Action, authorise
 from actors.scripts.services import Services
@@ -28,8 +28,12 @@ from protocol.values import RecordId, Value
 from storage import catalog, indexes, keys
 from storage.catalog import Table
 from storage.effects import SEQUENCE_BYTES
+from storage.engine import EngineFailed
 from storage.indexes import Index
 from storage.transactions import Transaction
+
+if TYPE_CHECKING:
+    from actors.scripts.prepared import PreparedScripts
 
 LIGHT_BYTES: Final = 4 * limits.KIB
 """Of a record that is answered here: decoded and encoded in some tens of microseconds."""
@@ -106,6 +110,22 @@ def _given(node: tree.Expression) -> Given | None:
     return None if value is MISSING else Given(None, value)
 
 
+class Lookups:
+    """Answers look-ups on one node.
+
+    :param prepared: texts that have come before; one that comes for the first time is run
+    """
+
+    def __init__(self, services: Services, prepared: PreparedScripts) -> None:
+        self._services = services
+        self._prepared = prepared
+
+    def answer(self, request: RunScript) -> ScriptAnswer | None:
+        """The answer of a script that is a look-up; None: it has to be run."""
+        lookup = self._prepared.lookup(request.script)
+        return None if lookup is None else answer(self._services, request, lookup)
+
+
 def answer(services: Services, request: RunScript, lookup: Lookup) -> ScriptAnswer | None:
     """The answer of a script that is a look-up; None: it has to be run."""
     value = lookup.given.among(request.parameters)
@@ -117,7 +137,7 @@ def answer(services: Services, request: RunScript, lookup: Lookup) -> ScriptAnsw
         try:
             services.roles.check_serving()
             found = _found(tx, request, lookup, value)
-        except Refusal:
+        except (Refusal, EngineFailed):
             return None
         if found is None or not committer.is_durable(tx.saw, committer.generation):
             return None
@@ -127,7 +147,6 @@ def answer(services: Services, request: RunScript, lookup: Lookup) -> ScriptAnsw
         min(tx.sequence, committer.sequence),
         request.namespace,
         request.database,
-        light=True,
     )
 
 

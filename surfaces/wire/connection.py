@@ -188,6 +188,7 @@ class WireConnection(asyncio.Protocol):
         self._decoding = False
         self._advancing = False
         """What is said now leaves when all that was read has been acted on."""
+        self._reading = True
         self._address = "unknown"
         wire.made += 1
         wire.coming.add(self)
@@ -322,8 +323,9 @@ class WireConnection(asyncio.Protocol):
         """Read from the peer or don't. While it signs in, what follows waits in its own buffers."""
         busy = self._choked or self._decoding or self._talk.state is State.SIGNING_IN
         wanted = self._finishing or not busy
-        if self._gone or self._transport.is_closing():
+        if wanted is self._reading or self._gone or self._transport.is_closing():
             return
+        self._reading = wanted
         if wanted:
             self._transport.resume_reading()
         else:
@@ -465,6 +467,10 @@ class WireConnection(asyncio.Protocol):
             if script.cancelled:
                 raise Cancelled("the request was cancelled before it began")
             request = bodies.read_run(script.message.body, caller, script.name)
+            at_once = self._wire.gate.look_up(request)
+            if at_once is not None:
+                self._answer(script, Kind.ANSWER, bodies.answer(at_once))
+                return
             found = self._wire.gate.run(request, alone)
         except Refusal as refusal:
             self._answer(script, Kind.ERROR, bodies.error(refusal, script.name))
@@ -482,9 +488,7 @@ class WireConnection(asyncio.Protocol):
         kind, name, large = Kind.ERROR, script.name, False
         try:
             found = future.result()
-            large = not found.light and is_large(
-                [result.value for result in found.results], SMALL, SMALL_STRING
-            )
+            large = is_large([result.value for result in found.results], SMALL, SMALL_STRING)
             if found.refusal is None:
                 kind, body = Kind.ANSWER, bodies.answer(found)
             else:

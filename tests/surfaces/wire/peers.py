@@ -61,6 +61,9 @@ class FakeNode:
             raise SessionEnded("the session has ended")
         return self.sessions[token]
 
+    def look_up(self, request: RunScript) -> ScriptAnswer | None:
+        return None
+
     async def sign_out(self, token: str) -> None:
         self.ended.append(token)
         self.sessions.pop(token, None)
