@@ -168,6 +168,47 @@ def short_writes() -> None:
     vars(disk)["os"] = Short()
 
 
+def overfills() -> None:
+    """A group hands out more than it says."""
+    from dataclasses import replace
+
+    from storage.groups import Group
+    from storage.hand_outs import HandOuts
+    from storage.transactions import Transaction
+
+    make = HandOuts.__init__
+
+    def generous(self: HandOuts, tx: Transaction, group: Group) -> None:
+        make(self, tx, replace(group, in_flight=group.in_flight * 2))
+
+    HandOuts.__init__ = generous  # type: ignore[method-assign]
+
+
+def promises_too_long() -> None:
+    """A worker is told a deadline that is a second later than the one that holds."""
+    from storage import hand_outs
+
+    moment = vars(hand_outs)["moment"]
+
+    def later(time_us: int) -> object:
+        return moment(time_us + 1_000_000)
+
+    vars(hand_outs)["moment"] = later
+
+
+def forgets_attempts() -> None:
+    """Every hand-out is shown as the first."""
+    from storage.hand_outs import _Taken
+
+    add = _Taken.add
+
+    def forgetful(self: _Taken, position: int, row: bytes, attempt: int) -> None:
+        add(self, position, row, attempt)
+        self.found[-1]["attempt"] = 1
+
+    _Taken.add = forgetful  # type: ignore[method-assign]
+
+
 FOUND: dict[str, Callable[[], None]] = {
     "small": small,
     "tiny": tiny,
@@ -180,6 +221,9 @@ FOUND: dict[str, Callable[[], None]] = {
     "writes-in-place": writes_in_place,
     "short-writes": short_writes,
     "drops-short-writes": drops_short_writes,
+    "overfills": overfills,
+    "promises-too-long": promises_too_long,
+    "forgets-attempts": forgets_attempts,
 }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from storeclient import AsyncClient
 from tests.processes import PASSWORD, USER, NodeProcess
+from tests.reliability import faulty
 
 NAMESPACE = "shop"
 DATABASE = "main"
@@ -26,17 +27,24 @@ class Rig:
     """The node, whose wire surface keeps its port.
 
     :param definitions: what its database holds at first, as one script
+    :param faults: what is broken in the node, see `faulty`
     """
 
-    def __init__(self, directory: Path, definitions: str) -> None:
+    def __init__(self, directory: Path, definitions: str, faults: str = "") -> None:
         self.port = free_port()
-        self.words = ("--http", "127.0.0.1:0", "--serve", f"127.0.0.1:{self.port}")
-        self.node = NodeProcess(directory, self.words).start()
+        self._faults = faults
+        self.node = self._process(directory).start()
         place = f"{NAMESPACE}.{DATABASE}"
         answer = self.node.script(
             f"DEFINE NAMESPACE {NAMESPACE}; DEFINE DATABASE {place}; USE {place}; {definitions}"
         )
         assert "error" not in answer, answer["error"]
+
+    def _process(self, directory: Path) -> NodeProcess:
+        words = ("--http", "127.0.0.1:0", "--serve", f"127.0.0.1:{self.port}")
+        return NodeProcess(
+            directory, words, more={faulty.FAULTS: self._faults}, module=faulty.MODULE
+        )
 
     def client(self) -> AsyncClient:
         """One that waits for the node to come back."""
@@ -52,7 +60,7 @@ class Rig:
     async def kill(self) -> None:
         """SIGKILL, and start again."""
         self.node.kill()
-        again = NodeProcess(self.node.directory, self.words)
+        again = self._process(self.node.directory)
         self.node = await asyncio.to_thread(again.start)
 
     async def pause(self, seconds: float) -> None:

@@ -35,7 +35,8 @@ from tests.reliability.totals import (
 Figure = Callable[[str, object], None]
 
 DEADLINE_SECONDS = 2.0
-IN_FLIGHT = 300
+IN_FLIGHT = 100
+"""Few enough that the workers want more all the time."""
 DELIVERIES = 3
 BACKOFF = (0.05, 0.2)
 DEFINITIONS = (
@@ -268,14 +269,18 @@ async def _all_of(client: AsyncClient, topic: str) -> list[Any]:
         found += page
 
 
-async def totals(path: Path, seed: int, total: int, kills: int) -> str:
-    """Run it and judge it. Answers the figure."""
-    rig = Rig(path / "store", DEFINITIONS)
+async def traffic(path: Path, seed: int, total: int, kills: int, faults: str = "") -> History:
+    """Let it happen on a new node."""
+    rig = Rig(path / "store", DEFINITIONS, faults)
     try:
-        traffic = Traffic(rig, seed, total)
-        history = await traffic.run(publishers=4, workers=8, kills=kills)
+        return await Traffic(rig, seed, total).run(publishers=4, workers=8, kills=kills)
     finally:
         rig.end()
+
+
+async def totals(path: Path, seed: int, total: int, kills: int) -> str:
+    """Run it and judge it. Answers the figure."""
+    history = await traffic(path, seed, total, kills)
     found = violations(history)
     assert not found, "\n".join(found[:20])
     assert len(history.dead) > total // 1000
@@ -301,6 +306,16 @@ async def test_totals_stay_true_across_kills(tmp_path: Path, figure: Figure) -> 
 @pytest.mark.timeout(900)
 async def test_totals_of_50_000_messages_stay_true(tmp_path: Path, figure: Figure) -> None:
     figure("R13 totals, many", await totals(tmp_path, seed=2, total=TOTAL, kills=12))
+
+
+@pytest.mark.hard
+@pytest.mark.parametrize(
+    "fault, seen",
+    [("overfills", "in flight"), ("promises-too-long", "early"), ("forgets-attempts", "twice")],
+)
+async def test_a_node_that_does_otherwise_is_caught(tmp_path: Path, fault: str, seen: str) -> None:
+    found = violations(await traffic(tmp_path, 3, total=3_000, kills=1, faults=fault))
+    assert any(seen in one for one in found), found[:20]
 
 
 @pytest.mark.hard
