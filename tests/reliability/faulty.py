@@ -141,7 +141,7 @@ def drops_short_writes() -> None:
     """Takes a short write for a whole one. Comes with `short_writes`."""
     from storage import disk
 
-    def append(self: disk.DiskFile, data: bytes) -> None:
+    def append(self: disk.DiskFile, data: bytes, ahead: int = 0) -> None:
         vars(disk)["os"].write(self._descriptor, data)
 
     disk.DiskFile.append = append  # type: ignore[method-assign]

@@ -104,7 +104,7 @@ def test_a_seed_is_one_history(worlds: Callable[[range], Figures]) -> None:
 
 
 class AcknowledgesBeforeSync(SmallLog):
-    def _write(self, data: bytes, reserved: bool) -> None:
+    def _write(self, data: bytes, reserved: bool, ends: bool = False) -> None:
         assert self._file is not None
         self._file.append(data)
 
