@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from protocol import limits
 
@@ -51,6 +52,31 @@ def answers_before_the_log() -> None:
         held[:] = frames
 
     LogActor._append = early  # type: ignore[method-assign]
+
+
+def glances_at_what_is_in_flight() -> None:
+    """Answers a GET over HTTP with what is not durable yet, which takes longer than it would."""
+    import time
+
+    from actors import spaces
+    from actors.log import LogActor
+    from storage.catalog import Space
+    from storage.frames import Frame
+    from storage.ledger import Ledger
+    from storage.spaces import Keys
+
+    append = LogActor._append
+
+    def late(self: LogActor, frames: list[Frame]) -> None:
+        time.sleep(0.005)
+        append(self, frames)
+
+    def glance(ledger: Ledger, space: Space, key: str) -> Any:
+        with ledger.begin() as tx:
+            return Keys(tx, space).get(key)
+
+    LogActor._append = late  # type: ignore[method-assign]
+    spaces.glance = glance  # type: ignore[attr-defined]
 
 
 def syncs_again() -> None:
@@ -214,6 +240,7 @@ FOUND: dict[str, Callable[[], None]] = {
     "tiny": tiny,
     "unpruned": unpruned,
     "answers-before-the-log": answers_before_the_log,
+    "glances-at-what-is-in-flight": glances_at_what_is_in_flight,
     "syncs-again": syncs_again,
     "ignores-sync-errors": ignores_sync_errors,
     "flushes-without-room": flushes_without_room,
