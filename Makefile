@@ -45,7 +45,7 @@ run: .venv/.node ## serve ./data, HTTP on :8000, wire on :8001; DATA=, HTTP=, WI
 	$(BIN)/storenode $(DATA) --http $(HTTP) --serve $(WIRE)
 
 test: .venv/.test ## the suite
-	@.ci/packages curl
+	@.ci/packages curl faketime
 	$(BIN)/python -m pytest --numprocesses auto $(PYTEST_ARGS)
 
 check: .venv/.test ## format, lint, types, import directions

@@ -192,6 +192,8 @@ class Turn:
         try:
             work()
         except Exception as error:
+            if isinstance(error, Refusal):
+                _forget_frames(error)
             self.outcome.set_exception(error)
         else:
             self.outcome.set_result(None)
@@ -199,3 +201,12 @@ class Turn:
             # The work's owner holds this turn: without the way back it is freed at once, and not
             # only when the collector comes by.
             del self._paused
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Let go of the frames that a refusal came through. They hold the run, which holds its outcome,
+    which holds the refusal: a transaction of 64 MiB that was refused would stay until the collector
+    comes by, and that is seldom."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__

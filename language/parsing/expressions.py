@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import binascii
 from decimal import Decimal, InvalidOperation
+from difflib import get_close_matches
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
@@ -382,7 +383,13 @@ class Expressions(Cursor):
     def _check_call(self, name: str, count: int, at: int) -> None:
         known = TABLE.get(name)
         if known is None:
-            self.refuse(Unknown, f"there is no function {name}", at)
+            if name.startswith("search::"):
+                told = f"{name} waits for search indexes, which this version has not"
+            else:
+                near = get_close_matches(name.lower()[:64], TABLE, 1)
+                told = f"there is no function {name}"
+                told += f"; did you mean {near[0]}?" if near else ""
+            self.refuse(Unknown, told, at)
         if not known.least <= count <= len(known.parameters):
             self.refuse(BadRequest, f"{name} takes other arguments: {known.signature}", at)
 

@@ -169,7 +169,10 @@ def _check_type(route: Route, head: Head) -> None:
     kind = media_type(head)
     if kind and kind not in route.accepts:
         wanted = ", ".join(route.accepts)
-        raise BadRequest(f"{route.path} reads {wanted}, not {kind}", accepts=list(route.accepts))
+        told = f"{route.path} reads {wanted}, not {kind}"
+        if kind == "application/x-www-form-urlencoded":
+            told += ": say -H 'Content-Type: text/plain' when it was curl that said so"
+        raise BadRequest(told, accepts=list(route.accepts))
 
 
 def _log_nothing(_handler: RequestHandler) -> None:

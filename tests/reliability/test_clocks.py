@@ -10,13 +10,12 @@ import pytest
 
 from tests.processes import NodeProcess
 
-LIBRARY = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+LIBRARY = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))), None)
 HOUR = 3600
 
-pytestmark = [
-    pytest.mark.hard,
-    pytest.mark.skipif(not LIBRARY.exists(), reason="libfaketime is not installed"),
-]
+pytestmark = pytest.mark.skipif(
+    LIBRARY is None, reason="no libfaketime here: apt-get install faketime"
+)
 
 
 class Clock:
@@ -57,7 +56,9 @@ def gone_within(node: NodeProcess, key: str, seconds: float) -> float:
     return time.monotonic() - began
 
 
-@pytest.mark.parametrize("step", [HOUR, -HOUR, 10 * 365 * 24 * HOUR])
+@pytest.mark.parametrize(
+    "step", [HOUR, -HOUR, pytest.param(10 * 365 * 24 * HOUR, marks=pytest.mark.hard)]
+)
 def test_a_step_of_the_clock_ends_nothing_early_and_brings_nothing_back(
     tmp_path: Path, step: int
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -15,6 +16,7 @@ from protocol.errors import (
     TypeRefused,
 )
 from protocol.values import NONE
+from storage.transactions import Transaction
 from tests.nodes import Running
 
 
@@ -194,3 +196,19 @@ async def test_what_a_script_answers_is_bounded_as_a_whole(
 async def test_an_empty_script_stands_where_the_store_does(node: Running) -> None:
     await node.values("CREATE thing:1")
     assert (await node.answer("")).sequence == (await node.answer("RETURN 1")).sequence > 0
+
+
+@pytest.mark.parametrize(
+    "end", ["THROW 'no'", "RETURN 1 / 0", "CREATE thing:1", "CANCEL", "COMMIT"]
+)
+async def test_a_transaction_that_has_ended_is_freed_at_once(node: Running, end: str) -> None:
+    """Not by the collector: that comes by seldom, and a transaction holds up to 64 MiB."""
+    gc.collect()
+    gc.disable()
+    try:
+        fill = "BEGIN; CREATE thing:1; FOR $i IN 2..2000 { CREATE thing RETURN NONE };"
+        await node.answer(f"{fill} {end}")
+        alive = [one for one in gc.get_objects() if type(one) is Transaction]
+        assert [len(one.own.writes) for one in alive if one.own.writes] == []
+    finally:
+        gc.enable()
