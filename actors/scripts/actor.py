@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from actors.runtime import LoopActor, Runtime, handles
 from actors.scripts import (  # noqa: F401  (handlers)
+    brief_creation,
     explaining,
     fields,
     flow,
@@ -46,6 +47,9 @@ class ScriptsActor(LoopActor):
         answer = self._lookups.answer(request)
         if answer is not None:
             return answer
+        created = self._create(request)
+        if created is not None:
+            return created
         turn = Turn(self._turns)
         execution = Execution(self._services, request, self._prepared, turn)
         self._running.add(Run(request, turn, self._services.clock.monotonic_us(), execution))
@@ -55,6 +59,34 @@ class ScriptsActor(LoopActor):
         # When the node stops, nobody is left to look at what the script ended with.
         turn.outcome.add_done_callback(asyncio.Future.exception)
         return self._long_run(execution)
+
+    def _create(self, request: RunScript) -> asyncio.Future[ScriptAnswer] | None:
+        """Run a script that only creates a record, if it has come before and can be run briefly."""
+        prepared = self._prepared.known(request.script)
+        if prepared is None or prepared.creation is None:
+            return None
+        statement = prepared.redacted(0, 1)
+        made = brief_creation.create(self._services, request, prepared.creation, statement)
+        if made is None:
+            return None
+        return self._once_durable(made.sequence, made.generation, lambda: made.answer)
+
+    def _once_durable(
+        self, sequence: int, generation: int, answer: Callable[[], ScriptAnswer]
+    ) -> asyncio.Future[ScriptAnswer]:
+        """The promise of an answer that shows commits in flight."""
+        promised: asyncio.Future[ScriptAnswer] = self.runtime.loop.create_future()
+
+        def settle(lost: BaseException | None) -> None:
+            if promised.done():
+                return
+            if lost is None:
+                promised.set_result(answer())
+            else:
+                promised.set_exception(lost)
+
+        self._services.committer.tell_durable(sequence, generation, settle)
+        return promised
 
     async def _long_run(self, execution: Execution) -> ScriptAnswer:
         await asyncio.wait((execution.turn.outcome,))
@@ -68,19 +100,9 @@ class ScriptsActor(LoopActor):
         refusal = self._refusal(execution)
         if committer.is_durable(execution.sequence, execution.generation):
             return self._answer(execution, refusal)
-        promised: asyncio.Future[ScriptAnswer] = self.runtime.loop.create_future()
-
-        def settle(durable: asyncio.Future[None]) -> None:
-            lost = durable.exception()
-            if promised.done():
-                return
-            if lost is None:
-                promised.set_result(self._answer(execution, refusal))
-            else:
-                promised.set_exception(lost)
-
-        committer.durable(execution.sequence, execution.generation).add_done_callback(settle)
-        return promised
+        return self._once_durable(
+            execution.sequence, execution.generation, lambda: self._answer(execution, refusal)
+        )
 
     def _answer(self, execution: Execution, refusal: Refusal | None) -> ScriptAnswer:
         durable = self._services.committer.sequence

@@ -73,7 +73,7 @@ def lookup(script: tree.Script) -> Lookup | None:
         return None
     (source,) = select.sources
     if _entire(select, source) == select and type(source) is tree.ExpressionTarget:
-        given = _given(source.expression)
+        given = value_of(source.expression)
         return None if given is None else Lookup(given)
     if _entire(select, source, select.where) == select and type(source) is tree.TableTarget:
         return _by_field(select, source.table)
@@ -94,13 +94,14 @@ def _by_field(select: tree.Select, table: str) -> Lookup | None:
     if len(question.terms) != 1 or len(question.conditions) != 1:
         return None
     (term,) = question.terms
-    given = _given(term.value)
+    given = value_of(term.value)
     if term.operator != "=" or len(term.path) != 1 or given is None:
         return None
     return Lookup(given, table, str(term.path[0]))
 
 
-def _given(node: tree.Expression) -> Given | None:
+def value_of(node: tree.Expression) -> Given | None:
+    """What an expression gives that needs no looking up; None: it needs more."""
     if type(node) is tree.Parameter:
         return Given(node.name)
     try:
@@ -160,11 +161,11 @@ def _found(
     if lookup.field is None:
         if type(value) is not RecordId:
             return None
-        table, _ = _place(tx, request, value.table, None)
+        table, _ = find_table(tx, request, value.table, None)
         key = keys.record(table.prefix, value.id)
     else:
         assert lookup.table is not None, "a field is that of a table"
-        table, index = _place(tx, request, lookup.table, lookup.field)
+        table, index = find_table(tx, request, lookup.table, lookup.field)
         authorise(request.caller, Action("READ", f"TABLE {table.path}"))
         if index is None or type(value) in _PARTED or not indexes.can_claim(value):
             return None
@@ -187,7 +188,7 @@ def _found(
 _PARTED: Final = frozenset({list, dict})
 
 
-def _place(
+def find_table(
     tx: Transaction, request: RunScript, name: str, field: str | None
 ) -> tuple[Table, Index | None]:
     """A table, and its UNIQUE index over a field if it has one; remembered until a declaration

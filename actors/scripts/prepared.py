@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from actors.scripts.brief import Lookup, lookup
+from actors.scripts.brief_creation import creation
 from language import tree
 from language.compile import compile_rowless
 from language.parser import parse
@@ -38,6 +39,8 @@ class Prepared:
         """Whether a node without the serving role runs it too, so that it can be given one."""
         self.lookup = lookup(script)
         """What it looks up, if it is nothing but a look-up; see `brief.py`."""
+        self.creation = creation(script)
+        """What it creates, if it is nothing but that; see `brief_creation.py`."""
         self._plans: dict[int, Any] = {}
         self._redacted: dict[tuple[int, int], str] = {}
 
@@ -149,6 +152,13 @@ class PreparedScripts:
     def __init__(self) -> None:
         self._scripts: OrderedDict[str, Prepared] = OrderedDict()
 
+    def known(self, text: str) -> Prepared | None:
+        """A script that has come before."""
+        prepared = self._scripts.get(text)
+        if prepared is not None:
+            self._scripts.move_to_end(text)
+        return prepared
+
     def lookup(self, text: str) -> Lookup | None:
         """What a script looks up that has come before, and is nothing but a look-up."""
         prepared = self._scripts.get(text)
@@ -163,9 +173,8 @@ class PreparedScripts:
         :param tick: called now and then while a long text is parsed
         :raises Refusal: it does not parse; see `language.parser.parse`
         """
-        prepared = self._scripts.get(text)
+        prepared = self.known(text)
         if prepared is not None:
-            self._scripts.move_to_end(text)
             return prepared
         prepared = Prepared(parse(text, tick))
         if len(text) <= CACHED_TEXT_CHARACTERS:
