@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import combinations, islice, pairwise
+from itertools import combinations, islice, pairwise, product
 from typing import Any
 from uuid import UUID
 
@@ -20,18 +20,20 @@ from language.parser import parse
 from protocol.binary import unpack, unpack_object
 from protocol.requests import ScriptAnswer
 from protocol.values import RecordId
-from storage import effects, keys
+from storage import catalog, effects, keys, topics
 from storage.frames import Frame
+from storage.ledger import Ledger, Tail
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
+from tests.simulation.answers import ANYTHING, AtLeast
+from tests.simulation.doors import ManualClock, SeededRng
+from tests.simulation.queues import EXTENDED, QUEUE, Queue, folded, hand_out
 from tests.simulation.scripts import (
-    ANYTHING,
     FLEETING_KEY,
     NODE,
     SPACE,
     TOPIC,
     UNSEEN,
-    AtLeast,
     Draft,
     Part,
     Refused,
@@ -39,6 +41,7 @@ from tests.simulation.scripts import (
     Script,
     State,
 )
+from tests.storage.queue_story import check_topic
 
 ITS_OWN = (None, "expired", "due")
 """Reasons of commits that the node makes by itself: a part of an index, a sweep of cache keys, what
@@ -47,6 +50,10 @@ MESSAGE_HEAD = struct.Struct(">QQQHHI")
 """Of a message: time, total, when it is due, and the lengths of key, id and headers."""
 STANDING = struct.Struct(">QQQQQQQQIII")
 """Of a group: epoch, cursor, handed out, committed, … hand-outs, of these out, parked."""
+ANSWERS = tuple(f"{word} {TOPIC}" for word in ("ACK", "EXTEND", "UP", "BEFORE"))
+"""What may take hand-outs of the topic back before their deadline."""
+LOOKED_EACH = 12
+"""The indexes of topics are looked at after each so many commits: it takes a while."""
 OUT, PARKED = 1, 3
 """States of a hand-out: its row's first byte."""
 FIRST_OWNER = "first owner of the store"
@@ -95,11 +102,21 @@ class Fold:
         """Namespace, database and number of TOPIC."""
         self._puts: list[tuple[bytes, Any]] = []
         self._set_keys: set[tuple[str, Any]] = set()
+        self._queue = b""
+        """Namespace, database and number of QUEUE."""
+        self.taken_back: list[bytes] = []
+        """The rows of hand-outs that were out, before their deadline, and are not after the last
+        frame; nor were their messages trimmed. Those of the queue are known exactly anyhow."""
 
     def apply(self, frame: Frame) -> tuple[effects.Attribution, list[UUID]]:
         """One more frame. Answers whose it is, and the ids it made up, in order."""
         commit = effects.decode(frame.body)
         self._puts, self._set_keys = [], set()
+        before = {
+            effect[1]: self.pairs[effect[1]]
+            for effect in commit.effects
+            if effect[1][keys.TAG_AT] == keys.HAND_OUT and effect[1] in self.pairs
+        }
         self.sequence += 1
         _hold(frame.sequence == self.sequence, "the log has a gap")
         _hold(frame.time >= self.time, f"log time fell at {frame.sequence}")
@@ -114,9 +131,15 @@ class Fold:
                     self._names[key[11:].decode()] = key[3:11] + number
                 elif key[keys.TAG_AT] == keys.TOPIC and key[11:] == TOPIC.encode():
                     self._topic = key[3:11] + unpack_object(effect[2])["id"].to_bytes(4, "big")
+                elif key[keys.TAG_AT] == keys.TOPIC and key[11:] == QUEUE.encode():
+                    self._queue = key[3:11] + unpack_object(effect[2])["id"].to_bytes(4, "big")
                 elif key[keys.TAG_AT] == keys.MESSAGE:
+                    at = int.from_bytes(effect[2][:8], "big")
+                    _hold(at == frame.time, f"a message of {self.sequence} has another time")
                     position = int.from_bytes(key[15:], "big")
                     self.topics.setdefault(key[3:15], {})[position] = effect[2]
+                    if key[3:15] == self._queue:
+                        self._set_keys.add((QUEUE, position))
             elif effect[0] == effects.PUT_RECORD:
                 self._check_previous(key, effect[3])
                 self.pairs[key] = self.sequence.to_bytes(8, "big") + effect[2]
@@ -135,7 +158,24 @@ class Fold:
                 if effect[0] == effects.DELETE_RECORD:
                     self._check_previous(key, effect[2])
                 self._remove(key)
+        self._look_at(before)
         return commit.attribution, made
+
+    def _look_at(self, hand_outs: dict[bytes, bytes]) -> None:
+        """What has become of hand-outs, given as they were before."""
+        for key in self.pairs.keys() & hand_outs.keys():
+            row, now = hand_outs[key], self.pairs[key]
+            same = key[3:15] == self._queue and hand_out(row) == hand_out(now)
+            if same and row[6:14] != now[6:14]:
+                self._set_keys.add((EXTENDED, int.from_bytes(key[19:], "big")))
+        self.taken_back = [row for key, row in hand_outs.items() if self._early(key, row)]
+
+    def _early(self, key: bytes, row: bytes) -> bool:
+        position = int.from_bytes(key[19:], "big")
+        held = position in self.topics.get(key[3:15], {})
+        changed = self.pairs.get(key, b"")[:6] != row[:6]
+        out = row[0] == OUT and hand_out(row).due > self.time
+        return key[3:15] != self._queue and out and held and changed
 
     def _set(self, key: bytes, entry: bytes) -> None:
         """An entry is when it expires (8), flags (1), the value."""
@@ -231,13 +271,32 @@ class Fold:
         held = sum(key[keys.TAG_AT] == keys.ENTRY for key in self.pairs)
         _hold(count == held, f"at {self.sequence} the space counts {count} and holds {held}")
 
+    def queue(self) -> Queue:
+        """The queue, its group and its dead letters."""
+        return folded(self.pairs)
+
+    def check_indexes_of_topics(self) -> None:
+        """What is stored of topics fits together."""
+        tail = Tail(self.sequence, 1, self.time)
+        ledger = Ledger(self.engine(), tail, ManualClock(), SeededRng(0), lambda frame: None)
+        with ledger.begin() as tx:
+            for namespace in catalog.namespaces(tx):
+                for database in catalog.databases(tx, namespace):
+                    for topic in topics.topics(tx, database):
+                        check_topic(tx, topic)
+
     def hash(self) -> str:
+        """The hash of the state."""
+        return state_hash(self.engine())
+
+    def engine(self) -> MemoryEngine:
+        """The state."""
         engine = MemoryEngine()
         batch = engine.batch()
         for key, value in self.pairs.items():
             batch.put(key, value)
         engine.write(batch, self.sequence)
-        return state_hash(engine)
+        return engine
 
 
 class History:
@@ -281,6 +340,8 @@ class History:
         for frame in self.frames:
             attribution, made = fold.apply(frame)
             fold.check_counts()
+            if fold.sequence % LOOKED_EACH == 0 or fold.sequence == len(self.frames):
+                fold.check_indexes_of_topics()
             states.append(self._next(states[-1], fold, attribution, made, taken))
         self._check_hashes()
         mine: dict[str, list[int]] = {}
@@ -308,9 +369,17 @@ class History:
         reason = whose.reason
         if reason == FIRST_OWNER:
             return replace(before, users=before.users | {OWNER})
-        after = State(fold.tables(), fold.entries, fold.indexes(), *fold.messages(), fold.users())
+        after = State(
+            fold.tables(),
+            fold.entries,
+            fold.indexes(),
+            *fold.messages(),
+            fold.users(),
+            queue=fold.queue(),
+        )
         if whose.how == "node" and reason in ITS_OWN:
             _hold(Draft(before).same(after) and not fold.puts(), f"{fold.sequence} is no upkeep")
+            _hold(not fold.taken_back, f"{fold.sequence} takes back what is still out")
             return before
         _hold(reason in self.requests, f"commit {fold.sequence} comes from nobody: {reason}")
         assert reason is not None
@@ -318,8 +387,8 @@ class History:
         puts = fold.puts()
         for number in range(taken.get(reason, 0), len(request.script.parts)):
             part = request.script.parts[number]
-            for ids in _new_ids(part, made):
-                draft = Draft(before, ids)
+            for ids, tie in product(_new_ids(part, made), (False, True)):
+                draft = Draft(before, ids, tie)
                 try:
                     results = part.run(draft)
                 except Refused:
@@ -330,10 +399,13 @@ class History:
                 if wrote and draft.same(after) and draft.puts == puts:
                     taken[reason] = number if part.waits else number + 1
                     self.owners[fold.sequence] = request, number, results
-                    return draft.state()
+                    early = fold.taken_back and not any(word in part.text() for word in ANSWERS)
+                    _hold(not early, f"{fold.sequence} takes back what is still out")
+                    return replace(draft.state(), queue=after.queue)
         raise Broken(
             f"commit {fold.sequence} is not what {request.script.text!r} makes of the state before"
-            f" it: {_difference(before.tables, after.tables)}; {before.entries} → {after.entries}"
+            f" it: {_difference(before.tables, after.tables)}; {before.entries} → {after.entries};"
+            f" {before.queue} → {after.queue}"
         )
 
     def _check_hashes(self) -> None:
@@ -390,7 +462,11 @@ class History:
                 if refused and code in request.may:
                     _hold(not ahead, f"{where} was refused as {code} and is there: {ahead}")
                     return
-                low = self._read(where, part, values[at:], code, states, low, high)
+                # Who waited in a line, and went away with nothing, saw nothing at some time: what
+                # has come since is for those before it.
+                patient = part.patient and values[at:] == [[]]
+                begin = request.after if patient else low
+                low = max(low, self._read(where, part, values[at:], code, states, begin, high))
             at += part.results
             if refused:
                 _hold(not ahead, f"{where} was refused and is there: {ahead}")

@@ -14,6 +14,8 @@ from typing import Any
 from uuid import UUID
 
 from protocol.values import NONE, RecordId
+from tests.simulation.answers import ANYTHING, AtLeast
+from tests.simulation.queues import DEFINED, QUEUE, Publisher, Queue, Said
 
 Fields = dict[str, Any]
 Rows = dict[Any, Fields]
@@ -47,14 +49,6 @@ UNSEEN = tuple(UUID(int=number) for number in range(8))
 """Ids that the node made up for records that no longer were there when the transaction ended."""
 
 
-ANYTHING = "whatever it may be"
-"""Stands for an answer that only the node can know."""
-
-
-class AtLeast(dict[str, Any]):
-    """An object that has these fields, whatever else it has."""
-
-
 class Refused(Exception):
     """What the node must refuse, by its code."""
 
@@ -73,15 +67,20 @@ class State:
     """How many of these were."""
     users: frozenset[str] = frozenset()
     places: frozenset[str] = frozenset()
+    queue: Queue = field(default_factory=Queue)
 
 
 class Draft:
     """A state being changed by one transaction.
 
     :param new_ids: the ids that the node has made up, in order
+    :param tie: whether it happens at the very moment of the last one, for what is ordered by time
     """
 
-    def __init__(self, state: State, new_ids: Iterable[UUID] = UNSEEN) -> None:
+    def __init__(self, state: State, new_ids: Iterable[UUID] = UNSEEN, tie: bool = False) -> None:
+        self.before = state
+        self.queue = state.queue.copy()
+        self.tie = tie
         self.tables = {name: dict(rows) for name, rows in state.tables.items()}
         self.entries = dict(state.entries)
         self.indexes = set(state.indexes)
@@ -106,7 +105,13 @@ class Draft:
             self.trimmed,
             frozenset(self.users),
             frozenset(self.places),
+            self.queue,
         )
+
+    def published(self, positions: Iterable[int]) -> None:
+        """Messages were put into the queue."""
+        self.wrote = True
+        self.puts |= {(QUEUE, position) for position in positions}
 
     def same(self, other: State) -> bool:
         """Whether it leaves what that state holds: of messages only those that are held. Places
@@ -116,6 +121,7 @@ class Draft:
             and self.users == other.users
             and self.entries == other.entries
             and self.indexes == other.indexes
+            and self.queue == other.queue
             and self.messages[self.trimmed :] == other.messages
             and len(self.messages) == other.trimmed + len(other.messages)
         )
@@ -173,6 +179,8 @@ class Part:
     ending: str = ""
     waits: bool = False
     """Whether it may make several commits: what it finds to be due, and what it waited for."""
+    patient: bool = False
+    """Whether it may stand in a line, and go away with nothing."""
 
     @property
     def results(self) -> int:
@@ -241,6 +249,7 @@ PREPARE = Script(
         _prepared("TOPIC", f"{DEAD} KEEP 40ms BYTES 2KB DEDUP 20ms", _unseen),
         _prepared("TOPIC", AGAIN, _unseen),
         Part((Step(DEFINE_GROUP, lambda draft: _unseen(draft, "g")),)),
+        *(Part((Step(text, lambda draft: _unseen(draft, QUEUE)),)) for text in DEFINED),
     ),
     {},
 )
@@ -254,6 +263,9 @@ class Author:
         self._chance = chance
         self._parameters: dict[str, Any] = {}
         self._receipts: list[str] = []
+        self._publisher = publisher = Publisher(chance)
+        self._answered = False
+        """Whether the script at hand answers for hand-outs: twice could not be told apart."""
         self._kinds: list[tuple[int, Callable[[], Step]]] = [
             (6, self._count_up), (4, self._create), (3, self._create_new), (3, self._upsert),
             (3, self._update), (3, self._update_where), (2, self._unset), (3, self._delete),
@@ -264,11 +276,14 @@ class Author:
             (2, self._set), (2, self._incr), (1, self._swap), (1, self._delete_key),
             (2, self._get), (3, self._fleeting), (1, self._index),
             (4, self._publish), (3, self._read_topic), (1, self._trim), (6, self._consume),
+            (5, _step_of(publisher.publish)), (2, _step_of(publisher.read)),
+            (5, _step_of(publisher.take)), (5, self._answer), (1, _step_of(publisher.redrive)),
+            (1, _step_of(publisher.figures)),
         ]  # fmt: skip
 
     def script(self) -> Script:
         """One more."""
-        chance, self._parameters = self._chance, {}
+        chance, self._parameters, self._answered = self._chance, {}, False
         if chance.random() < 0.04:
             return self._administer()
         parts = tuple(self._part() for _ in range(chance.choice((1, 1, 1, 1, 2, 3))))
@@ -296,6 +311,10 @@ class Author:
             return Part((self._step(),))
         if chance.random() < 0.1:
             return Part((self._wait(),), waits=True)
+        if chance.random() < 0.1:
+            wait = f" WAIT {chance.choice((0, 2, 15))}ms"
+            made = chance.choice((self._publisher.take, self._publisher.take, self._publisher.read))
+            return Part((Step(*made(wait)),), patient=True)
         steps = [self._step() for _ in range(chance.randrange(1, 5))]
         if chance.random() < 0.3:
             steps[0:0] = [self._look(), _work(chance.randrange(1, 40)), self._note()]
@@ -310,6 +329,14 @@ class Author:
             self._kinds, weights=[weight for weight, _ in self._kinds]
         )
         return make()
+
+    def _answer(self) -> Step:
+        """An answer for hand-outs, or a trim, which takes them away as well."""
+        if self._answered:
+            return _step_of(self._publisher.publish)()
+        self._answered = True
+        made = self._publisher.trim if self._chance.random() < 0.1 else self._publisher.answer
+        return _step_of(made)()
 
     def _administer(self) -> Script:
         chance, name = self._chance, self._chance.choice(USERS)
@@ -790,6 +817,10 @@ class Author:
 
 NODE = "what INFO FOR NODE answers"
 """Stands for it: the checker compares its hash of the state by itself."""
+
+
+def _step_of(make: Callable[[], Said]) -> Callable[[], Step]:
+    return lambda: Step(*make())
 
 
 def _roles(roles: tuple[str, ...]) -> Script:

@@ -22,6 +22,7 @@ from storage.frames import Frame, Placed
 from storage.hand_outs import HandOuts
 from storage.layers import apply_writes
 from storage.ledger import Ledger
+from storage.message_rows import MessageRows
 from storage.reads import Reads
 from storage.spaces import Keys
 from storage.transactions import Transaction
@@ -207,6 +208,28 @@ def _keeps_hand_outs(_hand_outs: HandOuts, *_: object) -> None:
     pass
 
 
+_fine_lapse = HandOuts._lapse
+
+
+def _lapses_early(hand_outs: HandOuts, most: int) -> int:
+    now_us, hand_outs._now_us = hand_outs._now_us, hand_outs._now_us + 15_000
+    try:
+        return _fine_lapse(hand_outs, most)
+    finally:
+        hand_outs._now_us = now_us
+
+
+def _leaves_deadlines(hand_outs: HandOuts, out: dict[int, Any]) -> None:
+    hand_outs._state.out -= len(out)
+
+
+_fine_end = MessageRows.end
+
+
+def _forgets_the_end(rows: MessageRows, exactly: bool = True) -> tuple[int, int]:
+    return _fine_end(rows, exactly=False)
+
+
 PLANTED: dict[str, tuple[Any, str, Any]] = {
     "a key that was read is not validated": (Reads, "add_key", _forget_key),
     "a range that was read is not validated": (Reads, "add_range", _forget_range),
@@ -222,6 +245,9 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
     "what was published in a pause stays where it was": (Append, "settle", _stays_where_it_was),
     "where a group stands is not written": (hand_outs, "differ", _never_differs),
     "what is trimmed stays handed out": (HandOuts, "trimmed", _keeps_hand_outs),
+    "hand-outs are taken back before their deadline": (HandOuts, "_lapse", _lapses_early),
+    "a deadline stays of what was acknowledged": (HandOuts, "_leave", _leaves_deadlines),
+    "who looked at the end of a topic is not validated": (MessageRows, "end", _forgets_the_end),
     "all share one catalog": (Ledger, "catalog_for", _one_catalog_for_all),
 }
 

@@ -260,7 +260,10 @@ class Life:
         world.disk.watch = self._count
         course = asyncio.ensure_future(self._course(clock))
         course.add_done_callback(lambda _: self.end.set())
-        await self.end.wait()
+        try:
+            await asyncio.wait_for(self.end.wait(), 3 * PATIENCE_SECONDS)
+        except TimeoutError:
+            raise Broken("a node neither works nor ends") from None
         if self.over:
             loop.set_exception_handler(lambda *_: None)  # of a process that is no more
         else:

@@ -1,0 +1,308 @@
+"""A queue of a simulated store: random statements on it, and what they must do.
+
+`q` has a group `g` whose deadlines never pass, so all that is done with its messages is known: it
+is a `Queue` in every `State`. Its dead letters go to `dq`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from protocol.binary import unpack, unpack_object
+from storage import keys
+from tests.simulation.answers import AtLeast
+
+if TYPE_CHECKING:
+    from tests.simulation.scripts import Draft
+
+QUEUE, DEAD = "q", "dq"
+EXTENDED = "extended"
+"""Among what a commit set: a hand-out of `q` that got more time."""
+LONG = "26000w"
+"""Longer than all clocks of a world are set forward together."""
+DEFINED = (
+    f"DEFINE TOPIC IF NOT EXISTS {QUEUE}",
+    f"DEFINE TOPIC IF NOT EXISTS {DEAD}",
+    f"DEFINE GROUP IF NOT EXISTS g ON {QUEUE} DEADLINE {LONG} IN FLIGHT 12 DELIVERIES 3"
+    f" DEAD LETTER {DEAD}",
+)
+"""Run at the beginning of each life, after the one group that is defined before this."""
+OUT, WAITING = 1, 2
+DELIVERIES, IN_FLIGHT = 3, 12
+
+
+@dataclass
+class Row:
+    """A hand-out."""
+
+    state: int
+    attempt: int
+    member: str
+    due: int = field(default=0, compare=False)
+    """When it is to be handed out again. The log knows; a draft knows the order."""
+
+
+@dataclass
+class Queue:
+    """`q`, its group and `dq`. Never changed: `copy` makes the next one."""
+
+    messages: dict[int, Any] = field(default_factory=dict)
+    last: int = 0
+    dead: dict[int, Any] = field(default_factory=dict)
+    dead_last: int = 0
+    cursor: int = 0
+    rows: dict[int, Row] = field(default_factory=dict)
+
+    def copy(self) -> Queue:
+        """One to be changed."""
+        rows = {n: Row(r.state, r.attempt, r.member, r.due) for n, r in self.rows.items()}
+        return Queue(
+            dict(self.messages), self.last, dict(self.dead), self.dead_last, self.cursor, rows
+        )
+
+    # --- what statements do ---------------------------------------------------------------------
+
+    def publish(self, values: list[Any]) -> int:
+        """The first position."""
+        for value in values:
+            self.last += 1
+            self.messages[self.last] = value
+        return self.last - len(values) + 1
+
+    def read(self, after: int, limit: int) -> list[tuple[int, Any]]:
+        """Positions and values."""
+        return [(n, self.messages[n]) for n in sorted(self.messages) if n > after][:limit]
+
+    def take(self, count: int, member: str) -> list[tuple[int, Any, int]]:
+        """Positions, values and attempts."""
+        room = IN_FLIGHT - sum(row.state == OUT for row in self.rows.values())
+        waiting = sorted((r.due, n) for n, r in self.rows.items() if r.state == WAITING)
+        taken = [n for _, n in waiting][: max(min(count, room), 0)]
+        while len(taken) < min(count, room) and self.cursor < self.last:
+            self.cursor += 1
+            self.rows[self.cursor] = Row(WAITING, 0, "")
+            taken.append(self.cursor)
+        for position in taken:
+            row = self.rows[position]
+            row.state, row.attempt, row.member = OUT, row.attempt + 1, member
+        return [(n, self.messages[n], self.rows[n].attempt) for n in taken]
+
+    def out(self, named: list[tuple[int, int]]) -> list[int]:
+        """The positions whose receipts are good."""
+        return sorted(
+            position
+            for position, attempt in set(named)
+            if position in self.rows
+            and (self.rows[position].state, self.rows[position].attempt) == (OUT, attempt)
+        )
+
+    def nack(self, positions: list[int], tie: bool) -> None:
+        """Hand out again, or bury. :param tie: whether it happens at the moment of the last one"""
+        latest = max((r.due for r in self.rows.values() if r.state == WAITING), default=0)
+        for position in positions:
+            row = self.rows[position]
+            if row.attempt >= DELIVERIES:
+                self.bury(position)
+            else:
+                row.state, row.member, row.due = WAITING, "", latest + (not tie)
+
+    def bury(self, position: int) -> None:
+        """Make a dead letter."""
+        self.dead_last += 1
+        self.dead[self.dead_last] = self.messages[position]
+        del self.rows[position]
+
+    def trim(self, before: int) -> int:
+        """How many messages went."""
+        gone = [n for n in self.messages if n < before]
+        for position in gone:
+            del self.messages[position]
+            self.rows.pop(position, None)
+        self.cursor = max([self.cursor, *gone])
+        return len(gone)
+
+    def redrive(self, limit: int) -> int:
+        """How many messages came back."""
+        moved = sorted(self.dead)[:limit]
+        self.publish([self.dead.pop(position) for position in moved])
+        return len(moved)
+
+    @property
+    def committed(self) -> int:
+        """The position before the first that is not done."""
+        return min(self.rows) - 1 if self.rows else self.cursor
+
+
+def folded(pairs: dict[bytes, bytes]) -> Queue:
+    """The queue that a store holds, read by other code than the node's."""
+    found = Queue()
+    numbers = {
+        key[11:].decode(): key[3:11] + unpack_object(value)["id"].to_bytes(4, "big")
+        for key, value in pairs.items()
+        if key[keys.TAG_AT] == keys.TOPIC
+    }
+    if QUEUE not in numbers or DEAD not in numbers:
+        return found
+    at = keys.TAG_AT
+    for key, value in pairs.items():
+        tag, whose = key[at], key[at + 1 : at + 13]
+        if tag == keys.MESSAGE and whose == numbers[QUEUE]:
+            found.messages[int.from_bytes(key[15:], "big")] = _value(value)
+        elif tag == keys.MESSAGE and whose == numbers[DEAD]:
+            found.dead[int.from_bytes(key[15:], "big")] = _value(value)
+        elif tag == keys.TOPIC_LAST and whose == numbers[QUEUE]:
+            found.last = int.from_bytes(value[:8], "big")
+        elif tag == keys.TOPIC_LAST and whose == numbers[DEAD]:
+            found.dead_last = int.from_bytes(value[:8], "big")
+        elif tag == keys.GROUP_STATE and whose == numbers[QUEUE]:
+            found.cursor = int.from_bytes(value[8:16], "big")
+        elif tag == keys.HAND_OUT and whose == numbers[QUEUE]:
+            found.rows[int.from_bytes(key[19:], "big")] = hand_out(value)
+    return found
+
+
+def hand_out(value: bytes) -> Row:
+    """A hand-out's row: state (1), flags (1), attempt (4), due (8), batch (8), length of the
+    member (2) and of the key (2), member …"""
+    member = value[26 : 26 + int.from_bytes(value[22:24], "big")].decode()
+    due = int.from_bytes(value[6:14], "big")
+    return Row(value[0], int.from_bytes(value[2:6], "big"), member, due)
+
+
+def _value(row: bytes) -> Any:
+    """After time, total and delay (8 each): lengths of key (2), id (2) and headers (4)."""
+    skipped = sum(
+        int.from_bytes(row[low:high], "big") for low, high in ((24, 26), (26, 28), (28, 32))
+    )
+    return unpack(row[32 + skipped :])
+
+
+# --- statements -----------------------------------------------------------------------------------
+
+Said = tuple[str, "Callable[[Draft], Any]"]
+
+
+class Publisher:
+    """Makes statements, decided by a generator of chance."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+
+    def publish(self) -> Said:
+        """Into the queue: values that no other statement has."""
+        chance = self._chance
+        values = [chance.randrange(10**9) for _ in range(chance.choice((1, 1, 2, 3)))]
+        key = chance.choice(("", " KEY 'a'", " HEADERS { h: 'x' }"))
+        many = len(values) > 1
+
+        def run(draft: Draft) -> Any:
+            first = draft.queue.publish(values)
+            draft.published(range(first, first + len(values)))
+            if many:
+                return {"first": first, "last": first + len(values) - 1, "count": len(values)}
+            return {"position": first, "duplicate": False}
+
+        what = f"VALUES {values}" if many else f"VALUE {values[0]}"
+        return f"PUBLISH INTO {QUEUE} {what}{key}", run
+
+    def read(self, wait: str = "") -> Said:
+        """A page of the queue."""
+        after, limit = self._chance.randrange(12), self._chance.choice((1, 3, 100))
+
+        def run(draft: Draft) -> Any:
+            return [_shown(*pair) for pair in draft.queue.read(after, limit)]
+
+        return f"READ FROM {QUEUE} AFTER {after} LIMIT {limit}{wait}", run
+
+    def take(self, wait: str = "") -> Said:
+        """Some messages, in the name of a member that no other statement has."""
+        count, member = self._chance.choice((1, 2, 5)), f"m{self._chance.randrange(10**9)}"
+
+        def run(draft: Draft) -> Any:
+            taken = draft.queue.take(count, member)
+            draft.wrote = draft.wrote or bool(taken)
+            return [
+                _shown(position, value, attempt=attempt, receipt=f"2.1.{position}.{attempt}")
+                for position, value, attempt in taken
+            ]
+
+        return f"TAKE {count} FROM {QUEUE} AS g MEMBER '{member}'{wait}", run
+
+    def answer(self) -> Said:
+        """ACK, NACK, EXTEND or GIVE UP of some that may be out."""
+        chance = self._chance
+        first, attempt = chance.randrange(1, 20), chance.choice((1, 1, 1, 2, 3))
+        named = [(n, attempt) for n in range(first, first + chance.choice((1, 3, 8)))]
+        receipts = [f"2.1.{position}.{attempt}" for position, attempt in named]
+        longer = f" BY {chance.randrange(26_001, 27_000)}w"
+        verb, word, more = chance.choice(
+            (
+                ("ACK", "acked", ""), ("ACK", "acked", ""), ("NACK", "nacked", ""),
+                ("EXTEND", "extended", longer), ("GIVE UP", "given_up", " ERROR 'bad'"),
+            )
+        )  # fmt: skip
+
+        def run(draft: Draft) -> Any:
+            good = draft.queue.out(named)
+            draft.wrote = draft.wrote or bool(good)
+            if verb == "NACK":
+                draft.queue.nack(good, draft.tie)
+            elif verb == "GIVE UP":
+                for position in good:
+                    draft.queue.bury(position)
+            elif verb == "ACK":
+                for position in good:
+                    del draft.queue.rows[position]
+            else:
+                before = draft.before.queue.rows
+                draft.puts |= {(EXTENDED, n) for n in good if before.get(n) == draft.queue.rows[n]}
+            return {word: len(good), "stale": len(named) - len(good)}
+
+        return f"{verb} {QUEUE} AS g RECEIPTS {receipts}{more}", run
+
+    def trim(self) -> Said:
+        """The oldest."""
+        before = self._chance.randrange(9)
+
+        def run(draft: Draft) -> Any:
+            gone = draft.queue.trim(before)
+            draft.wrote = draft.wrote or bool(gone)
+            draft.puts -= {(QUEUE, position) for position in range(before)}
+            return {"trimmed": gone}
+
+        return f"TRIM TOPIC {QUEUE} BEFORE {before}", run
+
+    def redrive(self) -> Said:
+        """Dead letters, back into the queue."""
+        limit = self._chance.choice((1, 5))
+
+        def run(draft: Draft) -> Any:
+            moved = draft.queue.redrive(limit)
+            first = draft.queue.last - moved + 1
+            if not moved:
+                return {"moved": 0, "first": None, "last": None}
+            draft.published(range(first, first + moved))
+            return {"moved": moved, "first": first, "last": draft.queue.last}
+
+        return f"REDRIVE FROM {DEAD} TO {QUEUE} LIMIT {limit}", run
+
+    def figures(self) -> Said:
+        """Where the group stands."""
+
+        def run(draft: Draft) -> Any:
+            queue = draft.queue
+            return AtLeast(
+                committed=queue.committed,
+                lag=queue.last - queue.committed,
+                in_flight=sum(row.state == OUT for row in queue.rows.values()),
+                epoch=1,
+            )
+
+        return f"INFO FOR GROUP g ON {QUEUE}", run
+
+
+def _shown(position: int, value: Any, **more: Any) -> AtLeast:
+    return AtLeast(position=position, value=value, **more)
