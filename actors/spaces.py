@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from pykka import ActorRef
@@ -189,23 +190,23 @@ class Spaces:
         except (Refusal, EngineFailed):
             return None  # the actor meets it too, and answers with it
 
-    def set_now(
+    def write_now(
         self,
         token: bytes,
         names: tuple[str, str, str],
-        operation: SetKey,
+        operation: KeyOperation,
         surface: Surface,
-        told: Callable[[BaseException | None], None],
+        told: Callable[[dict[str, Any], BaseException | None], None],
     ) -> bool:
-        """Do at once what `operation`, without conditions, asks in the session of a token. False:
-        it is for the space's actor, who may also refuse, and nothing has changed.
+        """Do at once what an operation on one key asks in the session of a token. False: it is for
+        the space's actor, who may also refuse or find nothing to write, and nothing has changed.
 
         :param surface: which asks
-        :param told: hears that it is durable, or why it is not
+        :param told: hears the answer, and why it is not durable, None when it is
         """
         committer = self.committer
         entered = self._enter_now(token, names)
-        if entered is None or operation.when is not None:
+        if entered is None:
             return False
         caller, named = entered
         try:
@@ -214,14 +215,16 @@ class Spaces:
             generation = committer.generation
             with committer.begin() as tx:
                 here = Keys(tx, named.space)
-                perform(here, operation)
+                answer = perform(here, operation)
+                if not tx.size or here.locked or here.lapsed:
+                    return False
                 statement = _cut(_statement(named.space, operation))
                 sequence = committer.commit(tx, Attribution(caller.user, surface, statement))
         except (Refusal, EngineFailed):
             return False
         if here.soonest_us:
             self.expiring(named.space, here.soonest_us)
-        committer.tell_durable(sequence, generation, told)
+        committer.tell_durable(sequence, generation, partial(told, answer))
         return True
 
     def _enter_now(self, token: bytes, names: tuple[str, str, str]) -> tuple[Caller, _Named] | None:

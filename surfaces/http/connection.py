@@ -311,7 +311,7 @@ class Connection(asyncio.Protocol):
                     self._served = True
                     self.send(answer)
                     return
-            elif method == b"PUT" and shortcuts.put(self, known, target, body):
+            elif shortcuts.write(self, known, method, target, body):
                 self._served = True
                 return
         try:

@@ -1,27 +1,35 @@
-"""GET and PUT of a cache key, done as they are read: without a route, a delegate, a message.
+"""Operations on a cache key, done as they are read: without a delegate, a message, an actor's turn.
 
-For requests with a known head: a GET whose answer waits for nothing, a PUT without conditions.
-Whatever is unusual, a refusal above all, takes the way of every other request, which decides anew:
-what is answered here is what would have been answered there.
+For requests with a known head: a GET whose answer waits for nothing, and what writes. Whatever is
+unusual, a refusal above all, takes the way of every other request, which decides anew: what is
+answered here is what would have been answered there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from json.encoder import encode_basestring
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from protocol import jsonvalues
 from protocol.errors import Refusal
-from protocol.spaces import SetKey
 from protocol.text import format_duration
 from protocol.values import NoneValue, Value
 from surfaces.http import answers
 from surfaces.http.exchange import Exchange
 from surfaces.http.head import Head
 from surfaces.http.known import KnownHead
-from surfaces.http.spaces import LONG_BODY, PATHS, no_key, parse_expire, read_value
+from surfaces.http.spaces import (
+    LONG_BODY,
+    PATHS,
+    WAYS,
+    Show,
+    no_key,
+    parameters,
+    read_value,
+)
 
 if TYPE_CHECKING:
     from surfaces.http.connection import Connection
@@ -40,7 +48,11 @@ class Shortcuts:
         self._surface = surface
         self._spaces = surface.node.spaces
         self._names: dict[bytes, tuple[str, str, str]] = {}
-        self._put_route = surface.table.route("PUT", _PATH)
+        self._ways = {
+            (method.encode(), word.encode()): (surface.table.route(method, PATHS[word]), way)
+            for (method, word), way in WAYS.items()
+            if method != "GET"
+        }
 
     def get(self, known: KnownHead, target: bytes) -> bytes | None:
         """The whole answer to a GET; None: it is not given here."""
@@ -63,27 +75,37 @@ class Shortcuts:
         surface.counters.ran(_PATH, surface.loop.time() - began)
         return surface.plain(status, request, body)
 
-    def put(self, connection: Connection, known: KnownHead, target: bytes, body: bytes) -> bool:
-        """Do a PUT; its answer follows when it is durable. False: it is not done here."""
+    def write(
+        self, connection: Connection, known: KnownHead, method: bytes, target: bytes, body: bytes
+    ) -> bool:
+        """Do what writes; its answer follows when it is durable. False: it is not done here."""
         surface = self._surface
-        if known.token is None or known.msgpack or not known.reads_value:
+        if known.token is None or known.msgpack or not known.reads_value or len(body) > LONG_BODY:
             return False
-        names, key = self._split(target)
-        if names is None or len(body) > LONG_BODY or not surface.takes_more(known.like.host):
+        path, _, query = target.partition(b"?")
+        parts = path.split(b"/", 6)
+        if len(parts) != 7 or not surface.takes_more(known.like.host):
             return False
+        space = path[: sum(map(len, parts[1:5])) + 4]
+        names = self._names.get(space) or self._learn(space)
+        written = self._ways.get((method, parts[5]))
+        if names is None or written is None:
+            return False
+        route, way = written
+        like = known.like
         try:
-            operation = _operation(known.like, key, body)
+            given = partial(read_value, like, body)
+            asked = parameters(query.decode("ascii"), way.query)
+            operation = way.read(given, parts[6].decode("ascii"), asked)
         except Refusal:
             return False
-        if operation is None:
-            return False
-        like = known.like
-        head = Head("PUT", "", "", like.version, like.fields, like.host, True, like.length)
+        head = Head(route.method, "", "", like.version, like.fields, like.host, True, like.length)
         exchange = Exchange(connection, head, surface.next_request())
-        exchange.route = self._put_route
+        exchange.route = route
         exchange.complete = True
         connection.current = exchange
-        if not self._spaces.set_now(known.token, names, operation, "http", _teller(exchange)):
+        told = _teller(exchange, way.show)
+        if not self._spaces.write_now(known.token, names, operation, "http", told):
             connection.current = None
             return False
         surface.runs(exchange)
@@ -101,7 +123,7 @@ class Shortcuts:
     def _learn(self, path: bytes) -> tuple[str, str, str] | None:
         """The names in the path of a space; None when it is not one, or not written plainly."""
         parts = path.split(b"/")
-        if len(parts) != 5 or parts[1] != b"kv" or b"?" in path:
+        if len(parts) != 5 or parts[1] != b"kv" or b"?" in path or b"%" in path:
             return None
         namespace, database, space = (part.decode("ascii") for part in parts[2:])
         if len(self._names) >= PLACES:
@@ -110,26 +132,17 @@ class Shortcuts:
         return names
 
 
-def _operation(like: Head, key: bytes, body: bytes) -> SetKey | None:
-    """What a PUT without conditions asks; None: it has some. :raises Refusal:"""
-    key, _, query = key.partition(b"?")
-    expire_us = None
-    if query:
-        name, _, lasting = query.partition(b"=")
-        if name != b"expire" or b"&" in lasting or b"+" in lasting:
-            return None
-        expire_us = parse_expire(lasting.decode("ascii"))
-    return SetKey(key.decode("ascii"), read_value(like, body), expire_us)
+def _teller(
+    exchange: Exchange, show: Show
+) -> Callable[[dict[str, Any], BaseException | None], None]:
+    """Answers a request when it is told how that went, unless the client has gone."""
 
-
-def _teller(exchange: Exchange) -> Callable[[BaseException | None], None]:
-    """Answers a PUT when it is told how that went, unless the client has gone."""
-
-    def told(lost: BaseException | None) -> None:
+    def told(answer: dict[str, Any], lost: BaseException | None) -> None:
         if exchange.done:
             return
         if lost is None:
-            exchange.reply(200, b'{"written":true}')
+            plain, fields = show(answer, False)
+            exchange.reply(200, answers.json_bytes(plain), fields=fields)
         elif isinstance(lost, Refusal):
             exchange.refuse(lost)
         else:

@@ -154,9 +154,9 @@ class KeyDelegate(HTTPMessageDelegate):
         exchange, head = self._exchange, self._head
         parts = head.path.split("/", 6)
         method = "GET" if head.method == "HEAD" else head.method
-        way = _WAYS[method, parts[5] if len(parts) == 7 else ""]
+        way = WAYS[method, parts[5] if len(parts) == 7 else ""]
         given = given or partial(read_value, head, exchange.body)
-        operation = way.read(given, parts[-1], _query(head.query, way.query))
+        operation = way.read(given, parts[-1], parameters(head.query, way.query))
         namespace, database, space = map(decoded, parts[2:5])
         ref = self._surface.node.spaces.find(namespace, database, space)
         exchange.body = b""
@@ -206,7 +206,7 @@ def decoded(part: str, plus: bool = False) -> str:
         raise BadRequest(f"{part[:80]!r} is not UTF-8") from None
 
 
-def _query(query: str, known: tuple[str, ...]) -> dict[str, str]:
+def parameters(query: str, known: tuple[str, ...]) -> dict[str, str]:
     """The parameters of a query. :raises BadRequest: one is not known here, or stands twice"""
     found: dict[str, str] = {}
     for part in query.split("&") if query else ():
@@ -234,11 +234,10 @@ def _integer(text: str, name: str) -> int:
 
 def _expire(query: dict[str, str]) -> int | None:
     text = query.get("expire")
-    return None if text is None else parse_expire(text)
+    return None if text is None else _lives(text)
 
 
-def parse_expire(text: str) -> int:
-    """How long a key is to live, microseconds. :raises Refusal:"""
+def _lives(text: str) -> int:
     return check_expire(parse_duration(text) // MICROSECOND)
 
 
@@ -249,7 +248,7 @@ def _needed(query: dict[str, str], name: str) -> str:
 
 
 def _lasting(query: dict[str, str]) -> int:
-    return parse_expire(_needed(query, "expire"))
+    return _lives(_needed(query, "expire"))
 
 
 def _holder(query: dict[str, str]) -> str:
@@ -351,7 +350,7 @@ def _shown_lock(answer: Any, msgpack: bool) -> tuple[dict[str, Any], bytes]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class Way:
     """One method of one path: how its request is read, and its answer shown."""
 
     read: Callable[[Given, str, dict[str, str]], KeyOperation]
@@ -359,15 +358,15 @@ class _Way:
     show: Show = _as_is
 
 
-_WAYS: Final[dict[tuple[str, str], _Way]] = {
-    ("GET", "key"): _Way(_get, (), _shown_value),
-    ("PUT", "key"): _Way(_set, ("expire", "if")),
-    ("DELETE", "key"): _Way(_delete),
-    ("POST", "swap"): _Way(_swap, ("expire",)),
-    ("POST", "incr"): _Way(_incr, ("by",)),
-    ("POST", "expire"): _Way(_expiring, ("expire",)),
-    ("POST", "persist"): _Way(_persist),
-    ("POST", "lock"): _Way(_lock, ("holder", "expire"), _shown_lock),
-    ("POST", "unlock"): _Way(_unlock, ("holder",)),
-    ("GET", ""): _Way(_list, ("prefix", "after", "limit")),
+WAYS: Final[dict[tuple[str, str], Way]] = {
+    ("GET", "key"): Way(_get, (), _shown_value),
+    ("PUT", "key"): Way(_set, ("expire", "if")),
+    ("DELETE", "key"): Way(_delete),
+    ("POST", "swap"): Way(_swap, ("expire",)),
+    ("POST", "incr"): Way(_incr, ("by",)),
+    ("POST", "expire"): Way(_expiring, ("expire",)),
+    ("POST", "persist"): Way(_persist),
+    ("POST", "lock"): Way(_lock, ("holder", "expire"), _shown_lock),
+    ("POST", "unlock"): Way(_unlock, ("holder",)),
+    ("GET", ""): Way(_list, ("prefix", "after", "limit")),
 }

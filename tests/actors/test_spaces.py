@@ -37,6 +37,7 @@ from protocol.spaces import (
     LockKey,
     RunKeys,
     SetKey,
+    SwapKey,
     UnlockKey,
 )
 from protocol.values import NONE
@@ -215,13 +216,13 @@ async def test_what_is_set_at_once_is_set_as_the_actor_would(
     token, names = token_digest(session.token), ("a", "b", "c")
     who = AuthenticateToken(session.token, "http", "192.0.2.1:1")
     committer = here.node.committer
-    heard: list[BaseException | None] = []
+    heard: list[tuple[Any, BaseException | None]] = []
 
-    def told(lost: BaseException | None) -> None:
-        heard.append(lost)
+    def told(answer: Any, lost: BaseException | None) -> None:
+        heard.append((answer, lost))
 
     def now(*given: Any, into: tuple[str, str, str] = names, **named: Any) -> bool:
-        return here.node.spaces.set_now(token, into, SetKey(*given, **named), "http", told)
+        return here.node.spaces.write_now(token, into, SetKey(*given, **named), "http", told)
 
     assert not now("k", 1), "nobody has asked for that space before"
     operations = [SetKey("k", "it's"), SetKey("l", [1], 5 * SECOND), SetKey("k", "x" * 5000)]
@@ -231,7 +232,7 @@ async def test_what_is_set_at_once_is_set_as_the_actor_would(
     first = committer.committed
     for operation in operations:
         before, count = committer.committed, len(heard)
-        assert here.node.spaces.set_now(token, names, operation, "http", told)
+        assert here.node.spaces.write_now(token, names, operation, "http", told)
         assert committer.committed == before + 1 and len(heard) == count
         while len(heard) == count:
             await asyncio.sleep(0)
@@ -245,7 +246,7 @@ async def test_what_is_set_at_once_is_set_as_the_actor_would(
         at_once, asked = frames[at], frames[at + 4]
         assert at_once.attribution == asked.attribution
         assert [kind[:2] for kind in at_once.effects] == [kind[:2] for kind in asked.effects]
-    assert heard == [None] * 3
+    assert heard == [(WRITTEN, None)] * 3
     assert await here.one(GetKey("k")) == {"value": "x" * 5000, "ttl": None}
     here.clock.advance(6 * SECOND)
     assert await here.one(GetKey("l")) is NONE
@@ -253,7 +254,9 @@ async def test_what_is_set_at_once_is_set_as_the_actor_would(
     before = committer.committed
     for refused in (("", 1), ("k", NONE), ("k", 1, 0), ("k", "x" * limits.CACHE_VALUE_BYTES)):
         assert not now(*refused)
-    assert not now("k", 1, when="ABSENT")
+    assert not now("k", 1, when="ABSENT"), "it is there: nothing is written"
+    for nothing in (LockKey("m", "me", SECOND), DeleteKey("m"), SwapKey("k", 1, 2), IncrKey("k")):
+        assert not here.node.spaces.write_now(token, names, nothing, "http", told)
     assert not now("k", 1, into=("a", "b", "other"))
     monkeypatch.setattr(spaces, "authorise", refuses)
     assert not now("k", 1)
@@ -263,7 +266,7 @@ async def test_what_is_set_at_once_is_set_as_the_actor_would(
     assert not now("k", 1)
     await nodes.run(here.node, "DEFINE NODE ROLES serving, writable; DROP SPACE c")
     assert not now("k", 1)
-    assert heard == [None] * 3
+    assert heard == [(WRITTEN, None)] * 3
 
 
 async def test_what_is_set_at_once_in_a_space_of_passing_keys_is_swept(here: Desk) -> None:
@@ -275,10 +278,14 @@ async def test_what_is_set_at_once_in_a_space_of_passing_keys_is_swept(here: Des
     who = AuthenticateToken(session.token, "http", "192.0.2.1:1")
     await here.run(GetKey("k"), who=who)
     told = asyncio.get_running_loop().create_future()
-    assert here.node.spaces.set_now(
-        token_digest(session.token), names, SetKey("k", 1), "http", told.set_result
+    assert here.node.spaces.write_now(
+        token_digest(session.token),
+        names,
+        SetKey("k", 1),
+        "http",
+        lambda *how: told.set_result(how),
     )
-    await told
+    assert await told == (WRITTEN, None)
     assert (await here.one(GetKey("k")))["ttl"] == timedelta(seconds=5)
     await asyncio.sleep(0)
     (due_us,) = here.node.spaces.due_us.values()
