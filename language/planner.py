@@ -37,6 +37,10 @@ _ITEMS: Final = 4 * _SPANS
 """Items of an IN that are looked at to see whether so many of them are different."""
 
 
+_BRANCHES: Final = 64
+"""Conditions joined by OR that are looked up one after the other."""
+
+
 class Indexed(Protocol):
     """What the planner asks of an index."""
 
@@ -68,10 +72,19 @@ class Term:
     path: Path
     operator: str
     """One of `COMPARISONS`, IN, RANGE (IN low..high) or CONTAINS, with the field on the left (of
-    CONTAINS: as the container)."""
+    CONTAINS: as the container); OR stands for an `Either`, which has no path."""
     value: tree.Expression
     node: tree.Expression
     """The condition as it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """One of the conditions that WHERE joins with AND, when it joins others with OR, each of them
+    one that an index may help with: what these lead to are together all that it lets through."""
+
+    branches: tuple[Question, ...]
+    term: Term
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +94,14 @@ class Question:
     conditions: tuple[tree.Expression, ...] = ()
     """What WHERE joins with AND."""
     terms: tuple[Term, ...] = ()
+    eithers: tuple[Either, ...] = ()
     order: tuple[tuple[Path, bool], ...] = ()
     """ORDER BY as paths and whether each is descending; empty when it is not made of paths."""
 
     @property
     def plain(self) -> bool:
         """Whether nothing but a scan can answer it."""
-        return not self.terms and not self.order
+        return not (self.terms or self.order or self.eithers)
 
 
 def question(
@@ -102,7 +116,18 @@ def question(
     order = tuple(
         (path, down) for path, down in zip(paths, descending, strict=True) if path is not None
     )
-    return Question(conditions, terms, order if len(order) == len(paths) else ())
+    eithers = tuple(either for either in map(_either, conditions) if either is not None)
+    return Question(conditions, terms, eithers, order if len(order) == len(paths) else ())
+
+
+def _either(node: tree.Expression) -> Either | None:
+    operands = operands_of(node, "OR")
+    if not 2 <= len(operands) <= _BRANCHES:
+        return None
+    branches = tuple(map(question, operands))
+    if not all(branch.terms for branch in branches):
+        return None
+    return Either(branches, Term((), "OR", node, node))
 
 
 def _term(node: tree.Expression) -> Term | None:
@@ -331,6 +356,21 @@ def candidates(question: Question, indexes: Iterable[Indexed]) -> tuple[Candidat
     """How the indexes of a table can help, the most promising first."""
     found = [one for index in indexes if index.usable for one in _candidates(question, index)]
     return tuple(sorted(found, key=_promise))
+
+
+Branches = tuple[tuple[Candidate, ...], ...]
+"""For each branch of an `Either` how indexes can help with it, the most promising first."""
+
+
+def united(question: Question, indexes: Iterable[Indexed]) -> tuple[tuple[Either, Branches], ...]:
+    """The eithers of a question whose every branch some index can help with."""
+    known = tuple(indexes)
+    found = []
+    for either in question.eithers:
+        branches = tuple(candidates(branch, known) for branch in either.branches)
+        if all(branches):
+            found.append((either, branches))
+    return tuple(found)
 
 
 def _promise(candidate: Candidate) -> tuple[bool, int, int, bool]:

@@ -21,7 +21,16 @@ from language.generate import Memo
 from language.grouping import AGGREGATES, Grouping, check_ungrouped
 from language.names import children, rebuilt, shape_of, weight
 from language.ordering import Sorter
-from language.planner import Candidate, Indexed, Question, candidates, question
+from language.planner import (
+    Branches,
+    Candidate,
+    Either,
+    Indexed,
+    Question,
+    candidates,
+    question,
+    united,
+)
 from language.rows import WHOLE, Batch, Pairs, Row, Shape, item_value, whole
 from protocol.errors import BadRequest
 from protocol.values import NONE
@@ -101,6 +110,7 @@ class SelectPlan:
         elif select.everything:
             raise BadRequest("`*` has no meaning for a group: name its columns")
         self._candidates: tuple[Any, tuple[Candidate, ...]] | None = None
+        self._united: tuple[Any, tuple[tuple[Either, Branches], ...]] | None = None
         self._plan_expressions()
         self._plan_shapes()
         self._plan_work()
@@ -277,6 +287,15 @@ class SelectPlan:
         known = self._candidates
         if known is None or known[0] is not indexes:
             known = self._candidates = (indexes, candidates(self.question, indexes))
+        return known[1]
+
+    def united(self, indexes: tuple[Indexed, ...]) -> tuple[tuple[Either, Branches], ...]:
+        """The same of conditions that are joined by OR."""
+        if not self.question.eithers:
+            return ()
+        known = self._united
+        if known is None or known[0] is not indexes:
+            known = self._united = (indexes, united(self.question, indexes))
         return known[1]
 
     def most(self, env: Env) -> int | None:

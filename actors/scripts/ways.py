@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from actors.scripts.execution import Execution
 from language import tree
-from language.planner import COMPARISONS, ID, Candidate, Question, Span, Term
+from language.planner import COMPARISONS, ID, Branches, Candidate, Either, Question, Span, Term
 from language.rows import Batch, Pairs
 from language.select import SelectPlan
 from protocol import order
@@ -36,7 +36,17 @@ FIRST: Final = 32
 CHUNK: Final = 256
 """Records fetched in one step: few at first, LIMIT may need no more."""
 
-Access = Literal["record", "range", "index", "indexes", "scan"]
+Access = Literal["record", "range", "index", "indexes", "union", "scan"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What was looked up for some conditions."""
+
+    by: tuple[Candidate, ...]
+    used: tuple[Term, ...]
+    ids: list[bytes]
+    access: Access = "index"
 
 
 @dataclass(slots=True)
@@ -210,7 +220,7 @@ class _Choice:
         by: tuple[Candidate, ...],
         used: tuple[Term, ...],
     ) -> Way:
-        names = tuple(candidate.index.name for candidate in by)
+        names = tuple(dict.fromkeys(candidate.index.name for candidate in by))
         if self._down:
             ids.reverse()
         batches = self._fetched(iter([ids]))
@@ -235,7 +245,7 @@ class _Choice:
     # --- by an index ------------------------------------------------------------------------------
 
     def _by_index(self) -> Way | None:
-        found: list[tuple[Candidate, list[bytes]]] = []
+        found: list[_Found] = []
         candidates = self._plan.candidates(self._table.indexes)
         in_order = any(map(self._goes_in_order, candidates))
         for candidate in candidates:
@@ -245,15 +255,55 @@ class _Choice:
                 way = self._walk(candidate)
                 if way is not None:
                     return way
-            most = len(found[0][1]) * BESIDE if found else SHORT if in_order else None
+            most = len(found[0].ids) * BESIDE if found else SHORT if in_order else None
             if found and not self._adds(candidate, found):
                 continue
             ids = self._looked_up(candidate, most)
             if ids is not None:
-                found.append((candidate, ids))
+                found.append(_Found((candidate,), candidate.used, ids))
                 if len(ids) <= FEW:
-                    break
+                    return self._together(found)
+        for either, branches in self._plan.united(self._table.indexes):
+            most = len(found[0].ids) * BESIDE if found else SHORT if in_order else None
+            one = self._united(either, branches, most)
+            if one is not None:
+                found.append(one)
         return self._together(found) if found else None
+
+    def _united(self, either: Either, branches: Branches, most: int | None) -> _Found | None:
+        """What the branches of a condition lead to, together; None when that is too many, or one of
+        them leads nowhere."""
+        by: list[Candidate] = []
+        ids: set[bytes] = set()
+        for candidates in branches:
+            found = self._first_of(candidates, most)
+            if found is None:
+                return None
+            candidate, some = found
+            by.append(candidate)
+            ids.update(some)
+            if len(ids) > FEW and len(ids) > (most or self._worthwhile()):
+                return None
+        whole = all(
+            len(one.used) == len(branch.conditions)
+            for one, branch in zip(by, either.branches, strict=True)
+        )
+        return _Found(tuple(by), (either.term,) if whole else (), list(ids), "union")
+
+    def _first_of(
+        self, candidates: tuple[Candidate, ...], most: int | None
+    ) -> tuple[Candidate, list[bytes]] | None:
+        """The first of some candidates that helps, with what it leads to."""
+        for candidate in candidates:
+            if self._is_beside(candidate):
+                continue
+            try:
+                ids = self._looked_up(candidate, most)
+            except _Unknown:
+                continue
+            if ids is not None:
+                return candidate, ids
+        return None
 
     def _goes_in_order(self, candidate: Candidate) -> bool:
         return candidate.ordered and self._most is not None and self._most <= self._worthwhile()
@@ -281,17 +331,17 @@ class _Choice:
         index = self._index(candidate)
         return not indexes.any_mark(self._run.transaction, index, indexes.CUT_SHORT)
 
-    def _adds(self, candidate: Candidate, found: list[tuple[Candidate, list[bytes]]]) -> bool:
-        known = {id(term) for one, _ in found for term in one.used}
+    def _adds(self, candidate: Candidate, found: list[_Found]) -> bool:
+        known = {id(term) for one in found for term in one.used}
         return any(id(term) not in known for term in candidate.used)
 
-    def _together(self, found: list[tuple[Candidate, list[bytes]]]) -> Way:
-        by = tuple(candidate for candidate, _ in found)
-        used = tuple({id(term): term for one in by for term in one.used}.values())
-        ids = set(found[0][1])
-        for _, others in found[1:]:
-            ids.intersection_update(others)
-        access: Access = "index" if len(found) == 1 else "indexes"
+    def _together(self, found: list[_Found]) -> Way:
+        by = tuple(candidate for one in found for candidate in one.by)
+        used = tuple({id(term): term for one in found for term in one.used}.values())
+        ids = set(found[0].ids)
+        for others in found[1:]:
+            ids.intersection_update(others.ids)
+        access: Access = found[0].access if len(found) == 1 else "indexes"
         return self._fetching(access, self._inside(ids), by, used)
 
     def _looked_up(self, candidate: Candidate, most: int | None) -> list[bytes] | None:

@@ -110,7 +110,14 @@ def condition(rng: Random) -> str:
     if kind < 0.87:
         return f"id IN [t:{rng.randrange(60)}, t:{rng.randrange(60)}, u:1, 3]"
     if kind < 0.9:
-        return f"({path} = {value(rng)} OR b = {rng.randrange(5)})"
+        if rng.random() < 0.5:
+            return f"({path} = {value(rng)} OR b = {rng.randrange(5)})"
+        branches = [
+            f"a = {value(rng)}", f"b = {rng.randrange(5)}", f"code = {value(rng)}",
+            f"a > {value(rng)}", f"tags CONTAINS {value(rng)}", f"(a = {value(rng)} AND c = 'p')",
+            f"link.a = {value(rng)}", condition(rng),
+        ]  # fmt: skip
+        return f"({' OR '.join(rng.sample(branches, rng.randrange(2, 4)))})"
     if kind < 0.95:
         return f"{path} != {value(rng)}"
     return f"NOT ({path} = {value(rng)})"
