@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime
 from email.utils import formatdate
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import structlog
@@ -25,6 +26,7 @@ from surfaces.http.metrics import Counters
 from surfaces.http.openapi import document
 from surfaces.http.routes import ROUTES, Route, Table, application
 from surfaces.http.shortcuts import Shortcuts
+from surfaces.later import Later
 from surfaces.listener import Listener
 from surfaces.turns import LongWork
 
@@ -112,6 +114,7 @@ class HttpSurface:
         """Listen. Raises OSError when the address is taken or not ours."""
         self.loop = asyncio.get_running_loop()
         self.long_work = LongWork(self.loop)
+        self.later = Later(self.loop, lambda: self.running >= self.settings.running)
         self._listener = Listener(
             lambda: Connection(self),
             lambda _connection: None,  # it counts only once it stands
@@ -251,8 +254,11 @@ class HttpSurface:
             raise Draining("the node is stopping")
         return route
 
-    def begin(self, exchange: Exchange) -> None:
-        """Run a request whose turn has come."""
+    def begin(self, exchange: Exchange, *, judged: bool = False) -> None:
+        """Run a request whose turn has come.
+
+        :param judged: it was put off already, for want of room
+        """
         if exchange.refusal is not None:
             exchange.refuse(exchange.refusal)
             return
@@ -261,6 +267,9 @@ class HttpSurface:
         assert head is not None
         if not route.probe:
             if (running := self.running) >= self.settings.running:
+                if not judged:
+                    self.later.judge(partial(self._judge, exchange))
+                    return
                 exchange.refuse(Busy(f"the node runs {running} requests, and that is all"))
                 return
             self.runs(exchange)
@@ -279,6 +288,13 @@ class HttpSurface:
             exchange.refuse(BadRequest(str(error)))
         except Exception as error:
             exchange.fail(error)
+
+    def _judge(self, exchange: Exchange) -> None:
+        """Run a request that was put off, or refuse it."""
+        if exchange.connection.closed:
+            exchange.finished()
+        else:
+            self.begin(exchange, judged=True)
 
     def runs(self, exchange: Exchange) -> None:
         """A request is one of those that run, until it is finished."""

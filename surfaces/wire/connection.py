@@ -35,6 +35,7 @@ from protocol.frames import Kind, Message, encode_in_steps
 from protocol.requests import AuthenticateToken, Caller, ScriptAnswer
 from protocol.spaces import KeyAnswer
 from protocol.values import LONG, Tick, is_large, let_go
+from surfaces.later import Later
 from surfaces.turns import LongWork
 from surfaces.wire import bodies, spaces
 from surfaces.wire.gate import Gate, Place
@@ -72,6 +73,7 @@ class Wire:
         self._still = asyncio.Event()
         self._still.set()
         self._long_work: LongWork | None = None
+        self._later: Later | None = None
         self._unsaid: list[WireConnection] = []
 
     @property
@@ -90,6 +92,18 @@ class Wire:
         if self._long_work is None:
             self._long_work = LongWork(asyncio.get_running_loop())
         return self._long_work
+
+    @property
+    def full(self) -> bool:
+        """Whether as many scripts run as may."""
+        return self.begun >= limits.RUNNING and self.running >= limits.RUNNING
+
+    @property
+    def later(self) -> Later:
+        """Where scripts are put off for which there is no room at the moment."""
+        if self._later is None:
+            self._later = Later(asyncio.get_running_loop(), lambda: self.full)
+        return self._later
 
     def leaving(self) -> Draining:
         """Why nothing new is begun while draining."""
@@ -186,6 +200,10 @@ class WireConnection(asyncio.Protocol):
         """KVs that the node has been asked."""
         self._starting: asyncio.Future[Caller] | None = None
         self._decoding = False
+        self._put_off = False
+        """Whether a script is judged later, and what follows it after that."""
+        self._refusing = False
+        """Whether a script was judged, and there is no room: what came with it is refused too."""
         self._advancing = False
         """What is said now leaves when all that was read has been acted on."""
         self._reading = True
@@ -264,7 +282,7 @@ class WireConnection(asyncio.Protocol):
         try:
             if message is not None:
                 self._act(message)
-            while not (self._choked or self._decoding):
+            while not (self._choked or self._decoding or self._put_off):
                 if self._talk.ahead > LONG:
                     self._decoding = True
                     self._wire.spawn(self._decode())
@@ -280,6 +298,7 @@ class WireConnection(asyncio.Protocol):
             self._run(batch, self._token)
         if self._keys:
             self._ask_keys()
+        self._refusing = False
         self._steer()
         if self._goodbye_over:
             self._end_if_done()
@@ -321,7 +340,9 @@ class WireConnection(asyncio.Protocol):
 
     def _steer(self) -> None:
         """Read from the peer or don't. While it signs in, what follows waits in its own buffers."""
-        busy = self._choked or self._decoding or self._talk.state is State.SIGNING_IN
+        busy = (
+            self._choked or self._decoding or self._put_off or self._talk.state is State.SIGNING_IN
+        )
         wanted = self._finishing or not busy
         if wanted is self._reading or self._gone or self._transport.is_closing():
             return
@@ -413,13 +434,23 @@ class WireConnection(asyncio.Protocol):
         elif self._token is None:
             refusal = SignInRefused("a script needs a signed-in user")
             self._send(Kind.ERROR, id, bodies.error(refusal, name))
-        elif wire.running >= limits.RUNNING:
+        elif wire.full and not self._refusing:
+            self._put_off = True
+            wire.later.judge(partial(self._judge, message))
+        elif wire.full:
             refusal = Busy("the node is running as many statements as it will")
             self._send(Kind.ERROR, id, bodies.error(refusal, name))
         else:
             wire.begun += 1
             self._scripts[id] = script = _Script(message, name)
             self._batch.append(script)
+
+    def _judge(self, message: Message) -> None:
+        """Begin a script that was put off, or refuse it."""
+        self._put_off = False
+        if not (self._gone or self._finishing):
+            self._refusing = self._wire.full
+            self._advance(message)
 
     def _run(self, batch: list[_Script], token: str) -> None:
         """Start the scripts of one read. Who the peer is, is asked once for all of them, and anew

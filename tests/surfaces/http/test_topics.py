@@ -63,6 +63,22 @@ async def test_scripts_that_wait_leave_room_for_those_that_run(
     await until(lambda: surface.begun == 0)
 
 
+async def test_more_than_may_run_come_at_once_to_wait(
+    serve: Serve, node: Node, bearer: str, topic: None
+) -> None:
+    surface = await serve(running=2)
+    async with AsyncExitStack() as stack:
+        port = surface.address[1]
+        held = [await stack.enter_async_context(await Raw.connect(port)) for _ in range(40)]
+        for raw in held:
+            raw.writer.write(asked(TAKE, bearer))
+        await until(lambda: node.running.waiting("http") == 40)
+        gone = await stack.enter_async_context(await Raw.connect(port))
+        await gone.send(asked(TAKE, bearer))
+    await until(lambda: surface.begun == 0)
+    assert len(node.topics.waits) == 0
+
+
 async def test_a_client_that_goes_ends_its_wait(
     serve: Serve, node: Node, bearer: str, topic: None
 ) -> None:

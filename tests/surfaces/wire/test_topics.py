@@ -148,6 +148,39 @@ async def test_a_burst_of_readers_is_answered_whole(hall: Hall) -> None:
     await until(lambda: hall.surface.running == 0)
 
 
+async def test_more_than_may_run_come_at_once_to_wait(hall: Hall) -> None:
+    """They count as running until they wait, and are not refused for that."""
+    peers = [await hall.peer() for _ in range(4)]
+    for peer in peers:
+        for id in range(1, WAITERS // 4 + 1):
+            peer.say(Kind.RUN, id, {"script": "TAKE FROM t AS g WAIT 5m", **PLACE})
+    await until(lambda: hall.waiting == WAITERS)
+    await hall.here.values("PUBLISH INTO t VALUES $v", {"v": list(range(WAITERS))})
+    for peer in peers:
+        for _ in range(WAITERS // 4):
+            assert len(value(await peer.hear())) == 1
+
+
+async def test_more_than_may_run_come_at_once_to_run(hall: Hall) -> None:
+    """What runs, runs; the others are refused, and every one is answered."""
+    slow = "FOR $x IN 0..900000 { FOR $y IN 0..10 { LET $z = $y } }"
+    peer, other = await hall.peer(), await hall.peer()
+    for id in range(1, limits.RUNNING + 51):
+        peer.say(Kind.RUN, id, {"script": slow, **PLACE})
+    for _ in range(50):
+        busy = await peer.hear()
+        assert busy is not None and busy.body is not None
+        assert (busy.kind, busy.body["error"]["code"]) == (Kind.ERROR, "Busy")
+    error = await other.run(1, "RETURN 1")
+    assert error.body is not None and error.body["error"]["code"] == "Busy"
+    for id in range(1, limits.RUNNING + 1):
+        peer.say(Kind.CANCEL, id)
+    for _ in range(limits.RUNNING):
+        cancelled = await peer.hear()
+        assert cancelled is not None and cancelled.kind is Kind.ERROR
+    assert value(await other.run(2, "RETURN 1")) == 1
+
+
 async def test_cancel_ends_a_wait_and_the_connection_goes_on(hall: Hall) -> None:
     peer = await hall.peer()
     await hall.wait(peer, 7, "TAKE FROM t AS g WAIT 5m")
