@@ -42,7 +42,7 @@ _ESCAPED: Final = re.compile(r"[\n\t\r\\'\0]")
 def check_name(name: str, what: str = "name") -> str:
     """The name itself. :raises NameRefused: it does not match the pattern of names"""
     if not NAME.match(name):
-        called = what if what == "name" else f"name of a {what}"
+        called = what if what == "name" else f"{what} name"
         raise NameRefused(f"{name!r} is no {called}: wanted {NAME.pattern[:-2]}", name=name)
     return name
 

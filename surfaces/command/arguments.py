@@ -163,7 +163,7 @@ def _first_owner(environment: Mapping[str, str]) -> FirstOwner | None:
         )
         raise UsageRefused(f"{there} is set without {lacking}: the first owner needs both")
     try:
-        check_name(user, "user name")
+        check_name(user, "user")
     except Refusal as error:
         raise UsageRefused(f"STORE_USER: {error.message}") from error
     least, most = limits.PASSWORD_CHARACTERS_MIN, limits.PASSWORD_CHARACTERS_MAX
