@@ -80,7 +80,7 @@ async def told(surface: HttpSurface, parts: list[bytes]) -> tuple[bytes, bool]:
 
 def masked(sent: bytes) -> bytes:
     """Without names of requests, lengths that they have a part in, and the time."""
-    sent = re.sub(rb"\br-[0-9a-f]+", b"r-", sent)
+    sent = re.sub(rb"(\xa7request.|\b)r-[0-9a-f]+", b"r-", sent, flags=re.DOTALL)
     sent = re.sub(rb"Content-Length: \d+", b"Content-Length: n", sent)
     sent = re.sub(rb'"seq":\d+|\xa3seq(\xcd..|\xcc?.)', b"", sent, flags=re.DOTALL)
     sent = re.sub(rb".(1h|59m59s)\w*", b"ttl", sent)
