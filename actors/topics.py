@@ -35,7 +35,7 @@ from storage.effects import Attribution
 from storage.groups import Group, find_group, groups
 from storage.hand_outs import HandOuts
 from storage.messages import Messages
-from storage.topics import Topic, find_topic, topics
+from storage.topics import Topic, each_topic, find_topic
 from storage.transactions import Transaction
 
 SECOND_US: Final = 1_000_000
@@ -476,4 +476,4 @@ def next_us(tx: Transaction, topic: Topic) -> int | None:
 def _all(tx: Transaction) -> Iterator[Topic]:
     for namespace in catalog.namespaces(tx):
         for database in catalog.databases(tx, namespace):
-            yield from topics(tx, database)
+            yield from each_topic(tx, database)

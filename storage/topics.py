@@ -6,6 +6,7 @@ A topic is a row of messages with dense positions from 1. A position is given at
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -102,12 +103,15 @@ def find_topic(tx: Transaction, database: Database, name: str) -> Topic | None:
 
 def topics(tx: Transaction, database: Database) -> list[Topic]:
     """The topics of a database, by name."""
+    return list(each_topic(tx, database))
+
+
+def each_topic(tx: Transaction, database: Database) -> Iterator[Topic]:
+    """The same one by one: there may be very many, and a pause in between is well."""
     start, end = keys.topics(database.namespace.id, database.id)
-    return [
-        _unpacked(database, key[len(start) :].decode(), value)
-        for pairs in tx.scan(start, end)
-        for key, value in pairs
-    ]
+    for pairs in tx.scan(start, end):
+        for key, value in pairs:
+            yield _unpacked(database, key[len(start) :].decode(), value)
 
 
 # --- declaring ----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from protocol.values import NONE, Value
 from storage import catalog, records
 from storage.catalog import Namespace, Space, Table
 from storage.fields import Field
-from storage.topics import topics as all_topics
+from storage.topics import each_topic
 
 
 @handles(tree.Use, "none")
@@ -126,7 +126,7 @@ def info_for_database(run: Execution, names: tuple[str, ...]) -> Value:
         found = run.database()
     tables = [_described_table(run, each) for each in catalog.tables(transaction, found)]
     described: list[Value] = []
-    for topic in all_topics(transaction, found):
+    for topic in each_topic(transaction, found):
         described.append(described_topic(run, topic))
         run.tick()
     return {
