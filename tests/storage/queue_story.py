@@ -83,7 +83,8 @@ class Story:
 
     def run(self) -> None:
         """Let everything happen, and check it."""
-        acts = [self._alone] * 30 + [self._together] * 12 + [self._durable] * 6 + [self._crash]
+        together = [self._together] * self.random.choice((6, 12, 60))
+        acts = [self._alone] * 30 + together + [self._durable] * 6 + [self._crash, self._withdraw]
         for _ in range(self.steps):
             self.random.choice(acts)()
             if self.random.random() < 0.6:
@@ -525,6 +526,19 @@ class Story:
         for frame in self.frames:
             ledger.replay(frame)
         assert state_hash(fresh.engine) == state_hash(self.store.engine)
+
+    def _withdraw(self) -> None:
+        """The log has no room: what is not durable never happened."""
+        self._pause_all()
+        end = max(self.ledger.durable_upto, 1)
+        if end > self.ledger.durable_upto:
+            return  # the declarations stay
+        for running in [each for each in self.open if each.began > end]:
+            running.tx.release()
+            self.open.remove(running)
+        self.ledger.withdraw()
+        del self.frames[end:], self.states[end + 1 :]
+        self._check()
 
     # --- what is stored -------------------------------------------------------------------------
 
