@@ -103,8 +103,8 @@ GROUP_BACKOFF: Final = 32
 GROUP_PARKED: Final = 10_000
 """Messages that a group ORDERED BY KEY has looked at and holds back behind earlier ones of their
 key. With more, it looks no further until some of them were acknowledged."""
-GROUP_LOOKED: Final = 5_000
-"""Messages that one TAKE looks at before others get their turn: delayed and held back ones."""
+GROUP_LOOKED: Final = 500
+"""Messages that a TAKE looks at before others get their turn: delayed and held back ones."""
 SPAN_SECONDS: Final = 1_000 * 365 * 86_400
 """The longest retention, deadline, delay and backoff: a thousand years."""
 LAPSE_HAND_OUTS: Final = 500

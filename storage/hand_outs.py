@@ -29,7 +29,7 @@ from typing import Any, Final
 from protocol import limits
 from protocol.errors import BadRequest
 from protocol.text import format_datetime
-from protocol.values import check_unicode
+from protocol.values import Tick, check_unicode
 from storage import groups, keys
 from storage.appends import NUMBER
 from storage.groups import Group, Standing, differ, standing
@@ -71,6 +71,8 @@ _AHEAD_US: Final = 1_000_000
 """How far beyond now an index is looked at, so as not to look again before something can be due."""
 _FEW: Final = 8
 """Up to so many rows, or among so many times as many positions, a scan costs more than gets."""
+_PART: Final = 256
+"""Receipts worked on between two ticks: about a millisecond."""
 _STEP: Final = 64
 """Messages looked at together, once some were not to be handed out."""
 
@@ -116,11 +118,13 @@ class _Taken:
 class HandOuts:
     """What a group hands out, in one transaction. What raises a refusal has changed nothing."""
 
-    __slots__ = ("_before", "_messages", "_now_us", "_state", "_tx", "dead", "group", "more",
-                 "soonest_us", "wakes")  # fmt: skip
+    __slots__ = ("_before", "_messages", "_now_us", "_state", "_tick", "_tx", "dead", "group",
+                 "more", "soonest_us", "wakes")  # fmt: skip
 
-    def __init__(self, tx: Transaction, group: Group) -> None:
+    def __init__(self, tx: Transaction, group: Group, tick: Tick | None = None) -> None:
+        """:param tick: called now and then while many receipts are worked on"""
         self._tx = tx
+        self._tick = tick
         self._messages = MessageRows(tx, group.topic)
         self._now_us = tx.now_us
         self._state: Standing
@@ -252,10 +256,13 @@ class HandOuts:
 
     def ack(self, receipts: Sequence[str]) -> Answer:
         """`{acked, stale}`. :raises BadRequest: what is no receipt, too many of them"""
-        out = self._out(receipts)
-        self._done(out)
+        done = 0
+        for out in self._out(receipts):
+            self._leave(out)
+            self._forget(out)
+            done += len(out)
         self._store()
-        return {"acked": len(out), "stale": len(receipts) - len(out)}
+        return {"acked": done, "stale": len(receipts) - done}
 
     def nack(
         self, receipts: Sequence[str], delay_us: int | None = None, error: str | None = None
@@ -265,26 +272,34 @@ class HandOuts:
         said = _checked_error(error)
         if delay_us is not None and not 0 <= delay_us <= limits.SPAN_SECONDS * 1_000_000:
             raise BadRequest("DELAY takes a duration up to 1000 years")
-        out = self._out(receipts)
-        over: dict[int, HandOut] = {}
-        self._leave(out)
-        for position, row in out.items():
-            row.error = said or row.error
-            if self._is_last(row):
-                over[position] = row
-                continue
-            self._return(position, row, self._now_us, delay_us)
-        self._bury(over)
+        done = 0
+        for out in self._out(receipts):
+            over: dict[int, HandOut] = {}
+            self._leave(out)
+            for position, row in out.items():
+                row.error = said or row.error
+                if self._is_last(row):
+                    over[position] = row
+                    continue
+                self._return(position, row, self._now_us, delay_us)
+            self._bury(over)
+            done += len(out)
         self._store()
-        return {"nacked": len(out), "stale": len(receipts) - len(out)}
+        return {"nacked": done, "stale": len(receipts) - done}
 
     def extend(self, receipts: Sequence[str], by_us: int) -> Answer:
         """`{extended, stale}`: due `by_us` from now. :raises BadRequest: as `ack`; of `by_us`"""
         if not 0 < by_us <= limits.SPAN_SECONDS * 1_000_000:
             raise BadRequest("BY takes a duration over 0 and up to 1000 years")
-        out = self._out(receipts)
-        self._leave(out)
-        due_us = self._now_us + by_us
+        done = 0
+        for out in self._out(receipts):
+            self._leave(out)
+            self._move_deadlines(out, self._now_us + by_us)
+            done += len(out)
+        self._store()
+        return {"extended": done, "stale": len(receipts) - done}
+
+    def _move_deadlines(self, out: dict[int, HandOut], due_us: int) -> None:
         together: dict[tuple[int, int], list[int]] = {}
         for position, row in out.items():
             together.setdefault((row.due_us, row.batch), []).append(position)
@@ -296,22 +311,25 @@ class HandOuts:
                 row.due_us, row.batch, row.flags = due_us, first, flags
                 self._tx.put(self._place(position), row.pack())
         self._state.out += len(out)
-        self._store()
-        return {"extended": len(out), "stale": len(receipts) - len(out)}
 
     def give_up(self, receipts: Sequence[str], error: str | None = None) -> Answer:
         """`{given_up, stale}`: dead letters at once. :raises BadRequest: as `nack`"""
         said = _checked_error(error)
-        out = self._out(receipts)
-        self._leave(out)
-        for row in out.values():
-            row.error = said or row.error
-        self._bury(out)
+        done = 0
+        for out in self._out(receipts):
+            self._leave(out)
+            for row in out.values():
+                row.error = said or row.error
+            self._bury(out)
+            done += len(out)
         self._store()
-        return {"given_up": len(out), "stale": len(receipts) - len(out)}
+        return {"given_up": done, "stale": len(receipts) - done}
 
-    def _out(self, receipts: Sequence[str]) -> dict[int, HandOut]:
-        """What the receipts name that is out and theirs, by position. :raises BadRequest:"""
+    def _out(self, receipts: Sequence[str]) -> Iterator[dict[int, HandOut]]:
+        """What the receipts name that is out and theirs, by position and in its order, in parts.
+
+        :raises BadRequest: before the first
+        """
         named = parsed_receipts(receipts)
         state = self._load()
         mine = {
@@ -319,14 +337,24 @@ class HandOuts:
             for group, epoch, position, attempt in named
             if group == self.group.id and epoch == state.epoch
         }
-        found: dict[int, HandOut] = {}
-        for position, row in self._rows_of(sorted({position for position, _ in mine})):
-            one = unpacked(row)
-            if one.state == OUT and one.due_us > self._now_us and (position, one.attempt) in mine:
-                found[position] = one
-        if found and state.out >= self.group.in_flight:
-            self.wakes = True
-        return found
+        wanted = sorted(mine)
+        for start in range(0, len(wanted), _PART):
+            found: dict[int, HandOut] = {}
+            positions = [position for position, _ in wanted[start : start + _PART]]
+            for position, row in self._rows_of(positions):
+                one = unpacked(row)
+                if (
+                    one.state == OUT
+                    and one.due_us > self._now_us
+                    and (position, one.attempt) in mine
+                ):
+                    mine.discard((position, one.attempt))
+                    found[position] = one
+            if found and state.out >= self.group.in_flight:
+                self.wakes = True
+            yield found
+            if self._tick is not None:
+                self._tick()
 
     def _rows_of(self, positions: list[int]) -> Iterator[tuple[int, bytes]]:
         """The rows of positions in order, those that there are."""
@@ -345,11 +373,6 @@ class HandOuts:
                 yield position, found
 
     # --- what comes of a hand-out ---------------------------------------------------------------
-
-    def _done(self, out: dict[int, HandOut]) -> None:
-        """Forget hand-outs that were out."""
-        self._leave(out)
-        self._forget(out)
 
     def _leave(self, out: dict[int, HandOut]) -> None:
         """Take hand-outs off the index of deadlines: they are no longer out."""

@@ -26,7 +26,7 @@ from protocol.errors import (
     Unknown,
 )
 from protocol.text import check_name
-from protocol.values import NONE, Value, check, check_unicode, type_name, without_none
+from protocol.values import NONE, Tick, Value, check, check_unicode, type_name, without_none
 from storage import groups, keys
 from storage.appends import HEAD, NUMBER, Append
 from storage.catalog import Taken
@@ -47,6 +47,8 @@ Answer = dict[str, Any]
 
 _ID: Final = Struct(">QQ")
 """Position and time of an id that is remembered."""
+_STEP: Final = 256
+"""Messages worked on between two ticks: about half a millisecond."""
 _REDRIVEN_BYTES: Final = 16 * limits.MIB
 """What one REDRIVE moves, about: well below a transaction."""
 
@@ -128,9 +130,11 @@ class Messages:
         headers: Mapping[str, str] | None = None,
         due_us: int = 0,
         expect: int | None = None,
+        tick: Tick | None = None,
     ) -> Published:
         """Append messages, which all get the same key, headers and due time.
 
+        :param tick: called now and then while many values are packed
         :param id: of a single message only
         :param due_us: log time before which no group hands it out; one in the past is none
         :param expect: refuse unless the last position is this one
@@ -140,7 +144,7 @@ class Messages:
         :raises AssertFailed: of `expect`
         :raises Full: it would take more than `Topic.max_bytes`, and the topic refuses
         """
-        bodies = self._bodies(values, key, id, headers, due_us)
+        bodies = self._bodies(values, key, id, headers, due_us, tick)
         if id is not None:
             known = self._known(id)
             if known is not None:
@@ -163,6 +167,7 @@ class Messages:
         id: str | None,
         headers: Mapping[str, str] | None,
         due_us: int,
+        tick: Tick | None,
     ) -> list[bytes]:
         if not 1 <= len(values) <= limits.MESSAGES_PUBLISHED:
             raise BadRequest(
@@ -182,7 +187,12 @@ class Messages:
             raise BadRequest("a message is delayed by at most 1000 years")
         if due_us <= now_us:
             due_us = 0
-        bodies = body([_packed(value) for value in values], due_us, key, id, headers)
+        packed: list[bytes] = []
+        for start in range(0, len(values), _STEP):
+            packed += [_packed(value) for value in values[start : start + _STEP]]
+            if tick is not None:
+                tick()
+        bodies = body(packed, due_us, key, id, headers)
         largest = self.topic.largest
         size = max(map(len, bodies)) + HEAD.size
         if size > largest:
@@ -452,9 +462,12 @@ class Redriven:
     """None when nothing was moved."""
 
 
-def redrive(tx: Transaction, dead: Topic, topic: Topic, limit: int = 1000) -> Redriven:
+def redrive(
+    tx: Transaction, dead: Topic, topic: Topic, limit: int = 1000, tick: Tick | None = None
+) -> Redriven:
     """Move the oldest messages of one topic into another, without what made them dead letters.
 
+    :param tick: called now and then
     :raises BadRequest: the same topic; a limit outside 1 … `limits.REDRIVEN`
     :raises Full: of the other topic
     """
@@ -464,17 +477,26 @@ def redrive(tx: Transaction, dead: Topic, topic: Topic, limit: int = 1000) -> Re
         raise BadRequest(f"LIMIT is from 1 to {limits.REDRIVEN}", limit=limit)
     source = MessageRows(tx, dead)
     begin = source.trimmed()[0] + 1
-    found = source.span(begin, limit, _REDRIVEN_BYTES)
-    if not found:
+    bodies: list[bytes] = []
+    room = _REDRIVEN_BYTES
+    while len(bodies) < limit and room > 0:
+        found = source.span(begin + len(bodies), min(limit - len(bodies), _STEP), room)
+        if not found:
+            break
+        bodies += [with_headers(row, _redriven(headers_of(row))) for _, row in found]
+        room -= sum(len(row) for _, row in found)
+        if tick is not None:
+            tick()
+    if not bodies:
         return Redriven(0, None)
-    bodies = [with_headers(row, _redriven(headers_of(row))) for _, row in found]
     target = Messages(tx, topic)
     target._check_room(bodies)
     append = MessageRows(tx, topic).append(bodies)
     first = append.seen + append.count - len(bodies) + 1
-    for _ in Messages(tx, dead).trim(begin + len(found)):
-        pass
-    return Redriven(len(found), Published(first, len(found), append))
+    for _ in Messages(tx, dead).trim(begin + len(bodies)):
+        if tick is not None:
+            tick()
+    return Redriven(len(bodies), Published(first, len(bodies), append))
 
 
 def _redriven(headers: dict[str, str]) -> dict[str, str]:

@@ -125,6 +125,7 @@ def publish(run: Execution, statement: tree.Publish) -> Value:
         headers=_evaluated(run, statement.headers),
         due_us=_due_us(run, statement),
         expect=None if statement.expect is None else _integer(run, statement.expect, "EXPECT"),
+        tick=run.tick,
     )
     if run.is_nested:
         messages.pin()
@@ -191,7 +192,7 @@ def redrive_(run: Execution, statement: tree.Redrive) -> Value:
     limit = limits.MESSAGES_READ
     if statement.limit is not None:
         limit = _integer(run, statement.limit, "LIMIT")
-    done = redrive(run.transaction, dead, topic, limit)
+    done = redrive(run.transaction, dead, topic, limit, run.tick)
     answer: dict[str, Value] = {"moved": done.moved, "first": None, "last": None}
 
     def follow_up() -> None:
@@ -459,7 +460,7 @@ def _may(run: Execution, name: str, verb: str, *, writes: bool | None = None) ->
 
 def _hand_outs(run: Execution, topic: str, group: str) -> HandOuts:
     found: Group = groups.group(run.transaction, _may(run, topic, "CONSUME", writes=True), group)
-    return HandOuts(run.transaction, found)
+    return HandOuts(run.transaction, found, run.tick)
 
 
 def _place(run: Execution, position: tree.Position) -> Place:

@@ -704,3 +704,26 @@ def test_the_indexes_are_looked_at_from_where_something_stands(
     queues.advance(5)
     queues.take(made, 3)
     assert since() == (15 * SECOND, 6 * SECOND)
+
+
+def test_many_receipts_are_worked_on_in_parts(queues: Queues) -> None:
+    topic, dead = queues.topic(), queues.topic("dead")
+    made = queues.group(topic, in_flight=5000, dead_letter="dead")
+    queues.publish(topic, *range(2000))
+    taken = [receipt for _ in range(2) for receipt in receipts(queues.take(made, 1000))]
+    ticks: list[None] = []
+
+    def work(method: str, *arguments: Any) -> tuple[dict[str, int], int]:
+        ticks.clear()
+        answer = queues.do(
+            lambda tx: getattr(HandOuts(tx, made, lambda: ticks.append(None)), method)(*arguments)
+        )
+        return answer, len(ticks)
+
+    twice = taken[:1000] + taken[:1000]
+    assert work("extend", twice, 99 * SECOND) == ({"extended": 1000, "stale": 1000}, 4)
+    assert work("ack", taken[1200:]) == ({"acked": 800, "stale": 0}, 4)
+    assert work("give_up", taken[600:1200]) == ({"given_up": 600, "stale": 0}, 3)
+    assert queues.values(dead) == list(range(600, 1200))
+    assert work("nack", taken) == ({"nacked": 600, "stale": 1400}, 8)
+    assert values(queues.take(made, 1000)) == list(range(600))

@@ -623,3 +623,19 @@ def test_redrive_into_a_full_topic_moves_nothing(queues: Queues) -> None:
         queues.do(lambda tx: messages.redrive(tx, dead, made))
     assert queues.do(lambda tx: messages.redrive(tx, dead, made, 1)).moved == 1
     assert (queues.values(dead), queues.values(made)) == ([2], [1])
+
+
+def test_many_messages_are_worked_on_in_parts(queues: Queues) -> None:
+    dead, made = queues.topic("dead"), queues.topic("t")
+    ticks: list[None] = []
+
+    def tick() -> None:
+        ticks.append(None)
+
+    queues.do(lambda tx: Messages(tx, dead).publish(list(range(1000)), tick=tick))
+    assert len(ticks) == 4
+    ticks.clear()
+    assert queues.do(lambda tx: messages.redrive(tx, dead, made, 900, tick)).moved == 900
+    assert len(ticks) >= 4
+    assert queues.values(made) == list(range(900))
+    assert queues.values(dead) == list(range(900, 1000))
