@@ -41,7 +41,8 @@ class Surface(Protocol):
 
 class StopSignals:
     """SIGTERM and SIGINT, as long as the block lasts. The first one sets `asked`; those after it
-    are logged and change nothing, so that the close is never skipped."""
+    are logged and change nothing, so that the close is never skipped. Once the block is left the
+    process only says its last words: neither ends it before them, nor takes its exit code."""
 
     NUMBERS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -64,6 +65,7 @@ class StopSignals:
         loop = asyncio.get_running_loop()
         for number in self.NUMBERS:
             loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)
 
     def _came(self, number: signal.Signals) -> None:
         if self.asked.is_set():

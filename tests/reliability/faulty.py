@@ -194,6 +194,19 @@ def short_writes() -> None:
     vars(disk)["os"] = Short()
 
 
+def lingers() -> None:
+    """Its end, after all is closed, takes as long as there is a file beside the store."""
+    import atexit
+    import time
+
+    def wait() -> None:
+        print('{"event": "lingering"}', file=sys.stderr, flush=True)
+        while os.path.exists(f"{sys.argv[1]}.lingers"):
+            time.sleep(0.01)
+
+    atexit.register(wait)
+
+
 def overfills() -> None:
     """A group hands out more than it says."""
     from dataclasses import replace
@@ -248,6 +261,7 @@ FOUND: dict[str, Callable[[], None]] = {
     "writes-in-place": writes_in_place,
     "short-writes": short_writes,
     "drops-short-writes": drops_short_writes,
+    "lingers": lingers,
     "overfills": overfills,
     "promises-too-long": promises_too_long,
     "forgets-attempts": forgets_attempts,

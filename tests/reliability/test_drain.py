@@ -14,6 +14,7 @@ import pytest
 from storeclient import Client, StoreError
 from surfaces.command.stopping import STAGES
 from tests.processes import PASSWORD, USER, NodeProcess, run
+from tests.reliability import faulty
 
 DRAINS = 50
 GROUPS = 5
@@ -138,3 +139,17 @@ def test_planted_cut_is_seen(tmp_path: Path) -> None:
     assert client.error is not None
     assert not client.finished
     assert stages(node.lines) == []
+
+
+def test_a_signal_after_the_close_changes_nothing(tmp_path: Path) -> None:
+    """A supervisor that asks twice must not turn an orderly end into one by a signal."""
+    stays = tmp_path / "store.lingers"
+    stays.touch()
+    more = {faulty.FAULTS: "lingers"}
+    node = NodeProcess(tmp_path / "store", more=more, module=faulty.MODULE).start()
+    node.signal()
+    assert node.wait_line("lingering") is not None
+    node.signal()
+    node.signal(signal.SIGINT)
+    stays.unlink()
+    assert node.wait() == 0
