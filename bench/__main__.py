@@ -39,12 +39,16 @@ def main() -> None:
             for row in source.rows(settings, lambda name: asked.row in (None, name)):
                 console.print(f"measured: {row.name}", style="dim")
                 found.append(row)
+                # Row by row: who interrupts a long run keeps what it has measured.
+                _write(results(facts, settings, found), asked.results, asked.publish)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     console.print(table(found))
-    told = results(facts, settings, found)
-    asked.results.write_text(json.dumps(told, indent=1) + "\n")
-    if asked.publish:
+
+
+def _write(told: dict[str, Any], results: Path, publish: bool) -> None:
+    results.write_text(json.dumps(told, indent=1) + "\n")
+    if publish:
         PAGE.write_text(page(told))
 
 
