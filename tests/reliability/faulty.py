@@ -217,8 +217,8 @@ def overfills() -> None:
 
     make = HandOuts.__init__
 
-    def generous(self: HandOuts, tx: Transaction, group: Group) -> None:
-        make(self, tx, replace(group, in_flight=group.in_flight * 2))
+    def generous(self: HandOuts, tx: Transaction, group: Group, *more: Any, **named: Any) -> None:
+        make(self, tx, replace(group, in_flight=group.in_flight * 2), *more, **named)
 
     HandOuts.__init__ = generous  # type: ignore[method-assign]
 
