@@ -38,9 +38,8 @@ PAGE: Final = 1_000
 ROUNDS_READ: Final = 2
 """A peer takes half a minute for each."""
 BACKLOGS: Final = (10_000, 1_000_000)
-DRAIN: Final = (1, 1_000)
-"""Workers, and messages of one take, when a backlog is only to become smaller. Several that take
-so many at once from one group may be refused with Conflict."""
+DRAIN: Final = (8, 1_000)
+"""Workers, and messages of one take, when a backlog is only to become smaller."""
 
 NAMES: Final = (
     *(f"topic-publish-{clients}-{batch}" for clients, batch in PUBLISHED),

@@ -157,6 +157,9 @@ PATTERN_CHARACTERS: Final = KIB
 SLICE_US: Final = 2_000
 """Microseconds that a statement may hold the loop before others get their turn. A short request
 takes three or four turns of the loop, and in each it may wait for one slice."""
+RETRY_SLICE_US: Final = 32_000
+"""… and may grow to when its transaction has lost races: each lost one doubles it. What takes no
+longer than this then runs in one go, and can't lose again."""
 COMMENT_CHARACTERS: Final = KIB
 """Of a COMMENT."""
 INDEX_FIELDS: Final = 8

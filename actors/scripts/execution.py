@@ -135,9 +135,12 @@ class Execution:
         """Run statements `first` to `end` as one transaction, again when it lost a race, or when
         it waits and there may be something now. Answers whether RETURN ended the script."""
         place, variables, done = self.place, self.variables, len(self.results)
-        held, attempt = self._held.held, 0
+        held, attempt, lost = self._held.held, 0, False
         try:
             while True:
+                if lost:
+                    self._rest(first, attempt)
+                    lost = False
                 self.place, self.variables = place, variables.copy()
                 self._held.held = held
                 self._begin(done)
@@ -151,15 +154,26 @@ class Execution:
                     if attempt == limits.COMMIT_RETRIES or not self._runs_again(refusal):
                         raise self._located(refusal, first) from refusal.__cause__
                     attempt += 1
-                    continue
+                    lost = True
                 finally:
                     self._release()
-                del self.results[done:]  # it has answered nothing yet
-                self._wait(first)
+                if not lost:
+                    del self.results[done:]  # it has answered nothing yet
+                    self._wait(first)
         finally:
+            self.turn.slice_us = limits.SLICE_US
             if self.wait is not None:
                 self.wait.leave()
                 self.wait = None
+
+    def _rest(self, number: int, attempt: int) -> None:
+        """Before a transaction that lost a race runs again: in longer slices each time, since what
+        is never interrupted never loses. :raises Refusal: the script is ended"""
+        self.turn.slice_us = min(limits.SLICE_US << attempt, limits.RETRY_SLICE_US)
+        try:
+            self.turn.rest()
+        except Refusal as refusal:
+            raise self._located(refusal, number) from refusal.__cause__
 
     def _wait(self, number: int) -> None:
         """Stand in line, until there may be something or the time is up. :raises Refusal: the

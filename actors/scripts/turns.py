@@ -81,6 +81,8 @@ class Turn:
         """Done when the work has ended; what the work raised, this raises."""
         self.slices = 0
         """How often the loop was handed back."""
+        self.slice_us = limits.SLICE_US
+        """How long its slices are, from the next one on."""
         self._turns = turns
         self._clock = turns.clock
         self._paused: Callable[[], None]
@@ -123,6 +125,11 @@ class Turn:
         if self._clock.monotonic_us() >= self._slice_ends_us:
             self._turns.queue(self._resume)
             self._hand_back()
+
+    def rest(self) -> None:
+        """Give the loop its turn now, and begin a slice anew. Raises as `tick`."""
+        self._turns.queue(self._resume)
+        self._hand_back()
 
     def wait(self, awaitable: Awaitable[Awaited]) -> Awaited:
         """What an awaitable of the loop brings; others run meanwhile."""
@@ -185,7 +192,7 @@ class Turn:
         self._worker.switch()
 
     def _slice_begins(self) -> None:
-        self._slice_ends_us = self._clock.monotonic_us() + limits.SLICE_US
+        self._slice_ends_us = self._clock.monotonic_us() + self.slice_us
         self._loop_side = getcurrent()
 
     def _run(self, work: Callable[[], None]) -> None:

@@ -543,3 +543,21 @@ async def test_who_waits_while_idle_costs_nothing(here: Running) -> None:
     assert here.node.committer.committed == committed
     here.node.not_ready()
     await asyncio.gather(*takers)
+
+
+async def test_many_that_take_and_acknowledge_a_thousand_at_once_all_get_their_turn(
+    here: Running,
+) -> None:
+    """Each of these takes more than a slice, and all of them write the row of one group."""
+    for _ in range(4):
+        await here.value("PUBLISH INTO t VALUES 1..=8000")
+    await here.value("ALTER GROUP g ON t SET IN FLIGHT 100000")
+
+    async def work() -> int:
+        done = 0
+        while taken := await here.value("TAKE 1000 FROM t AS g"):
+            answer = await here.value("ACK t AS g RECEIPTS $r", receipts(taken))
+            done += answer["acked"]
+        return done
+
+    assert sum(await asyncio.gather(*(work() for _ in range(12)))) == 32_000
