@@ -69,7 +69,7 @@ SCANS: Final = (
         "SELECT … ORDER BY … DESC LIMIT 10",
         "SELECT name, balance FROM person ORDER BY balance DESC LIMIT 10",
         "SELECT name, balance FROM person ORDER BY balance DESC LIMIT 10",
-        lambda rows: [row["name"] for row in rows],
+        lambda rows: [row["balance"] for row in rows],  # of a million, several are alike
     ),
 )
 
