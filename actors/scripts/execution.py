@@ -206,6 +206,9 @@ class Execution:
         self.transaction.release()
         if not self.transaction.withdrawn:
             self.depends_on(self.transaction.saw)
+        # What follows a commit names this run, and would keep it and all that it has held: a cycle
+        # that has outlived the young collections is looked at once in 50 million containers.
+        self.afterwards.clear()
 
     def depends_on(self, sequence: int) -> None:
         """The answer shows this commit; it is still there at this moment."""
@@ -233,8 +236,6 @@ class Execution:
         self.began = True
         self.read_at = self.transaction.sequence
         self._ids = 0
-        if self.afterwards:
-            self.afterwards.clear()
         self.waits = False
         self._nested = 0
         self.reason = None
