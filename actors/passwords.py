@@ -88,9 +88,15 @@ class PasswordActor(ThreadActor):
             return Verdict(False, None)
         if not self._matches(message.passhash, message.password):
             return Verdict(False, None)
-        if self._hasher.check_needs_rehash(message.passhash):
+        if self._is_weaker(message.passhash):
             return Verdict(True, self._hash(message.password))
         return Verdict(True, None)
+
+    def _is_weaker(self, passhash: str) -> bool:
+        """Whether a hash costs less than the node's own. One that costs more, which somebody
+        brought with PASSHASH, stays."""
+        found, cost = extract_parameters(passhash), self._cost
+        return found.memory_cost < cost.memory_kib or found.time_cost < cost.passes
 
     def _hash(self, password: str) -> str:
         cost = self._cost

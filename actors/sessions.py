@@ -8,6 +8,9 @@
   open sessions, are not concerned.
 - A user and password that were right may be remembered for a minute, under a hash keyed with a
   secret of this process.
+- A hash takes long and everything else goes on meanwhile. So a user is read again after it, in the
+  turn of the loop in which the answer is made: one that was dropped or changed in between is let in
+  by nobody's password. A session keeps the user and the catalog's version of that reading.
 
 All times here are monotonic: no step of the wall clock ends or prolongs a session.
 """
@@ -21,7 +24,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b, sha256
-from typing import Final
+from typing import Final, NoReturn
 
 from actors.commits import Committer
 from actors.passwords import Passwords, check_password
@@ -29,7 +32,14 @@ from actors.roles import Roles
 from actors.runtime import LoopActor, Runtime, handles
 from protocol import limits
 from protocol.doors import Clock, Rng
-from protocol.errors import Refusal, SessionEnded, SignInRefused, TooManyTries
+from protocol.errors import (
+    Busy,
+    DiskFull,
+    Refusal,
+    SessionEnded,
+    SignInRefused,
+    TooManyTries,
+)
 from protocol.requests import (
     AuthenticatePassword,
     AuthenticateToken,
@@ -53,6 +63,11 @@ IDLE_US: Final = limits.SESSION_IDLE_SECONDS * _SECOND_US
 REMEMBERED: Final = 10_000
 """Credentials, and pairs of user and address that failed, kept at once; the oldest go first."""
 REFUSED: Final = "user and password do not match"
+UNSETTLED: Final = -1
+"""No version of the catalog."""
+READINGS: Final = 4
+"""How often a password is hashed for one sign-in, each time against the hash that took the place of
+the one before it."""
 
 
 @dataclass(slots=True)
@@ -60,11 +75,30 @@ class _Open:
     """An open session."""
 
     caller: Caller
-    passhash: str = field(repr=False)
+    user: User
+    """As stored when it was last looked at. Its hash may be renewed, see `Sessions.renew`."""
     ends_us: int
     used_us: int
     catalog: int
-    """The catalog's version at which the user was last seen unchanged."""
+    """The durable version of the catalog at which the user was last seen unchanged."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """A user as one reading found it."""
+
+    user: User | None
+    catalog: int
+    """The catalog's version that was read, UNSETTLED while that is in flight: its number may be
+    given again, to another change, when a full disk takes it back."""
+    saw: int
+    """What must be durable before anything is answered that rests on this."""
+
+    @property
+    def known(self) -> User:
+        """The user, which must be there."""
+        assert self.user is not None
+        return self.user
 
 
 @dataclass(slots=True)
@@ -109,14 +143,15 @@ class Sessions:
         return len(self._open)
 
     def begin(self, user: User, surface: Surface, address: str, catalog: int) -> tuple[str, _Open]:
-        """A new token and its session."""
+        """A new token and its session.
+
+        :param catalog: the version of the catalog that the user was read at
+        """
         token = urlsafe_b64encode(self._rng.bytes(limits.TOKEN_BYTES)).rstrip(b"=").decode()
         digest = token_digest(token)
         now = self._clock.monotonic_us()
         caller = _caller(user, digest[:6].hex(), surface, address)
-        session = _Open(
-            caller, user.passhash, now + limits.SESSION_SECONDS * _SECOND_US, now, catalog
-        )
+        session = _Open(caller, user, now + limits.SESSION_SECONDS * _SECOND_US, now, catalog)
         while len(self._open) >= limits.SESSIONS:
             self._open.popitem(last=False)
         self._open[digest] = session
@@ -162,11 +197,9 @@ class Sessions:
         session = self.use(asked.token)
         caller = session.caller
         if session.catalog != tx.catalog.since:
-            user = users.find(tx, caller.user)
-            if user is None or user.passhash != session.passhash or user.role != caller.role:
-                self.end_all(caller.user)
-                raise SessionEnded("the session has ended: sign in again")
-            session.catalog = tx.catalog.since
+            seen = _read(tx, caller.user)
+            self.check(session, seen.user)
+            session.catalog = seen.catalog
         if caller.address != asked.address or caller.surface != asked.surface:
             # Written out: `replace` costs three times as much, and clients share tokens.
             session.caller = caller = Caller(
@@ -189,6 +222,21 @@ class Sessions:
             session.caller = caller
         return caller
 
+    def check(self, session: _Open, user: User | None) -> None:
+        """End all sessions of a session's user when it is not the one of the sign-in any more.
+
+        :param user: as stored now
+        :raises SessionEnded:
+        """
+        known = session.user
+        if user is None or user.passhash != known.passhash or not _same(user, known):
+            self.end_all(session.caller.user)
+            raise SessionEnded("the session has ended: sign in again")
+
+    def is_open(self, name: str) -> bool:
+        """Whether a session goes on. :param name: as in `Caller.session`"""
+        return any(session.caller.session == name for session in self._open.values())
+
     def end(self, token: str) -> None:
         """Sign out. :raises SessionEnded: there is no such session"""
         self.use(token)
@@ -208,10 +256,10 @@ class Sessions:
         self.on_end(user, but)
 
     def renew(self, user: str, passhash: str) -> None:
-        """The stored hash of a user has changed, its password has not."""
+        """The stored hash of a user has changed, and its sessions go on."""
         for session in self._open.values():
             if session.caller.user == user:
-                session.passhash = passhash
+                session.user = replace(session.user, passhash=passhash)
 
     def remember(self, user: User, password: str) -> None:
         """This password was right."""
@@ -242,6 +290,19 @@ def _nobody(_user: str, _but: str | None) -> None:
     """Nothing else rests on them."""
 
 
+def _read(tx: Transaction, name: str) -> _Seen:
+    user = users.find(tx, name)
+    since = tx.catalog.since
+    # A version in flight counts among what the transaction saw; see `Ledger.catalog_for`.
+    return _Seen(user, since if since > tx.saw else UNSETTLED, tx.saw)
+
+
+def _same(one: User, other: User) -> bool:
+    """Whether two readings found one user with the same rights. One that was dropped and declared
+    again is another, whatever it has in common with the first."""
+    return (one.created, one.role, one.space) == (other.created, other.role, other.space)
+
+
 class SessionsActor(LoopActor):
     """Answers who a credential stands for."""
 
@@ -263,9 +324,10 @@ class SessionsActor(LoopActor):
     @handles(SignIn)
     async def sign_in(self, message: SignIn) -> Session:
         """A token for a password."""
-        user = await self._verified(message.user, message.password, message.address)
-        catalog = self._committer.ledger.catalog_version
-        token, session = self._sessions.begin(user, message.surface, message.address, catalog)
+        seen = await self._verified(message.user, message.password, message.address)
+        # Nothing is awaited between that reading and this.
+        user, surface, address = seen.known, message.surface, message.address
+        token, session = self._sessions.begin(user, surface, address, seen.catalog)
         wall = datetime(1970, 1, 1, tzinfo=UTC)
         wall += timedelta(microseconds=self.runtime.clock.wall_us(), seconds=limits.SESSION_SECONDS)
         return Session(token, wall, limits.SESSION_IDLE_SECONDS, session.caller)
@@ -283,34 +345,30 @@ class SessionsActor(LoopActor):
 
     async def _checked_again(self, message: AuthenticateToken) -> Caller:
         """Declarations have changed since this session was last used: perhaps its user."""
-        catalog = self._committer.ledger.catalog_version
-        session = self._sessions.use(message.token)
-        user = await self._user(session.caller.user)
-        if user is None or user.passhash != session.passhash or user.role != session.caller.role:
-            self._sessions.end_all(session.caller.user)
-            raise SessionEnded("the session has ended: sign in again")
-        session.catalog = catalog
+        name = self._sessions.use(message.token).caller.user
+        seen = await self._settled(name)
+        session = self._sessions.use(message.token)  # it may have ended meanwhile
+        self._sessions.check(session, seen.user)
+        session.catalog = seen.catalog
         return replace(session.caller, surface=message.surface, address=message.address)
 
     @handles(AuthenticatePassword)
     def authenticate_password(self, message: AuthenticatePassword) -> Caller | Awaitable[Caller]:
         """Who a user and password are. Right ones are remembered for a minute."""
-        with self._committer.begin() as tx:
-            user, saw = users.find(tx, message.user), tx.saw
-        if (
-            user is not None
-            and saw <= self._committer.sequence
-            and self._sessions.remembers(user, message.password)
-        ):
-            return _caller(user, None, message.surface, message.address)
+        seen = self._look(message.user)
+        if self._may_show(seen) and self._remembers(seen, message.password):
+            return _caller(seen.known, None, message.surface, message.address)
         return self._authenticated(message)
 
     async def _authenticated(self, message: AuthenticatePassword) -> Caller:
-        user = await self._user(message.user)
-        if user is None or not self._sessions.remembers(user, message.password):
-            user = await self._verified(message.user, message.password, message.address)
-            self._sessions.remember(user, message.password)
-        return _caller(user, None, message.surface, message.address)
+        seen = await self._settled(message.user)
+        if not self._remembers(seen, message.password):
+            seen = await self._verified(message.user, message.password, message.address)
+            self._sessions.remember(seen.known, message.password)
+        return _caller(seen.known, None, message.surface, message.address)
+
+    def _remembers(self, seen: _Seen, password: str) -> bool:
+        return seen.user is not None and self._sessions.remembers(seen.user, password)
 
     @handles(ChangePassword)
     async def change_password(self, message: ChangePassword) -> None:
@@ -318,12 +376,14 @@ class SessionsActor(LoopActor):
         caller = message.caller
         check_password(message.new)
         self._roles.check_writable()
-        user = await self._verified(caller.user, message.old, caller.address)
+        user = (await self._verified(caller.user, message.old, caller.address)).known
         passhash = await self._passwords.hash(message.new)
         self._roles.check_writable()
+        if message.session is not None and not self._sessions.is_open(message.session):
+            raise SessionEnded("the session has ended: sign in again")
         with self._committer.begin() as tx:
             stored = users.find(tx, user.name)
-            if stored is None or stored.passhash != user.passhash:
+            if stored is None or stored.passhash != user.passhash or not _same(stored, user):
                 raise SignInRefused(REFUSED)  # somebody else changed it meanwhile
             users.alter(tx, stored, passhash=passhash)
             generation = self._committer.generation
@@ -331,44 +391,88 @@ class SessionsActor(LoopActor):
             attribution = Attribution(caller.user, caller.surface, statement, None)
             sequence = self._committer.commit(tx, attribution)
         self._sessions.end_all(user.name, but=message.session or "")
-        self._sessions.renew(user.name, passhash)
-        await self._committer.durable(sequence, generation)
+        await self._kept(user, passhash, sequence, generation)
 
-    # --- passwords ----------------------------------------------------------------------------
+    # --- users ----------------------------------------------------------------------------------
 
-    async def _user(self, name: str) -> User | None:
-        """A user as stored, or about to be: then this waits until it is."""
+    def _look(self, name: str) -> _Seen:
+        with self._committer.begin() as tx:
+            return _read(tx, name)
+
+    def _may_show(self, seen: _Seen) -> bool:
+        """Whether a reading rests on nothing that may yet be taken back."""
+        return seen.saw <= self._committer.sequence
+
+    async def _settled(self, name: str) -> _Seen:
+        """A user as it is in the turn of the loop that hears this, and durably so.
+
+        :raises DiskFull: what it was about to become was taken back
+        """
         committer = self._committer
-        with committer.begin() as tx:
-            user, saw = users.find(tx, name), tx.saw
-        if saw > committer.sequence:
-            await committer.durable(saw, committer.generation)
-        return user
+        seen = self._look(name)
+        while not self._may_show(seen):
+            await committer.durable(seen.saw, committer.generation)
+            before, seen = seen, self._look(name)
+            if before.user == seen.user:
+                break  # what is in flight now is about others
+        return seen
 
-    async def _verified(self, name: str, password: str, address: str) -> User:
-        """The user, when the password is right.
+    async def _kept(self, user: User, passhash: str, sequence: int, generation: int) -> None:
+        """Have a user's sessions go on under a new hash, once that is durable.
+
+        :raises DiskFull: it never came to be, and they go on under the old one
+        """
+        self._sessions.renew(user.name, passhash)
+        try:
+            await self._committer.durable(sequence, generation)
+        except DiskFull:
+            self._sessions.renew(user.name, user.passhash)
+            raise
+
+    # --- passwords ------------------------------------------------------------------------------
+
+    async def _verified(self, name: str, password: str, address: str) -> _Seen:
+        """The user as it is in the turn of the loop that hears this, when the password is right.
 
         :raises SignInRefused: after a while, when it is not or there is no such user
+        :raises SessionEnded: it was right, and the user was changed while that was being found out
         :raises TooManyTries: for this user from this address, for now
+        :raises Busy: too many passwords wait to be hashed, or this one's hash is changed all along
         """
         tries = self._tries_of(name, address)
         if tries.failed_us and (
             len(tries.failed_us) + tries.pending >= limits.SIGN_IN_FAILURES_AN_HOUR
         ):
             raise TooManyTries("too many failed sign-ins for this user from this address")
-        tries.pending += 1
-        try:
-            user = await self._user(name)
-            verdict = await self._passwords.verify(password, user.passhash if user else None)
-        finally:
-            tries.pending -= 1
-        if user is None or not verdict.matches:
-            tries.failed_us.append(self._monotonic_us())
-            tries.in_a_row += 1
-            await asyncio.sleep(tries.delay_us() / _SECOND_US)
-            raise SignInRefused(REFUSED)
-        tries.in_a_row = 0
-        return user if verdict.renewed is None else self._renewed(user, verdict.renewed)
+        for _ in range(READINGS):
+            tries.pending += 1
+            try:
+                before = (await self._settled(name)).user
+                verdict = await self._passwords.verify(
+                    password, before.passhash if before else None
+                )
+            finally:
+                tries.pending -= 1
+            if before is None or not verdict.matches:
+                await self._refuse_wrong(tries)
+            if verdict.renewed is not None:
+                before = await self._renewed(before, verdict.renewed)
+            seen = await self._settled(name)
+            if seen.user is None:
+                await self._refuse_wrong(tries)
+            if not _same(seen.known, before):
+                raise SessionEnded("the user was changed while it signed in: sign in again")
+            if seen.known.passhash == before.passhash:
+                tries.in_a_row = 0
+                return seen
+        raise Busy("the password of this user is being changed again and again")
+
+    async def _refuse_wrong(self, tries: _Tries) -> NoReturn:
+        """Refuse a sign-in, after a while. :raises SignInRefused:"""
+        tries.failed_us.append(self._monotonic_us())
+        tries.in_a_row += 1
+        await asyncio.sleep(tries.delay_us() / _SECOND_US)
+        raise SignInRefused(REFUSED)
 
     def _tries_of(self, name: str, address: str) -> _Tries:
         # The name in full would let anybody store megabytes here.
@@ -383,22 +487,21 @@ class SessionsActor(LoopActor):
             tries.forget_before(self._monotonic_us() - HOUR_US)
         return tries
 
-    def _renewed(self, user: User, passhash: str) -> User:
-        """Store a hash with today's parameters; the sign-in does not wait for it."""
+    async def _renewed(self, user: User, passhash: str) -> User:
+        """Store a hash with today's parameters; the user with the hash that is stored now."""
         try:
             self._roles.check_writable()
             with self._committer.begin() as tx:
-                stored = users.find(tx, user.name)
-                if stored is None or stored.passhash != user.passhash:
+                if users.find(tx, user.name) != user:
                     return user
-                renewed = users.alter(tx, stored, passhash=passhash)
+                renewed = users.alter(tx, user, passhash=passhash)
+                generation = self._committer.generation
                 reason = "stronger hash parameters"
-                self._committer.commit(tx, Attribution(user.name, "node", None, reason))
+                sequence = self._committer.commit(tx, Attribution(user.name, "node", None, reason))
+            await self._kept(user, passhash, sequence, generation)
         except Refusal:
-            return (
-                user  # a node that takes no writes keeps the old hash; the next sign-in tries again
-            )
-        self._sessions.renew(user.name, passhash)
+            # A node that takes no writes keeps the old hash, and the next sign-in tries again.
+            return user
         return renewed
 
 

@@ -70,6 +70,23 @@ def test_lesser_parameters_are_renewed(kind: str) -> None:
     play(kind, main)
 
 
+@both
+def test_greater_parameters_stay(kind: str) -> None:
+    """Whoever brought a dearer hash wanted it, and the node must not make it a cheaper one."""
+
+    async def main() -> None:
+        runtime = Failures().runtime(kind)
+        dear = Passwords(runtime, SeededRng(1), 1, Cost(memory_kib=256, passes=2, lanes=2))
+        own = Passwords(runtime, SeededRng(1), 1, Cost(memory_kib=128, passes=1))
+        verdict = await own.verify("correct horse", await dear.hash("correct horse"))
+        assert verdict.matches
+        assert verdict.renewed is None
+        await dear.stop()
+        await own.stop()
+
+    play(kind, main)
+
+
 def test_as_many_at_once_as_cores_then_a_queue_then_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     let, running, most = threading.Event(), [0], [0]
     guard = threading.Lock()

@@ -335,6 +335,8 @@ async def test_a_glance_waits_for_no_declaration_in_flight(here: Desk) -> None:
         here.node.spaces.sessions.caller(who, tx)
     assert here.node.spaces.glance(token, names, "k") is None
     await committer.durable(sequence, committer.generation)
+    assert here.node.spaces.glance(token, names, "k") is None, "it was looked at too early"
+    await here.run(GetKey("k"), who=who)
     assert here.node.spaces.glance(token, names, "k") is NONE
 
 

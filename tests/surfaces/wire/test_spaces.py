@@ -25,9 +25,10 @@ PLACE = {"ns": "shop", "db": "main", "space": "c"}
 class Talker:
     """A raw peer that is signed in to a real node."""
 
-    def __init__(self, peer: Peer, node: Running) -> None:
+    def __init__(self, peer: Peer, node: Running, surface: WireSurface) -> None:
         self.peer = peer
         self.node = node
+        self.surface = surface
         self.last = 0
 
     def frame(self, op: str, **fields: Any) -> bytes:
@@ -71,7 +72,7 @@ async def talking(directory: Path) -> AsyncIterator[Talker]:
         try:
             async with connected(surface) as peer:
                 await peer.greet(user="root", password=PASSWORD)
-                yield Talker(peer, here)
+                yield Talker(peer, here, surface)
         finally:
             await surface.close()
 
@@ -170,6 +171,25 @@ async def test_a_session_that_ended_is_heard_of(talker: Talker) -> None:
     await talker.node.values("ALTER USER root SET PASSWORD 'another password'")
     assert await talker.ask("get", key="k") == "SessionEnded"
     assert await talker.ask("get", key="k", space="nothing") == "SessionEnded"
+
+
+async def test_who_is_not_signed_in_reaches_no_key(talker: Talker) -> None:
+    await talker.ask("set", key="k", value=1)
+    async with connected(talker.surface) as peer:
+        await peer.greet()
+        stranger = Talker(peer, talker.node, talker.surface)
+        frames = [
+            stranger.frame("get", key="k"),
+            stranger.frame("set", key="k", value=2),
+            stranger.frame("get", key="k", space="nothing"),
+        ]
+        stranger.send(b"".join(frames))
+        for number in range(1, 4):
+            message = await stranger.message()
+            assert (shown(message), message.id) == ("SignInRefused", number)
+        peer.say(Kind.PING, 9)
+        await peer.must_hear(Kind.PONG, 9)
+    assert await talker.ask("get", key="k") == {"value": 1, "ttl": None}
 
 
 def test_what_one_read_brought_is_asked_in_parts() -> None:
