@@ -10,6 +10,7 @@ from language.compile import compile_expression
 from language.env import Env
 from language.printer import print_expression
 from language.rows import Row, Shape, item_value
+from protocol.paths import EACH, Path
 from protocol.values import NONE, PACE, RecordId, ticking
 
 
@@ -58,12 +59,12 @@ def place(found: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     found[path[-1]] = value
 
 
-def omitted(value: Any, path: tree.Path) -> Any:
+def omitted(value: Any, path: Path) -> Any:
     """A value without what a path leads to; the value itself is not changed."""
     return changed(value, path, lambda _: NONE)
 
 
-def fetched(value: Any, path: tree.Path, env: Env) -> Any:
+def fetched(value: Any, path: Path, env: Env) -> Any:
     """A value with the record links at a path replaced by their records, or all of an array of
     links; a link to nothing stays one."""
     return changed(value, path, lambda found: _follow(found, env), env)
@@ -78,7 +79,7 @@ def _follow(value: Any, env: Env) -> Any:
     return value
 
 
-def changed(value: Any, path: tree.Path, work: Callable[[Any], Any], env: Env | None = None) -> Any:
+def changed(value: Any, path: Path, work: Callable[[Any], Any], env: Env | None = None) -> Any:
     """A copy of a value in which what a path leads to is put through a function.
 
     NONE out of the function takes it away. A step by name goes into every item of an array. With an
@@ -90,8 +91,8 @@ def changed(value: Any, path: tree.Path, work: Callable[[Any], Any], env: Env | 
         value = _follow(value, env)
     step, rest = path[0], path[1:]
     if type(value) is list:
-        if step == "*" or type(step) is str:
-            below = rest if step == "*" else path
+        if step is EACH or type(step) is str:
+            below = rest if step is EACH else path
             tick = None if env is None else env.tick
             items = ticking(value, len(value), tick)
             parts = (changed(item, below, work, env) for item in items)
@@ -104,7 +105,7 @@ def changed(value: Any, path: tree.Path, work: Callable[[Any], Any], env: Env | 
         return value
     if type(value) is not dict:
         return value
-    if step == "*":
+    if step is EACH:
         fields = {name: changed(item, rest, work, env) for name, item in value.items()}
         return {name: part for name, part in fields.items() if part is not NONE}
     if step not in value:
@@ -115,7 +116,7 @@ def changed(value: Any, path: tree.Path, work: Callable[[Any], Any], env: Env | 
     return {**value, step: found}
 
 
-def split(rows: list[dict[str, Any]], path: tree.Path, env: Env) -> Iterator[list[dict[str, Any]]]:
+def split(rows: list[dict[str, Any]], path: Path, env: Env) -> Iterator[list[dict[str, Any]]]:
     """A row for each item of the array at a path, in batches that are never empty; a row without
     an array there as it is."""
     found = []
@@ -136,7 +137,7 @@ def split(rows: list[dict[str, Any]], path: tree.Path, env: Env) -> Iterator[lis
         yield found
 
 
-def _with(row: dict[str, Any], path: tree.Path, item: Any) -> dict[str, Any]:
+def _with(row: dict[str, Any], path: Path, item: Any) -> dict[str, Any]:
     found = changed(row, path, lambda _: item)
     assert type(found) is dict
     return found

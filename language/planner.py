@@ -25,8 +25,7 @@ from language.grouping import AGGREGATES
 from language.names import children, parent_fields
 from language.parsing.expressions import operands_of
 from protocol import order
-
-Path = tree.Path
+from protocol.paths import EACH, Path, Step
 
 ID: Final[Path] = ("id",)
 COMPARISONS: Final = frozenset({"=", "<", "<=", ">", ">="})
@@ -160,12 +159,12 @@ def _compared(node: tree.Binary) -> Term | None:
 
 def path_of(node: tree.Expression) -> Path | None:
     """The path that an expression is, if it is one."""
-    steps: list[str | int] = []
+    steps: list[Step] = []
     while not isinstance(node, tree.Name):
         if isinstance(node, tree.Attribute):
             steps.append(node.name)
         elif isinstance(node, tree.Each):
-            steps.append("*")
+            steps.append(EACH)
         elif isinstance(node, tree.Index) and isinstance(node.index, tree.Constant):
             step = node.index.value
             if type(step) is not str and type(step) is not int:
@@ -173,10 +172,8 @@ def path_of(node: tree.Expression) -> Path | None:
             steps.append(step)
         else:
             return None
-        if steps[-1] == "*" and not isinstance(node, tree.Each):
-            return None  # a field of that name, which paths can't tell from `[*]`
         node = node.of
-    return None if node.name == "*" else (node.name, *reversed(steps))
+    return node.name, *reversed(steps)
 
 
 def is_fixed(node: Any) -> bool:

@@ -16,8 +16,9 @@ from language.parsing.expressions import (
     RANGE,
     operands_of,
 )
-from language.words import quote
+from language.words import KEYWORDS, quote
 from protocol import limits
+from protocol.paths import Path, path_text
 from protocol.text import NAME, format_duration, format_size, format_value, quote_string
 
 _UNARY: Final = 9
@@ -155,17 +156,9 @@ _PRINTERS: Final[dict[type, Any]] = {
 }
 
 
-def print_path(path: tree.Path) -> str:
+def print_path(path: Path) -> str:
     """The text of a field's path."""
-    text = ""
-    for step in path:
-        if step == "*":
-            text += "[*]"
-        elif isinstance(step, int):
-            text += f"[{step}]"
-        else:
-            text += f".{quote(step)}" if text else quote(step)
-    return text
+    return path_text(path, KEYWORDS)
 
 
 # --- statements on records ------------------------------------------------------------------------
@@ -212,7 +205,7 @@ def _columns(columns: tuple[tree.Column, ...]) -> str:
     return ", ".join(map(_column, columns))
 
 
-def _paths(word: str, paths: tuple[tree.Path, ...]) -> str:
+def _paths(word: str, paths: tuple[Path, ...]) -> str:
     return f"{word} {', '.join(map(print_path, paths))}" if paths else ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +12,14 @@ from language.names import children, shape_of
 from language.printer import print_expression
 from language.rows import NO_FIELDS, WHOLE
 from protocol.errors import BadRequest
-from protocol.text import quote_name
+from protocol.paths import Path
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
     """A field as it was defined."""
 
-    path: tree.Path
+    path: Path
     type: tree.FieldType
     default: tree.Expression | None = None
     assertion: tree.Expression | None = None
@@ -31,7 +30,7 @@ class Definition:
 class Rule:
     """A field, compiled."""
 
-    path: tree.Path
+    path: Path
     type: tree.FieldType
     fit: Fit
     default: Compiled | None
@@ -58,19 +57,6 @@ def compile_rule(definition: Definition) -> Rule:
         may_be_none=is_option(definition.type),
         readonly=definition.readonly,
     )
-
-
-def path_text(path: Iterable[str | int]) -> str:
-    """A field's path as people read it, `a.b[*].c`: in back-quotes only what is no plain name."""
-    text = ""
-    for step in path:
-        if step == "*":
-            text += "[*]"
-        elif isinstance(step, int):
-            text += f"[{step}]"
-        else:
-            text += "." + quote_name(step) if text else quote_name(step)
-    return text
 
 
 def check_definition(definition: Definition) -> None:

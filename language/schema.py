@@ -28,7 +28,7 @@ from language.fieldtypes import (
     shown,
 )
 from language.printer import print_type
-from language.rules import Rule, path_text
+from language.rules import Rule
 from protocol.errors import (
     AssertFailed,
     BadRequest,
@@ -38,6 +38,7 @@ from protocol.errors import (
     StatementTimeout,
     TypeRefused,
 )
+from protocol.paths import EACH, Path, path_text
 from protocol.text import format_value, quote_name
 from protocol.values import NONE, RecordId, check, identical, paced, type_name, without_none
 
@@ -79,7 +80,7 @@ class Schema:
         node = self._root
         for step in rule.path:
             node.guards = node.guards or rule.readonly
-            if step == "*":
+            if step is EACH:
                 node.each = node = node.each or _Node()
             else:
                 name = str(step)
@@ -120,7 +121,7 @@ class Schema:
         writing.finish()
 
 
-def _complete(node: _Node, path: tree.Path) -> None:
+def _complete(node: _Node, path: Path) -> None:
     """Check a node against those below it, and all of them."""
     if node.rule is not None:
         below_it = bool(node.names) or node.each is not None
@@ -136,7 +137,7 @@ def _complete(node: _Node, path: tree.Path) -> None:
     for name, child in node.names.items():
         _complete(child, (*path, name))
     if node.each is not None:
-        _complete(node.each, (*path, "*"))
+        _complete(node.each, (*path, EACH))
 
 
 class FieldEnv(Env, Protocol):

@@ -11,6 +11,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any, Literal
 
+from protocol.paths import Path
 from protocol.values import Value
 
 # --- expressions ---------------------------------------------------------------------------------
@@ -213,10 +214,6 @@ class Select:
     fetch: tuple[Path, ...] = ()
     timeout: timedelta | None = None
     at: int = field(default=0, compare=False)
-
-
-Path = tuple[str | int, ...]
-"""A field's path in SET, UNSET, OMIT, SPLIT, FETCH: `a.b[0]` is `("a", "b", 0)`; `[*]` is `"*"`."""
 
 
 @dataclass(frozen=True, slots=True)

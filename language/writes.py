@@ -16,6 +16,7 @@ from language.env import Env
 from language.rows import WHOLE
 from protocol import limits
 from protocol.errors import BadRequest, TooLarge, TypeRefused
+from protocol.paths import EACH, Path
 from protocol.values import NONE, Tick, identical, paced, ticking, type_name
 
 Change = dict[str, Any]
@@ -76,7 +77,7 @@ def _object(value: Any, word: str) -> dict[str, Any]:
     return value
 
 
-def _without(before: dict[str, Any], paths: tuple[tree.Path, ...]) -> dict[str, Any]:
+def _without(before: dict[str, Any], paths: tuple[Path, ...]) -> dict[str, Any]:
     after: Any = dict(before)
     for path in paths:
         after = omitted(after, path)
@@ -97,7 +98,7 @@ def merged(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def assigned(value: Any, path: tree.Path, new: Any) -> Any:
+def assigned(value: Any, path: Path, new: Any) -> Any:
     """A value with `new` where a path leads; what is missing on the way is made.
 
     :raises BadRequest: a position past the end of an array, or in what is none
@@ -106,7 +107,7 @@ def assigned(value: Any, path: tree.Path, new: Any) -> Any:
     if not path:
         return new
     step, rest = path[0], path[1:]
-    if step == "*":
+    if step is EACH:
         return _assigned_each(value, rest, new)
     if type(step) is int:
         return _assigned_item(value, step, rest, new)
@@ -122,7 +123,7 @@ def assigned(value: Any, path: tree.Path, new: Any) -> Any:
     return {**value, step: part}
 
 
-def _assigned_each(value: Any, rest: tree.Path, new: Any) -> Any:
+def _assigned_each(value: Any, rest: Path, new: Any) -> Any:
     if type(value) is list:
         parts = [assigned(item, rest, new) for item in value]
         return [part for part in parts if part is not NONE]
@@ -132,7 +133,7 @@ def _assigned_each(value: Any, rest: tree.Path, new: Any) -> Any:
     raise TypeRefused(f"{type_name(value)} has no items to set", found=type_name(value))
 
 
-def _assigned_item(value: Any, at: int, rest: tree.Path, new: Any) -> Any:
+def _assigned_item(value: Any, at: int, rest: Path, new: Any) -> Any:
     if type(value) is dict:
         raise TypeRefused("an object has no positions", found="object")
     items = [] if value is NONE or value is None else value

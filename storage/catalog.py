@@ -14,6 +14,7 @@ from typing import Any
 
 from protocol import binary, limits
 from protocol.errors import AlreadyExists, TooLarge, Unknown
+from protocol.paths import read_path, stored_path
 from protocol.text import check_name
 from storage import fields, keys, users
 from storage.fields import Field
@@ -503,7 +504,7 @@ def index(table: Table, name: str) -> Index:
 
 def put_index(tx: Transaction, index: Index) -> None:
     """Declare an index as it is here."""
-    paths = [list(path) for path in index.paths]
+    paths = list(map(stored_path, index.paths))
     value = _packed(
         index.id, index.comment,
         table=index.table, paths=paths, unique=index.unique, state=index.state,
@@ -537,7 +538,7 @@ def _index(key: bytes, value: bytes) -> Index:
         fields["id"],
         keys.index_name(key),
         fields["table"],
-        tuple(tuple(path) for path in fields["paths"]),
+        tuple(map(read_path, fields["paths"])),
         unique=fields["unique"],
         comment=fields["comment"],
         state=fields["state"],

@@ -10,6 +10,7 @@ from typing import Any
 
 from protocol import binary, limits
 from protocol.errors import TooLarge
+from protocol.paths import Path, read_path, stored_path
 from storage import keys
 from storage.transactions import Transaction
 
@@ -18,8 +19,8 @@ from storage.transactions import Transaction
 class Field:
     """A defined field of a table."""
 
-    path: tuple[str, ...]
-    """Its steps; `*` stands for every item."""
+    path: Path
+    """Its steps: names, and `EACH`."""
     name: str
     """Its path as people write it."""
     type: str
@@ -38,7 +39,7 @@ def load(tx: Transaction, start: bytes, end: bytes) -> dict[int, tuple[Field, ..
     for pairs in tx.scan(start, end):
         for key, value in pairs:
             kept: Any = binary.unpack(value)
-            path = tuple(kept.pop("path"))
+            path = read_path(kept.pop("path"))
             table, name = keys.field_at(key)
             found.setdefault(table, []).append(Field(path, name, **kept))
     return {table: tuple(fields) for table, fields in found.items()}
@@ -52,7 +53,7 @@ def pack(field: Field) -> bytes:
         )
     packed = binary.pack(
         {
-            "path": list(field.path),
+            "path": stored_path(field.path),
             "type": field.type,
             "default": field.default,
             "assertion": field.assertion,

@@ -22,11 +22,12 @@ from typing import Final
 
 from protocol import binary, limits
 from protocol.errors import AlreadyExists, BadRequest, Refusal, TooLarge
+from protocol.paths import Path
 from protocol.text import check_name
 from storage import catalog, indexes, keys, records
 from storage.catalog import Table, Taken
 from storage.effects import SEQUENCE_BYTES
-from storage.indexes import BUILDING, FAILED, READY, REBUILDING, Entries, Index, Path, Rows
+from storage.indexes import BUILDING, FAILED, READY, REBUILDING, Entries, Index, Rows
 from storage.transactions import Transaction
 
 _LOOK: Final = 16

@@ -30,14 +30,12 @@ from typing import Any, Final
 from protocol import limits, order
 from protocol.binary import fits_slot, shape_decoder, slots, unpack_object
 from protocol.errors import Duplicate, TooLarge
+from protocol.paths import EACH, Path
 from protocol.text import brief, format_record
 from protocol.values import NONE, NoneValue, RecordId
 from storage import keys
 from storage.engine import Pair
 from storage.transactions import Transaction
-
-Path = tuple[str | int, ...]
-"""A field's path: names, positions in arrays, `*` for every item."""
 
 WHOLE: Final = b"\0"
 ELEMENTS: Final = b"\1"
@@ -131,7 +129,7 @@ def value_at(value: Any, path: Path) -> Any:
     """
     for step in path:
         kind = type(value)
-        if step == "*":
+        if step is EACH:
             if kind is RecordId:
                 raise _Linked
             value = list(value.values()) if kind is dict else value if kind is list else NONE

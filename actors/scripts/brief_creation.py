@@ -87,7 +87,7 @@ def _fields(data: tree.Data | None) -> tuple[tuple[str, Given], ...] | None:
     found: list[tuple[str, Given]] = []
     for path, expression in data.assignments:
         given = value_of(expression)
-        if given is None or len(path) != 1 or type(path[0]) is not str or path[0] == "*":
+        if given is None or len(path) != 1 or type(path[0]) is not str:
             return None
         found.append((path[0], given))
     return tuple(found)

@@ -17,7 +17,7 @@ from language import tree
 from language.env import Env
 from language.parser import parse_expression, parse_type
 from language.printer import print_expression, print_type
-from language.rules import Definition, Rule, check_definition, compile_rule, path_text
+from language.rules import Definition, Rule, check_definition, compile_rule
 from language.schema import Schema
 from protocol import limits
 from protocol.binary import unpack_object
@@ -31,6 +31,7 @@ from protocol.errors import (
     Refusal,
     StatementTimeout,
 )
+from protocol.paths import path_text
 from protocol.text import format_record
 from protocol.values import NONE, RecordId, Value
 from storage import catalog, records
@@ -180,7 +181,7 @@ def define_field(run: Execution, statement: tree.DefineField) -> Value:
     may_define(run)
     table = run.table(statement.table)
     made = Field(
-        path=tuple(map(str, statement.path)),
+        path=statement.path,
         name=path_text(statement.path),
         type=print_type(statement.type),
         default=_text(statement.default),
@@ -289,7 +290,7 @@ def _check_records(run: Execution, table: Table, rules: Rules, field: Field | No
                 if field is None:
                     rules.schema.conform(record, fields, None, env)
                 else:
-                    rules.schema.conform_below(field.path[0], record, fields, env)
+                    rules.schema.conform_below(str(field.path[0]), record, fields, env)
             except _NO_MISFIT:
                 raise
             except Refusal as refusal:

@@ -35,6 +35,7 @@ from language.parsing.cursor import Cursor
 from language.words import RESERVED
 from protocol import limits
 from protocol.errors import BadRequest, NumberTooLarge, TooLarge, Unknown
+from protocol.paths import EACH, Path, Step
 from protocol.text import check_name, parse_datetime, parse_duration, unescape
 from protocol.values import NONE, check_decimal, check_record_id
 
@@ -245,12 +246,12 @@ class Expressions(Cursor):
                 break
         return node
 
-    def path(self) -> tree.Path:
+    def path(self) -> Path:
         """The path of a field, `a.b[0].c`, as SET, OMIT and their like take it."""
-        steps: list[str | int] = [self.label("field name")]
+        steps: list[Step] = [self.label("field name")]
         while True:
             if self.take_mark("."):
-                steps.append("*" if self.take_mark("*") else self.label("field name"))
+                steps.append(EACH if self.take_mark("*") else self.label("field name"))
             elif self.take_mark("["):
                 steps.append(self._position())
                 self.expect_mark("]")
@@ -259,9 +260,9 @@ class Expressions(Cursor):
             if len(steps) > limits.DEPTH:
                 self.refuse(TooLarge, f"a path has at most {limits.DEPTH} steps")
 
-    def _position(self) -> str | int:
+    def _position(self) -> Step:
         if self.take_mark("*"):
-            return "*"
+            return EACH
         if self.kinds[self.i] == STRING:
             return self.string("a field name")
         negative = self.take_mark("-")
@@ -271,7 +272,7 @@ class Expressions(Cursor):
         assert isinstance(value, int)
         return value
 
-    def paths(self) -> tuple[tree.Path, ...]:
+    def paths(self) -> tuple[Path, ...]:
         """Paths, separated by commas."""
         found = [self.path()]
         while self.separated():

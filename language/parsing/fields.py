@@ -9,6 +9,7 @@ from language.lexer import DURATION, FLOAT, INT, NAME, PREFIXED, STRING
 from language.parsing.places import ALTERS, DEFINES, DROPS, Places
 from protocol import limits
 from protocol.errors import NumberTooLarge
+from protocol.paths import Path
 from protocol.values import Value
 
 KINDS: Final = frozenset(get_args(tree.Kind))
@@ -160,7 +161,7 @@ class Fields(Places):
             return ""
         return self.string("COMMENT", limits.COMMENT_CHARACTERS)
 
-    def _field(self) -> tuple[tree.Path, str]:
+    def _field(self) -> tuple[Path, str]:
         """`path ON t`."""
         start = self.i
         path = self.path()

@@ -7,6 +7,7 @@ from datetime import timedelta
 from language import tree
 from language.lexer import DURATION, END, NAME, PUNCTUATION, QUOTED
 from language.parsing.expressions import Expressions
+from protocol.paths import Path
 from protocol.text import parse_duration
 from protocol.values import MICROSECOND
 
@@ -233,7 +234,7 @@ class Records(Expressions):
 
     def _set(self) -> tree.Set:
         self.expect_word("SET")
-        found: list[tuple[tree.Path, tree.Expression]] = []
+        found: list[tuple[Path, tree.Expression]] = []
         while True:
             path = self.path()
             self.expect_mark("=")

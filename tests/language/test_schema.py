@@ -16,7 +16,7 @@ from language import fieldtypes, tree
 from language.fieldtypes import MISFIT, SHOWN, compile_type
 from language.parser import parse, parse_expression, parse_type
 from language.printer import print_type
-from language.rules import Definition, check_definition, compile_rule, path_text
+from language.rules import Definition, check_definition, compile_rule
 from language.schema import Schema
 from protocol.errors import (
     AssertFailed,
@@ -27,6 +27,7 @@ from protocol.errors import (
     TypeRefused,
     UnexpectedToken,
 )
+from protocol.paths import Path, path_text
 from protocol.values import NONE, RecordId, equal, identical
 from tests.language.surroundings import Tables
 from tests.language.trees import FIELD_PATHS, FIELD_TYPES, SCALARS
@@ -104,7 +105,7 @@ def test_the_model_finds_a_type_that_takes_too_much(monkeypatch: pytest.MonkeyPa
 
 @SLOW
 @given(FIELD_PATHS)
-def test_a_path_is_read_as_it_is_shown(path: tree.Path) -> None:
+def test_a_path_is_read_as_it_is_shown(path: Path) -> None:
     (statement,) = parse(f"DROP FIELD {path_text(path)} ON t").statements
     assert isinstance(statement, tree.DropField) and statement.path == path
 

@@ -13,6 +13,7 @@ from language import tree
 from language.functions import TABLE
 from language.parsing.expressions import chain
 from protocol import limits
+from protocol.paths import EACH
 from protocol.values import NONE
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -20,7 +21,10 @@ WORDS = st.sampled_from(
     ["a", "name", "value", "order", "SELECT", "from", "none", "not", "in", "limit", "start", "if",
      "b_1", "count", "group", "time", "before", "u", "d", "b", "true", "dec", "_x"]
 )  # fmt: skip
-LABELS = st.one_of(WORDS, st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6))
+ODD = st.sampled_from(["*", "**", "[*]", "`", "a.b"])
+LABELS = st.one_of(
+    WORDS, ODD, st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
+)
 NAMES = st.one_of(WORDS, st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,5}", fullmatch=True))
 INTS = st.integers(limits.INT_MIN, limits.INT_MAX)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -98,12 +102,8 @@ def flat(operator: str, parts: list[Any]) -> tree.Expression:
     return chain(operator, [one for part in parts for one in operands_of(part, operator)])
 
 
-PATHS = st.lists(
-    st.one_of(LABELS.filter(lambda name: name != "*"), st.integers(-9, 9), st.just("*")),
-    max_size=3,
-).flatmap(
-    lambda rest: LABELS.filter(lambda n: n != "*").map(lambda first: (first, *rest))
-)  # fmt: skip
+STEPS = st.one_of(LABELS, st.integers(-9, 9), st.just(EACH))
+PATHS = st.builds(lambda head, rest: (head, *rest), LABELS, st.lists(STEPS, max_size=3))
 
 
 def targets(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

@@ -6,7 +6,8 @@ import pytest
 
 from protocol import limits
 from protocol.errors import AlreadyExists, Conflict, TooLarge, Unknown
-from storage import catalog, keys, records
+from protocol.paths import EACH, Path, read_path, stored_path
+from storage import catalog, index_builds, keys, records
 from storage.catalog import Table, Taken
 from storage.fields import Field
 from tests.storage.books import Book
@@ -14,7 +15,7 @@ from tests.storage.test_catalog import found, place
 
 AGE = Field(("age",), "age", "int", "18", "$value > 0", True, "years")
 CITY = Field(("home", "city"), "home.city", "string")
-EACH = Field(("home", "*"), "home[*]", "any")
+ALL = Field(("home", EACH), "home[*]", "any")
 
 
 @pytest.fixture
@@ -32,21 +33,21 @@ def define(book: Book, table: Table, *fields: Field) -> None:
 def test_a_table_carries_its_fields_in_the_order_of_their_paths(book: Book) -> None:
     table = place(book)
     assert table.fields == () and found(book).fields == ()
-    define(book, table, EACH, CITY, AGE)
-    assert found(book).fields == (AGE, CITY, EACH)
+    define(book, table, ALL, CITY, AGE)
+    assert found(book).fields == (AGE, CITY, ALL)
     book.durable()
-    assert found(book).fields == (AGE, CITY, EACH)
+    assert found(book).fields == (AGE, CITY, ALL)
 
 
 def test_a_list_of_tables_has_each_with_its_fields(book: Book) -> None:
-    define(book, place(book, table="a"), AGE, EACH)
+    define(book, place(book, table="a"), AGE, ALL)
     define(book, place(book, table="b"), CITY)
     table = place(book, table="c")
     define(book, place(book, db="other", table="a"), CITY)
     with book.begin() as tx:
         listed = catalog.tables(tx, table.database)
     assert [(one.name, one.fields) for one in listed] == [
-        ("a", (AGE, EACH)),
+        ("a", (AGE, ALL)),
         ("b", (CITY,)),
         ("c", ()),
     ]
@@ -160,3 +161,31 @@ def test_a_field_is_found_by_a_key_of_the_catalog() -> None:
     key = keys.field(1, 2, 3, "home.city")
     start, end = keys.fields(1, 2, 3)
     assert start < key < end and keys.is_catalog(key) and not keys.is_record(key)
+
+
+NAMED: tuple[Path, ...] = (
+    ("o", "*"), ("o", EACH), ("*",), ("*", EACH), ("**", "[*]", -1, EACH, "*", 0),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("path", NAMED)
+def test_a_wildcard_is_kept_apart_from_a_name(path: Path) -> None:
+    assert read_path(stored_path(path)) == path
+
+
+def test_a_wildcard_of_an_older_store_is_one() -> None:
+    assert read_path(["home", "*", "city"]) == ("home", EACH, "city")
+    assert stored_path(("home", EACH, "city")) == ["home", "*", "city"]
+
+
+def test_both_are_found_again_as_they_were_defined(book: Book) -> None:
+    each, name = Field(("o", EACH), "o[*]", "int"), Field(("o", "*"), "o.`*`", "any")
+    define(book, place(book), each, name)
+    book.durable()
+    assert found(book).fields == (each, name) or found(book).fields == (name, each)
+    with book.begin() as tx:
+        paths: list[Path] = [("o", EACH), ("o", "*"), ("*",)]
+        index_builds.define_index(tx, found(book), "i", paths)
+        book.commit(tx)
+    book.durable()
+    assert found(book).indexes[0].paths == tuple(paths)

@@ -11,6 +11,7 @@ import pytest
 
 from protocol import limits, order
 from protocol.errors import AlreadyExists, BadRequest, Conflict, Duplicate, Refusal, TooLarge
+from protocol.paths import EACH, Path, Step
 from protocol.values import NONE, RecordId
 from storage import catalog, index_builds, indexes, keys, records
 from storage.catalog import Table, Taken
@@ -42,7 +43,7 @@ class Store(Book):
         """The table with its indexes, as a transaction sees them."""
         return catalog.table(tx, catalog.database(tx, catalog.namespace(tx, "n"), "d"), "t")
 
-    def define(self, name: str, *paths: tuple[str | int, ...], **told: Any) -> Index:
+    def define(self, name: str, *paths: Path, **told: Any) -> Index:
         """Declare an index in a commit of its own."""
         with self.begin() as tx:
             made = index_builds.define_index(tx, self.table(tx), name, paths, **told)
@@ -148,11 +149,12 @@ def declare(rng: Random, store: Store, tx: Transaction) -> None:
         tx.release()
 
 
-def _path(text: str) -> tuple[str | int, ...]:
-    steps: list[str | int] = []
+def _path(text: str) -> Path:
+    steps: list[Step] = []
     for step in text.replace("[", ".[").split("."):
         inner = step.strip("[]")
-        steps.append(inner if not step.startswith("[") or inner == "*" else int(inner))
+        number = step.startswith("[")
+        steps.append(EACH if number and inner == "*" else int(inner) if number else inner)
     return tuple(steps)
 
 
@@ -474,7 +476,7 @@ def test_a_value_with_too_many_parts_is_refused(store: Store, fields: dict[str, 
 
 
 def test_what_is_not_indexed_of_a_large_record_does_not_count(store: Store) -> None:
-    store.define("i", ("a", "b"), ("lines", "*", "sku"))
+    store.define("i", ("a", "b"), ("lines", EACH, "sku"))
     line = {f"f{n}": n for n in range(20)}
     store.put(1, a={"b": 1, "c": [1] * MANY}, lines=[{**line, "sku": n} for n in range(2000)])
     assert store.wrong() == []
@@ -486,5 +488,5 @@ def test_paths_lead_where_expressions_do() -> None:
     assert value_at(record, ("a", "b", 0)) == [1, 2]
     assert value_at(record, ("a", -1)) == 4
     assert value_at(record, ("a", 9)) is NONE
-    assert value_at(record, ("o", "*", "y")) == [1]
+    assert value_at(record, ("o", EACH, "y")) == [1]
     assert value_at(record, ("o", 0)) is NONE
