@@ -60,7 +60,8 @@ class Place(NamedTuple):
 
 
 class Returned(Exception):
-    """RETURN: ends the script, or the block of its transaction, with a value."""
+    """RETURN: ends the script with a value. What its transaction wrote until then is committed,
+    unless that ends in CANCEL."""
 
     def __init__(self, value: Value) -> None:
         self.value = value
@@ -253,7 +254,7 @@ class Execution:
                 self._statement(statements[number])
             except Returned as returned:
                 self._answer(returned.value, "value", 0)
-                ended = not self.in_block
+                ended = True
                 break
             except Refusal as refusal:
                 raise self._located(refusal, number) from refusal.__cause__
