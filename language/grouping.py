@@ -68,7 +68,7 @@ class _Aggregate:
         if self.name == "sum":
             return total(state[at], state[at + 1])
         if self.name == "mean":
-            return average(total(state[at], state[at + 1]), state[at + 2])
+            return average(state[at], state[at + 1], state[at + 2])
         return state[at]
 
     def update(self, code: Code) -> list[str]:

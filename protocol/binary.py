@@ -35,7 +35,9 @@ from protocol.values import (
     check,
     is_flat,
     is_low,
+    moment,
     paced,
+    ticking,
 )
 
 EXT_DECIMAL: Final = 1
@@ -177,11 +179,15 @@ def unpack_foreign(data: bytes | memoryview, tick: Tick | None = None) -> Value:
     longest = min(size, limits.ELEMENTS)  # room for an array is made when its length is read
     if size <= STEP_BYTES:
         tick = None
+    exact = _may_hold_nanoseconds(data, tick)
+    times = _AS_TIMESTAMPS if exact else _AS_DATETIMES
     try:
         if tick is None:
-            value = _unpack_whole(data, longest)
+            value = _unpack_whole(data, longest, times)
         else:
-            value = _unpack_in_steps(data, longest, tick)
+            value = _unpack_in_steps(data, longest, times, tick)
+        if exact:
+            value = _with_datetimes(value, 0, tick)
     except Refusal:
         raise
     except MemoryError:
@@ -192,13 +198,53 @@ def unpack_foreign(data: bytes | memoryview, tick: Tick | None = None) -> Value:
     return value  # type: ignore[no-any-return]
 
 
-def _unpack_whole(data: bytes | memoryview, longest: int) -> Any:
+_AS_TIMESTAMPS: Final = 0
+_AS_DATETIMES: Final = 3
+"""What msgpack makes of a timestamp. Its own datetimes are cut to the microsecond; a `Timestamp`
+has all of it, and is rounded here."""
+_NANOSECONDS: Final = (b"\xd7\xff", b"\xc7\x0c\xff")
+"""How timestamps begin that hold parts of a second; the bytes may stand elsewhere too."""
+
+
+def _may_hold_nanoseconds(data: bytes | memoryview, tick: Tick | None) -> bool:
+    view = memoryview(data)
+    for start in range(0, len(view), STEP_BYTES):
+        if start and tick is not None:
+            tick()
+        # What begins in one piece may end in the next.
+        piece = bytes(view[start : start + STEP_BYTES + 2])
+        if any(mark in piece for mark in _NANOSECONDS):
+            return True
+    return False
+
+
+def _with_datetimes(value: Any, depth: int, tick: Tick | None) -> Any:
+    """A value with each timestamp in it made a datetime, in place.
+
+    :raises OverflowError: one lies outside the years 1 to 9999
+    """
+    kind = type(value)
+    if kind is msgpack.Timestamp:
+        return moment(value.to_unix_nano())
+    # What nests deeper is refused by `check`, as it is.
+    if depth <= limits.DEPTH and (kind is list or kind is dict):
+        items = enumerate(value) if kind is list else value.items()
+        for at, part in ticking(items, len(value), tick):
+            if type(part) in _LOOKED_INTO:
+                value[at] = _with_datetimes(part, depth + 1, tick)
+    return value
+
+
+_LOOKED_INTO: Final = frozenset({msgpack.Timestamp, list, dict})
+
+
+def _unpack_whole(data: bytes | memoryview, longest: int, times: int) -> Any:
     # Below CONTAINERS bytes there can't be as many; counting costs a call for each container.
     count = _Count().add if len(data) > limits.CONTAINERS else None
     return msgpack.unpackb(
         data,
         ext_hook=decode_extension,
-        timestamp=3,
+        timestamp=times,
         strict_map_key=True,
         max_array_len=longest,
         max_map_len=longest,
@@ -207,12 +253,12 @@ def _unpack_whole(data: bytes | memoryview, longest: int) -> Any:
     )
 
 
-def _unpack_in_steps(data: bytes | memoryview, longest: int, tick: Tick) -> Any:
+def _unpack_in_steps(data: bytes | memoryview, longest: int, times: int, tick: Tick) -> Any:
     """The decoder keeps its place in a value that it has only the beginning of."""
     count = _Count().add if len(data) > limits.CONTAINERS else None
     unpacker = msgpack.Unpacker(
         ext_hook=decode_extension,
-        timestamp=3,
+        timestamp=times,
         strict_map_key=True,
         max_buffer_size=len(data),
         max_array_len=longest,

@@ -394,6 +394,22 @@ _INT_MAX: Final = limits.INT_MAX
 _ALWAYS_WELL: Final = frozenset({bool, type(None), NoneValue, bytes, UUID})
 """Types that `check` takes whatever the value is."""
 MICROSECOND: Final = timedelta(microseconds=1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def microseconds(nanoseconds: int) -> int:
+    """Nanoseconds in whole microseconds: to the nearest, a half to the even one. The one rule for
+    whatever comes in with more digits than a datetime holds."""
+    whole, rest = divmod(nanoseconds, 1000)
+    return whole + (rest > 500 or (rest == 500 and whole % 2 == 1))
+
+
+def moment(nanoseconds: int) -> datetime:
+    """The datetime so many nanoseconds after 1970, rounded as `microseconds` says.
+
+    :raises OverflowError: it lies outside the years 1 to 9999
+    """
+    return _EPOCH + microseconds(nanoseconds) * MICROSECOND
 
 
 def check_unicode(text: str) -> None:

@@ -36,7 +36,8 @@ def not_a_number(value: Any) -> TypeRefused:
     return TypeRefused(f"sum and mean take numbers, not {type_name(value)}")
 
 
-def _sum(env: Env, items: list[Any]) -> tuple[Any, int]:
+def _parts(env: Env, items: list[Any]) -> tuple[float, Decimal | None, int]:
+    """The two parts of a sum, see `total`, and of how many numbers it is."""
     whole: float = 0
     exact: Decimal | None = None
     count = 0
@@ -51,7 +52,7 @@ def _sum(env: Env, items: list[Any]) -> tuple[Any, int]:
             else:
                 continue
             count += 1
-    return total(whole, exact), count
+    return whole, exact, count
 
 
 @function("count", "array", result="int", env=True)
@@ -67,21 +68,28 @@ def count(env: Env, items: list[Any] | None = None) -> int:
 @function("sum", "array", result="number", env=True)
 def sum_(env: Env, items: list[Any]) -> Any:
     """Numbers added up, none and null passed over; 0 of nothing."""
-    return _sum(env, items)[0]
+    whole, exact, _ = _parts(env, items)
+    return total(whole, exact)
 
 
 @function("mean", "array", result="number", env=True)
 def mean(env: Env, items: list[Any]) -> Any:
     """The mean of numbers, none and null passed over; none of nothing."""
-    found, number = _sum(env, items)
-    return average(found, number)
+    return average(*_parts(env, items))
 
 
-def average(found: Any, number: int) -> Any:
-    """A sum by the number of its parts: a float, or a decimal of decimals."""
-    if not number:
+def average(whole: float, exact: Decimal | None, count: int) -> Any:
+    """The two parts of a sum, see `total`, by how many numbers it is of: a float, or a decimal
+    where there are decimals. The sum is not held to 64 bits: the mean of ints lies among them.
+
+    :raises NumberTooLarge: floats or decimals left their range while they were added up
+    :raises TypeRefused: floats and decimals were added up
+    """
+    if not count:
         return NONE
-    return divide(found, number) if type(found) is Decimal else found / number
+    if exact is not None:
+        return divide(add(exact, whole), count)
+    return whole / count if type(whole) is int else finite(whole) / count
 
 
 @function("min", "array", result="any", env=True)

@@ -9,7 +9,7 @@ from typing import Any
 from language.functions.table import function
 from language.numbers import finite
 from protocol import limits
-from protocol.errors import BadRequest, TooLarge, TypeRefused
+from protocol.errors import BadRequest, NumberTooLarge, TooLarge, TypeRefused
 from protocol.values import type_name
 
 
@@ -32,7 +32,10 @@ def _pair(left: list[Any], right: list[Any]) -> tuple[list[float], list[float]]:
 
 
 def _dot(left: list[float], right: list[float]) -> float:
-    return finite(math.fsum(x * y for x, y in zip(left, right, strict=True)))
+    try:
+        return finite(math.fsum(x * y for x, y in zip(left, right, strict=True)))
+    except (OverflowError, ValueError):  # a sum on the way, or two infinite products
+        raise NumberTooLarge("a float left its range") from None
 
 
 @function("vector::dot", "array", "array", result="float")

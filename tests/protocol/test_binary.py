@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol import binary
 from protocol.binary import HoldsNone, pack, pack_some, shape_decoder, unpack, unpack_foreign
 from protocol.errors import BadRequest, Refusal
-from protocol.values import NONE, RecordId, identical
+from protocol.values import NONE, RecordId, identical, moment
 from tests.protocol.values import strings, values
 
 
@@ -99,3 +100,40 @@ def test_what_is_no_value_is_refused_by_name(data: bytes) -> None:
 def test_depth_is_refused(bomb: bytes) -> None:
     with pytest.raises(Refusal):
         unpack_foreign(bomb)
+
+
+def stamped(nanoseconds: int) -> object:
+    """A timestamp with all its digits, deep in a message."""
+    return {"a": [1, {"at": msgpack.Timestamp.from_unix_nano(nanoseconds)}], "b": b"\xd7\xff"}
+
+
+@pytest.mark.parametrize("size", [0, 200_000])
+@given(nanoseconds=st.integers(-(10**18), 10**19))
+def test_a_timestamp_is_rounded_as_a_text_is(size: int, nanoseconds: int) -> None:
+    packed = msgpack.packb([stamped(nanoseconds), b"x" * size])
+    value = {"a": [1, {"at": moment(nanoseconds)}], "b": b"\xd7\xff"}
+    assert identical(unpack_foreign(packed, lambda: None), [value, b"x" * size])
+    packed = msgpack.packb(msgpack.Timestamp.from_unix_nano(nanoseconds))
+    assert identical(unpack_foreign(packed), moment(nanoseconds))
+
+
+def test_a_mark_over_the_edge_of_a_piece_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = msgpack.packb([msgpack.Timestamp(5, 999), msgpack.Timestamp(-(10**10), 501)])
+    for step in range(1, len(packed) + 1):
+        monkeypatch.setattr(binary, "STEP_BYTES", step)
+        found = unpack_foreign(packed, lambda: None)
+        assert found == [moment(5 * 10**9 + 999), moment(-(10**19) + 501)]
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        msgpack.packb(msgpack.Timestamp(2**40, 1)),
+        msgpack.packb(msgpack.Timestamp(253402300799, 999_999_999)),
+        b"\xd7\xff" + ((2**30 - 1) << 34).to_bytes(8, "big"),
+        b"\xc7\x03\xffabc",
+    ],
+)
+def test_what_is_no_time_of_a_calendar_is_refused(packed: bytes) -> None:
+    with pytest.raises(BadRequest):
+        unpack_foreign(packed)

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from protocol.errors import NameRefused, Refusal
+from protocol.errors import BadRequest, NameRefused, Refusal
 from protocol.text import (
     brief,
     check_name,
@@ -19,7 +21,7 @@ from protocol.text import (
     pieces,
     quote_name,
 )
-from protocol.values import RecordId
+from protocol.values import RecordId, microseconds
 from tests.protocol.values import datetimes, durations, records, values
 
 
@@ -77,3 +79,29 @@ def test_names_are_quoted_only_where_they_must_be() -> None:
     assert quote_name("order", frozenset({"ORDER"})) == "`order`"
     assert quote_name("a-b") == "`a-b`"
     assert quote_name("tick`ed\\") == "`tick\\`ed\\\\`"
+
+
+@given(st.integers(-(2**63), 2**63 - 1))
+def test_nanoseconds_are_rounded_to_the_nearest_microsecond(nanoseconds: int) -> None:
+    assert microseconds(nanoseconds) == round(Fraction(nanoseconds, 1000))
+
+
+@given(datetimes, st.integers(0, 999))
+def test_digits_past_the_microsecond_are_rounded(value: datetime, more: int) -> None:
+    text = format_datetime(value.replace(microsecond=0))[:-1] + f".{value.microsecond:06}{more:03}Z"
+    up = more > 500 or (more == 500 and value.microsecond % 2 == 1)
+    try:
+        wanted = value + up * timedelta(microseconds=1)
+    except OverflowError:
+        with pytest.raises(BadRequest):
+            parse_datetime(text)
+    else:
+        assert parse_datetime(text) == wanted
+
+
+@pytest.mark.parametrize(
+    "text", ["2026-01-02T03:04:05.Z", "2026-01-02T03:04:05.1234567890Z", "٢٠٢٦-01-02T03:04:05Z"]
+)
+def test_other_texts_are_no_datetimes(text: str) -> None:
+    with pytest.raises(BadRequest):
+        parse_datetime(text)
