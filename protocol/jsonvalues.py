@@ -153,8 +153,11 @@ def load(text: bytes | str) -> Value:
 def parse(text: bytes | str, tick: Tick | None = None) -> Any:
     """JSON text as Python objects, tags not yet resolved.
 
+    Bytes are UTF-8 and nothing else, a mark at their head allowed: `_check_counts` counts in these
+    bytes, and in another encoding would see other ones than the reader.
+
     :param tick: called now and then while a long text is read
-    :raises BadRequest: not JSON
+    :raises BadRequest: not JSON, or not UTF-8
     :raises TooLarge: more arrays and objects, or more elements, than a message may have
     """
     _check_counts(text)
@@ -174,9 +177,7 @@ def parse(text: bytes | str, tick: Tick | None = None) -> Any:
 
 
 def _text(text: bytes | str) -> str:
-    if isinstance(text, str):
-        return text
-    return text.decode(json.detect_encoding(text), "surrogatepass")
+    return text if isinstance(text, str) else text.decode("utf-8-sig")
 
 
 def from_json(plain: Any, tick: Tick | None = None) -> Value:

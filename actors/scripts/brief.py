@@ -194,18 +194,22 @@ def find_table(
     """A table, and its UNIQUE index over a field if it has one; remembered until a declaration
     changes. :raises Refusal: there is no such place"""
     entries = tx.catalog.entries
-    at = ("brief", request.namespace, request.database, name, field)
-    known: tuple[Table, Index | None] | None = entries.get(at)
+    # By what is declared, never by what was asked for: of fields one may ask for any number.
+    at = ("brief", request.namespace, request.database, name)
+    known: tuple[Table, dict[str, Index]] | None = entries.get(at)
     if known is None:
         namespace = catalog.namespace(tx, request.namespace or "")
         database = catalog.database(tx, namespace, request.database or "")
         table = catalog.table(tx, database, name)
-        known = entries[at] = (table, _unique(table, field))
-    return known
+        known = entries[at] = (table, _unique(table))
+    table, unique = known
+    return table, None if field is None else unique.get(field)
 
 
-def _unique(table: Table, field: str | None) -> Index | None:
-    for index in table.indexes:
-        if index.unique and index.usable and index.paths == ((field,),):
-            return index
-    return None
+def _unique(table: Table) -> dict[str, Index]:
+    """The UNIQUE indexes over one field, by that field."""
+    found: dict[str, Index] = {}
+    for index in reversed(table.indexes):
+        if index.unique and index.usable and len(index.paths) == 1 and len(index.paths[0]) == 1:
+            found[str(index.paths[0][0])] = index
+    return found

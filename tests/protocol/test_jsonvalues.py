@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from protocol import limits
-from protocol.errors import NumberTooLarge, Refusal, TooLarge
+from protocol.errors import BadRequest, NumberTooLarge, Refusal, TooLarge
 from protocol.jsonvalues import dump, load, parse
 from protocol.values import NONE, RecordId, identical
 from tests.protocol.values import values
@@ -87,3 +87,26 @@ def test_brackets_and_commas_in_strings_are_not_counted() -> None:
     inside = '[,{\\"' * limits.CONTAINERS
     for text in (f'["{inside}"]', f'["{inside}"]'.encode()):
         assert parse(text) == [inside.replace("\\", "")]
+
+
+ENCODINGS = ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be")
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("text", ['{"a":1}', "[1]", "12", '"é"', "[" + "[]," * 200_000 + "[]]"])
+def test_only_utf_8_is_read(encoding: str, text: str) -> None:
+    """In another encoding a reader would see what was not counted."""
+    data = text.encode(encoding)
+    for tick in (None, lambda: None):
+        with pytest.raises(BadRequest, match="not JSON"):
+            parse(data, tick)
+
+
+@pytest.mark.parametrize("data", [b'"\xed\xa0\x80"', b'"\xff"', b'{"\xc0\x80":1}', b"\xef\xbb"])
+def test_what_is_no_utf_8_is_refused(data: bytes) -> None:
+    with pytest.raises(BadRequest, match="not JSON"):
+        parse(data)
+
+
+def test_a_mark_at_the_head_of_utf_8_is_passed_over() -> None:
+    assert parse(b'\xef\xbb\xbf{"a":1}') == {"a": 1}

@@ -166,7 +166,8 @@ async def test_a_planted_fault_is_found(
     if fault == "arrays":
         monkeypatch.setattr(brief, "_PARTED", frozenset())
     if fault == "no such field":
-        monkeypatch.setattr(brief, "_unique", lambda table, field: table.indexes[0])
+        always = lambda table: SimpleNamespace(get=lambda field: table.indexes[0])  # noqa: E731
+        monkeypatch.setattr(brief, "_unique", always)
     with pytest.raises(AssertionError):
         await compare(Comparison(node, monkeypatch), 1_500)
 
@@ -211,3 +212,18 @@ async def test_a_large_record_is_run(node: Running) -> None:
         assert (node.node.look_up(request) is not None) is light
     node.node.not_ready()
     assert node.node.look_up(request) is None, "a node that is stopping is asked in order"
+
+
+async def test_what_is_remembered_is_what_is_declared(node: Running) -> None:
+    """And no entry for each field that somebody asks for."""
+    await node.values("DEFINE INDEX code ON thing FIELDS code UNIQUE; CREATE thing:1 SET code = 1")
+    committer, known = node.node.committer, 0
+    for number in range(300):
+        script = f"SELECT * FROM thing WHERE f{number} = 1"
+        assert await node.value(script) == [] == await node.value(script)
+        with committer.begin() as tx:
+            if number == 10:
+                known = len(tx.catalog.entries)
+            elif number > 10:
+                assert len(tx.catalog.entries) == known
+    assert await node.value("SELECT VALUE id FROM thing WHERE code = 1") == [RecordId("thing", 1)]
