@@ -46,20 +46,37 @@ class Refusal(Exception):
 
         A refusal inside a script says beside it which `statement` (from 1), and at which `line`
         and `column`.
+
+        Message and detail show what was sent, so they may hold what no answer can carry: strings in
+        them are made such that UTF-8 can, tuples and sets become lists.
         """
         where = {name: self.detail[name] for name in _WHERE if name in self.detail}
         return {
             "code": self.code,
-            "message": self.message,
+            "message": _shown(self.message),
             "status": self.status,
             "retry": self.retry,
-            "detail": {name: self.detail[name] for name in self.detail if name not in where},
+            "detail": _shown(
+                {name: self.detail[name] for name in self.detail if name not in where}
+            ),
             "request": request,
             **where,
         }
 
 
 _WHERE: Final[tuple[str, ...]] = ("statement", "line", "column")
+
+
+def _shown(item: object) -> object:
+    if isinstance(item, str):
+        # JSON brings halves of surrogate pairs, which UTF-8 can't carry: they show as \ud800.
+        return item if item.isascii() else item.encode("utf-8", "backslashreplace").decode()
+    if isinstance(item, list | tuple | set | frozenset):
+        return [_shown(part) for part in item]
+    if isinstance(item, dict):
+        return {_shown(name): _shown(part) for name, part in item.items()}
+    return item
+
 
 CATALOGUE: Final[dict[str, type[Refusal]]] = {}
 """Every class below, by its code."""

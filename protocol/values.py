@@ -61,8 +61,12 @@ def ticking(items: Iterable[Item], count: int, tick: Tick | None) -> Iterable[It
 def let_go(values: list[Any], tick: Tick) -> None:
     """Empty a list, and free what was in it piece by piece: a million rows whose last holder goes
     are otherwise freed at one go, a tenth of a second of it. What others hold too stays as it is.
+
+    Never raises by itself: it runs when an answer has been sent already.
     """
+    # `values` is the stack: one call for each large part would be deeper than Python lets go.
     while values:
+        tick()
         value = values.pop()
         kind = type(value)
         if (kind is not list and kind is not dict) or not is_large(value):
@@ -75,7 +79,6 @@ def let_go(values: list[Any], tick: Tick) -> None:
             del items[-PACE:]
             values += [item for item in piece if not is_low(item)]
             del piece
-            let_go(values, tick)
 
 
 def is_large(value: Any, most: int = PACE, longest: float = LONG) -> bool:

@@ -40,13 +40,14 @@ class Later:
 
     def _next_turn(self) -> None:
         self._turn += 1
-        for _ in range(len(self._put_off)):
-            until, again = self._put_off[0]
-            if self._turn < until and self._full():
-                break
-            self._put_off.popleft()
-            again()
-        if self._put_off:
-            self._loop.call_soon(self._next_turn)
-        else:
-            self._scheduled = False
+        try:
+            for _ in range(len(self._put_off)):
+                until, again = self._put_off[0]
+                if self._turn < until and self._full():
+                    break
+                self._put_off.popleft()
+                again()
+        finally:  # one that raises is the loop's to report, and ends nothing for those behind it
+            self._scheduled = bool(self._put_off)
+            if self._scheduled:
+                self._loop.call_soon(self._next_turn)

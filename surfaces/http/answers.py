@@ -52,11 +52,7 @@ def json_bytes(plain: Any) -> bytes:
 
 def error(refusal: Refusal, request: str) -> dict[str, Any]:
     """What stands under `error` in an answer."""
-    shape = refusal.answer(request)
-    detail = shape["detail"]
-    assert isinstance(detail, dict)
-    shape["detail"] = {name: _value(item) for name, item in detail.items()}
-    return shape
+    return refusal.answer(request)
 
 
 def error_json(refusal: Refusal, request: str) -> bytes:
@@ -76,10 +72,3 @@ def error_fields(refusal: Refusal) -> bytes:
     if refusal.status == 405 and isinstance(allow, list):
         fields += b"Allow: %s\r\n" % ", ".join(allow).encode("ascii")
     return fields
-
-
-def _value(item: Any) -> Any:
-    """`detail` is filled by many hands: sets and tuples become lists here."""
-    if isinstance(item, tuple | set | frozenset):
-        return [_value(part) for part in item]
-    return item

@@ -372,6 +372,11 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
 
     @property
+    def closing(self) -> bool:
+        """Whether nothing that is sent now would leave."""
+        return self.closed or self.transport.is_closing()
+
+    @property
     def busy(self) -> bool:
         """Whether a request is running or waiting, or its answer is still being sent."""
         if self.closed or (self._linger_until and not self.transport.get_write_buffer_size()):
@@ -504,7 +509,10 @@ class Connection(asyncio.Protocol):
         try:
             while self.queue and self.current is None and not self._writing_paused:
                 self.current = exchange = self.queue.popleft()
-                self.surface.begin(exchange)
+                try:
+                    self.surface.begin(exchange)
+                except Exception as error:  # in its own turn, not in that of who came before it
+                    exchange.fail(error)
         finally:
             self._pumping = False
         if not self._linger_until:

@@ -22,6 +22,7 @@ from tornado.httputil import (
 
 from protocol import binary
 from protocol.errors import Failed, Refusal
+from protocol.jsonvalues import to_json
 from surfaces.http import answers
 
 if TYPE_CHECKING:
@@ -117,6 +118,8 @@ class Exchange(HTTPConnection):
         cache: bytes = answers.NO_STORE,
     ) -> None:
         """Answer in one piece. :param fields: more field lines, each with its line end"""
+        # A second answer would be read as that to the next request.
+        assert not self.headers_sent, f"{self.request} is answered twice"
         surface, head = self.connection.surface, self.head
         if (
             kind is answers.JSON
@@ -142,21 +145,26 @@ class Exchange(HTTPConnection):
 
     def refuse(self, refusal: Refusal) -> None:
         """Answer with an error, in the one shape that errors have."""
-        fields = answers.error_fields(refusal)
-        if self.msgpack:
+        kind = answers.MSGPACK if self.msgpack else answers.JSON
+        try:
+            fields = answers.error_fields(refusal)
             shape = {"error": answers.error(refusal, self.request)}
-            self.reply(refusal.status, binary.pack(shape), answers.MSGPACK, fields)
+            body = binary.pack(shape) if self.msgpack else answers.json_bytes(to_json(shape))
+        except Exception as error:  # a detail that has no form: that it was refused is not lost
+            self.fail(error)
         else:
-            body = answers.error_json(refusal, self.request)
-            self.reply(refusal.status, body, fields=fields)
+            self.reply(refusal.status, body, kind, fields)
 
     def fail(self, error: BaseException) -> None:
         """Answer for a bug: the trace goes to the log, the request's name to the client. When
-        part of the answer is out already, only cutting the connection says that it failed."""
+        part of the answer is out already, only cutting the connection says that it failed; when
+        all of it is, the connection is the next request's."""
         self.connection.surface.report(self, error)
+        if self.done:
+            return
         if self.headers_sent:
             self.connection.abort()
-        elif not self.done:
+        else:
             self.refuse(Failed(f"the node failed on this request; its log has {self.request}"))
 
     # --- both -----------------------------------------------------------------------------------
@@ -170,11 +178,16 @@ class Exchange(HTTPConnection):
             self.delegate.on_connection_close()
 
     def finished(self) -> None:
-        """Nothing more belongs to this answer."""
-        if not self.done:
-            self.done = True
-            self._close_callback = None
-            self.connection.finished(self)
+        """Nothing more belongs to this answer. A request that nothing was answered to is a bug: it
+        hears `Failed`, or whoever asked would take the next answer for that to this one."""
+        if self.done:
+            return
+        if not (self.headers_sent or self.connection.closing):
+            self.fail(RuntimeError("a request was finished without an answer"))
+            return
+        self.done = True
+        self._close_callback = None
+        self.connection.finished(self)
 
     @property
     def _probe(self) -> bool:

@@ -10,6 +10,7 @@ from tornado.web import HTTPError, RequestHandler
 
 from protocol import jsonvalues
 from protocol.errors import BadRequest, Failed, NotAllowed, Refusal
+from protocol.values import check_unicode
 from surfaces.http import answers
 from surfaces.http.exchange import Exchange
 
@@ -59,18 +60,26 @@ class Handler(RequestHandler):
         self.finish(answers.json_bytes(plain))
 
     def fields(self, *names: str) -> list[str]:
-        """The strings of a JSON object that has exactly these fields. :raises BadRequest: it has
-        others, or they are no strings"""
+        """The strings of a JSON object that has exactly these fields.
+
+        :raises BadRequest: it has others, or they are no strings
+        :raises TypeRefused: they hold what is not Unicode
+        """
         found = jsonvalues.parse(self.request.body)
         wanted = ", ".join(names)
         if not isinstance(found, dict) or set(found) != set(names):
             raise BadRequest(f"the body is a JSON object of {wanted}")
         if not all(isinstance(found[name], str) for name in names):
             raise BadRequest(f"{wanted} are strings")
+        for name in names:
+            check_unicode(found[name])
         return [found[name] for name in names]
 
     def log_exception(self, *exc_info: Any) -> None:
-        """A refusal is an answer. Anything else is a bug, logged in `write_error`."""
+        """A refusal is an answer. Anything else is a bug, logged in `write_error`; what fails when
+        the answer is out never gets there."""
+        if self._finished and not isinstance(exc_info[1], Refusal | HTTPError):
+            self.surface.report(self.exchange, exc_info[1])
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Answer with an error in the one shape."""

@@ -16,7 +16,7 @@ from protocol import binary, jsonvalues, limits
 from protocol.errors import BadRequest, Busy, Refusal
 from protocol.requests import CancelScript, RunScript, ScriptAnswer
 from protocol.text import check_name, parse_duration
-from protocol.values import LONG, MICROSECOND, Tick, Value, is_large, let_go
+from protocol.values import LONG, MICROSECOND, Tick, Value, check_unicode, is_large, let_go
 from surfaces.http import answers, results
 from surfaces.http.credentials import caller
 from surfaces.http.exchange import Exchange
@@ -60,6 +60,14 @@ class ScriptDelegate(HTTPMessageDelegate):
             self._surface.report(self._exchange, busy)
 
     async def _run(self) -> None:
+        held = await self._answered()
+        if held:
+            # Outside of what answers: the next request of this connection may be running by now,
+            # and what fails here must not be taken for its failure.
+            await self._surface.long_work.run(partial(let_go, held))
+
+    async def _answered(self) -> list[Value] | None:
+        """Run it and answer. What a large answer was made of: it is to go piece by piece."""
         exchange = self._exchange
         head = exchange.head
         assert head is not None
@@ -74,7 +82,7 @@ class ScriptDelegate(HTTPMessageDelegate):
                 asked = read(head, body)
             del body
             if exchange.connection.closed:
-                return  # gone before it began
+                return None  # gone before it began
             run = RunScript(
                 who, asked.script, exchange.request, asked.parameters, asked.namespace,
                 asked.database, asked.timeout_us, asked.reason,
@@ -85,10 +93,7 @@ class ScriptDelegate(HTTPMessageDelegate):
             large = is_large([result.value for result in answer.results], results.SMALL)
             if not exchange.connection.closed:
                 await self._answer(answer, large)
-            if large:
-                held = [result.value for result in answer.results]
-                del answer
-                await self._let_go(held)
+            return [result.value for result in answer.results] if large else None
         except Refusal as refusal:
             exchange.refuse(refusal)
         except asyncio.CancelledError:
@@ -98,6 +103,7 @@ class ScriptDelegate(HTTPMessageDelegate):
         finally:
             self._running = False
             exchange.finished()
+        return None
 
     async def _answer(self, answer: ScriptAnswer, large: bool) -> None:
         exchange = self._exchange
@@ -116,11 +122,6 @@ class ScriptDelegate(HTTPMessageDelegate):
         body = await results.encode(form, answer.results, {"error": error}, work)
         exchange.reply(refusal.status, body, form.kind, answers.error_fields(refusal))
 
-    async def _let_go(self, held: list[Value]) -> None:
-        """The answer is out: what it was made of goes piece by piece."""
-        if is_large(held):
-            await self._surface.long_work.run(partial(let_go, held))
-
 
 def read(head: Head, body: bytes, tick: Tick | None = None) -> Asked:
     """What a request asks to be run. A text takes its place from the head; so does an object that
@@ -129,6 +130,7 @@ def read(head: Head, body: bytes, tick: Tick | None = None) -> Asked:
     :param tick: called now and then while a long body is read
     :raises BadRequest: the body has another form
     :raises NameRefused: the place is not named by a name
+    :raises TypeRefused: a string of it is not Unicode, or a parameter is no value
     """
     kind = head.fields.get(b"content-type", b"text/plain").lower()
     if kind.startswith(b"application/json"):
@@ -171,7 +173,7 @@ def _from_object(found: Any, value_of: Callable[[Any], Any]) -> Asked:
         raise BadRequest("params is an object")
     return Asked(
         script,
-        {str(name): value_of(value) for name, value in parameters.items()},
+        {_unicode(str(name)): value_of(value) for name, value in parameters.items()},
         _string(found, "ns"),
         _string(found, "db"),
         _timeout_us(found.get("timeout")),
@@ -183,7 +185,7 @@ def _timeout_us(timeout: object) -> int | None:
     if timeout is None:
         return None
     if isinstance(timeout, str):
-        timeout = parse_duration(timeout)
+        timeout = parse_duration(_unicode(timeout))
     if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
         raise BadRequest("timeout is a positive duration such as '5s'")
     return timeout // MICROSECOND
@@ -193,7 +195,15 @@ def _string(found: dict[str, Any], name: str) -> str | None:
     value = found.get(name)
     if value is not None and not isinstance(value, str):
         raise BadRequest(f"{name} is a string")
-    return value
+    return None if value is None else _unicode(value)
+
+
+def _unicode(text: str) -> str:
+    """The text itself. JSON can bring half of a surrogate pair: what no answer, log or state could
+    carry is refused before anything runs."""
+    if not text.isascii():
+        check_unicode(text)
+    return text
 
 
 def _reason(found: dict[str, Any]) -> str | None:

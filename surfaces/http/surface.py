@@ -323,7 +323,13 @@ class HttpSurface:
         """Run the work of a request; it answers its own errors."""
         task = self.loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("work after an answer failed", exc_info=error)
 
     def report(self, exchange: Exchange, error: BaseException) -> None:
         """A bug: its trace goes to the log under the request's name."""
@@ -352,7 +358,11 @@ class HttpSurface:
             self._forget_at = now + limits.CREDENTIAL_MEMO_SECONDS
             self.known.forget()
         for connection in list(self.connections):
-            connection.check(now)
+            try:
+                connection.check(now)
+            except Exception as error:  # those behind it in the list have their deadlines too
+                log.error("a connection failed", exc_info=error)
+                connection.abort()
 
     def _busy(self) -> int:
         return sum(connection.busy for connection in self.connections)

@@ -113,6 +113,7 @@ class Wire:
         """Run `work` until it ends, or the surface does."""
         task = asyncio.get_running_loop().create_task(work)
         self.follow(task)
+        task.add_done_callback(_report)
         return task
 
     def follow(self, future: asyncio.Future[Any]) -> None:
@@ -155,7 +156,11 @@ class Wire:
     def _flush(self) -> None:
         unsaid, self._unsaid = self._unsaid, []
         for connection in unsaid:
-            connection.flush()
+            try:
+                connection.flush()
+            except Exception:  # what the others have to say is not lost with it
+                _log.error("a connection failed", exc_info=True)
+                connection.abort()
 
     def end(self) -> None:
         """Cut every connection and drop every request, now."""
@@ -773,6 +778,12 @@ class WireConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        _log.error("work for a connection failed", exc_info=error)
 
 
 def _failed(name: str) -> Failed:

@@ -211,6 +211,22 @@ def test_what_is_let_go_goes_in_steps_and_what_others_hold_stays(value: Any) -> 
     assert ticks.count >= (0 if isinstance(value, int | str) else len(ROWS) // values_room.PACE)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        [[0.5] * 1536 for _ in range(2_000)],
+        {f"row {n}": {"v": [0.5] * 1536} for n in range(2_000)},
+        [[[0] * 70 for _ in range(20)] for _ in range(2_000)],
+    ],
+    ids=["vectors", "objects of vectors", "tables"],
+)
+def test_many_large_values_are_let_go(value: Any) -> None:
+    """Each was a call inside the call for the one before it: past the limit on recursion."""
+    values_held, ticks = [value], Ticks()
+    values_room.let_go(values_held, ticks)
+    assert not values_held and ticks.count > 2_000
+
+
 def test_the_pieces_are_freed_one_after_the_other() -> None:
     class Piece(dict[str, int]):
         """Counts how many there are."""

@@ -10,7 +10,8 @@ import pytest
 
 from protocol import limits
 from protocol.frames import FrameReader, Kind, encode, encode_in_steps
-from surfaces.wire import WireSurface
+from surfaces.wire import WireSurface, connection
+from tests.logbook import Logbook
 from tests.surfaces.wire.peers import FakeNode, Peer, connected, serving, until
 from tests.surfaces.wire.test_surface import assert_error
 
@@ -134,3 +135,23 @@ def test_a_reader_takes_more_bytes_while_it_decodes() -> None:
     second = reader.next()
     assert first is not None and first.body is not None and len(first.body["params"]["v"]) == 60_000
     assert second is not None and second.kind is Kind.PING
+
+
+async def test_what_fails_behind_a_long_answer_leaves_the_next_request_alone(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    logbook.allow("work for a connection failed")
+
+    def planted(*_args: object) -> None:
+        raise RecursionError("planted")
+
+    monkeypatch.setattr(connection, "let_go", planted)
+    assert (await peer.run(1, "RETURN", params={"v": ROWS})).kind is Kind.ANSWER
+    assert (await peer.run(2, "RETURN", params={"v": 5})).kind is Kind.ANSWER
+    await until(lambda: any("RecursionError" in line for line in logbook.loud))
+
+
+async def test_five_hundred_vectors_are_answered_and_let_go(peer: Peer) -> None:
+    rows = [[0.5] * 1536] * 500
+    for id in (1, 2):
+        assert (await peer.run(id, "RETURN", params={"v": rows})).kind is Kind.ANSWER

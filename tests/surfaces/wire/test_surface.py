@@ -19,6 +19,7 @@ from protocol import limits
 from protocol.errors import CATALOGUE
 from protocol.frames import Kind, encode
 from protocol.requests import Result, RunScript, ScriptAnswer
+from protocol.values import RecordId
 from surfaces import listener
 from surfaces.wire import WireSettings, WireSurface, connection
 from tests.certificates import self_signed
@@ -372,6 +373,44 @@ class TestSession:
         peer.say(Kind.RUN, 2, {"script": "RETURN"})
         assert_error(await peer.must_hear(Kind.ERROR, 1), "SignInRefused")
         await peer.must_hear(Kind.ANSWER, 2)
+
+
+HALF = b"\xed\xa0\x80"
+"""Half of a surrogate pair, as UTF-8 would have it."""
+
+
+class TestHalves:
+    """msgpack's strings are UTF-8, so half of a surrogate pair comes no further than the frame."""
+
+    @pytest.mark.parametrize(
+        "kind, body",
+        [
+            (Kind.RUN, {"script": "RETURN '~~~'"}),
+            (Kind.RUN, {"script": "RETURN", "params": {"~~~": 1}}),
+            (Kind.RUN, {"script": "RETURN", "params": {"v": ["~~~"]}}),
+            (Kind.RUN, {"script": "RETURN", "params": {"v": RecordId("t", "~~~")}}),
+            (Kind.RUN, {"script": "RETURN", "params": {"v": RecordId("~~~", 1)}}),
+            (Kind.RUN, {"script": "RETURN", "ns": "~~~"}),
+            (Kind.RUN, {"script": "RETURN", "db": "~~~"}),
+            (Kind.RUN, {"script": "RETURN", "reason": "~~~"}),
+            (Kind.RUN, {"script": "RETURN", "~~~": "~~~"}),
+            (Kind.KV, {"op": "get", "ns": "a", "db": "b", "space": "c", "key": "~~~"}),
+            (Kind.KV, {"op": "~~~", "ns": "a", "db": "b", "space": "c", "key": "k"}),
+            (Kind.KV, {"op": "unlock", "ns": "a", "db": "b", "space": "c", "key": "k",
+                       "holder": "~~~"}),
+        ],
+    )  # fmt: skip
+    async def test_one_is_refused_by_its_id(
+        self, peer: Peer, node: FakeNode, kind: Kind, body: dict[str, Any]
+    ) -> None:
+        frame = encode(kind, 7, body)
+        assert b"~~~" in frame
+        peer.writer.write(frame.replace(b"~~~", HALF))
+        heard = await peer.hear()
+        assert heard is not None and (heard.kind, heard.id) == (Kind.ERROR, 7)
+        assert_error(heard.body or {}, "BadRequest")
+        assert (await peer.run(8, "RETURN")).kind is Kind.ANSWER
+        assert len(node.requests) == 1 and not node.asked
 
 
 class TestBroken:

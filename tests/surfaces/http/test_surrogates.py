@@ -1,0 +1,236 @@
+"""Halves of surrogate pairs, which JSON can write and UTF-8 can't carry: wherever one stands, the
+request is refused by name in its own turn, nothing has run, and what follows it is answered."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from actors.node import Node
+from protocol import binary
+from protocol.errors import BadRequest, Refusal
+from surfaces.http import scripts
+from surfaces.http.exchange import Exchange
+from tests.logbook import Logbook
+from tests.surfaces.http.conftest import PASSWORD, script
+from tests.surfaces.http.raw import Answer, Raw, request
+from tests.surfaces.http.test_errors import check_error
+
+HALF = "\ud800"
+OTHER = "\udfff"
+PLACE = "DEFINE NAMESPACE shop; DEFINE DATABASE shop.main; USE shop.main; DEFINE SPACE cache;"
+
+SCRIPT: dict[str, Any] = {
+    "script": "DEFINE NAMESPACE made; RETURN $a",
+    "params": {"a": {"x": ["text"], "d": {"$dur": "5s"}}},
+    "ns": "shop",
+    "db": "main",
+    "timeout": "5s",
+    "reason": "because",
+}
+KEY = "/kv/shop/main/cache/key/k"
+SEEDS: dict[str, tuple[str, str, Any, bool]] = {
+    "script": ("POST", "/script", SCRIPT, True),
+    "session": ("POST", "/session", {"user": "root", "password": PASSWORD}, False),
+    "password": ("POST", "/password", {"old": PASSWORD, "new": PASSWORD + "x"}, True),
+    "value": ("PUT", KEY, {"a": [{"$rec": "person:ana"}, {"$dec": "1"}, "text"]}, True),
+    "swap": ("POST", "/kv/shop/main/cache/swap/k", {"expect": {"a": "b"}, "value": "c"}, True),
+}
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every string of a body, names of fields among them: `(…, None)` is the name itself."""
+    if isinstance(value, str):
+        return [at]
+    found: list[tuple[Any, ...]] = []
+    parts = value.items() if isinstance(value, dict) else enumerate(value)
+    for name, item in parts:
+        if isinstance(name, str):
+            found.append((*at, name, None))
+        found += places(item, (*at, name))
+    return found
+
+
+def planted(value: Any, at: tuple[Any, ...], change: Callable[[str], str]) -> Any:
+    """The same body with another string in one place."""
+    if not at:
+        return change(value)
+    step, rest = at[0], at[1:]
+    if rest == (None,):
+        return {change(name) if name == step else name: item for name, item in value.items()}
+    if isinstance(value, dict):
+        return {
+            name: planted(item, rest, change) if name == step else item
+            for name, item in value.items()
+        }
+    return [planted(item, rest, change) if n == step else item for n, item in enumerate(value)]
+
+
+CASES = [(name, at) for name, seed in SEEDS.items() for at in places(seed[2])]
+
+
+def insert(half: str, at: int, text: str) -> str:
+    """A text with something put into it."""
+    return text[:at] + half + text[at:]
+
+
+async def sent(raw: Raw, name: str, body: Any, bearer: str) -> Answer:
+    """The answer to one body, behind which the connection must be in step."""
+    method, path, _, signed_in = SEEDS[name]
+    fields = {"authorization": bearer} if signed_in else {}
+    text = json.dumps(body).encode()
+    asked = request(method, path, text, content_type="application/json", **fields)
+    await raw.send(asked + request("GET", "/ready"))
+    answer = await raw.answer()
+    assert (await raw.answer()).json["ready"] is True, "the next request's answer is another's"
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("name", "at"), CASES, ids=[f"{n}-{'.'.join(map(str, a))}" for n, a in CASES]
+)
+async def test_one_in_any_place_is_refused_in_its_turn(
+    raw: Raw, bearer: str, name: str, at: tuple[Any, ...]
+) -> None:
+    await raw.send(script(PLACE, bearer))
+    assert (await raw.answer()).status == 200
+    body = planted(SEEDS[name][2], at, lambda text: text + HALF)
+    answer = await sent(raw, name, body, bearer)
+    assert 400 <= answer.status < 500, answer.body
+    check_error(answer, answer.error["code"])
+    if name == "script":
+        await raw.send(script("INFO FOR NAMESPACE made", bearer))
+        assert (await raw.answer()).status == 404, "the script has run"
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(20_000, marks=pytest.mark.hard)])
+async def test_mutated_surrogates(
+    raw: Raw, bearer: str, count: int, figure: Callable[[str, object], None]
+) -> None:
+    """Some halves in some places of some bodies, in either order, twice, within other text."""
+    await raw.send(script(PLACE, bearer))
+    assert (await raw.answer()).status == 200
+    rng = random.Random(18)
+    outcomes: Counter[int] = Counter()
+    for _ in range(count):
+        name = rng.choice(["script", "value", "swap", "script"])
+        body = SEEDS[name][2]
+        for at in rng.sample(places(body), rng.randint(1, 3)):
+            half = rng.choice(
+                [HALF, OTHER, OTHER + HALF, HALF * 2, f"é{HALF}", f"{HALF}\U0001f600"]
+            )
+            cut = rng.randint(0, 3)
+            try:
+                body = planted(body, at, partial(insert, half, cut))
+            except (KeyError, TypeError, AttributeError):
+                continue  # a field that an earlier change has renamed
+        answer = await sent(raw, name, body, bearer)
+        outcomes[answer.status] += 1
+        assert 400 <= answer.status < 500, (body, answer.body)
+    figure("mutated surrogates over HTTP", f"{count}, all refused in their turn {dict(outcomes)}")
+
+
+@pytest.mark.parametrize("msgpack", [False, True])
+async def test_a_refusal_that_shows_what_it_was_sent_is_answered(
+    raw: Raw, bearer: str, monkeypatch: pytest.MonkeyPatch, msgpack: bool
+) -> None:
+    def refuse(*_args: object) -> None:
+        raise BadRequest(f"no {HALF}", found={"a": (HALF, {OTHER})}, **{f"é{HALF}": [HALF]})
+
+    monkeypatch.setattr(scripts, "read", refuse)
+    fields = {"accept": "application/msgpack"} if msgpack else {}
+    await raw.send(script("RETURN 1", bearer, **fields) + request("GET", "/ready"))
+    answer = await raw.answer()
+    assert answer.status == 400
+    found: Any = binary.unpack(answer.body) if msgpack else answer.json
+    assert found["error"]["message"] == "no \\ud800"
+    assert found["error"]["detail"] == {
+        "found": {"a": ["\\ud800", ["\\udfff"]]},
+        "é\\ud800": ["\\ud800"],
+    }
+    assert (await raw.answer()).json["ready"] is True
+
+
+class TestPlantedFaults:
+    """What fails on the way to an answer is answered for, in its turn."""
+
+    async def test_a_refusal_whose_detail_has_no_form(
+        self, raw: Raw, bearer: str, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+    ) -> None:
+        logbook.allow("request failed")
+
+        def refuse(*_args: object) -> None:
+            raise BadRequest("no", found=object())
+
+        monkeypatch.setattr(scripts, "read", refuse)
+        await raw.send(script("RETURN 1", bearer) + request("GET", "/ready"))
+        check_error(await raw.answer(), "Failed")
+        assert (await raw.answer()).json["ready"] is True
+
+    async def test_a_request_that_is_finished_without_an_answer(
+        self, raw: Raw, bearer: str, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+    ) -> None:
+        logbook.allow("finished without an answer")
+        monkeypatch.setattr(scripts.ScriptDelegate, "_answer", nothing)
+        await raw.send(script("RETURN 1", bearer) + request("GET", "/ready"))
+        check_error(await raw.answer(), "Failed")
+        assert (await raw.answer()).json["ready"] is True
+
+    async def test_an_answer_that_is_lost_shows_as_the_next_ones(
+        self, raw: Raw, bearer: str, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+    ) -> None:
+        """Without the two rules above the sweep fails: a refusal that can't be encoded, and an
+        exchange that turns to the next request all the same."""
+        monkeypatch.setattr("tests.surfaces.http.raw.PATIENCE_SECONDS", 0.5)
+        logbook.allow("work after an answer failed")
+
+        def refuse(self: Exchange, refusal: Refusal) -> None:
+            self.reply(refusal.status, refusal.message.encode())
+
+        def finished(self: Exchange) -> None:
+            if not self.done:
+                self.done = True
+                self.connection.finished(self)
+
+        monkeypatch.setattr(Exchange, "refuse", refuse)
+        monkeypatch.setattr(Exchange, "finished", finished)
+        monkeypatch.setattr(scripts, "read", lambda *_: (_ for _ in ()).throw(BadRequest(HALF)))
+        with pytest.raises((AssertionError, KeyError, TimeoutError)):
+            await sent(raw, "script", SCRIPT, bearer)
+
+
+async def nothing(*_args: object) -> None:
+    """Answers nothing."""
+
+
+async def test_what_fails_behind_a_large_answer_leaves_the_next_request_alone(
+    raw: Raw, bearer: str, node: Node, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    logbook.allow("work after an answer failed")
+
+    def planted_fault(*_args: object) -> None:
+        raise RecursionError("planted")
+
+    monkeypatch.setattr(scripts, "let_go", planted_fault)
+    large = script("RETURN [" + "1," * 2000 + "1]", bearer)
+    await raw.send(large + script("RETURN 2", bearer))
+    assert (await raw.answer()).status == 200
+    assert (await raw.answer()).json["results"][0]["value"] == 2
+    assert any("planted" in line or "RecursionError" in line for line in logbook.loud)
+
+
+async def test_five_hundred_vectors_are_answered_and_let_go(raw: Raw, bearer: str) -> None:
+    """495 rows of 1536 numbers were let go by calls inside each other, past the limit."""
+    body = json.dumps(
+        {"script": "RETURN $rows", "params": {"rows": [[0.5] * 1536] * 1000}}
+    ).encode()
+    asked = request("POST", "/script", body, content_type="application/json", authorization=bearer)
+    await raw.send(asked + script("RETURN 2", bearer))
+    assert len((await raw.answer()).json["results"][0]["value"]) == 1000
+    assert (await raw.answer()).json["results"][0]["value"] == 2
