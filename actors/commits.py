@@ -59,6 +59,9 @@ class Committer:
         self._released = 0
         self._waiters: dict[int, list[Told]] = {}
         self._lost: BaseException | None = None
+        self.on_withdraw: list[Callable[[], None]] = []
+        """Called when what was in flight was taken back. Whoever has seen it and found that there
+        was nothing to do may find something now."""
         self._settling = False
         self._batches = Batches(runtime, self._send)
         self._idle: asyncio.TimerHandle | None = None
@@ -213,6 +216,8 @@ class Committer:
         self._batches.withdraw()
         self._fail_waiters(lambda _: refusal)
         self._look_at_flight()
+        for look_again in self.on_withdraw:
+            look_again()
 
     def lose(self, error: BaseException) -> None:
         """The log or the ledger has failed: nothing more is taken or answered."""

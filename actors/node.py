@@ -216,6 +216,7 @@ class Node:
         self._indexes = self._supervise(
             lambda: IndexesActor.start(runtime, indexes, committer, self.roles), refoldable=True
         )
+        committer.on_withdraw.append(self.topics.waits.taken_back)
         self.running = Running()
         sessions.on_end = self.running.sessions_ended
         services = Services(

@@ -409,6 +409,9 @@ class SpaceActor(LoopActor):
             space = self._present(tx)
             begin = self._swept_to
             at_us = Keys(tx, space).next_expiry_us(begin) if space is not None else None
+            if tx.saw > self._committer.sequence:
+                # A disk that is full may take back what was seen, a DELETE above all: look again.
+                at_us = self._committer.ledger.log_time()
         if at_us is not None:
             self._arm(at_us)
 

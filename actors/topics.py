@@ -390,6 +390,8 @@ class TopicActor(LoopActor):
         worked_us += now_us() - began_us
         if done.sequence:
             await committer.durable(done.sequence, generation)
+        self._swept_to = max(self._swept_to, done.swept_to)
+        if done.wrote:
             await asyncio.sleep(worked_us / 1_000_000)
         return done.more, done.next_us
 
@@ -406,10 +408,9 @@ class TopicActor(LoopActor):
             done.more = done.more or forgotten == SWEPT_IDS
             done.groups = groups(tx, topic)
             done.expects(messages.next_trim_us())
+            done.swept_to = last
             done.expects(messages.next_id_us(max(self._swept_to, last)))
-            if tx.size:
-                done.sequence = self._committer.commit(tx, BY_ITSELF)
-        self._swept_to = max(self._swept_to, last)
+            done.end(self._committer, tx)
         return done
 
     def _take_back(self, group: Group, done: _Done, *, waited: bool) -> None:
@@ -425,8 +426,7 @@ class TopicActor(LoopActor):
             hand_outs = HandOuts(tx, found)
             hand_outs.lapse()
             done.expects(hand_outs.next_due_us(ready=waited))
-            if tx.size:
-                done.sequence = self._committer.commit(tx, BY_ITSELF)
+            done.end(self._committer, tx)
         done.more = done.more or hand_outs.more
         if hand_outs.wakes or waited or done.trimmed:
             self._owner.may_take(found)
@@ -452,8 +452,19 @@ class _Done:
     next_us: int | None = None
     """When there will be something to do, as far as one can see."""
     sequence: int = 0
-    """Of its last commit; 0: there was none."""
+    """Its last commit, or the last in flight that it saw: what it found to come is so only once
+    that is durable. 0: none."""
+    wrote: bool = False
+    """Whether it has made a commit."""
+    swept_to: bytes = b""
+    """The place of the last id that it has forgotten."""
     groups: list[Group] = field(default_factory=list)
+
+    def end(self, committer: Committer, tx: Transaction) -> None:
+        """End one of its transactions."""
+        if tx.size:
+            self.wrote = True
+        self.sequence = max(self.sequence, committer.commit(tx, BY_ITSELF))
 
     def expects(self, at_us: int | None) -> None:
         """There will be something at that time."""

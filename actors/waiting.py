@@ -10,6 +10,8 @@ Who takes from one group stands in one line:
   others stand goes to its end without having looked.
 - One that had the turn and found nothing goes back to the front. One that leaves, for whatever
   reason, passes the turn on: what it did not take may be for the next.
+- One whose time is over looks once more, whether or not it has the turn: nobody answers that there
+  is nothing without having looked.
 - A wake while somebody has the turn is remembered, so none is lost.
 
 Readers of a topic take nothing from each other: all that a new message is for are woken at once.
@@ -21,6 +23,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from typing import Final, Protocol
+
+from protocol import limits
 
 Of = tuple[int, int]
 """What one waits for: the ids of a topic and of its group, 0 for the topic itself."""
@@ -275,6 +279,11 @@ class Waits:
         line = self._lines.get(topic, {}).get(group)
         if line is not None:
             line.wake()
+
+    def taken_back(self) -> None:
+        """Commits were taken back: what they had taken or trimmed is there again."""
+        for topic in {*self._lines, *self._readers}:
+            self.published(topic, limits.INT_MAX)
 
     def look_again(self) -> None:
         """Topics, groups, rights or roles have changed: all look whether they may still wait."""

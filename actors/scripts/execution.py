@@ -137,6 +137,7 @@ class Execution:
         it waits and there may be something now. Answers whether RETURN ended the script."""
         place, variables, done = self.place, self.variables, len(self.results)
         held, attempt, lost = self._held.held, 0, False
+        shown, written = (self.sequence, self.generation), self.written
         try:
             while True:
                 if lost:
@@ -159,7 +160,12 @@ class Execution:
                 finally:
                     self._release()
                 if not lost:
-                    del self.results[done:]  # it has answered nothing yet
+                    del self.results[done:]
+                    if self.written != written:
+                        shown, written = (self.sequence, self.generation), self.written
+                    # It has answered nothing yet, so it shows nothing of what it saw: should that
+                    # be taken back, it finds what there is then.
+                    self.sequence, self.generation = shown
                     self._wait(first)
         finally:
             self.turn.slice_us = limits.SLICE_US

@@ -326,8 +326,10 @@ def take(run: Execution, statement: tree.Take) -> Value:
     if statement.wait is not None:
         wait = _wait(run, statement.wait, (group.topic.id, group.id))
         line = run.services.topics.waits.line(group.topic.id, group.id)
-        if not line.may_look(wait):
-            run.waits = not wait.over
+        # At the end of its time it looks whoever stands before it: an answer of nothing says that
+        # there was nothing, and those with the turn may yet leave what there is.
+        if not line.may_look(wait) and not wait.over:
+            run.waits = True
             return []
     found = hand_outs.take(count, member)
     while not found and hand_outs.more:

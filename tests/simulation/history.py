@@ -462,11 +462,7 @@ class History:
                 if refused and code in request.may:
                     _hold(not ahead, f"{where} was refused as {code} and is there: {ahead}")
                     return
-                # Who waited in a line, and went away with nothing, saw nothing at some time: what
-                # has come since is for those before it.
-                patient = part.patient and values[at:] == [[]]
-                begin = request.after if patient else low
-                low = max(low, self._read(where, part, values[at:], code, states, begin, high))
+                low = self._read(where, part, values[at:], code, states, low, high)
             at += part.results
             if refused:
                 _hold(not ahead, f"{where} was refused and is there: {ahead}")

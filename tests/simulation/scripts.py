@@ -179,8 +179,6 @@ class Part:
     ending: str = ""
     waits: bool = False
     """Whether it may make several commits: what it finds to be due, and what it waited for."""
-    patient: bool = False
-    """Whether it may stand in a line, and go away with nothing."""
 
     @property
     def results(self) -> int:
@@ -314,7 +312,7 @@ class Author:
         if chance.random() < 0.1:
             wait = f" WAIT {chance.choice((0, 2, 15))}ms"
             made = chance.choice((self._publisher.take, self._publisher.take, self._publisher.read))
-            return Part((Step(*made(wait)),), patient=True)
+            return Part((Step(*made(wait)),))
         steps = [self._step() for _ in range(chance.randrange(1, 5))]
         if chance.random() < 0.3:
             steps[0:0] = [self._look(), _work(chance.randrange(1, 40)), self._note()]

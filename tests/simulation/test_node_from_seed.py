@@ -82,6 +82,15 @@ def test_every_answer_is_true_for_many_seeds(
     figure(f"D hard seeds, part {part + 1} of {PARTS}", f"{each}: {figures}; 0 broken")
 
 
+BROKEN_ONCE = {10_999: "a wait was over before its turn came, and nobody had looked"}
+"""Seeds that found something, and what it was."""
+
+
+@pytest.mark.parametrize("seed", BROKEN_ONCE)
+def test_what_a_seed_found_is_mended(seed: int, worlds: Callable[[range], Figures]) -> None:
+    worlds(range(seed, seed + 1))
+
+
 TRACES = "from tests.simulation.world import World; print([World(n).run() for n in range(3)])"
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import storage.ledger
 from actors.node import Node
 from protocol.errors import DiskFull, Unknown
+from storage import keys
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
 from tests.actors.nodes import prepare, run, running, simulated_doors, value
@@ -44,6 +46,19 @@ async def taken_back(node: Node, disk: SimulatedDisk, script: str) -> None:
     disk.plan = full
     assert isinstance(await outcome(value(node, script)), DiskFull)
     disk.plan = None
+
+
+@contextmanager
+def stalled(node: Node, disk: SimulatedDisk) -> Iterator[None]:
+    """Let the log wait for the disk, and find it full in the end."""
+    batches: Any = node.committer._batches
+    held: list[Any] = []
+    send = batches._send
+    batches._send = held.append
+    yield
+    disk.plan, batches._send = full, send
+    for batch in held:
+        send(batch)
 
 
 def test_a_script_that_outlasts_a_full_disk_is_answered_with_what_it_did() -> None:
@@ -153,5 +168,113 @@ def test_a_cancelled_block_says_what_it_read_at() -> None:
         await until(lambda: len(node.running) == 1)
         await value(node, "CREATE t:1;")
         assert (await slow).sequence == at
+
+    played(main)
+
+
+async def waiting(node: Node, count: int) -> None:
+    """Until so many scripts wait; no time passes meanwhile."""
+    while sum(run.progress.waiting for run in node.running) != count:
+        await asyncio.sleep(0)
+
+
+WAITS = "TAKE FROM q AS g WAIT 1m"
+
+
+def test_who_waits_for_messages_gets_those_whose_take_was_taken_back() -> None:
+    """Whether they had seen that take or not."""
+
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        await value(node, "DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 1h;")
+        await value(node, "PUBLISH INTO q VALUES [1, 2];")
+        disk.plan = full
+        refused = asyncio.ensure_future(outcome(value(node, "TAKE 2 FROM q AS g")))
+        await asyncio.sleep(0)  # it is committed, and in flight
+        waits = [asyncio.ensure_future(value(node, WAITS)) for _ in range(2)]
+        await waiting(node, 2)
+        assert not refused.done()
+        assert isinstance(await refused, DiskFull)
+        disk.plan = None
+        began = asyncio.get_running_loop().time()
+        assert [[m["position"] for m in await each] for each in waits] == [[1], [2]]
+        assert asyncio.get_running_loop().time() - began < 60, "nobody said that they are back"
+
+    played(main)
+
+
+def test_what_time_brings_is_not_forgotten_for_what_was_taken_back() -> None:
+    """A topic's actor that has seen nothing to do, because of a commit that never happened."""
+
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        await value(node, "DEFINE TOPIC dead; DEFINE TOPIC q;")
+        await value(
+            node, "DEFINE GROUP g ON q DEADLINE 10s DELIVERIES 1 DEAD LETTER dead;"
+            "PUBLISH INTO q VALUE 1"
+        )  # fmt: skip
+        (taken,) = await value(node, "TAKE FROM q AS g")
+        with stalled(node, disk):
+            ack = value(node, "ACK q AS g RECEIPTS $r", {"r": [taken["receipt"]]})
+            refused = asyncio.ensure_future(outcome(ack))
+            await asyncio.sleep(11)
+            assert node.topics.begun == 1, "it has looked"
+        assert isinstance(await refused, DiskFull)
+        disk.plan = None
+        await asyncio.sleep(5)
+        assert (await value(node, "INFO FOR GROUP g ON q"))["dead_lettered"] == 1
+        assert len(await value(node, "READ FROM dead AFTER 0")) == 1
+
+    played(main)
+
+
+def test_who_waits_to_read_gets_what_was_not_trimmed_after_all() -> None:
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        await value(node, "DEFINE TOPIC q; PUBLISH INTO q VALUES [1, 2];")
+        disk.plan = full
+        refused = asyncio.ensure_future(outcome(value(node, "TRIM TOPIC q BEFORE 3")))
+        await asyncio.sleep(0)
+        reading = asyncio.ensure_future(value(node, "READ FROM q AFTER 1 WAIT 1m"))
+        await waiting(node, 1)
+        assert isinstance(await refused, DiskFull)
+        disk.plan = None
+        began = asyncio.get_running_loop().time()
+        assert [message["value"] for message in await reading] == [2]
+        assert asyncio.get_running_loop().time() - began < 60, "nobody said that it is back"
+
+    played(main)
+
+
+def held(node: Node, tag: int) -> int:
+    """How many keys of a kind the state holds."""
+    with node.committer.begin() as tx:
+        found = [key for pairs in tx.scan(b"\x00\x01", b"\xff") for key, _ in pairs]
+    return sum(key[keys.TAG_AT] == tag for key in found)
+
+
+def test_ids_are_forgotten_though_a_sweep_of_them_was_taken_back() -> None:
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        await value(node, "DEFINE TOPIC q DEDUP 10s; PUBLISH INTO q VALUE 1 ID 'x'")
+        with stalled(node, disk):
+            await asyncio.sleep(11)
+            assert held(node, keys.MESSAGE_ID) == 0
+        await until(lambda: held(node, keys.MESSAGE_ID) == 1)
+        disk.plan = None
+        await asyncio.sleep(5)
+        assert held(node, keys.MESSAGE_ID) == held(node, keys.MESSAGE_ID_TIME) == 0
+
+    played(main)
+
+
+def test_a_key_expires_though_its_delete_was_taken_back() -> None:
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        await value(node, "DEFINE SPACE s; SET 'a' IN s VALUE 1 EXPIRE 1s")
+        await value(node, "SET 'k' IN s VALUE 1 EXPIRE 10s")
+        await value(node, "DELETE 'a' FROM s")  # the timer stays, and looks ahead then
+        with stalled(node, disk):
+            refused = asyncio.ensure_future(outcome(value(node, "DELETE 'k' FROM s")))
+            await asyncio.sleep(3)
+        assert isinstance(await refused, DiskFull)
+        disk.plan = None
+        await asyncio.sleep(20)
+        assert held(node, keys.ENTRY) == 0
 
     played(main)

@@ -313,6 +313,20 @@ async def test_a_wait_ends_empty_when_its_time_is_over(here: Running) -> None:
     assert len(here.node.topics.waits) == 0
 
 
+async def test_nobody_answers_that_there_is_nothing_without_having_looked(here: Running) -> None:
+    first = started(here, "TAKE FROM t AS g WAIT 1m")
+    await waiting(here, 1)
+    line: Any = here.node.topics.waits.line(1, 1)
+    (wait,) = line._standing
+    wake, wait._wake = wait._wake, lambda: None  # it has the turn, and has not come to look yet
+    await here.value("PUBLISH INTO t VALUE 1")
+    assert positions(await here.value("TAKE FROM t AS g WAIT 1ms")) == [1]
+    wait._wake = wake
+    wake()
+    await here.value("PUBLISH INTO t VALUE 2")
+    assert positions(found(await first)) == [2]
+
+
 async def test_a_nack_a_lapse_and_room_wake(here: Running) -> None:
     await here.values("PUBLISH INTO t VALUE 1; DEFINE GROUP one ON t DEADLINE 50ms IN FLIGHT 1")
     (first,) = await here.value("TAKE FROM t AS g")
