@@ -29,7 +29,6 @@ from actors.passwords import Cost, Passwords
 from actors.roles import Roles
 from actors.runtime import Actor, Runtime, Supervised, ask, stop
 from actors.scripts.actor import ScriptsActor
-from actors.scripts.brief import Lookups
 from actors.scripts.prepared import PreparedScripts
 from actors.scripts.running import Running
 from actors.scripts.services import Services
@@ -43,8 +42,6 @@ from protocol.requests import (
     Caller,
     Health,
     NodeStatus,
-    RunScript,
-    ScriptAnswer,
     Unready,
 )
 from protocol.version import VERSION
@@ -232,7 +229,6 @@ class Node:
             store_id=str(self.directory.store_id),
         )
         prepared = PreparedScripts()
-        self._lookups = Lookups(services, prepared)
         self._scripts = self._supervise(
             lambda: ScriptsActor.start(runtime, services, prepared), refoldable=True
         )
@@ -305,10 +301,6 @@ class Node:
 
     def _store_id(self) -> object:
         return self.directory.store_id if self.directory is not None else None
-
-    def look_up(self, request: RunScript) -> ScriptAnswer | None:
-        """The answer of a script that is one look-up, and can be given at once. None: ask."""
-        return None if self._state is not None else self._lookups.answer(request)
 
     @property
     def scripts(self) -> ActorRef[Any]:

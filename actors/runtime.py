@@ -234,9 +234,25 @@ def ask_now(ref: ActorRef[Any], request: Request[Reply]) -> asyncio.Future[Reply
     of the loop or two. For a caller that asks one thing in a turn: a mailbox is what shares the
     loop between many.
     """
+    try:
+        reply = call_now(ref, request)
+    except Exception as error:
+        future: LoopFuture[Reply] = LoopFuture()
+        future.fail(error)
+        return future.waiter
+    if isinstance(reply, asyncio.Future):
+        return reply
+    waiter: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    waiter.set_result(reply)
+    return waiter
+
+
+def call_now(ref: ActorRef[Any], request: Request[Reply]) -> Reply | asyncio.Future[Reply]:
+    """As `ask_now`, but a reply that is there already comes as it is, and a refusal is raised:
+    half of what a short request costs is else the future around its answer."""
     inbox = ref.actor_inbox
     if type(inbox) is LoopInbox and not inbox.scheduled:
-        return inbox.handle_now(request)
+        return inbox.handle_now(request)  # type: ignore[no-any-return]
     future: LoopFuture[Reply] = ref.ask(request, block=False)  # type: ignore[assignment]
     return future.waiter
 
@@ -330,7 +346,7 @@ class LoopInbox:
     def __init__(self) -> None:
         self.waiting: deque[Envelope[Any]] = deque()
         self.scheduled = True  # until the actor has started
-        self.handle_now: Callable[[Any], asyncio.Future[Any]]
+        self.handle_now: Callable[[Any], Any]
         self.take_now: Callable[[Any], None]
         """The actor's own, for what is asked and what is told; only while nothing is scheduled, so
         that messages keep their order."""
@@ -418,12 +434,14 @@ class LoopActor(Actor):
         if urgent is not None and urgent.since_us:
             urgent.give_way(self._monotonic_us())
 
-    def _handle_now(self, message: Any) -> asyncio.Future[Any]:
-        """Handle one message out of turn: nothing waits and nothing is being handled."""
+    def _handle_now(self, message: Any) -> Any:
+        """Handle one message out of turn: nothing waits and nothing is being handled. Answers the
+        reply, or its future; raises what the handler does."""
         self.actor_inbox.scheduled = True  # what comes meanwhile waits, from this actor itself too
-        reply = self._reply_now(message)
-        self._out_of_turn_ends()
-        return reply
+        try:
+            return self._reply_now(message)
+        finally:
+            self._out_of_turn_ends()
 
     def _take_now(self, message: Any) -> None:
         """As `_handle_now`, for what nobody waits for."""
@@ -437,7 +455,7 @@ class LoopActor(Actor):
         else:
             self._slice_ends()
 
-    def _reply_now(self, message: Any) -> asyncio.Future[Any]:
+    def _reply_now(self, message: Any) -> Any:
         handler = self.handlers.get(type(message))
         if handler is None:
             future: LoopFuture[Any] = LoopFuture()
@@ -445,21 +463,21 @@ class LoopActor(Actor):
             return future.waiter
         try:
             response = handler(self, message)
+        except Refusal:
+            raise
         except Exception as error:
-            future = LoopFuture()
-            self._answer_error(future, error)
-            return future.waiter
-        if isinstance(response, CoroutineType):
+            self.runtime.noticed(type(self).__name__, error)
+            raise
+        if not isinstance(response, _AWAITABLE):
+            return response
+        if isinstance(response, CoroutineType | asyncio.Task):
+            # A waiter that is cancelled leaves the actor's work alone: it gets a future of its own.
             future = LoopFuture()
             self._follow(response, future)
             return future.waiter
-        if isinstance(response, asyncio.Future):
-            self._following[response] = None
-            response.add_done_callback(self._followed)
-            return response
-        reply: asyncio.Future[Any] = self.runtime.loop.create_future()
-        reply.set_result(response)
-        return reply
+        self._following[response] = None
+        response.add_done_callback(self._followed)
+        return response
 
     def _followed(self, future: asyncio.Future[Any]) -> None:
         """What a handler promised is there, and its asker has it already."""

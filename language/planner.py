@@ -102,6 +102,13 @@ class Question:
         """Whether nothing but a scan can answer it."""
         return not (self.terms or self.order or self.eithers)
 
+    @property
+    def point(self) -> Term | None:
+        """The one condition, when all that is asked is that one field equals something."""
+        if len(self.conditions) == len(self.terms) == 1 and self.terms[0].operator == "=":
+            return self.terms[0]
+        return None
+
 
 def question(
     where: tree.Expression | None,

@@ -27,6 +27,7 @@ from language.planner import (
     Either,
     Indexed,
     Question,
+    Term,
     candidates,
     question,
     united,
@@ -282,6 +283,11 @@ class SelectPlan:
             return question(self._select.where)
         return question(self._select.where, self._orders, self._descending)
 
+    @cached_property
+    def point(self) -> Term | None:
+        """The condition that names one record at most, if it is all that is asked."""
+        return self.question.point if self.takes_one else None
+
     def candidates(self, indexes: tuple[Indexed, ...]) -> tuple[Candidate, ...]:
         """How the indexes of a table can help; kept as long as the same ones are given."""
         known = self._candidates
@@ -325,6 +331,34 @@ class SelectPlan:
         if self._entries is not None and not ordered:
             chunks = self._ordered(chunks, most, env, memo, budget)
         return self._answers(chunks, start, limit, env, memo, budget)
+
+    @cached_property
+    def takes_one(self) -> bool:
+        """Whether `run_one` says of a single row what `run` would."""
+        select = self._select
+        return (
+            self._grouping is None
+            and not self._orders
+            and select.split is None
+            and select.limit is None
+            and select.start is None
+        )
+
+    def run_one(self, batch: Batch, env: Env) -> list[Any]:
+        """As `run`, over one batch of one row: nothing is gathered, sorted or cut.
+
+        :raises TooLarge, Refusal: as `run`
+        """
+        memo: Memo = {}
+        rows = self._source.rows(batch)
+        items = self._items(batch, rows)
+        if self._where is not None and not self._where(rows, env, memo):
+            return []
+        assert self._project is not None
+        answer = self._finished(self._project(self._decoded(items), env, memo), env)
+        if self._columns or self._select.fetch:
+            Budget(tick=env.tick).sample(answer)  # what was stored is no larger than a record is
+        return answer
 
     def _filtered(
         self, batches: Iterable[Batch], env: Env, memo: Memo

@@ -328,6 +328,17 @@ def can_claim(value: Any) -> bool:
     return value is not NONE and value is not None and value != []
 
 
+def holder(tx: Transaction, index: Index, value: Any) -> bytes | None:
+    """The encoded id of the record that holds a value in a UNIQUE index over one field, empty when
+    none does. None: not every record with such a value has an entry that is found by it alone."""
+    if type(value) in _PARTED or not can_claim(value):
+        return None
+    encoded = order.encode(value)
+    if len(encoded) > order.kept_bytes(index.most):
+        return None  # cut short in the index: others may begin alike
+    return tx.get(index.entries + WHOLE + encoded) or b""
+
+
 class Keeper:
     """Keeps the indexes of one table. Made with the table, for those that are not FAILED."""
 

@@ -41,11 +41,11 @@ class LongWork:
         at its next turn."""
         turn, found = Turn(self._turns), list[Found]()
         turn.start(lambda: found.append(work(turn.tick)), _nothing)
-        if not turn.outcome.done():
+        if not turn.ended:
             try:
                 await asyncio.wait((turn.outcome,))
             finally:
-                if not turn.outcome.done():
+                if not turn.ended:
                     turn.cancel()
                     turn.outcome.add_done_callback(asyncio.Future.exception)
         turn.outcome.result()

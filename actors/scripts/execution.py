@@ -13,11 +13,13 @@ from uuid import UUID
 from actors.access import Action, authorise
 from actors.scripts.handlers import HANDLERS, Handler
 from actors.scripts.prepared import Prepared, PreparedScripts
+from actors.scripts.running import Run
 from actors.scripts.services import Services
 from actors.scripts.turns import Turn
 from actors.waiting import Queue, Wait
 from language import tree
 from language.budget import Budget, bounded, is_bounded
+from language.rows import Pairs
 from protocol import limits
 from protocol.binary import unpack_object
 from protocol.doors import Rng
@@ -34,9 +36,9 @@ from protocol.errors import (
 )
 from protocol.requests import Result, ResultKind, RunScript
 from protocol.values import MICROSECOND, NONE, RecordId, Value
-from storage import catalog, records
+from storage import catalog, keys, records
 from storage.catalog import Database, Table
-from storage.effects import Attribution
+from storage.effects import SEQUENCE_BYTES, Attribution
 from storage.transactions import Transaction
 
 _FROM_OUTSIDE = (Cancelled, DiskFull, Draining, StatementTimeout)
@@ -81,39 +83,46 @@ class Execution:
         self.turn = turn
         self.tick = turn.tick
         self.place = Place(request.namespace, request.database)
-        self.variables: dict[str, Any] = dict(request.parameters)
+        self.variables: dict[str, Any] = request.parameters  # type: ignore[assignment]
+        """Copied before the first statement: what came with the request stays as it came."""
         self.results: list[Result] = []
-        self.sequence = 0
-        """The newest sequence that the answer shows: it is sent once that is durable."""
         self.generation = services.committer.generation
-        """The committer's generation when that sequence was given."""
-        self.began = False
-        """Whether `transaction` is set."""
-        self.iterations = 0
-        self.rows_read = 0
-        """By the statement at hand, its subqueries included."""
-        self._at: int | None = None
+        """The committer's generation when `sequence` was given."""
         self._script: Prepared
-        self._ids = 0
         self.transaction: Transaction
-        self.written = 0
-        """The sequence of the last commit; 0 when there was none."""
-        self.read_at = 0
-        """The sequence that the last transaction read at."""
         self._held = Budget(ANSWER_BYTES, self.tick)
         """What its results hold together; those that are surely small are not weighed."""
-        self.in_block = False
-        self.reason: str | None = None
         self.afterwards: list[Callable[[], None]] = []
         """What to do once the transaction has committed."""
-        self.wait: Wait | None = None
-        """Of the statement at hand, which may have to wait for messages."""
-        self.waits = False
-        """Whether it has found nothing and is to wait: it runs again from its beginning then."""
-        self.waiting = False
-        """Whether it waits at the moment, and holds no transaction."""
-        self._nested = 0
-        """Blocks of IF and FOR around the statement at hand."""
+
+    # What a short script never changes stands here: setting it for each one costs more than its
+    # statement does.
+
+    sequence = 0
+    """The newest sequence that the answer shows: it is sent once that is durable."""
+    began = False
+    """Whether `transaction` is set."""
+    listed = False
+    """Whether it stands among the running: from its first pause on. Nobody sees a run before."""
+    iterations = 0
+    rows_read = 0
+    """By the statement at hand, its subqueries included."""
+    _at: int | None = None
+    _ids = 0
+    written = 0
+    """The sequence of the last commit; 0 when there was none."""
+    read_at = 0
+    """The sequence that the last transaction read at."""
+    in_block = False
+    reason: str | None = None
+    wait: Wait | None = None
+    """Of the statement at hand, which may have to wait for messages."""
+    waits = False
+    """Whether it has found nothing and is to wait: it runs again from its beginning then."""
+    waiting = False
+    """Whether it waits at the moment, and holds no transaction."""
+    _nested = 0
+    """Blocks of IF and FOR around the statement at hand."""
 
     # --- the run -------------------------------------------------------------------------------
 
@@ -303,8 +312,15 @@ class Execution:
 
     def pause(self) -> None:
         """Called before the loop gets its turn: what was read so far stays as it was read."""
+        self.enlist()
         if self.began:
             self.transaction.pause()
+
+    def enlist(self) -> None:
+        """Stand among the running, for others to see and to end."""
+        if not self.listed:
+            self.listed = True
+            self.services.running.add(Run(self.request, self.turn, self.turn.began_us, self))
 
     def _commit(self, first: int, end: int) -> None:
         if self.transaction.size > LARGE_BYTES:
@@ -445,6 +461,15 @@ class Execution:
             return self._run(HANDLERS[tree.Select], select)
         finally:
             self.variables["parent"] = outer
+
+    def pair(self, record: RecordId) -> Pairs | None:
+        """A record of the present database as it is stored."""
+        table = self.table(record.table)
+        key = keys.record(table.prefix, record.id)
+        raw = self.transaction.get(key)
+        if raw is None:
+            return None
+        return Pairs([(key, raw[SEQUENCE_BYTES:])], lambda _key: record)
 
     def record(self, record: RecordId) -> dict[str, Any] | None:
         """The fields of a record of the present database, `id` among them."""

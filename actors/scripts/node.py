@@ -29,6 +29,7 @@ def define_node(run: Execution, statement: tree.DefineNode) -> Value:
 def kill(run: Execution, statement: tree.Kill) -> Value:
     """End a running script at its next slice. :raises Unknown: none has that id"""
     run.authorise("ADMINISTER")
+    run.enlist()
     if not run.services.running.cancel(statement.id, f"the script was killed by {run.caller.user}"):
         raise Unknown(f"no script {statement.id} is running", id=statement.id)
     return NONE
@@ -49,6 +50,7 @@ def info_for_node(run: Execution, names: tuple[str, ...]) -> Value:
 
 def info_for_running(run: Execution, names: tuple[str, ...]) -> Value:
     """Scripts being run, longest first."""
+    run.enlist()
     return run.services.running.info(run.services.clock.monotonic_us())
 
 

@@ -6,8 +6,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
-from actors.scripts.brief import Lookup, lookup
-from actors.scripts.brief_creation import creation
 from language import tree
 from language.compile import compile_rowless
 from language.parser import parse
@@ -37,10 +35,6 @@ class Prepared:
         """Which statements run as one transaction: the offsets of the first and behind the last."""
         self.about_node_only = all(map(_is_about_node, script.statements))
         """Whether a node without the serving role runs it too, so that it can be given one."""
-        self.lookup = lookup(script)
-        """What it looks up, if it is nothing but a look-up; see `brief.py`."""
-        self.creation = creation(script)
-        """What it creates, if it is nothing but that; see `brief_creation.py`."""
         self._plans: dict[int, Any] = {}
         self._redacted: dict[tuple[int, int], str] = {}
 
@@ -158,14 +152,6 @@ class PreparedScripts:
         if prepared is not None:
             self._scripts.move_to_end(text)
         return prepared
-
-    def lookup(self, text: str) -> Lookup | None:
-        """What a script looks up that has come before, and is nothing but a look-up."""
-        prepared = self._scripts.get(text)
-        if prepared is None or prepared.lookup is None:
-            return None
-        self._scripts.move_to_end(text)
-        return prepared.lookup
 
     def get(self, text: str, tick: Callable[[], None]) -> Prepared:
         """A script by its text.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import handles
-from actors.scripts.ways import Way, way
+from actors.scripts.ways import Way, point, way
 from language import tree
 from language.rows import Batch, Objects, Pairs
 from language.select import SelectPlan, plan_select
@@ -31,7 +31,39 @@ def select(run: Execution, statement: tree.Select) -> Value:
         table = run.table(source.table)
         run.authorise("READ", table)
         return plan.count_result(records.count(run.transaction, table))
+    if plan.takes_one and len(statement.sources) == 1:
+        found = _one(run, plan, statement.sources[0])
+        if found is not None:
+            return found
     return rows(run, plan, statement.sources)
+
+
+def _one(run: Execution, plan: SelectPlan, source: tree.Target) -> list[Any] | None:
+    """The answer, when the only source of a statement, or its only condition, names one record."""
+    if type(source) is tree.ExpressionTarget and names_record(source.expression):
+        record = run.evaluate(source.expression)
+        if type(record) is not RecordId:
+            return None
+        batch = run.pair(record)
+    elif type(source) is tree.TableTarget and plan.point is not None:
+        table = run.table(source.table)
+        run.authorise("READ", table)
+        pairs = point(run, plan.point, table)
+        if pairs is None:
+            return None
+        batch = Pairs(pairs, records.record_id(table)) if pairs else None
+    else:
+        return None
+    run.count_read(1)
+    return [] if batch is None else plan.run_one(batch, run)
+
+
+def names_record(expression: tree.Expression) -> bool:
+    """Whether an expression may be evaluated to see if it names a record, and again if not."""
+    return type(expression) in _NAMES
+
+
+_NAMES: Final = frozenset({tree.Parameter, tree.RecordLiteral, tree.Constant})
 
 
 def rows(run: Execution, plan: SelectPlan, sources: Sequence[tree.Target]) -> list[Any]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from greenlet import getcurrent, greenlet
@@ -76,9 +77,18 @@ class Turns:
 class Turn:
     """One script's run: its greenlet, its slice, its deadline, and whether it was cancelled."""
 
+    __slots__ = (
+        "_clock", "_deadlines_us", "_ended_by", "_loop_side", "_outcome", "_parked", "_paused",
+        "_slice_ends_us", "_turns", "_worker", "began_us", "ended", "error", "slice_us", "slices",
+    )  # fmt: skip
+
     def __init__(self, turns: Turns) -> None:
-        self.outcome: asyncio.Future[None] = turns.loop.create_future()
-        """Done when the work has ended; what the work raised, this raises."""
+        self.ended = False
+        """Whether the work has ended."""
+        self.error: Exception | None = None
+        """What the work raised, once it has ended."""
+        self.began_us = 0
+        """When the work was started, on the monotonic clock."""
         self.slices = 0
         """How often the loop was handed back."""
         self.slice_us = limits.SLICE_US
@@ -87,11 +97,28 @@ class Turn:
         self._clock = turns.clock
         self._paused: Callable[[], None]
         self._worker = turns.worker()
-        self._loop_side = getcurrent()
+        self._loop_side: greenlet
         self._slice_ends_us = 0
         self._deadlines_us: list[int] = []
         self._ended_by: Refusal | None = None
         self._parked: asyncio.TimerHandle | None = None
+        self._outcome: asyncio.Future[None] | None = None
+
+    @property
+    def outcome(self) -> asyncio.Future[None]:
+        """Done when the work has ended; what the work raised, this raises. Made when it is first
+        asked for: most work has ended before anybody could wait for it."""
+        if self._outcome is None:
+            self._outcome = self._turns.loop.create_future()
+            if self.ended:
+                self._settle(self._outcome)
+        return self._outcome
+
+    def _settle(self, outcome: asyncio.Future[None]) -> None:
+        if self.error is None:
+            outcome.set_result(None)
+        else:
+            outcome.set_exception(self.error)
 
     def start(self, work: Callable[[], None], paused: Callable[[], None]) -> None:
         """Run until the first time the work hands the loop back, or to its end.
@@ -99,8 +126,10 @@ class Turn:
         :param paused: called each time before the loop is handed back, with work half done
         """
         self._paused = paused
-        self._slice_begins()
-        self._worker.switch(lambda: self._run(work))
+        self.began_us = now_us = self._clock.monotonic_us()
+        self._slice_ends_us = now_us + self.slice_us
+        self._loop_side = getcurrent()
+        self._worker.switch(partial(self._run, work))
 
     def cancel(self, refusal: Refusal | None = None) -> None:
         """Make the work's next tick raise. What it committed stays."""
@@ -201,10 +230,11 @@ class Turn:
         except Exception as error:
             if isinstance(error, Refusal):
                 _forget_frames(error)
-            self.outcome.set_exception(error)
-        else:
-            self.outcome.set_result(None)
+            self.error = error
         finally:
+            self.ended = True
+            if self._outcome is not None:
+                self._settle(self._outcome)
             # The work's owner holds this turn: without the way back it is freed at once, and not
             # only when the collector comes by.
             del self._paused

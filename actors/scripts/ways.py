@@ -113,6 +113,38 @@ def way(run: Execution, plan: SelectPlan, table: Table, source: keys.Range, *, a
         return choice.scan(source, ())
 
 
+def point(run: Execution, term: Term, table: Table) -> list[Pair] | None:
+    """The record, or none, that a condition names by its id or by a UNIQUE index: found without
+    weighing the ways to it. None: it takes more than that to tell."""
+    index: Index | None = None
+    if term.path != ID:
+        index = _unique(table, term.path)
+        if index is None:
+            return None
+    try:
+        value = run.evaluate(term.value)
+    except Refusal:
+        return None  # a scan may never come to evaluate it
+    if index is not None:
+        id = indexes.holder(run.transaction, index, value)
+        if id is None:
+            return None
+    elif type(value) is RecordId and value.table == table.name:
+        id = order.encode(value.id)
+    else:
+        return None
+    return records.fetch(run.transaction, table, [id] if id else [])
+
+
+def _unique(table: Table, path: tree.Path) -> Index | None:
+    """The UNIQUE index of a table over that field alone."""
+    if len(path) == 1:
+        for index in table.indexes:
+            if index.unique and index.usable and index.paths == (path,):
+                return index
+    return None
+
+
 def _scan(
     run: Execution, table: Table, span: keys.Range, whole: keys.Range, reverse: bool = False
 ) -> Way:

@@ -49,6 +49,9 @@ SMALL_STRING: Final = 8_192
 """Parts of an answer, and characters or bytes of each, up to which it is encoded at once: a fifth
 of a millisecond for a hundred messages of a topic, a few milliseconds for what is all strings."""
 
+TOGETHER_SECONDS: Final = limits.SLICE_US / 1_000_000
+"""How long scripts of one read are begun one right after the other."""
+
 GOODBYE_SECONDS: Final = 2
 """How long a peer has to answer the node's BYE with its own. What it sends until then is refused
 one by one, so that it knows of each request whether it was begun."""
@@ -494,47 +497,51 @@ class WireConnection(asyncio.Protocol):
             self._start_all(batch, caller)
 
     def _start_all(self, batch: list[_Script], caller: Caller) -> None:
-        alone = len(batch) == 1
+        # Those of one read begin at once as long as they are over quickly; the others queue.
+        until = self._loop.time() + TOGETHER_SECONDS
         for script in batch:
-            self._start(script, caller, alone)
+            self._start(script, caller, now=self._loop.time() < until)
 
-    def _start(self, script: _Script, caller: Caller, alone: bool) -> None:
+    def _start(self, script: _Script, caller: Caller, now: bool) -> None:
         try:
             if script.cancelled:
                 raise Cancelled("the request was cancelled before it began")
             request = bodies.read_run(script.message.body, caller, script.name)
-            at_once = self._wire.gate.look_up(request)
-            if at_once is not None:
-                self._answer(script, Kind.ANSWER, bodies.answer(at_once))
-                return
-            found = self._wire.gate.run(request, alone)
+            found = self._wire.gate.run(request, now)
         except Refusal as refusal:
             self._answer(script, Kind.ERROR, bodies.error(refusal, script.name))
         except Exception:
             self._answer(script, Kind.ERROR, bodies.error(_failed(script.name), script.name))
         else:
             script.asked = True
-            if found.done():
+            if isinstance(found, ScriptAnswer):
                 self._found(script, found)
             else:
                 self._wire.follow(found)
-                found.add_done_callback(partial(self._found, script))
+                found.add_done_callback(partial(self._came, script))
 
-    def _found(self, script: _Script, future: asyncio.Future[ScriptAnswer]) -> None:
-        kind, name, large = Kind.ERROR, script.name, False
+    def _came(self, script: _Script, future: asyncio.Future[ScriptAnswer]) -> None:
+        """A promised answer is there."""
+        name = script.name
         try:
             found = future.result()
-            large = is_large([result.value for result in found.results], SMALL, SMALL_STRING)
-            if found.refusal is None:
-                kind, body = Kind.ANSWER, bodies.answer(found)
-            else:
-                body = bodies.error(found.refusal, name, found.results)
         except Refusal as refusal:
             body = bodies.error(refusal, name)
         except asyncio.CancelledError:
             body = bodies.error(self._wire.leaving(), name)
         except Exception:
             body = bodies.error(_failed(name), name)
+        else:
+            self._found(script, found)
+            return
+        self._answer(script, Kind.ERROR, body)
+
+    def _found(self, script: _Script, found: ScriptAnswer) -> None:
+        large = is_large([result.value for result in found.results], SMALL, SMALL_STRING)
+        if found.refusal is None:
+            kind, body = Kind.ANSWER, bodies.answer(found)
+        else:
+            kind, body = Kind.ERROR, bodies.error(found.refusal, script.name, found.results)
         if large:
             self._wire.spawn(self._answer_long(script, kind, body))
         else:

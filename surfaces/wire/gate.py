@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from actors.runtime import ask, ask_now, tell
+from actors.runtime import ask, ask_now, call_now, tell
 from actors.spaces import no_space
 from protocol.errors import Busy, Draining, SessionEnded
 from protocol.requests import (
@@ -46,11 +46,11 @@ class Gate(Protocol):
     async def sign_out(self, token: str) -> None:
         """End a session that this surface opened; one that has ended by itself is well."""
 
-    def run(self, request: RunScript, alone: bool) -> asyncio.Future[ScriptAnswer]:
-        """Run a script. `alone`: no others were begun by the same read, so it need not queue."""
+    def run(self, request: RunScript, now: bool) -> ScriptAnswer | asyncio.Future[ScriptAnswer]:
+        """Run a script: its answer, if it has one before this returns.
 
-    def look_up(self, request: RunScript) -> ScriptAnswer | None:
-        """The answer of a script that can be given at once, and is small; None: `run` it."""
+        :param now: whether to begin before this returns, if nothing is queued before it
+        """
 
     def keys(
         self,
@@ -94,11 +94,8 @@ class NodeGate:
         except Busy:
             _log.warning("a session was left to end by itself")
 
-    def look_up(self, request: RunScript) -> ScriptAnswer | None:
-        return self._node.look_up(request)
-
-    def run(self, request: RunScript, alone: bool) -> asyncio.Future[ScriptAnswer]:
-        return (ask_now if alone else ask)(self._node.scripts, request)
+    def run(self, request: RunScript, now: bool) -> ScriptAnswer | asyncio.Future[ScriptAnswer]:
+        return (call_now if now else ask)(self._node.scripts, request)
 
     def keys(
         self,

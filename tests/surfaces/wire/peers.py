@@ -61,9 +61,6 @@ class FakeNode:
             raise SessionEnded("the session has ended")
         return self.sessions[token]
 
-    def look_up(self, request: RunScript) -> ScriptAnswer | None:
-        return None
-
     async def sign_out(self, token: str) -> None:
         self.ended.append(token)
         self.sessions.pop(token, None)
@@ -79,7 +76,7 @@ class FakeNode:
         self.asked.append((caller.user, place, operations))
         return tuple({"op": type(operation).__name__} for operation in operations)
 
-    def run(self, request: RunScript, alone: bool) -> asyncio.Future[ScriptAnswer]:
+    def run(self, request: RunScript, now: bool) -> asyncio.Future[ScriptAnswer]:
         return asyncio.ensure_future(self._run(request))
 
     async def _run(self, request: RunScript) -> ScriptAnswer:

@@ -1,4 +1,4 @@
-"""A look-up that is answered without a turn says what running it would."""
+"""A SELECT that names one record says what going through its rows would."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from uuid import UUID
 
 import pytest
 
-from actors.scripts import brief
-from actors.scripts.prepared import Prepared
-from language.parser import parse
+from actors.scripts import reading, ways
+from language.env import Env
+from language.rows import Batch
+from language.select import SelectPlan
 from protocol import order
-from protocol.requests import Caller, RunScript, ScriptAnswer
+from protocol.requests import Caller, ScriptAnswer
 from protocol.values import NONE, RecordId, identical
 from storage import indexes
 from tests.actors.scripts import questions
@@ -32,37 +33,16 @@ LOOKUPS = (
     "SELECT * FROM thing WHERE text = $code",
     "SELECT * FROM nowhere WHERE code = $code",
     "SELECT * FROM nowhere:1",
+    "SELECT code, n FROM $id",
+    "SELECT VALUE code FROM $id",
+    "SELECT *, code AS c OMIT n FROM $id",
+    "SELECT code FROM $id WHERE n > 3",
+    "SELECT n FROM thing WHERE code = $code",
+    "SELECT count() AS n FROM $id GROUP ALL",
+    "SELECT * FROM thing WHERE id = $id",
+    "SELECT * FROM thing WHERE code = $code AND n > 3",
 )
-NONE_OF_THEM = (
-    "SELECT * FROM $id; RETURN 1", "RETURN 1", "SELECT a FROM $id", "SELECT VALUE id FROM $id",
-    "SELECT *, a FROM $id", "SELECT * OMIT a FROM $id", "SELECT * FROM $id, $id",
-    "SELECT * FROM $id WHERE a = 1", "SELECT * FROM $id LIMIT 1", "SELECT * FROM $id START 1",
-    "SELECT * FROM $id ORDER BY a", "SELECT * FROM $id FETCH a", "SELECT * FROM $id SPLIT a",
-    "SELECT count() FROM $id GROUP ALL", "SELECT * FROM $id TIMEOUT 1s", "SELECT * FROM thing",
-    "SELECT * FROM thing WHERE code = $code AND a = 1", "SELECT * FROM thing WHERE code > $code",
-    "SELECT * FROM thing WHERE code = other", "SELECT * FROM thing WHERE n.x = 1",
-    "SELECT * FROM thing WHERE code = $code LIMIT 1", "SELECT * FROM thing WHERE code",
-    "SELECT * FROM thing:1..5", "SELECT * FROM (SELECT * FROM thing)", "SELECT * FROM thing:uuid()",
-)  # fmt: skip
 TEXT = "long " * 300
-
-
-def lookup(text: str) -> brief.Lookup | None:
-    return Prepared(parse(text)).lookup
-
-
-@pytest.mark.parametrize("text", LOOKUPS)
-def test_what_is_a_lookup(text: str) -> None:
-    assert lookup(text) is not None
-
-
-@pytest.mark.parametrize("text", NONE_OF_THEM)
-def test_what_is_more_than_a_lookup(text: str) -> None:
-    try:
-        found = lookup(text)
-    except Exception:
-        return  # not a statement of this version
-    assert found is None or found.field in ("code",)
 
 
 def arrays(number: int) -> list[Any]:
@@ -95,21 +75,21 @@ class Comparison:
 
     def __init__(self, node: Running, patch: pytest.MonkeyPatch) -> None:
         self._node, self._patch = node, patch
-        self._real = brief.answer
-        self.briefly = self.both = 0
+        self._real = reading._one
+        self.short = self.both = 0
 
     async def differs(self, script: str, parameters: dict[str, Any], caller: Caller) -> bool:
-        found: list[ScriptAnswer | None] = []
+        found: list[Any] = []
 
-        def noted(*given: Any) -> ScriptAnswer | None:
+        def noted(*given: Any) -> list[Any] | None:
             found.append(self._real(*given))
-            return found[-1]
+            return found[-1]  # type: ignore[no-any-return]
 
-        self._patch.setattr(brief, "answer", noted)
+        self._patch.setattr(reading, "_one", noted)
         quick = await self._node.answer(script, parameters, caller=caller)
-        self._patch.setattr(brief, "answer", lambda *given: None)
+        self._patch.setattr(reading, "_one", lambda *given: None)
         run = await self._node.answer(script, parameters, caller=caller)
-        self.briefly += any(one is not None for one in found)
+        self.short += any(one is not None for one in found)
         self.both += 1
         return not identical(told(quick), told(run))
 
@@ -118,6 +98,7 @@ async def prepare(node: Running, rng: Random) -> None:
     await node.values("DEFINE INDEX code ON thing FIELDS code UNIQUE")
     rows = [{"id": n, **questions.record(rng, n)} for n in range(50)]
     for row in rows:
+        row["text"] = f"code {row['id'] + 1}"
         row["code"] = rng.choice([f"code {row['id']}", row["id"], None, arrays(row["id"])])
     rows[10]["code"], rows[11]["code"], rows[12]["code"] = TEXT, TEXT + "a", "x" * 8_000
     rows += [{"id": "name"}, {"id": UUID(int=5), "code": 1.5}, {"id": ["x", 1], "code": True}]
@@ -136,17 +117,27 @@ async def compare(comparison: Comparison, asked: int) -> None:
         assert not await comparison.differs(script, parameters, caller), (script, parameters)
 
 
-async def test_every_lookup_is_answered_as_a_run_answers_it(
+async def test_one_record_is_answered_as_rows_are(
     node: Running, monkeypatch: pytest.MonkeyPatch, figure: Callable[[str, object], None]
 ) -> None:
     comparison = Comparison(node, monkeypatch)
     await prepare(node, Random(5))
     await compare(comparison, 1_500)
-    figure("look-ups compared with a run", f"{comparison.both}, {comparison.briefly} brief")
-    assert comparison.briefly > 400
+    figure("single records compared with rows", f"{comparison.both}, {comparison.short} short")
+    assert comparison.short > 400
 
 
-FAULTS = ["long values", "null claims", "strangers", "arrays", "no such field"]
+def unfiltered(plan: SelectPlan, batch: Batch, env: Env) -> list[Any]:
+    """`SelectPlan.run_one` without WHERE."""
+    where, plan._where = plan._where, None
+    try:
+        return RUN_ONE(plan, batch, env)
+    finally:
+        plan._where = where
+
+
+RUN_ONE = SelectPlan.run_one
+FAULTS = ["long values", "null claims", "no such field", "no condition"]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -155,19 +146,18 @@ async def test_a_planted_fault_is_found(
 ) -> None:
     await prepare(node, Random(5))
     if fault == "long values":
-        names = {"encode": order.encode, "decode_id": order.decode_id}
+        names = {"encode": order.encode, "shortened": order.shortened}
         wrong = SimpleNamespace(kept_bytes=lambda most: 1 << 20, **names)
-        monkeypatch.setattr(brief, "order", wrong)
+        monkeypatch.setattr(indexes, "order", wrong)
     if fault == "null claims":
-        wrong = SimpleNamespace(can_claim=lambda value: True, WHOLE=indexes.WHOLE)
-        monkeypatch.setattr(brief, "indexes", wrong)
-    if fault == "strangers":
-        monkeypatch.setattr(brief, "authorise", lambda caller, action: None)
-    if fault == "arrays":
-        monkeypatch.setattr(brief, "_PARTED", frozenset())
+        holder = indexes.holder
+        monkeypatch.setattr(
+            indexes, "holder", lambda tx, index, v: b"" if v is None else holder(tx, index, v)
+        )
     if fault == "no such field":
-        always = lambda table: SimpleNamespace(get=lambda field: table.indexes[0])  # noqa: E731
-        monkeypatch.setattr(brief, "_unique", always)
+        monkeypatch.setattr(ways, "_unique", lambda table, field: table.indexes[0])
+    if fault == "no condition":
+        monkeypatch.setattr(SelectPlan, "run_one", unfiltered)
     with pytest.raises(AssertionError):
         await compare(Comparison(node, monkeypatch), 1_500)
 
@@ -200,18 +190,6 @@ async def test_what_is_in_flight_is_waited_for(node: Running) -> None:
         if found.results[0].value:
             assert committer.sequence >= (await writing).sequence
         assert (await writing).refusal is None
-
-
-async def test_a_large_record_is_run(node: Running) -> None:
-    await node.values("CREATE thing:1 SET a = $a", {"a": "x" * brief.LIGHT_BYTES})
-    await node.values("CREATE thing:2 SET a = 1")
-    for number, light in ((1, False), (2, True)):
-        id = {"id": RecordId("thing", number)}
-        assert len(await node.value("SELECT * FROM $id", id)) == 1
-        request = RunScript(OWNER, "SELECT * FROM $id", "r-x", id, "shop", "main")
-        assert (node.node.look_up(request) is not None) is light
-    node.node.not_ready()
-    assert node.node.look_up(request) is None, "a node that is stopping is asked in order"
 
 
 async def test_what_is_remembered_is_what_is_declared(node: Running) -> None:
