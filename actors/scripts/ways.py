@@ -18,6 +18,7 @@ from language.rows import Batch, Pairs
 from language.select import SelectPlan
 from protocol import order
 from protocol.errors import Refusal
+from protocol.paths import Path
 from protocol.values import RecordId, paced
 from storage import indexes, keys, records
 from storage.catalog import Table
@@ -136,7 +137,7 @@ def point(run: Execution, term: Term, table: Table) -> list[Pair] | None:
     return records.fetch(run.transaction, table, [id] if id else [])
 
 
-def _unique(table: Table, path: tree.Path) -> Index | None:
+def _unique(table: Table, path: Path) -> Index | None:
     """The UNIQUE index of a table over that field alone."""
     if len(path) == 1:
         for index in table.indexes:
