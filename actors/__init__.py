@@ -16,7 +16,7 @@ and nobody waits by blocking:
     commits      the ledger: transactions, what is in flight    loop
     log          writes and syncs                               thread
 
-`Committer` (commits.py), `Roles`, `Passwords`, `Sessions`, `Spaces` and `Topics` are what others on
+`Committer` (commits/), `Roles`, `Passwords`, `Sessions`, `Spaces` and `Topics` are what others on
 the loop use of those actors without a message: to begin and commit a transaction must not wait.
 Scripts that wait for messages stand in `waiting.py` meanwhile.
 

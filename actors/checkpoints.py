@@ -90,7 +90,7 @@ class CheckpointsActor(LoopActor):
         self._flusher = flusher
         self._log = log
         self._prune = prune
-        self._flushed = committer.sequence
+        self._flushed = committer.released_upto
         self._flushed_at_us = runtime.clock.monotonic_us()
         self._waits_for_room = False
         self._running: asyncio.Future[int] | None = None
@@ -116,7 +116,7 @@ class CheckpointsActor(LoopActor):
             waited_us >= limits.CHECKPOINT_SECONDS * 1_000_000
             or committer.unflushed_bytes >= limits.CHECKPOINT_BYTES
         )
-        if due and self._running is None and committer.sequence > self._flushed:
+        if due and self._running is None and committer.released_upto > self._flushed:
             self.actor_ref.tell(_Look())
 
     @handles(_Look)
@@ -152,6 +152,6 @@ class CheckpointsActor(LoopActor):
             raise
         self._flushed = flushed
         self._flushed_at_us = self._monotonic_us()
-        kept_from = self._committer.sequence - limits.LOG_FRAMES_KEPT + 1
+        kept_from = self._committer.released_upto - limits.LOG_FRAMES_KEPT + 1
         below = min(flushed + 1, kept_from) if self._prune else 0
         return await ask(self._log, Prune(max(below, 0)))

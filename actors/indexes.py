@@ -14,17 +14,14 @@ from typing import Any, Final
 
 from pykka import ActorRef
 
-from actors.commits import Committer
-from actors.roles import Roles
+from actors.commits import NODE, Committer
 from actors.runtime import LoopActor, Runtime, handles, tell
 from protocol import limits
 from protocol.errors import DiskFull, Failed, NotWritable, UnknownOutcome
 from storage import index_builds
-from storage.effects import Attribution
 
 AGAIN_SECONDS: Final = 1.0
 """When the disk is full or the node not writable, it is tried again after so long."""
-BUILDER: Final = Attribution("", "node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +43,9 @@ class Indexes:
 class IndexesActor(LoopActor):
     """The builder."""
 
-    def __init__(
-        self, runtime: Runtime, indexes: Indexes, committer: Committer, roles: Roles
-    ) -> None:
+    def __init__(self, runtime: Runtime, indexes: Indexes, committer: Committer) -> None:
         super().__init__(runtime)
         self._committer = committer
-        self._roles = roles
         self._unfinished: list[bytes] = []
         self._waiting: asyncio.Future[None] | asyncio.TimerHandle | None = None
         indexes.builder = self.actor_ref
@@ -68,14 +62,8 @@ class IndexesActor(LoopActor):
     @handles(BuildOn)
     def build_on(self, _message: BuildOn) -> None:
         """The next slice, unless one is on its way."""
-        if self._waiting is not None:
-            return
-        try:
-            self._roles.check_writable()
-        except NotWritable:
-            self._later()
-            return
-        self._slice()
+        if self._waiting is None:
+            self._slice()
 
     def _slice(self) -> None:
         committer, now_us = self._committer, self.runtime.clock.monotonic_us
@@ -87,12 +75,15 @@ class IndexesActor(LoopActor):
             key = self._unfinished[0]
             if not index_builds.build_slice(tx, key, lambda: now_us() >= until_us):
                 self._unfinished.pop(0)
-            generation = committer.generation
             try:
-                sequence = committer.commit(tx, BUILDER)
+                promise = committer.commit(tx, NODE, reason="index build")
+            except NotWritable:
+                self._unfinished.clear()  # it was begun with, and nothing of that was kept
+                self._later()
+                return
             except Failed:  # the log has: the node is on its way down
                 return
-        self._waiting = committer.durable(sequence, generation)
+        self._waiting = committer.released(promise)
         self._waiting.add_done_callback(self._written)
 
     def _written(self, durable: asyncio.Future[None]) -> None:

@@ -21,7 +21,7 @@ import structlog
 from pykka import ActorRef
 
 from actors.checkpoints import CheckpointNow, CheckpointsActor, FlushActor
-from actors.commits import CommitsActor, Committer
+from actors.commits import NODE, CommitsActor, Committer
 from actors.doors import Doors
 from actors.indexes import Indexes, IndexesActor
 from actors.log import LogActor
@@ -47,7 +47,6 @@ from protocol.requests import (
 from protocol.version import VERSION
 from storage import users
 from storage.directory import StoreDirectory
-from storage.effects import Attribution
 from storage.engine import Engine, EngineFailed
 from storage.faults import StoreFault
 from storage.ledger import Ledger, StateUnusable, Tail
@@ -138,7 +137,7 @@ class Node:
         await self.topics.begin()
         await self._ensure_owner()
         self._state = None
-        log.info("node started", sequence=self.committer.sequence, store=str(self._store_id()))
+        log.info("node started", sequence=self.committer.released_upto, store=str(self._store_id()))
 
     def _open_store(self) -> None:
         doors = self.doors
@@ -187,8 +186,8 @@ class Node:
         self._log_ref = log_ref = LogActor.start(
             runtime, self._log, commits, engine.unflushed_bytes
         )
-        committer.attach(committer.ledger, commits, log_ref)
         self._roles = self.roles = Roles(runtime, self.directory)
+        committer.attach(committer.ledger, commits, log_ref, self.roles.check_writable)
         self._passwords = self.passwords = Passwords(
             runtime, self.doors.rng, self.doors.cores, self.settings.password_cost
         )
@@ -211,7 +210,7 @@ class Node:
         self._topics = self.topics = Topics(runtime, committer, self.roles)
         indexes = Indexes()
         self._indexes = self._supervise(
-            lambda: IndexesActor.start(runtime, indexes, committer, self.roles), refoldable=True
+            lambda: IndexesActor.start(runtime, indexes, committer), refoldable=True
         )
         committer.on_withdraw.append(self.topics.waits.taken_back)
         self.running = Running()
@@ -262,11 +261,8 @@ class Node:
         passhash = await self.passwords.hash(owner.password)
         with self.committer.begin() as tx:
             users.define(tx, owner.name, users.OWNER, passhash)
-            generation = self.committer.generation
-            sequence = self.committer.commit(
-                tx, Attribution(owner.name, "node", None, "first owner of the store")
-            )
-        await self.committer.durable(sequence, generation)
+            promise = self.committer.commit(tx, NODE, reason="first owner of the store")
+        await self.committer.released(promise)
         self.first_owner = owner.name
 
     # --- ready ----------------------------------------------------------------------------------
@@ -286,7 +282,7 @@ class Node:
             version=VERSION,
             store_id=str(self._store_id() or ""),
             node_id=self._roles.node_id if self._roles is not None else "",
-            sequence=self.committer.sequence if opened else 0,
+            sequence=self.committer.released_upto if opened else 0,
             log_begins=self._log.first if self._log is not None else 0,
             uptime_seconds=(self.doors.clock.monotonic_us() - self._began_us) / 1_000_000,
             endpoints=self._roles.endpoints if self._roles is not None else (),
@@ -383,12 +379,12 @@ class Node:
         committer = self.committer
         try:
             await self._end_scripts()
-            await committer.durable(committer.committed, committer.generation)
+            await committer.released(committer.promise(committer.committed))
             await stop(self._sessions.ref)
             await stop(self._scripts.ref)
             await self.spaces.stop()
             await self.topics.stop()
-            await committer.durable(committer.committed, committer.generation)
+            await committer.released(committer.promise(committer.committed))
         except Refusal as refusal:
             log.warning("the last commits were refused", reason=refusal.message)
         except Exception as error:

@@ -26,7 +26,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b, sha256
 from typing import Final, NoReturn
 
-from actors.commits import Committer
+from actors.commits import NODE, Committer, Promise
 from actors.passwords import Passwords, check_password
 from actors.roles import Roles
 from actors.runtime import LoopActor, Runtime, handles
@@ -51,7 +51,6 @@ from protocol.requests import (
     Surface,
 )
 from storage import users
-from storage.effects import Attribution
 from storage.transactions import Transaction
 from storage.users import User
 
@@ -375,10 +374,8 @@ class SessionsActor(LoopActor):
         """A user's own password; its other sessions end."""
         caller = message.caller
         check_password(message.new)
-        self._roles.check_writable()
         user = (await self._verified(caller.user, message.old, caller.address)).known
         passhash = await self._passwords.hash(message.new)
-        self._roles.check_writable()
         if message.session is not None and not self._sessions.is_open(message.session):
             raise SessionEnded("the session has ended: sign in again")
         with self._committer.begin() as tx:
@@ -386,12 +383,10 @@ class SessionsActor(LoopActor):
             if stored is None or stored.passhash != user.passhash or not _same(stored, user):
                 raise SignInRefused(REFUSED)  # somebody else changed it meanwhile
             users.alter(tx, stored, passhash=passhash)
-            generation = self._committer.generation
             statement = f"ALTER USER {user.name} SET PASSWORD '...'"
-            attribution = Attribution(caller.user, caller.surface, statement, None)
-            sequence = self._committer.commit(tx, attribution)
+            promise = self._committer.commit(tx, caller, statement)
         self._sessions.end_all(user.name, but=message.session or "")
-        await self._kept(user, passhash, sequence, generation)
+        await self._kept(user, passhash, promise)
 
     # --- users ----------------------------------------------------------------------------------
 
@@ -401,7 +396,7 @@ class SessionsActor(LoopActor):
 
     def _may_show(self, seen: _Seen) -> bool:
         """Whether a reading rests on nothing that may yet be taken back."""
-        return seen.saw <= self._committer.sequence
+        return seen.saw <= self._committer.released_upto
 
     async def _settled(self, name: str) -> _Seen:
         """A user as it is in the turn of the loop that hears this, and durably so.
@@ -411,20 +406,20 @@ class SessionsActor(LoopActor):
         committer = self._committer
         seen = self._look(name)
         while not self._may_show(seen):
-            await committer.durable(seen.saw, committer.generation)
+            await committer.released(committer.promise(seen.saw))
             before, seen = seen, self._look(name)
             if before.user == seen.user:
                 break  # what is in flight now is about others
         return seen
 
-    async def _kept(self, user: User, passhash: str, sequence: int, generation: int) -> None:
+    async def _kept(self, user: User, passhash: str, promise: Promise) -> None:
         """Have a user's sessions go on under a new hash, once that is durable.
 
         :raises DiskFull: it never came to be, and they go on under the old one
         """
         self._sessions.renew(user.name, passhash)
         try:
-            await self._committer.durable(sequence, generation)
+            await self._committer.released(promise)
         except DiskFull:
             self._sessions.renew(user.name, user.passhash)
             raise
@@ -490,15 +485,12 @@ class SessionsActor(LoopActor):
     async def _renewed(self, user: User, passhash: str) -> User:
         """Store a hash with today's parameters; the user with the hash that is stored now."""
         try:
-            self._roles.check_writable()
             with self._committer.begin() as tx:
                 if users.find(tx, user.name) != user:
                     return user
                 renewed = users.alter(tx, user, passhash=passhash)
-                generation = self._committer.generation
-                reason = "stronger hash parameters"
-                sequence = self._committer.commit(tx, Attribution(user.name, "node", None, reason))
-            await self._kept(user, passhash, sequence, generation)
+                promise = self._committer.commit(tx, NODE, reason="stronger hash parameters")
+            await self._kept(user, passhash, promise)
         except Refusal:
             # A node that takes no writes keeps the old hash, and the next sign-in tries again.
             return user

@@ -25,7 +25,7 @@ from typing import Any, Final
 from pykka import ActorRef
 
 from actors.access import Action, authorise
-from actors.commits import Committer
+from actors.commits import NODE, By, Committer, Promise
 from actors.roles import SERVING, Roles
 from actors.runtime import LoopActor, Runtime, Supervised, handles, stop, tell
 from actors.sessions import Sessions
@@ -55,7 +55,6 @@ from protocol.text import duration, format_duration, quote_string
 from protocol.values import NoneValue
 from storage import catalog
 from storage.catalog import Space
-from storage.effects import Attribution
 from storage.engine import EngineFailed
 from storage.keys import expiry_time
 from storage.spaces import Keys, glance
@@ -67,8 +66,8 @@ COMMIT_BYTES: Final = 4 * limits.MIB
 """What operations that came together put into one commit, before the next one begins."""
 NAMES: Final = 10_000
 """Names of spaces whose actors are remembered."""
-NODE: Final = "node"
-EXPIRED: Final = Attribution(NODE, NODE, None, "expired")
+EXPIRED: Final = "expired"
+"""Why the node removes a key by itself."""
 
 Answers = tuple[KeyAnswer, ...]
 
@@ -210,28 +209,26 @@ class Spaces:
             return False
         caller, named = entered
         try:
-            self.roles.check_writable()
             authorise(caller, named.write)
-            generation = committer.generation
             with committer.begin() as tx:
                 here = Keys(tx, named.space)
                 answer = perform(here, operation)
                 if not tx.size or here.locked or here.lapsed:
                     return False
                 statement = _cut(_statement(named.space, operation))
-                sequence = committer.commit(tx, Attribution(caller.user, surface, statement))
+                promise = committer.commit(tx, By(caller.user, surface), statement)
         except (Refusal, EngineFailed):
             return False
         if here.soonest_us:
             self.expiring(named.space, here.soonest_us)
-        committer.tell_durable(sequence, generation, partial(told, answer))
+        committer.when_released(promise, partial(told, answer))
         return True
 
     def _enter_now(self, token: bytes, names: tuple[str, str, str]) -> tuple[Caller, _Named] | None:
         """Who asks, and of which space, when nothing has changed since that was last seen."""
         version = self.committer.ledger.catalog_version
         named = self._named.get(names)
-        if named is None or named.version != version or version > self.committer.sequence:
+        if named is None or named.version != version or version > self.committer.released_upto:
             return None
         caller = self.sessions.glance(token, version)
         if caller is None or not named.place.ref.is_alive() or SERVING not in self.roles.words:
@@ -250,14 +247,12 @@ class Spaces:
     def bury(self, space: Space, names: list[bytes]) -> int:
         """Remove keys that a read passed over because they had expired; the sequence that its
         answer must wait for, 0 for none. See `storage/spaces.py`."""
-        committer = self.committer
-        try:
-            self.roles.check_writable()
-        except NotWritable:
-            return 0
-        with committer.begin() as tx:
+        with self.committer.begin() as tx:
             Keys(tx, space).bury(names)
-            return committer.commit(tx, EXPIRED) if tx.size else tx.saw
+            try:
+                return self.committer.commit(tx, NODE, reason=EXPIRED).sequence
+            except NotWritable:
+                return tx.saw
 
     def look(self) -> None:
         """Places or spaces were dropped: let go of the actors whose space is no more."""
@@ -323,7 +318,8 @@ class SpaceActor(LoopActor):
         return self._answer(work)
 
     def _answer(self, work: _Work) -> Answers | asyncio.Future[Answers]:
-        if self._committer.is_durable(work.sequence, work.generation):
+        promise = Promise(work.sequence, work.generation)
+        if self._committer.is_released(promise):
             return work.outcome()
         promised: asyncio.Future[Answers] = self.runtime.loop.create_future()
 
@@ -337,7 +333,7 @@ class SpaceActor(LoopActor):
             else:
                 promised.set_result(work.outcome())
 
-        self._committer.tell_durable(work.sequence, work.generation, settle)
+        self._committer.when_released(promise, settle)
         return promised
 
     async def _list_on(self, work: _Work) -> Answers:
@@ -375,17 +371,15 @@ class SpaceActor(LoopActor):
         began_us = self._monotonic_us()
         self._swept_us = committer.ledger.log_time()
         try:
-            self._spaces.roles.check_writable()
-            generation = committer.generation
             with committer.begin() as tx:
                 space = self._present(tx)
                 if space is None:
                     return
                 done, last = Keys(tx, space).sweep(limits.SWEEP_KEYS, self._swept_to)
-                sequence = committer.commit(tx, EXPIRED) if tx.size else 0
+                promise = committer.commit(tx, NODE, reason=EXPIRED) if tx.size else None
             took_us = self._monotonic_us() - began_us
-            if sequence:
-                await committer.durable(sequence, generation)
+            if promise is not None:
+                await committer.released(promise)
             self._swept_to = max(self._swept_to, last)
             self.swept += done
         except Refusal:
@@ -409,7 +403,7 @@ class SpaceActor(LoopActor):
             space = self._present(tx)
             begin = self._swept_to
             at_us = Keys(tx, space).next_expiry_us(begin) if space is not None else None
-            if tx.saw > self._committer.sequence:
+            if tx.saw > self._committer.released_upto:
                 # A disk that is full may take back what was seen, a DELETE above all: look again.
                 at_us = self._committer.ledger.log_time()
         if at_us is not None:
@@ -541,7 +535,7 @@ class _Work:
     def _judge(self, writes: bool) -> Refusal | None:
         try:
             if writes:
-                self._spaces.roles.check_writable()
+                self._committer.check_writable()
             verb = "WRITE" if writes else "READ"
             authorise(self._caller, Action(verb, f"SPACE {self.space.path}"))
         except Refusal as refusal:
@@ -562,8 +556,7 @@ class _Work:
         if tx.size:
             caller = self._caller
             statement = _cut("; ".join(self._statements))
-            attribution = Attribution(caller.user, caller.surface, statement)
-            sequence = self._committer.commit(tx, attribution)
+            sequence = self._committer.commit(tx, caller, statement).sequence
             for answer in keys.locked:
                 answer["fence"] = sequence
             self._statements.clear()

@@ -23,15 +23,14 @@ from itertools import chain, repeat
 from typing import Final
 
 from actors.access import Action, authorise
-from actors.commits import Committer
-from actors.roles import SERVING, WRITABLE, Roles
+from actors.commits import NODE, Committer, Promise
+from actors.roles import SERVING, Roles
 from actors.runtime import LoopActor, Runtime, Supervised, handles, stop, tell
 from actors.waiting import Waits
 from protocol import limits
 from protocol.errors import NotAllowed, NotWritable, Refusal
 from protocol.requests import Caller, Request
 from storage import catalog
-from storage.effects import Attribution
 from storage.groups import Group, find_group, groups
 from storage.hand_outs import HandOuts
 from storage.messages import Messages
@@ -55,8 +54,8 @@ REMEMBERED: Final = 1_000
 """Topics for which it is remembered when they were last looked after; more if that was just now."""
 SWEPT_IDS: Final = 256
 """Ids forgotten in one commit."""
-NODE: Final = "node"
-BY_ITSELF: Final = Attribution(NODE, NODE, None, "due")
+DUE: Final = "due"
+"""Why the node does by itself what time brings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +145,6 @@ class Topics:
         if SERVING not in self.roles.words:
             self.waits.end()
         self.waits.look_again()
-        if WRITABLE not in self.roles.words:
-            return
         for at_us, topic in list(self._due.values()):
             self.expects(topic, min(at_us, self.committer.ledger.log_time()))
 
@@ -264,7 +261,7 @@ class Topics:
         with committer.begin() as tx:
             found = [each async for each in self._figures(tx, caller)]
             saw = tx.saw
-        await committer.durable(saw, generation)
+        await committer.released(Promise(saw, generation))
         return found
 
     async def _figures(self, tx: Transaction, caller: Caller) -> AsyncIterator[TopicFigures]:
@@ -363,7 +360,6 @@ class TopicActor(LoopActor):
         began_us = ledger.log_time()
         more, next_us = True, None
         try:
-            owner.roles.check_writable()
             while more:
                 more, next_us = await self._slice()
         except NotWritable:
@@ -389,7 +385,7 @@ class TopicActor(LoopActor):
             self._take_back(group, done, waited=group.id in waited)
         worked_us += now_us() - began_us
         if done.sequence:
-            await committer.durable(done.sequence, generation)
+            await committer.released(Promise(done.sequence, generation))
         self._swept_to = max(self._swept_to, done.swept_to)
         if done.wrote:
             await asyncio.sleep(worked_us / 1_000_000)
@@ -453,7 +449,7 @@ class _Done:
     """When there will be something to do, as far as one can see."""
     sequence: int = 0
     """Its last commit, or the last in flight that it saw: what it found to come is so only once
-    that is durable. 0: none."""
+    that is released. 0: none."""
     wrote: bool = False
     """Whether it has made a commit."""
     swept_to: bytes = b""
@@ -464,7 +460,8 @@ class _Done:
         """End one of its transactions."""
         if tx.size:
             self.wrote = True
-        self.sequence = max(self.sequence, committer.commit(tx, BY_ITSELF))
+        promise = committer.commit(tx, NODE, reason=DUE)
+        self.sequence = max(self.sequence, promise.sequence)
 
     def expects(self, at_us: int | None) -> None:
         """There will be something at that time."""

@@ -51,6 +51,9 @@ SEGMENT_BYTES: Final = 64 * MIB
 """A segment is closed past this: small enough to prune in steps."""
 SEGMENT_FRAMES: Final = 16_384
 """… or past this many frames, so that pruning follows small frames too."""
+TAIL_BYTES: Final = 8 * MIB
+"""Newest frames kept in memory for whoever follows the store: about what a disk takes in a tenth
+of a second, so that one who fell behind and has read the log to its end finds the next frame."""
 LOG_AHEAD_BYTES: Final = 256 * KIB
 """Zeros written ahead of the log's end: a sync that need not make the file longer is much cheaper.
 Batches longer than a quarter of it get none."""

@@ -1,11 +1,12 @@
 """Where transactions become commits, and commits become state.
 
-    begin → commit → handed over to the log → durable → in the engine
+    begin → commit → handed over to the log → durable → released → in the engine
 
 A commit is one frame. It takes its sequence and becomes visible to every transaction that begins
-after it at once, while the log is still writing it: it is *in flight*. When the log says it is
-durable, it goes to the engine. The engine never holds what the log might lose, and an answer that
-depended on something in flight (`Transaction.saw`) waits until that is durable.
+after it at once, while the log is still writing it: it is *in flight*. It is *durable* when this
+node's log holds it, and *released* when it may be shown, which on a node that stands alone is the
+same moment. Then it goes to the engine. The engine never holds what might still be lost, and an
+answer that depended on something in flight (`Transaction.saw`) waits until that is released.
 
 Everything here happens on one thread and nothing waits, so a commit is atomic: between its
 validation and its place in flight no other can slip in.
@@ -103,6 +104,7 @@ class Ledger:
         self._end = tail.sequence
         self._committed = engine.applied
         self._durable = engine.applied
+        self._released = engine.applied
         self._hand_over = hand_over
         self._clock = clock
         self._time = max(tail.time, clock.wall_us())
@@ -130,6 +132,11 @@ class Ledger:
     def durable_upto(self) -> int:
         """The newest commit known to be durable."""
         return self._durable
+
+    @property
+    def released_upto(self) -> int:
+        """The newest commit that may be shown; never beyond what is durable."""
+        return self._released
 
     @property
     def catalog_version(self) -> int:
@@ -173,7 +180,7 @@ class Ledger:
             self.engine.write(self._replaying, self._committed)
             self._replaying = None
             self._replaying_bytes = 0
-        self._durable = self._committed
+        self._durable = self._released = self._committed
 
     # --- transactions ---------------------------------------------------------------------------
 
@@ -185,7 +192,7 @@ class Ledger:
     def commit(self, tx: Transaction, attribution: Attribution) -> int:
         """Make the changes of a transaction a commit, and end it.
 
-        :returns: the sequence that must be durable before anything is answered: its own; for one
+        :returns: the sequence that must be released before anything is answered: its own; for one
             that changed nothing what it `saw`; 0 when there is nothing to wait for
         :raises Conflict: others have changed since what it read before or after it paused
         """
@@ -193,7 +200,7 @@ class Ledger:
         own = tx.own
         try:
             if not own.writes and not own.ranges and not tx.adds:
-                return tx.saw if tx.saw > self._durable else 0
+                return tx.saw if tx.saw > self._released else 0
             if tx.paused:
                 self._validate(tx)
             else:
@@ -254,21 +261,27 @@ class Ledger:
         return self.engine.get(key) if found is None else found[1]
 
     def durable(self, upto: int) -> None:
-        """The log holds every commit up to this one: all of it goes to the engine.
+        """The log holds every commit up to this one, and it may be shown: all goes to the engine.
 
         :raises EngineFailed: what it did not take stays in flight, and nothing is lost by that
         """
         self.mark_durable(upto)
+        self.release(upto)
         while self.settle():
             pass
 
     def mark_durable(self, upto: int) -> None:
-        """The log holds every commit up to this one: it may be answered. `settle` brings it to
-        the engine, in steps that don't hold the loop for long."""
+        """The log holds every commit up to this one: a full disk no longer takes it back."""
         self._durable = max(self._durable, min(upto, self._committed))
 
+    def release(self, upto: int) -> None:
+        """Every commit up to this one may be shown. `settle` brings it to the engine, in steps
+        that don't hold the loop for long."""
+        assert upto <= self._durable, "what is not durable is not shown"
+        self._released = max(self._released, upto)
+
     def settle(self) -> bool:
-        """Bring the next part of what is durable to the engine; whether there is more to bring.
+        """Bring the next part of what is released to the engine; whether there is more to bring.
 
         A commit too large for one part stays in flight until its last part is written. A crash in
         between leaves the engine at the commit before, with some of this one's effects; replaying
@@ -288,12 +301,12 @@ class Ledger:
         return bool(self._next_part())
 
     def _next_part(self) -> list[Layer]:
-        """The oldest durable layers that make one step, or one that is too large for it."""
+        """The oldest released layers that make one step, or one that is too large for it."""
         found: list[Layer] = []
         count = 0
         for layer in self.flight.layers:
             count += len(layer.writes) + len(layer.ranges)
-            if layer.sequence > self._durable or (found and count > SETTLE_KEYS):
+            if layer.sequence > self._released or (found and count > SETTLE_KEYS):
                 break
             found.append(layer)
         return found
@@ -391,7 +404,7 @@ class Ledger:
         if shared.since > tx.sequence or tx.own.catalog or tx.withdrawn:
             # What it would look up is not what the others see.
             return Catalog(tx.sequence)
-        if shared.since > self._durable:
+        if shared.since > self._released:
             tx.saw = max(tx.saw, shared.since)
         return shared
 

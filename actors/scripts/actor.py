@@ -61,11 +61,11 @@ class ScriptsActor(LoopActor):
             self._running.remove(execution.request.request)
         committer = self._services.committer
         refusal = self._refusal(execution)
-        if committer.is_durable(execution.sequence, execution.generation):
+        if committer.is_released(execution.promise):
             return self._answer(execution, refusal)
-        return self._once_durable(execution, refusal)
+        return self._once_released(execution, refusal)
 
-    def _once_durable(
+    def _once_released(
         self, execution: Execution, refusal: Refusal | None
     ) -> asyncio.Future[ScriptAnswer]:
         """The promise of an answer that shows commits in flight."""
@@ -79,13 +79,13 @@ class ScriptsActor(LoopActor):
             else:
                 promised.set_exception(lost)
 
-        self._services.committer.tell_durable(execution.sequence, execution.generation, settle)
+        self._services.committer.when_released(execution.promise, settle)
         return promised
 
     def _answer(self, execution: Execution, refusal: Refusal | None) -> ScriptAnswer:
-        durable = self._services.committer.sequence
-        # An empty script has read nothing, so it stands at what is durable.
-        read_at = min(execution.read_at, durable) if execution.began else durable
+        released = self._services.committer.released_upto
+        # An empty script has read nothing, so it stands at what is released.
+        read_at = min(execution.read_at, released) if execution.began else released
         return ScriptAnswer(
             tuple(execution.results),
             execution.written or read_at,

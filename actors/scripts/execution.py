@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from actors.access import Action, authorise
+from actors.commits import Promise
 from actors.scripts.handlers import HANDLERS, Handler
 from actors.scripts.prepared import Prepared, PreparedScripts
 from actors.scripts.running import Run
@@ -38,7 +39,7 @@ from protocol.requests import Result, ResultKind, RunScript
 from protocol.values import MICROSECOND, NONE, RecordId, Value
 from storage import catalog, keys, records
 from storage.catalog import Database, Table
-from storage.effects import SEQUENCE_BYTES, Attribution
+from storage.effects import SEQUENCE_BYTES
 from storage.transactions import Transaction
 
 _FROM_OUTSIDE = (Cancelled, DiskFull, Draining, StatementTimeout)
@@ -232,10 +233,14 @@ class Execution:
             self.sequence = sequence
             self.generation = self.services.committer.generation
 
+    @property
+    def promise(self) -> Promise:
+        """What the answer has to wait for."""
+        return Promise(self.sequence, self.generation)
+
     def _check_kept(self) -> None:
         """:raises DiskFull: what this script has committed or seen before was taken back"""
-        committer = self.services.committer
-        if committer.was_taken_back(self.sequence, self.generation):
+        if self.services.committer.was_taken_back(self.promise):
             raise DiskFull("no room for the log: an earlier commit of the script was taken back")
 
     def at_statement(self) -> tuple[int, str] | None:
@@ -294,6 +299,9 @@ class Execution:
         self._answer(self._run(handler, statement), handler.kind, began_us)
 
     def _run(self, handler: Handler, statement: Any) -> Value:
+        if handler.writes:
+            # The commit asks too; asked here, nothing is read, hashed or waited for in vain.
+            self.services.committer.check_writable()
         timeout: timedelta | None = getattr(statement, "timeout", None)
         if timeout is None:
             return handler.run(self, statement)
@@ -330,14 +338,13 @@ class Execution:
         if self.transaction.withdrawn:
             raise Conflict("a commit that this transaction had seen was taken back: disk full")
         if self.transaction.size:
-            self.services.roles.check_writable()
-            attribution = Attribution(
-                by=self.caller.user,
-                how=self.caller.surface,
+            promise = self.services.committer.commit(
+                self.transaction,
+                self.caller,
                 statement=self.prepared.redacted(first, end),
                 reason=self.reason or self.request.reason,
             )
-            self.written = self.services.committer.commit(self.transaction, attribution)
+            self.written = promise.sequence
             self.depends_on(self.written)
         for follow_up in self.afterwards:
             follow_up()

@@ -170,7 +170,7 @@ class _Surroundings:
 # --- statements -----------------------------------------------------------------------------------
 
 
-@handles(tree.DefineField, "none")
+@handles(tree.DefineField, "none", writes=True)
 def define_field(run: Execution, statement: tree.DefineField) -> Value:
     """A field of a table that may hold records already.
 
@@ -193,7 +193,7 @@ def define_field(run: Execution, statement: tree.DefineField) -> Value:
     return NONE
 
 
-@handles(tree.AlterField, "none")
+@handles(tree.AlterField, "none", writes=True)
 def alter_field(run: Execution, statement: tree.AlterField) -> Value:
     """One part of a field's definition. :raises Unknown: the table defines no such field
     :raises TypeRefused, AssertFailed, FieldRefused: records of the table don't fit, how many"""
@@ -219,7 +219,7 @@ def alter_field(run: Execution, statement: tree.AlterField) -> Value:
     return NONE
 
 
-@handles(tree.DropField, "none")
+@handles(tree.DropField, "none", writes=True)
 def drop_field(run: Execution, statement: tree.DropField) -> Value:
     """The definition alone: records keep what they hold. :raises Unknown: there is none"""
     may_define(run)
@@ -227,7 +227,7 @@ def drop_field(run: Execution, statement: tree.DropField) -> Value:
     return NONE
 
 
-@handles(tree.AlterTable, "none")
+@handles(tree.AlterTable, "none", writes=True)
 def alter_table(run: Execution, statement: tree.AlterTable) -> Value:
     """What a table demands, or its comment.
 

@@ -21,17 +21,22 @@ class Handler:
 
     run: Callable[[Execution, Any], Value]
     kind: ResultKind
+    writes: bool = False
+    """Whether it changes the store, so that a node which takes no changes refuses it."""
 
 
 HANDLERS: Final[dict[type, Handler]] = {}
 
 
-def handles(statement: type, kind: ResultKind) -> Callable[[Run], Run]:
-    """Let the decorated function run one kind of statement."""
+def handles(statement: type, kind: ResultKind, *, writes: bool = False) -> Callable[[Run], Run]:
+    """Let the decorated function run one kind of statement.
+
+    :param writes: whether the statement changes the store
+    """
 
     def register(run: Run) -> Run:
         assert statement not in HANDLERS, f"{statement.__name__} has two handlers"
-        HANDLERS[statement] = Handler(run, kind)
+        HANDLERS[statement] = Handler(run, kind, writes)
         return run
 
     return register

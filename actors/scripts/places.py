@@ -33,7 +33,7 @@ def use(run: Execution, statement: tree.Use) -> Value:
     return NONE
 
 
-@handles(tree.DefineNamespace, "none")
+@handles(tree.DefineNamespace, "none", writes=True)
 def define_namespace(run: Execution, statement: tree.DefineNamespace) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
     may_define(run)
@@ -42,7 +42,7 @@ def define_namespace(run: Execution, statement: tree.DefineNamespace) -> Value:
     return NONE
 
 
-@handles(tree.DefineDatabase, "none")
+@handles(tree.DefineDatabase, "none", writes=True)
 def define_database(run: Execution, statement: tree.DefineDatabase) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
     may_define(run)
@@ -52,7 +52,7 @@ def define_database(run: Execution, statement: tree.DefineDatabase) -> Value:
     return NONE
 
 
-@handles(tree.DefineTable, "none")
+@handles(tree.DefineTable, "none", writes=True)
 def define_table(run: Execution, statement: tree.DefineTable) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
     may_define(run)
@@ -67,7 +67,7 @@ def define_table(run: Execution, statement: tree.DefineTable) -> Value:
     return NONE
 
 
-@handles(tree.DropNamespace, "none")
+@handles(tree.DropNamespace, "none", writes=True)
 def drop_namespace(run: Execution, statement: tree.DropNamespace) -> Value:
     """The namespace and everything in it."""
     may_define(run)
@@ -77,7 +77,7 @@ def drop_namespace(run: Execution, statement: tree.DropNamespace) -> Value:
     return NONE
 
 
-@handles(tree.DropDatabase, "none")
+@handles(tree.DropDatabase, "none", writes=True)
 def drop_database(run: Execution, statement: tree.DropDatabase) -> Value:
     """The database and everything in it."""
     may_define(run)
@@ -90,7 +90,7 @@ def drop_database(run: Execution, statement: tree.DropDatabase) -> Value:
     return NONE
 
 
-@handles(tree.DropTable, "none")
+@handles(tree.DropTable, "none", writes=True)
 def drop_table(run: Execution, statement: tree.DropTable) -> Value:
     """The table and its records."""
     may_define(run)
@@ -179,6 +179,5 @@ def _namespace(run: Execution, name: str | None) -> Namespace:
 
 
 def may_define(run: Execution) -> None:
-    """:raises NotWritable, NotAllowed: the node, or the caller, may not define things here"""
-    run.services.roles.check_writable()
+    """:raises NotAllowed: the caller may not define things here"""
     run.authorise("DEFINE")

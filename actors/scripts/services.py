@@ -21,9 +21,6 @@ class Roles(Protocol):
     def check_serving(self) -> None:
         """:raises Draining: the node has no serving role"""
 
-    def check_writable(self) -> None:
-        """:raises NotWritable: the node lacks the writable role"""
-
     def define(
         self, roles: Sequence[str] | None, endpoints: Sequence[str] | None
     ) -> asyncio.Future[None]:

@@ -39,10 +39,9 @@ from storage.catalog import Space
 from storage.spaces import Keys
 
 
-@handles(tree.DefineSpace, "none")
+@handles(tree.DefineSpace, "none", writes=True)
 def define_space(run: Execution, statement: tree.DefineSpace) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
-    run.services.roles.check_writable()
     run.authorise("DEFINE")
     expire = statement.expire
     catalog.define_space(
@@ -56,10 +55,9 @@ def define_space(run: Execution, statement: tree.DefineSpace) -> Value:
     return NONE
 
 
-@handles(tree.DropSpace, "none")
+@handles(tree.DropSpace, "none", writes=True)
 def drop_space(run: Execution, statement: tree.DropSpace) -> Value:
     """The space and its keys."""
-    run.services.roles.check_writable()
     run.authorise("DEFINE")
     run.reason = statement.reason
     catalog.drop_space(run.transaction, _space(run, statement.name))
@@ -67,7 +65,7 @@ def drop_space(run: Execution, statement: tree.DropSpace) -> Value:
     return NONE
 
 
-@handles(tree.DropKeys, "value")
+@handles(tree.DropKeys, "value", writes=True)
 def drop_keys(run: Execution, statement: tree.DropKeys) -> Value:
     """Every key that begins with PREFIX."""
     space = _may(run, statement.space, writes=True)
@@ -103,7 +101,7 @@ def _operation(
 ) -> Callable[[Execution, Any], Value]:
     """A handler of statements on one key."""
 
-    @handles(kind, "value")
+    @handles(kind, "value", writes=kind is not tree.GetKey)
     def on_key(run: Execution, statement: Any) -> Value:
         operation = made(run, statement)
         space = _may(run, statement.space, operation.writes)
@@ -166,8 +164,6 @@ def _space(run: Execution, name: str) -> Space:
 
 
 def _may(run: Execution, name: str, writes: bool) -> Space:
-    if writes:
-        run.services.roles.check_writable()
     space = _space(run, name)
     authorise(run.caller, Action("WRITE" if writes else "READ", f"SPACE {space.path}"))
     return space

@@ -32,10 +32,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # --- topics ---------------------------------------------------------------------------------------
 
 
-@handles(tree.DefineTopic, "none")
+@handles(tree.DefineTopic, "none", writes=True)
 def define_topic(run: Execution, statement: tree.DefineTopic) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
-    run.services.roles.check_writable()
     run.authorise("DEFINE")
     made = topics.define_topic(
         run.transaction,
@@ -64,7 +63,7 @@ _TOPIC_SETTINGS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
 }
 
 
-@handles(tree.AlterTopic, "none")
+@handles(tree.AlterTopic, "none", writes=True)
 def alter_topic(run: Execution, statement: tree.AlterTopic) -> Value:
     """Change what the statement names and leave the rest."""
     topic = _may(run, statement.name, "DEFINE")
@@ -76,10 +75,9 @@ def alter_topic(run: Execution, statement: tree.AlterTopic) -> Value:
     return NONE
 
 
-@handles(tree.DropTopic, "none")
+@handles(tree.DropTopic, "none", writes=True)
 def drop_topic(run: Execution, statement: tree.DropTopic) -> Value:
     """The topic with its messages, readers and groups."""
-    run.services.roles.check_writable()
     run.authorise("DEFINE")
     run.reason = statement.reason
     topics.drop_topic(run.transaction, _topic(run, statement.name))
@@ -87,7 +85,7 @@ def drop_topic(run: Execution, statement: tree.DropTopic) -> Value:
     return NONE
 
 
-@handles(tree.TrimTopic, "value")
+@handles(tree.TrimTopic, "value", writes=True)
 def trim_topic(run: Execution, statement: tree.TrimTopic) -> Value:
     """Every message before a position."""
     topic = _may(run, statement.name, "DEFINE")
@@ -110,7 +108,7 @@ def _look_after(run: Execution, topic: Topic) -> None:
 # --- messages -------------------------------------------------------------------------------------
 
 
-@handles(tree.Publish, "value")
+@handles(tree.Publish, "value", writes=True)
 def publish(run: Execution, statement: tree.Publish) -> Value:
     """Append one message or several. The positions answered are those that the commit gives."""
     topic = _may(run, statement.topic, "WRITE")
@@ -184,7 +182,7 @@ def read_topic(run: Execution, statement: tree.ReadTopic) -> Value:
     return found
 
 
-@handles(tree.Redrive, "value")
+@handles(tree.Redrive, "value", writes=True)
 def redrive_(run: Execution, statement: tree.Redrive) -> Value:
     """Move the oldest messages of one topic into another."""
     dead = _may(run, statement.dead, "CONSUME")
@@ -208,36 +206,36 @@ def redrive_(run: Execution, statement: tree.Redrive) -> Value:
 # --- readers --------------------------------------------------------------------------------------
 
 
-@handles(tree.DefineReader, "none")
+@handles(tree.DefineReader, "none", writes=True)
 def define_reader(run: Execution, statement: tree.DefineReader) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
-    messages = Messages(run.transaction, _may(run, statement.topic, "CONSUME", writes=True))
+    messages = Messages(run.transaction, _may(run, statement.topic, "CONSUME"))
     place = START if statement.position is None else _place(run, statement.position)
     messages.define_reader(statement.name, place, TAKEN[statement.exists])
     return NONE
 
 
-@handles(tree.CommitReader, "value")
+@handles(tree.CommitReader, "value", writes=True)
 def commit_reader(run: Execution, statement: tree.CommitReader) -> Value:
     """All up to a position is done."""
-    messages = Messages(run.transaction, _may(run, statement.topic, "CONSUME", writes=True))
+    messages = Messages(run.transaction, _may(run, statement.topic, "CONSUME"))
     position = _integer(run, statement.position, "AT")
     return {"position": messages.commit_reader(statement.name, position)}
 
 
-@handles(tree.AlterReader, "none")
+@handles(tree.AlterReader, "none", writes=True)
 def alter_reader(run: Execution, statement: tree.AlterReader) -> Value:
     """Stand somewhere else."""
-    messages = Messages(run.transaction, _may(run, statement.topic, "CONSUME", writes=True))
+    messages = Messages(run.transaction, _may(run, statement.topic, "CONSUME"))
     run.reason = statement.reason
     messages.move_reader(statement.name, _place(run, statement.position))
     return NONE
 
 
-@handles(tree.DropReader, "none")
+@handles(tree.DropReader, "none", writes=True)
 def drop_reader(run: Execution, statement: tree.DropReader) -> Value:
     """:raises Unknown: the topic has none of that name"""
-    messages = Messages(run.transaction, _may(run, statement.topic, "CONSUME", writes=True))
+    messages = Messages(run.transaction, _may(run, statement.topic, "CONSUME"))
     run.reason = statement.reason
     messages.drop_reader(statement.name)
     run.afterwards.append(run.services.topics.look)
@@ -247,7 +245,7 @@ def drop_reader(run: Execution, statement: tree.DropReader) -> Value:
 # --- groups ---------------------------------------------------------------------------------------
 
 
-@handles(tree.DefineGroup, "none")
+@handles(tree.DefineGroup, "none", writes=True)
 def define_group(run: Execution, statement: tree.DefineGroup) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
     topic = _may(run, statement.topic, "DEFINE")
@@ -283,7 +281,7 @@ _GROUP_SETTINGS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
 }
 
 
-@handles(tree.AlterGroup, "none")
+@handles(tree.AlterGroup, "none", writes=True)
 def alter_group(run: Execution, statement: tree.AlterGroup) -> Value:
     """Move a group, change what the statement names of it, or both."""
     topic = _may(run, statement.topic, "DEFINE")
@@ -302,7 +300,7 @@ def alter_group(run: Execution, statement: tree.AlterGroup) -> Value:
     return NONE
 
 
-@handles(tree.DropGroup, "none")
+@handles(tree.DropGroup, "none", writes=True)
 def drop_group(run: Execution, statement: tree.DropGroup) -> Value:
     """The group with what it has handed out."""
     topic = _may(run, statement.topic, "DEFINE")
@@ -315,7 +313,7 @@ def drop_group(run: Execution, statement: tree.DropGroup) -> Value:
 # --- hand-outs ------------------------------------------------------------------------------------
 
 
-@handles(tree.Take, "value")
+@handles(tree.Take, "value", writes=True)
 def take(run: Execution, statement: tree.Take) -> Value:
     """Hand messages out to the caller."""
     hand_outs = _hand_outs(run, statement.topic, statement.group)
@@ -341,7 +339,7 @@ def take(run: Execution, statement: tree.Take) -> Value:
     return found
 
 
-@handles(tree.Ack, "value")
+@handles(tree.Ack, "value", writes=True)
 def ack(run: Execution, statement: tree.Ack) -> Value:
     """Messages are done with."""
     hand_outs = _hand_outs(run, statement.topic, statement.group)
@@ -350,7 +348,7 @@ def ack(run: Execution, statement: tree.Ack) -> Value:
     return answer
 
 
-@handles(tree.Nack, "value")
+@handles(tree.Nack, "value", writes=True)
 def nack(run: Execution, statement: tree.Nack) -> Value:
     """Messages are to be handed out again."""
     hand_outs = _hand_outs(run, statement.topic, statement.group)
@@ -361,7 +359,7 @@ def nack(run: Execution, statement: tree.Nack) -> Value:
     return answer
 
 
-@handles(tree.Extend, "value")
+@handles(tree.Extend, "value", writes=True)
 def extend(run: Execution, statement: tree.Extend) -> Value:
     """More time for messages that are out."""
     hand_outs = _hand_outs(run, statement.topic, statement.group)
@@ -371,7 +369,7 @@ def extend(run: Execution, statement: tree.Extend) -> Value:
     return answer
 
 
-@handles(tree.GiveUp, "value")
+@handles(tree.GiveUp, "value", writes=True)
 def give_up(run: Execution, statement: tree.GiveUp) -> Value:
     """Messages become dead letters."""
     hand_outs = _hand_outs(run, statement.topic, statement.group)
@@ -448,20 +446,15 @@ def _topic(run: Execution, name: str) -> Topic:
     return topics.topic(run.transaction, run.database(), name)
 
 
-def _may(run: Execution, name: str, verb: str, *, writes: bool | None = None) -> Topic:
-    """A topic that the caller may do this with. :raises Unknown, NotAllowed, NotWritable:
-
-    :param writes: whether it needs a node that is writable; None: as the verb says
-    """
-    if verb not in ("READ", "INFO", "CONSUME") if writes is None else writes:
-        run.services.roles.check_writable()
+def _may(run: Execution, name: str, verb: str) -> Topic:
+    """A topic that the caller may do this with. :raises Unknown, NotAllowed:"""
     topic = _topic(run, name)
     authorise(run.caller, Action(verb, f"TOPIC {topic.path}"))
     return topic
 
 
 def _hand_outs(run: Execution, topic: str, group: str) -> HandOuts:
-    found: Group = groups.group(run.transaction, _may(run, topic, "CONSUME", writes=True), group)
+    found: Group = groups.group(run.transaction, _may(run, topic, "CONSUME"), group)
     return HandOuts(run.transaction, found, run.tick)
 
 

@@ -37,10 +37,9 @@ AFTER = tree.Return("AFTER")
 NOTHING = tree.Return("NONE")
 
 
-@handles(tree.Create, "rows")
+@handles(tree.Create, "rows", writes=True)
 def create(run: Execution, statement: tree.Create) -> Value:
     """One new record. :raises AlreadyExists: its id is taken"""
-    run.services.roles.check_writable()
     if isinstance(statement.target, tree.TableTarget):
         table, named = run.table(statement.target.table), None
     else:
@@ -56,10 +55,9 @@ def create(run: Execution, statement: tree.Create) -> Value:
     return _answers(run, statement.returning, AFTER, [(None, {"id": record, **fields})])
 
 
-@handles(tree.Insert, "rows")
+@handles(tree.Insert, "rows", writes=True)
 def insert(run: Execution, statement: tree.Insert) -> Value:
     """Any number of rows, all or none."""
-    run.services.roles.check_writable()
     table = run.table(statement.table)
     run.authorise("WRITE", table)
     rows = run.evaluate(statement.rows)
@@ -173,17 +171,16 @@ def _change(
             run.variables["input"] = outer
 
 
-@handles(tree.Upsert, "rows")
+@handles(tree.Upsert, "rows", writes=True)
 def upsert(run: Execution, statement: tree.Upsert) -> Value:
     """Change a record, or create it."""
-    run.services.roles.check_writable()
     record = one_record(run, statement.target)
     table = run.table(record.table)
     run.authorise("WRITE", table)
     return _answers(run, statement.returning, AFTER, [_write(run, table, record, statement.data)])
 
 
-@handles(tree.Update, "rows")
+@handles(tree.Update, "rows", writes=True)
 def update(run: Execution, statement: tree.Update) -> Value:
     """Change every record that the target names and WHERE lets through."""
     changes = [
@@ -192,7 +189,7 @@ def update(run: Execution, statement: tree.Update) -> Value:
     return _answers(run, statement.returning, AFTER, changes)
 
 
-@handles(tree.Delete, "rows")
+@handles(tree.Delete, "rows", writes=True)
 def delete(run: Execution, statement: tree.Delete) -> Value:
     """Remove every record that the target names and WHERE lets through."""
     changes: list[tuple[Row | None, Row | None]] = []
@@ -213,7 +210,6 @@ def _targets(
 ) -> Iterator[tuple[Table, RecordId]]:
     """The records to write. They are all found before the first is written, so that a statement
     never meets what it wrote itself."""
-    run.services.roles.check_writable()
     plan: SelectPlan = run.prepared.plan(statement, plan_targets)
     found = rows(run, plan, (statement.target,))
     tables: dict[str, Table] = {}

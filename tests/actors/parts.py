@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pykka import ActorRef
 
 from actors.checkpoints import CheckpointsActor, FlushActor
-from actors.commits import CommitsActor, Committer
+from actors.commits import By, CommitsActor, Committer
 from actors.doors import SystemClock
 from actors.log import LogActor
 from actors.passwords import Cost, Passwords
@@ -25,7 +25,6 @@ from protocol.doors import Clock, Scheduler
 from protocol.errors import Refusal
 from storage import keys, users
 from storage.directory import StoreDirectory
-from storage.effects import Attribution
 from storage.ledger import Ledger, Tail
 from storage.log import Log
 from storage.memory import MemoryEngine
@@ -38,7 +37,7 @@ T = TypeVar("T")
 KINDS = ("real", "stepped")
 CHEAP = Cost(memory_kib=64, passes=1)
 """argon2 that costs nothing worth waiting for."""
-SOMEBODY = Attribution("ana", "wire", "CREATE x", None)
+SOMEBODY = By("ana", "wire")
 
 
 def play(kind: str, main: Callable[[], Coroutine[Any, Any, T]], seed: int = 1) -> T:
@@ -105,7 +104,7 @@ class Parts:
         """Commit one key; answers its sequence."""
         tx = self.committer.begin()
         tx.put(key(name), value)
-        return self.committer.commit(tx, SOMEBODY)
+        return self.committer.commit(tx, SOMEBODY).sequence
 
     def get(self, name: str) -> bytes | None:
         """A key as a new transaction sees it."""
@@ -113,7 +112,7 @@ class Parts:
             return tx.get(key(name))
 
     async def durable(self, sequence: int) -> None:
-        await self.committer.durable(sequence, self.committer.generation)
+        await self.committer.released(self.committer.promise(sequence))
 
     def log_frames(self) -> list[int]:
         """Sequences in the log."""
@@ -150,7 +149,7 @@ async def parts(
         ledger.replay(frame)
     made.commits = CommitsActor.start(runtime, committer)
     made.log_ref = LogActor.start(runtime, log, made.commits, made.engine.unflushed_bytes)
-    committer.attach(ledger, made.commits, made.log_ref)
+    committer.attach(ledger, made.commits, made.log_ref, lambda: None)
     try:
         yield made
     finally:
@@ -185,21 +184,21 @@ class SignInDesk:
         passhash = await self.passwords.hash(password)
         with self.parts.committer.begin() as tx:
             users.define(tx, name, role, passhash)
-            sequence = self.parts.committer.commit(tx, SOMEBODY)
+            sequence = self.parts.committer.commit(tx, SOMEBODY).sequence
         await self.parts.durable(sequence)
 
     async def change(self, name: str, **fields: str) -> None:
         """Another role or hash for a user, durable."""
         with self.parts.committer.begin() as tx:
             users.alter(tx, users.get(tx, name), **fields)
-            sequence = self.parts.committer.commit(tx, SOMEBODY)
+            sequence = self.parts.committer.commit(tx, SOMEBODY).sequence
         await self.parts.durable(sequence)
 
     async def drop(self, name: str) -> None:
         """Remove a user, durably."""
         with self.parts.committer.begin() as tx:
             users.drop(tx, users.get(tx, name))
-            sequence = self.parts.committer.commit(tx, SOMEBODY)
+            sequence = self.parts.committer.commit(tx, SOMEBODY).sequence
         await self.parts.durable(sequence)
 
     def stored(self, name: str) -> users.User:
@@ -217,6 +216,7 @@ async def desk(
         found = SignInDesk()
         found.parts = made
         found.roles = Roles(made.runtime, made.directory)
+        made.committer.check_writable = found.roles.check_writable
         found.passwords = Passwords(made.runtime, made.rng, cores, cost)
         found.sessions = Sessions(made.runtime.clock, made.rng)
         found.ref = SessionsActor.start(

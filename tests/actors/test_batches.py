@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.batches import GATHER_US, Batches
+from actors.commits.batches import GATHER_US, Batches
 from protocol import limits
 from protocol.errors import Busy
 from storage.frames import Frame

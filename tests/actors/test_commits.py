@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 
 from actors.checkpoints import CheckpointNow
+from actors.commits import NODE, By, Promise, Who
 from actors.log import SPARE_BYTES, Mark
 from actors.runtime import ask, stop, tell
 from protocol import limits
-from protocol.errors import Conflict, DiskFull, Failed, UnknownOutcome
+from protocol.errors import Conflict, DiskFull, Failed, NotWritable, UnknownOutcome
+from storage.effects import Attribution, decode
 from storage.faults import LogFailed
+from tests.actors.nodes import ANA
 from tests.actors.parts import KINDS, SOMEBODY, Parts, checkpoints, key, outcome, parts, play, until
 from tests.logbook import Logbook
 from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
@@ -49,10 +52,10 @@ def test_a_commit_is_seen_at_once_and_answered_when_durable(kind: str) -> None:
             sequence = node.put("a", b"1")
             assert sequence == 1
             assert node.get("a") == b"1"
-            assert node.committer.sequence == 0
-            assert not node.committer.is_durable(sequence, node.committer.generation)
+            assert node.committer.released_upto == 0
+            assert not node.committer.is_released(Promise(sequence, node.committer.generation))
             await node.durable(sequence)
-            assert node.committer.sequence == 1
+            assert node.committer.released_upto == 1
             assert node.engine.get(key("a")) == b"1"
             assert node.log_frames() == [1]
             await node.durable(0)  # nothing to wait for
@@ -69,7 +72,7 @@ def test_no_answer_before_the_sync_has_returned() -> None:
             # A read that saw what is in flight waits with it.
             reading = node.committer.begin()
             assert reading.get(key("a")) == b"1"
-            saw = node.committer.commit(reading, SOMEBODY)
+            saw = node.committer.commit(reading, SOMEBODY).sequence
             assert saw == 1
             waiting.append(asyncio.ensure_future(node.durable(saw)))
             for _ in range(50):
@@ -79,7 +82,7 @@ def test_no_answer_before_the_sync_has_returned() -> None:
             # One that saw nothing in flight need not wait, though the log is held up.
             other = node.committer.begin()
             assert other.get(key("b")) is None
-            assert node.committer.commit(other, SOMEBODY) == 0
+            assert node.committer.commit(other, SOMEBODY).sequence == 0
             held.let.set()
             await asyncio.gather(*waiting)
 
@@ -109,9 +112,9 @@ def test_waiters_are_released_up_to_what_is_durable_and_no_further(kind: str) ->
         async with parts(kind) as node:
             sequences = [node.put(f"k{number}", b"") for number in range(10)]
             generation = node.committer.generation
-            waiting = [node.committer.durable(one, generation) for one in sequences]
-            twice = node.committer.durable(sequences[3], generation)
-            gone = node.committer.durable(sequences[4], generation)
+            waiting = [node.committer.released(Promise(one, generation)) for one in sequences]
+            twice = node.committer.released(Promise(sequences[3], generation))
+            gone = node.committer.released(Promise(sequences[4], generation))
             gone.cancel()
             node.ledger.engine  # noqa: B018  (the engine is the ledger's)
             await node.durable(sequences[-1])
@@ -140,13 +143,13 @@ def test_answers_of_one_batch_are_told_in_one_turn_and_none_before_its_sync(
                 raise ZeroDivisionError("planted")
 
             first = node.put("a", b"1")
-            committer.tell_durable(first, committer.generation, hears(0))
+            committer.when_released(Promise(first, committer.generation), hears(0))
             while not held.asked.is_set():
                 await asyncio.sleep(0)
             for number in range(1, 4):
                 sequence = node.put(f"b{number}", b"1")
-                committer.tell_durable(sequence, committer.generation, hears(number))
-                committer.tell_durable(sequence, committer.generation, wrong)
+                committer.when_released(Promise(sequence, committer.generation), hears(number))
+                committer.when_released(Promise(sequence, committer.generation), wrong)
             assert told == []
             held.let.set()
             while len(told) < 4:
@@ -158,7 +161,7 @@ def test_answers_of_one_batch_are_told_in_one_turn_and_none_before_its_sync(
             await until(lambda: len(node.failures.noticed) == 3)
             assert all(type(error) is ZeroDivisionError for error in node.failures.noticed)
             assert not node.failures.failed
-            committer.tell_durable(sequence, committer.generation, hears(9))
+            committer.when_released(Promise(sequence, committer.generation), hears(9))
             assert told[-1][0] == 9, "known already: told at once"
 
     play("real", main)
@@ -218,7 +221,7 @@ def test_a_full_disk_refuses_writes_keeps_reads_and_resumes(kind: str) -> None:
             assert refused == [2, 3]
             generation = node.committer.generation
             outcomes = await asyncio.gather(
-                *(outcome(node.committer.durable(one, generation)) for one in refused)
+                *(outcome(node.committer.released(Promise(one, generation))) for one in refused)
             )
             assert [type(one) for one in outcomes] == [DiskFull, DiskFull]
             assert node.get("a") == b"1"
@@ -230,10 +233,10 @@ def test_a_full_disk_refuses_writes_keeps_reads_and_resumes(kind: str) -> None:
             await node.durable(sequence)
             assert node.log_frames() == [1, 2]
             # Whoever still waits for the commit that lost its number is not told of the other's.
-            late = await outcome(node.committer.durable(2, generation))
+            late = await outcome(node.committer.released(Promise(2, generation)))
             assert isinstance(late, DiskFull)
-            assert not node.committer.is_durable(2, generation)
-            assert await outcome(node.committer.durable(1, generation)) is None
+            assert not node.committer.is_released(Promise(2, generation))
+            assert await outcome(node.committer.released(Promise(1, generation))) is None
 
     play(kind, main)
 
@@ -253,10 +256,12 @@ def test_commits_on_top_of_refused_ones_are_refused_with_them() -> None:
 
             node.disk.plan = hold_and_refuse
             generation = node.committer.generation
-            waiting = [node.committer.durable(node.put("a", b"2"), generation)]
+            waiting = [node.committer.released(Promise(node.put("a", b"2"), generation))]
             await until(asked.is_set)
             # The log is at the first; these wait in its mailbox and were made on top of it.
-            waiting += [node.committer.durable(node.put("b", b"3"), generation) for _ in range(5)]
+            waiting += [
+                node.committer.released(Promise(node.put("b", b"3"), generation)) for _ in range(5)
+            ]
             node.disk.plan = lambda operation, path: hold_and_refuse(operation, path)
             let.set()
             found = await asyncio.gather(*map(outcome, waiting))
@@ -287,8 +292,10 @@ def test_a_paused_transaction_that_read_what_was_taken_back_loses(kind: str) -> 
             with pytest.raises(Conflict):
                 node.committer.commit(writing, SOMEBODY)
             # The one that only read learns it when it waits for what it saw.
-            saw = node.committer.commit(reading, SOMEBODY)
-            late = await outcome(node.committer.durable(max(saw, reading.saw), generation))
+            saw = node.committer.commit(reading, SOMEBODY).sequence
+            late = await outcome(
+                node.committer.released(Promise(max(saw, reading.saw), generation))
+            )
             assert isinstance(late, DiskFull)
             await node.durable(node.put("c", b"1"))
 
@@ -468,6 +475,46 @@ async def fill(node: Parts, count: int) -> None:
 
 
 @both
+def test_the_door_judges_by_itself_whether_the_node_takes_changes(kind: str) -> None:
+    async def main() -> None:
+        async with parts(kind) as node:
+
+            def refuse() -> None:
+                raise NotWritable("planted")
+
+            await node.durable(node.put("a", b"1"))
+            node.committer.check_writable = refuse
+            with pytest.raises(NotWritable):
+                node.put("a", b"2")
+            with node.committer.begin() as reading:
+                assert reading.get(key("a")) == b"1"
+                assert node.committer.commit(reading, SOMEBODY).sequence == 0
+            assert node.committer.committed == 1
+
+    play(kind, main)
+
+
+@both
+def test_a_commit_says_who_how_what_and_why(kind: str) -> None:
+    async def main() -> None:
+        async with parts(kind) as node:
+            changes: tuple[tuple[Who, str | None, str | None], ...] = (
+                (ANA, "CREATE x", "because"), (NODE, None, "due"), (By("bob", "http"), "SET", None),
+            )  # fmt: skip
+            for who, statement, reason in changes:
+                with node.committer.begin() as tx:
+                    tx.put(key("a"), b"1")
+                    await node.committer.released(node.committer.commit(tx, who, statement, reason))
+            assert [decode(frame.body).attribution for frame in node.log.read(1)] == [
+                Attribution("ana", "wire", "CREATE x", "because"),
+                Attribution("node", "node", None, "due"),
+                Attribution("bob", "http", "SET", None),
+            ]
+
+    play(kind, main)
+
+
+@both
 def test_a_bug_before_the_sequence_costs_one_answer(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -475,8 +522,8 @@ def test_a_bug_before_the_sequence_costs_one_answer(
         async with parts(kind) as node:
             tx = node.committer.begin()
             tx.put(key("a"), b"1")
-            with pytest.raises(AttributeError):
-                node.committer.commit(tx, None)  # type: ignore[arg-type]
+            with pytest.raises(TypeError):
+                node.committer.commit(tx, SOMEBODY, object())  # type: ignore[arg-type]
             await node.durable(node.put("b", b"1"))
             assert node.get("a") is None
 

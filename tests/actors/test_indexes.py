@@ -234,3 +234,30 @@ async def test_two_that_insert_the_same_value_at_once(tmp_path: Path) -> None:
         refused = [answer.refusal for answer in answers if answer.refusal is not None]
         assert len(refused) == 180 and {type(one) for one in refused} == {Duplicate}
         assert await node.value("SELECT VALUE b FROM thing ORDER BY b") == list(range(20))
+
+
+async def test_a_build_goes_on_when_the_node_takes_changes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.indexes.AGAIN_SECONDS", 0.01)
+    async with running(tmp_path / "store") as node:
+        await fill(node)
+        await node.values("DEFINE INDEX a ON thing FIELDS a; DEFINE NODE ROLES serving")
+        committer = node.node.committer
+        await committer.released(committer.promise(committer.committed))
+        stopped = committer.committed
+        tries, judge = list[int](), committer.check_writable
+
+        def count() -> None:
+            tries.append(committer.committed)
+            judge()
+
+        committer.check_writable = count
+        while len(tries) < 5:
+            await asyncio.sleep(0.001)
+        assert set(tries) == {stopped}, "nothing is kept of a slice that was refused"
+        assert (await node.value("INFO FOR INDEX a ON thing"))["state"] == "building"
+        await node.values("DEFINE NODE ROLES serving, writable")
+        (found,) = await built(node, "a")
+        assert found["state"] == "ready"
+        assert await wrong_entries(node.node, "main") == []

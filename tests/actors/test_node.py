@@ -33,7 +33,7 @@ from tests.actors.nodes import (
     simulated_doors,
     value,
 )
-from tests.actors.parts import KINDS, outcome, play, until
+from tests.actors.parts import KINDS, SOMEBODY, outcome, play, until
 from tests.logbook import Logbook
 from tests.simulation.disk import Fault, SimulatedDisk
 from tests.simulation.doors import LoopClock
@@ -258,20 +258,14 @@ def test_an_engine_that_can_not_be_written_ends_the_node(kind: str, logbook: Log
         with node.committer.begin() as tx:
             tx.put(b"\0\1\xf0a", b"1")
             engine.broken = True
-            sequence = node.committer.commit(tx, _attribution())
-        waiting = node.committer.durable(sequence, node.committer.generation)
+            promise = node.committer.commit(tx, SOMEBODY)
+        waiting = node.committer.released(promise)
         assert isinstance(await outcome(waiting), UnknownOutcome)
         await node.failed.wait()
         engine.broken = False
         await node.stop()
 
     play(kind, main)
-
-
-def _attribution() -> Any:
-    from tests.actors.parts import SOMEBODY
-
-    return SOMEBODY
 
 
 @both
@@ -453,7 +447,7 @@ def test_the_live_state_is_the_replayed_state(tmp_path: Path) -> None:
         async with running(real_doors(), settings(str(path))) as node:
             await prepare(node)
             await live_through(node, random.Random(1), 400)
-            await node.committer.durable(node.committer.committed, node.committer.generation)
+            await node.committer.released(node.committer.promise(node.committer.committed))
             return hash_of(node)
 
     async def reopened() -> tuple[int, str]:
@@ -481,7 +475,7 @@ def test_a_history_replays_the_same_whatever_was_flushed(seed: int) -> None:
             if rng.random() < 0.5:
                 await asyncio.sleep(rng.choice([1, 40]))
             await live_through(node, rng, 30)
-            await node.committer.durable(node.committer.committed, node.committer.generation)
+            await node.committer.released(node.committer.promise(node.committer.committed))
             return hash_of(node)
 
     async def replayed(state: MemoryEngine) -> tuple[int, str]:
@@ -556,7 +550,7 @@ def test_the_same_seed_is_the_same_run() -> None:
         async with running(simulated_doors("stepped", disk, engine, 5)) as node:
             await prepare(node)
             await live_through(node, random.Random(5), 30)
-            await node.committer.durable(node.committer.committed, node.committer.generation)
+            await node.committer.released(node.committer.promise(node.committer.committed))
             found: list[Any] = [hash_of(node)]
         return [*found, disk.operations, disk.image()]
 

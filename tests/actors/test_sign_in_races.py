@@ -93,7 +93,7 @@ async def declared_anew(at: SignInDesk) -> None:
     await at.drop("ana")
     with at.parts.committer.begin() as tx:
         users.define(tx, "ana", users.OWNER, passhash)
-        sequence = at.parts.committer.commit(tx, SOMEBODY)
+        sequence = at.parts.committer.commit(tx, SOMEBODY).sequence
     await at.parts.durable(sequence)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from actors import spaces
 from actors.access import Action
+from actors.commits import By
 from actors.node import Node
 from actors.runtime import Urgent, ask, tell
 from actors.sessions import token_digest
@@ -43,7 +44,7 @@ from protocol.spaces import (
 from protocol.values import NONE
 from storage import catalog, keys
 from storage.catalog import Space
-from storage.effects import DELETE_RECORD, Attribution, decode
+from storage.effects import DELETE_RECORD, decode
 from storage.engine import EngineFailed
 from storage.memory import MemoryEngine
 from storage.spaces import Keys
@@ -133,7 +134,7 @@ async def test_operations_of_one_request_run_in_order_and_share_a_commit(here: D
         {"value": 5, "ttl": None}, {"keys": ["k", "s"]},
     ]  # fmt: skip
     assert here.node.committer.committed == before + 1
-    assert here.node.committer.sequence == before + 1, "the answers waited for it"
+    assert here.node.committer.released_upto == before + 1, "the answers waited for it"
 
 
 async def test_one_refused_operation_does_not_touch_the_others(here: Desk) -> None:
@@ -236,7 +237,7 @@ async def test_what_is_set_at_once_is_set_as_the_actor_would(
         assert committer.committed == before + 1 and len(heard) == count
         while len(heard) == count:
             await asyncio.sleep(0)
-        assert committer.sequence >= before + 1, "it heard of it before it was durable"
+        assert committer.released_upto >= before + 1, "it heard of it before it was durable"
     await here.run(DeleteKey("k"), DeleteKey("l"), who=who)
     for operation in operations:
         await here.run(operation, who=who)
@@ -329,12 +330,12 @@ async def test_a_glance_waits_for_no_declaration_in_flight(here: Desk) -> None:
     with committer.begin() as tx:
         namespace = catalog.define_namespace(tx, "more")
         assert namespace.name == "more"
-        sequence = committer.commit(tx, Attribution("ana", "wire", None, None))
+        promise = committer.commit(tx, By("ana", "wire"))
     assert here.node.spaces.find("a", "b", "c") is not None
     with committer.begin() as tx:
         here.node.spaces.sessions.caller(who, tx)
     assert here.node.spaces.glance(token, names, "k") is None
-    await committer.durable(sequence, committer.generation)
+    await committer.released(promise)
     assert here.node.spaces.glance(token, names, "k") is None, "it was looked at too early"
     await here.run(GetKey("k"), who=who)
     assert here.node.spaces.glance(token, names, "k") is NONE

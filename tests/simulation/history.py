@@ -43,7 +43,7 @@ from tests.simulation.scripts import (
 )
 from tests.storage.queue_story import check_topic
 
-ITS_OWN = (None, "expired", "due")
+ITS_OWN = ("index build", "expired", "due")
 """Reasons of commits that the node makes by itself: a part of an index, a sweep of cache keys, what
 is due on a topic."""
 MESSAGE_HEAD = struct.Struct(">QQQHHI")

@@ -170,6 +170,7 @@ def _ahead_of_the_log(committer: Committer, frame: Frame) -> None:
     """The state gets a commit before the log has it."""
     _fine_hand_over(committer, frame)
     committer.ledger.mark_durable(frame.sequence - 1)
+    committer.ledger.release(frame.sequence - 1)
     committer.ledger.settle()
 
 

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 from unittest.mock import patch
 
 import actors.checkpoints
+import actors.commits.committer
 import actors.log
 import actors.node
 import storage.ledger
@@ -194,7 +195,7 @@ def surroundings(world: World) -> Iterator[None]:
         for target, name, value in (
             (actors.node, "Log", world.log_class),
             (actors.checkpoints, "LOOK_SECONDS", 0.02),
-            (actors.commits, "IDLE_SECONDS", 0.02),
+            (actors.commits.committer, "IDLE_SECONDS", 0.02),
             (limits, "CHECKPOINT_SECONDS", 0.05),
             (limits, "LOG_FRAMES_KEPT", 30 if world.shape.pruned else FOREVER),
             (storage.ledger, "SETTLE_KEYS", 6),
@@ -439,7 +440,7 @@ class Life:
         return "beside" in request.may
 
     def _heard(self, request: Request, *what: object) -> None:
-        request.until = self.node.committer.sequence
+        request.until = self.node.committer.released_upto
         self.world.note("heard", request.name, asyncio.get_running_loop().time(), *what)
 
     def allow(self, *codes: str) -> None:

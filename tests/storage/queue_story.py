@@ -498,6 +498,7 @@ class Story:
             self.ledger.durable(upto)
         else:
             self.ledger.mark_durable(upto)
+            self.ledger.release(self.random.randint(self.ledger.released_upto, upto))
             self.ledger.settle()
         if self.random.random() < 0.3:
             self.store.engine.flush()

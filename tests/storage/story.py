@@ -358,7 +358,7 @@ class Story:
         assert running.tx.ended
         if not changes:
             assert running.doomed or wait == (
-                running.saw if running.saw > self.ledger.durable_upto else 0
+                running.saw if running.saw > self.ledger.released_upto else 0
             )
             assert len(self.frames) == handed
             return
@@ -397,6 +397,7 @@ class Story:
             assert self.store.engine.applied == self.ledger.durable_upto == upto
         else:
             self.ledger.mark_durable(upto)
+            self.ledger.release(self.random.randint(self.ledger.released_upto, upto))
             for _ in range(self.random.randrange(4)):
                 self.ledger.settle()
         if self.random.random() < 0.3:
@@ -405,7 +406,7 @@ class Story:
 
     def _check_engine(self) -> None:
         applied = self.store.engine.applied
-        assert applied <= self.ledger.durable_upto
+        assert applied <= self.ledger.released_upto
         if self.ledger.part_settled:
             return  # only what lies over it makes it the state of any commit
         assert _content(self.store) == self.states[applied], "what is in the engine"

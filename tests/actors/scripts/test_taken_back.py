@@ -163,7 +163,7 @@ def test_the_hash_leaves_out_what_the_script_has_not_committed() -> None:
 
 def test_a_cancelled_block_says_what_it_read_at() -> None:
     async def main(node: Node, disk: SimulatedDisk) -> None:
-        at = node.committer.sequence
+        at = node.committer.released_upto
         slow = asyncio.ensure_future(run(node, f"BEGIN; CREATE t:1; {SLOW} CANCEL"))
         await until(lambda: len(node.running) == 1)
         await value(node, "CREATE t:1;")

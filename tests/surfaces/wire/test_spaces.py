@@ -104,7 +104,7 @@ async def test_every_operation_and_its_answer(talker: Talker) -> None:
     assert await talker.ask("keys", prefix="x", after="a", limit=5) == {"keys": []}
     assert await talker.ask("delete", key="k") == {"deleted": True}
     held = await talker.ask("lock", key="l", holder="a", expire=hour)
-    assert held["held"] and held["fence"] == talker.node.node.committer.sequence
+    assert held["held"] and held["fence"] == talker.node.node.committer.released_upto
     other = await talker.ask("lock", key="l", holder="b", expire=hour)
     assert other == {"held": False, "fence": None, "until": held["until"]}
     assert await talker.ask("unlock", key="l", holder="b") == {"released": False}

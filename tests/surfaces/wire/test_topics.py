@@ -96,7 +96,7 @@ async def test_a_thousand_that_wait(hall: Hall, figure: Callable[[str, object], 
     slices, begun, committed = (
         node.running.slices(), node.topics.begun, node.committer.committed,
     )  # fmt: skip
-    await until(lambda: node.committer.sequence == committed)
+    await until(lambda: node.committer.released_upto == committed)
     with turns() as count:
         await asyncio.sleep(0.5)
         idle = count()

@@ -1,13 +1,12 @@
-"""Commits on their way: taken from transactions, handed to the log, shown once they are durable.
+"""The door through which everything is changed, and where answers wait until they may be shown.
 
-`Committer` is what other actors on the loop use: `begin` a transaction, `commit` it without an
-await, wait until its sequence is `durable`, then answer. The commits actor owns it and hears from
-the log.
+`begin` a transaction, `commit` it without an await, wait until its promise is `released`, then
+answer. Nobody else commits, says who a change is by, or decides whether the node takes it.
 
 Invariants:
 
 - No waiter is released before the log said that its sequence is on the disk.
-- The engine holds no commit that the log does not hold durably.
+- The engine holds no commit that is not released.
 - Once the log has failed nothing is committed and no waiter is released: each hears UnknownOutcome.
 """
 
@@ -18,13 +17,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 from pykka import ActorRef
 
-from actors.batches import Batches
-from actors.log import Append, Durable, LogFull, Mark
-from actors.runtime import LoopActor, Runtime, handles, tell
+from actors.commits.batches import Batches
+from actors.commits.tail import Tail
+from actors.log import Append, Mark
+from actors.runtime import Runtime, tell
 from protocol.errors import DiskFull, Failed, Refusal, UnknownOutcome
 from storage.effects import Attribution
 from storage.frames import Frame
@@ -32,31 +32,71 @@ from storage.ledger import Ledger
 from storage.transactions import Transaction
 
 Told = Callable[[BaseException | None], None]
-"""Hears why a commit did not become durable, or None when it did."""
+"""Hears why a commit was not released, or None when it was."""
 
 IDLE_SECONDS: Final = 1.0
 """A log without a new commit for so long gets a mark."""
 
 
+class Who(Protocol):
+    """Who changes the store: a caller, or the node itself."""
+
+    @property
+    def user(self) -> str:
+        """The user's name."""
+
+    @property
+    def surface(self) -> str:
+        """How the change came."""
+
+
+class By(NamedTuple):
+    """A `Who` and nothing else, for a caller whose session was opened on another surface."""
+
+    user: str
+    surface: str
+
+
+NODE: Final = By("node", "node")
+"""The node itself: what time brings, what it builds, what it sets up."""
+
+
+class Promise(NamedTuple):
+    """What an answer waits for; see `Committer.released`."""
+
+    sequence: int
+    """All up to here has to be released. 0: nothing has to be."""
+    generation: int
+    """`Committer.generation` when that sequence was given or seen. When the disk is full commits
+    are taken back and their sequences given again: this tells the commit that was meant from
+    another that got its number."""
+
+
 @dataclass(frozen=True, slots=True)
 class SettleMore:
-    """Said to the commits actor by itself: more is durable than went to the engine at once."""
+    """Said to the commits actor by itself: more is released than went to the engine at once."""
 
 
 class Committer:
     """Transactions for everybody on the loop. See the head of the file."""
 
     ledger: Ledger
+    tail: Tail
+    """The newest frames, for whoever follows."""
+    check_writable: Callable[[], None]
+    """Asks whether this node takes changes. `commit` does; who would do much for nothing, or wait,
+    asks before. :raises NotWritable:"""
     _commits: ActorRef[Any]
     _log: ActorRef[Any]
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self.generation = 1
-        """How often what was in flight had to be taken back, from 1. See `durable`."""
+        """How often what was in flight had to be taken back, from 1. See `Promise`."""
         self._withdrawn: list[tuple[int, int]] = []
         """First generation of a run of them, and what was durable at the end of each."""
-        self._released = 0
+        self.released_upto = 0
+        """The newest sequence that may be shown: what probes and answers show."""
         self._waiters: dict[int, list[Told]] = {}
         self._lost: BaseException | None = None
         self.on_withdraw: list[Callable[[], None]] = []
@@ -68,17 +108,25 @@ class Committer:
         self.unflushed_bytes = 0
         """Log written since the state was last flushed."""
 
-    def attach(self, ledger: Ledger, commits: ActorRef[Any], log: ActorRef[Any]) -> None:
+    def attach(
+        self,
+        ledger: Ledger,
+        commits: ActorRef[Any],
+        log: ActorRef[Any],
+        check_writable: Callable[[], None],
+    ) -> None:
         """Begin work on a ledger that has replayed the log."""
         self.ledger = ledger
+        self.check_writable = check_writable
         self._commits = commits
         self._log = log
-        self._released = ledger.durable_upto
+        self.released_upto = ledger.released_upto
+        self.tail = Tail(ledger.committed, self._noticed)
 
     @property
-    def sequence(self) -> int:
-        """The newest durable sequence: what probes and answers show."""
-        return self._released
+    def durable_upto(self) -> int:
+        """The newest sequence that is on this node's disk."""
+        return self.ledger.durable_upto
 
     @property
     def committed(self) -> int:
@@ -93,20 +141,33 @@ class Committer:
         """Encode what a large transaction changes, in steps; nothing more may be changed then."""
         return self.ledger.prepare(transaction)
 
-    def commit(self, transaction: Transaction, attribution: Attribution) -> int:
-        """Take a transaction's effects; never waits.
+    def commit(
+        self,
+        transaction: Transaction,
+        who: Who,
+        statement: str | None = None,
+        reason: str | None = None,
+    ) -> Promise:
+        """Make the changes of a transaction a commit, and end it; never waits.
 
-        Answers the sequence whose durability an answer must wait for: the transaction's own, the
-        newest one in flight it saw when it changed nothing, or 0.
-
+        :param who: whose change it is: a caller's, or `NODE`
+        :param statement: its text with secrets taken out, or what statement it stands for
+        :param reason: what the caller gave as REASON, or why the node does it
+        :returns: what its answer must wait for: the transaction's own sequence; for one that
+            changed nothing the newest one in flight that it saw
+        :raises NotWritable: the node takes no changes, and there are some
         :raises Conflict: somebody else committed to what it read
+        :raises Busy: too many commits wait for the log
         :raises Failed: the log has failed
         """
         if self._lost is not None:
             raise Failed("the log has failed: the node takes nothing more")
+        if transaction.size:
+            self.check_writable()
         before = self.ledger.committed
         try:
-            return self.ledger.commit(transaction, attribution)
+            attribution = Attribution(who.user, who.surface, statement, reason)
+            return Promise(self.ledger.commit(transaction, attribution), self.generation)
         except Refusal:
             raise
         except BaseException as error:
@@ -116,16 +177,19 @@ class Committer:
                 self.lose(error)
             raise
 
-    def is_durable(self, sequence: int, generation: int) -> bool:
-        """Whether there is nothing to wait for; see `durable`."""
-        return sequence <= self._released and generation == self.generation
+    # --- promises -----------------------------------------------------------------------------
 
-    def durable(self, sequence: int, generation: int) -> asyncio.Future[None]:
-        """Done once all up to `sequence` is on the disk.
+    def promise(self, sequence: int) -> Promise:
+        """What an answer waits for that has just seen this sequence in flight."""
+        return Promise(sequence, self.generation)
 
-        :param generation: `generation` as it was before the first of the commits waited for. When
-            the disk is full commits are taken back and their sequences given again: this tells
-            the commit that was meant from another that got its number.
+    def is_released(self, promise: Promise) -> bool:
+        """Whether there is nothing to wait for. False may mean that it was taken back."""
+        return promise.sequence <= self.released_upto and promise.generation == self.generation
+
+    def released(self, promise: Promise) -> asyncio.Future[None]:
+        """Done once all that was promised may be shown.
+
         :raises UnknownOutcome: the log failed first: it may be there after the next start, or not
         :raises DiskFull: there was no room; it will not be there
         """
@@ -139,35 +203,37 @@ class Committer:
             else:
                 future.set_exception(lost)
 
-        self.tell_durable(sequence, generation, told)
+        self.when_released(promise, told)
         return future
 
-    def tell_durable(self, sequence: int, generation: int, told: Told) -> None:
-        """Call `told` once all up to `sequence` is on the disk, with what `durable` would raise,
+    def when_released(self, promise: Promise, told: Told) -> None:
+        """Call `told` once all that was promised may be shown, with what `released` would raise,
         or None; at once when that is known. For answers by the thousand, which need no turn of the
         loop each: those of one batch are told in one.
         """
-        if self.was_taken_back(sequence, generation):
+        sequence = promise.sequence
+        if self.was_taken_back(promise):
             told(DiskFull("no room for the log: the commit was taken back"))
-        elif sequence <= self._released:
+        elif sequence <= self.released_upto:
             told(None)
         elif self._lost is not None:
             told(_unknown(sequence))
         else:
             self._waiters.setdefault(sequence, []).append(told)
 
-    def was_taken_back(self, sequence: int, generation: int) -> bool:
-        """Whether a full disk has undone a commit that was given this sequence in `generation`."""
-        if generation == self.generation:
+    def was_taken_back(self, promise: Promise) -> bool:
+        """Whether a full disk has undone a commit that was promised."""
+        if promise.generation == self.generation:
             return False
-        at = bisect_right(self._withdrawn, generation, key=itemgetter(0)) - 1
-        return sequence > self._withdrawn[at][1]
+        at = bisect_right(self._withdrawn, promise.generation, key=itemgetter(0)) - 1
+        return promise.sequence > self._withdrawn[at][1]
 
     # --- called by the ledger -----------------------------------------------------------------
 
     def hand_over(self, frame: Frame) -> None:
         """Give a commit to the log, with others of its time. :raises Busy: too many wait"""
         self._batches.add(frame)
+        self.tail.add(frame)
 
     def _send(self, batch: list[Frame]) -> None:
         tell(self._log, Append(batch, self.generation))
@@ -178,23 +244,29 @@ class Committer:
 
     # --- called by the commits actor ----------------------------------------------------------
 
-    def settle(self, upto: int, written_bytes: int) -> None:
-        """All up to `upto` is on the disk: to the engine with it, and its waiters may answer."""
+    def durable(self, upto: int, written_bytes: int) -> None:
+        """All up to `upto` is on the disk. Nobody else has to hold it: so it is released."""
         if self._lost is not None:
             return
         self._batches.returned()
         self.ledger.mark_durable(upto)
-        self._settle_part()
         self.unflushed_bytes += written_bytes
-        before, self._released = self._released, upto
         self._look_at_flight()
+        self._release(upto)
+
+    def _release(self, upto: int) -> None:
+        """All up to `upto` may be shown: to the engine with it, and its waiters may answer."""
+        self.ledger.release(upto)
+        self._settle_part()
+        before, self.released_upto = self.released_upto, upto
+        self.tail.advance(self.ledger.durable_upto, upto)
         waiters = self._waiters
         for sequence in range(before + 1, upto + 1):
             for told in waiters.pop(sequence, ()):
                 self._tell(told, None)
 
     def _settle_part(self) -> None:
-        """Bring a part of what is durable to the engine; the rest after others had their turn."""
+        """Bring a part of what is released to the engine; the rest after others had their turn."""
         if self.ledger.settle() and not self._settling:
             self._settling = True
             tell(self._commits, SettleMore())
@@ -210,11 +282,13 @@ class Committer:
         if generation != self.generation:
             return
         self.generation += 1
-        if not self._withdrawn or self._withdrawn[-1][1] != self._released:
-            self._withdrawn.append((generation, self._released))
+        durable = self.ledger.durable_upto
+        if not self._withdrawn or self._withdrawn[-1][1] != durable:
+            self._withdrawn.append((generation, durable))
         self.ledger.withdraw()
         self._batches.withdraw()
-        self._fail_waiters(lambda _: refusal)
+        self.tail.withdraw()
+        self._fail_waiters(durable, lambda _: refusal)
         self._look_at_flight()
         for look_again in self.on_withdraw:
             look_again()
@@ -224,11 +298,11 @@ class Committer:
         if self._lost is None:
             self._lost = error
             self._batches.withdraw()
-            self._fail_waiters(_unknown)
+            self._fail_waiters(0, _unknown)
             self.close()
 
     def finish(self) -> None:
-        """Bring all that is durable to the engine: the node stops. :raises EngineFailed:"""
+        """Bring all that is released to the engine: the node stops. :raises EngineFailed:"""
         while self._lost is None and self.ledger.settle():
             pass
         self.close()
@@ -239,21 +313,23 @@ class Committer:
             self._idle.cancel()
             self._idle = None
 
-    def _fail_waiters(self, error: Any) -> None:
-        waiters, self._waiters = self._waiters, {}
-        for sequence, waiting in waiters.items():
-            for told in waiting:
+    def _fail_waiters(self, after: int, error: Callable[[int], BaseException]) -> None:
+        for sequence in [each for each in self._waiters if each > after]:
+            for told in self._waiters.pop(sequence):
                 self._tell(told, error(sequence))
 
     def _tell(self, told: Told, lost: BaseException | None) -> None:
         try:
             told(lost)
         except Exception as error:  # a bug of one waiter's is not the others'
-            self._runtime.noticed(type(self).__name__, error)
+            self._noticed(error)
+
+    def _noticed(self, error: BaseException) -> None:
+        self._runtime.noticed(type(self).__name__, error)
 
     def _look_at_flight(self) -> None:
-        if self._idle is None and self.ledger.committed == self._released:
-            self._arm(self._released)
+        if self._idle is None and self.ledger.committed == self.ledger.durable_upto:
+            self._arm(self.ledger.committed)
 
     def _arm(self, sequence: int) -> None:
         self._idle = self._runtime.loop.call_later(IDLE_SECONDS, self._mark_when_idle, sequence)
@@ -271,30 +347,3 @@ def _unknown(sequence: int) -> UnknownOutcome:
         f"the log failed while commit {sequence} was on its way: it may have happened",
         sequence=sequence,
     )
-
-
-class CommitsActor(LoopActor):
-    """Hears from the log. A failure here is the node's: see `Committer.lose`."""
-
-    def __init__(self, runtime: Runtime, committer: Committer) -> None:
-        super().__init__(runtime)
-        self._committer = committer
-
-    @handles(Durable)
-    def durable(self, message: Durable) -> None:
-        """The log has synced."""
-        self._committer.settle(message.upto, message.written_bytes)
-
-    @handles(LogFull)
-    def full(self, message: LogFull) -> None:
-        """The log had no room."""
-        self._committer.withdraw(message.generation, message.refusal)
-
-    @handles(SettleMore)
-    def settle_more(self, _message: SettleMore) -> None:
-        """The rest of something large."""
-        self._committer.settle_more()
-
-    def on_stop(self) -> None:
-        """Nothing is on its way any more: the log has stopped before."""
-        self._committer.finish()

@@ -1,0 +1,22 @@
+"""The one way by which anything is changed: from a transaction to its answer.
+
+| file | what it holds |
+|---|---|
+| `committer.py` | the door: takes a change, attributes and commits it, promises its answer |
+| `batches.py` | commits on their way to the log, gathered |
+| `tail.py` | the newest frames, for whoever follows the store |
+| `actor.py` | hears from the log |
+
+Two numbers say how far a commit has come. What is *durable* is on this node's disk. What is
+*released* may be shown: answered, settled into the state, given to followers. On a node that stands
+alone the one follows the other at once; nothing here relies on that.
+"""
+
+from actors.commits.actor import CommitsActor
+from actors.commits.committer import NODE, By, Committer, Promise, Told, Who
+from actors.commits.tail import FellBehind, Follower, Tail
+
+__all__ = [
+    "NODE", "By", "Committer", "CommitsActor", "FellBehind", "Follower", "Promise", "Tail", "Told",
+    "Who",
+]  # fmt: skip

@@ -1,0 +1,34 @@
+"""The actor behind the committer: what the log has to say arrives here."""
+
+from __future__ import annotations
+
+from actors.commits.committer import Committer, SettleMore
+from actors.log import Durable, LogFull
+from actors.runtime import LoopActor, Runtime, handles
+
+
+class CommitsActor(LoopActor):
+    """Hears from the log. A failure here is the node's: see `Committer.lose`."""
+
+    def __init__(self, runtime: Runtime, committer: Committer) -> None:
+        super().__init__(runtime)
+        self._committer = committer
+
+    @handles(Durable)
+    def durable(self, message: Durable) -> None:
+        """The log has synced."""
+        self._committer.durable(message.upto, message.written_bytes)
+
+    @handles(LogFull)
+    def full(self, message: LogFull) -> None:
+        """The log had no room."""
+        self._committer.withdraw(message.generation, message.refusal)
+
+    @handles(SettleMore)
+    def settle_more(self, _message: SettleMore) -> None:
+        """The rest of something large."""
+        self._committer.settle_more()
+
+    def on_stop(self) -> None:
+        """Nothing is on its way any more: the log has stopped before."""
+        self._committer.finish()

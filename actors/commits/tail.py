@@ -1,0 +1,174 @@
+"""The newest frames, from their commit on, for whoever follows the store.
+
+A change feed hears what is released, a replica what is durable here: each is a `Follower` with a
+position of its own, and takes frames when it is ready for them. So the frames are held once,
+however many follow, and a slow follower holds nothing up: what it has not taken by the time the
+tail lets go of it, it reads from the log, and then follows on.
+
+Invariants:
+
+- The frames are consecutive, and end with the newest commit.
+- A frame is kept until it is released; of those released the newest `limits.TAIL_BYTES`.
+- A follower is given each frame after the position it began at once, in order, and none before it
+  is released, or durable, as the follower asked.
+- No frame that was given to anybody is taken back: a full disk undoes only what is not durable.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from protocol import limits
+from storage.frames import Frame
+
+FRAME_BYTES: Final = 256
+"""What a frame takes in memory beside its body, about."""
+
+
+class FellBehind(Exception):
+    """The tail does not reach back so far: the frames before `begins` have to come from the log."""
+
+    def __init__(self, begins: int) -> None:
+        super().__init__(f"the tail begins at {begins}")
+        self.begins = begins
+
+
+class Follower:
+    """One who follows; made by `Tail.follow`.
+
+    Call `take` until it gives nothing, then wait for `wake`.
+    """
+
+    __slots__ = ("_tail", "_waiting", "_wake", "position", "unreleased")
+
+    def __init__(
+        self, tail: Tail, position: int, wake: Callable[[], None], unreleased: bool
+    ) -> None:
+        self._tail = tail
+        self._wake = wake
+        self._waiting = False
+        self.position = position
+        """The newest frame it was given."""
+        self.unreleased = unreleased
+        """Whether it is given what is durable here before that is released."""
+
+    def take(self, bytes_max: int) -> list[Frame]:
+        """The next frames, at least one if there is any; none: `wake` is called when there is.
+
+        :raises FellBehind: the tail has let go of the next one, and of this follower
+        """
+        try:
+            found = self._tail.after(self.position, self.upto, bytes_max)
+        except FellBehind:
+            self.leave()
+            raise
+        if found:
+            self.position = found[-1].sequence
+        else:
+            self._waiting = True
+        return found
+
+    @property
+    def upto(self) -> int:
+        """The newest frame that it may have."""
+        return self._tail.durable_upto if self.unreleased else self._tail.released_upto
+
+    def look(self) -> None:
+        """Called by the tail: there may be more."""
+        if self._waiting and self.upto > self.position:
+            self._waiting = False
+            self._wake()
+
+    def leave(self) -> None:
+        """Follow no more; `wake` is not called again. Leaving twice is fine."""
+        self._waiting = False
+        self._tail.left(self)
+
+
+class Tail:
+    """See the head of the file.
+
+    :param at: the newest commit there is; all up to it is released
+    :param noticed: hears what a follower's `wake` raised
+    """
+
+    def __init__(self, at: int, noticed: Callable[[BaseException], None]) -> None:
+        self.durable_upto = at
+        self.released_upto = at
+        self.bytes = 0
+        """What the released frames take, as far as they are kept."""
+        self._noticed = noticed
+        self.first = at + 1
+        """The sequence of the first frame kept, or of the next one."""
+        self._frames: deque[Frame] = deque()
+        self._followers: list[Follower] = []
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    # --- for whoever follows --------------------------------------------------------------------
+
+    def follow(self, after: int, wake: Callable[[], None], *, unreleased: bool = False) -> Follower:
+        """Follow from behind a frame.
+
+        :param after: the newest frame already known
+        :param wake: called on the loop when there is more, after `take` has given nothing; short
+        :param unreleased: give what is durable here before that is released: for replicas
+        :raises FellBehind: the tail begins later
+        """
+        if after + 1 < self.first:
+            raise FellBehind(self.first)
+        follower = Follower(self, after, wake, unreleased)
+        assert after <= follower.upto, "nobody knows a frame that was not shown"
+        self._followers.append(follower)
+        return follower
+
+    def after(self, position: int, upto: int, bytes_max: int) -> list[Frame]:
+        """The frames that follow a position, up to another one."""
+        if position + 1 < self.first:
+            raise FellBehind(self.first)
+        found, held = list[Frame](), 0
+        # By index, since a follower mostly stands near the end: a deque is quick at both of them.
+        for at in range(position + 1 - self.first, upto + 1 - self.first):
+            frame = self._frames[at]
+            held += len(frame.body)
+            if found and held > bytes_max:
+                break
+            found.append(frame)
+        return found
+
+    def left(self, follower: Follower) -> None:
+        """Somebody follows no more."""
+        if follower in self._followers:
+            self._followers.remove(follower)
+
+    # --- for the committer ----------------------------------------------------------------------
+
+    def add(self, frame: Frame) -> None:
+        """Take the newest commit."""
+        self._frames.append(frame)
+
+    def advance(self, durable_upto: int, released_upto: int) -> None:
+        """More is durable, or released, or both."""
+        self.durable_upto = durable_upto
+        for at in range(self.released_upto + 1 - self.first, released_upto + 1 - self.first):
+            self.bytes += len(self._frames[at].body) + FRAME_BYTES
+        self.released_upto = released_upto
+        while self.bytes > limits.TAIL_BYTES:
+            self.bytes -= len(self._frames.popleft().body) + FRAME_BYTES
+            self.first += 1
+        for follower in tuple(self._followers):
+            self._look(follower)
+
+    def withdraw(self) -> None:
+        """What is not durable never happened."""
+        while len(self._frames) > self.durable_upto + 1 - self.first:
+            self._frames.pop()
+
+    def _look(self, follower: Follower) -> None:
+        try:
+            follower.look()
+        except Exception as error:  # a bug of one follower's is not the others'
+            self._noticed(error)
