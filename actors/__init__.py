@@ -20,6 +20,6 @@ and nobody waits by blocking:
 the loop use of those actors without a message: to begin and commit a transaction must not wait.
 Scripts that wait for messages stand in `waiting.py` meanwhile.
 
-`runtime.py` alone knows how an actor is run; `node.py` starts, supervises and stops them all;
+`runtime/` alone knows how an actor is run; `node.py` starts, supervises and stops them all;
 `doors.py` holds the real doors.
 """

@@ -10,13 +10,13 @@ from itertools import pairwise
 import pytest
 
 from actors.doors import FEW_BYTES, SUPPLY_BYTES, SWITCH_SECONDS, SystemRng, system_doors
-from actors.runtime import (
+from actors.runtime import Urgent
+from actors.runtime.urgent import (
     GIVE_WAY_AFTER_US,
     GIVE_WAY_EVERY_US,
     GIVE_WAY_TIMES,
     POSTPONE_MOST_US,
     POSTPONE_US,
-    Urgent,
 )
 from tests.actors.parts import play, until
 

@@ -54,7 +54,7 @@ EXCEPT: dict[str, frozenset[str]] = {
     "protocol/doors.py": frozenset({"asyncio"}),  # the types of the doors
     "storage/disk.py": DISK | frozenset({"time"}),  # the production door to files
     "actors/doors.py": WORLD | CLOCKS | DISK,  # the other production doors
-    "actors/runtime.py": frozenset({"threading", "queue"}),  # the only file that runs actors
+    "actors/runtime/": frozenset({"threading", "queue"}),  # the only room that runs actors
     "surfaces/logs.py": frozenset({"os"}),  # writes to the descriptor of standard error
     "surfaces/http/home.py": frozenset({"pathlib"}),  # the console's files
     "surfaces/command/": DISK,  # the process: its arguments, files, signals and limits
