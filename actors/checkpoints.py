@@ -15,7 +15,7 @@ from pykka import ActorRef
 
 from actors.commits import Committer
 from actors.log import SPARE_BYTES, Prune
-from actors.runtime import LoopActor, Runtime, ThreadActor, ask, handles
+from actors.runtime import LoopActor, Runtime, ThreadActor, ask, handles, tell
 from protocol import limits
 from protocol.errors import DiskFull
 from protocol.requests import Request
@@ -94,22 +94,13 @@ class CheckpointsActor(LoopActor):
         self._flushed_at_us = runtime.clock.monotonic_us()
         self._waits_for_room = False
         self._running: asyncio.Future[int] | None = None
-        self._timer: asyncio.TimerHandle | None = None
 
     def on_start(self) -> None:
         """Begin to look."""
-        self._arm()
-
-    def on_stop(self) -> None:
-        """Look no more."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _arm(self) -> None:
-        self._timer = self.runtime.loop.call_later(LOOK_SECONDS, self._look)
+        self.after(LOOK_SECONDS, self._look)
 
     def _look(self) -> None:
-        self._arm()
+        self.after(LOOK_SECONDS, self._look)
         committer = self._committer
         waited_us = self._monotonic_us() - self._flushed_at_us
         due = (
@@ -117,7 +108,7 @@ class CheckpointsActor(LoopActor):
             or committer.unflushed_bytes >= limits.CHECKPOINT_BYTES
         )
         if due and self._running is None and committer.released_upto > self._flushed:
-            self.actor_ref.tell(_Look())
+            tell(self.actor_ref, _Look())
 
     @handles(_Look)
     async def look(self, _message: _Look) -> None:

@@ -100,7 +100,7 @@ class IndexesActor(LoopActor):
             raise error
 
     def _later(self) -> None:
-        self._waiting = self.runtime.loop.call_later(AGAIN_SECONDS, self._again)
+        self._waiting = self.after(AGAIN_SECONDS, self._again)
 
     def _again(self) -> None:
         self._waiting = None

@@ -388,7 +388,7 @@ class SpaceActor(LoopActor):
         if done < limits.SWEEP_KEYS:
             self._look_ahead()
         elif self.actor_ref.is_alive():
-            self._timer = self.runtime.loop.call_later(took_us / 1_000_000, self._time_to_sweep)
+            self._timer = self.after(took_us / 1_000_000, self._time_to_sweep)
             self._due_us = self._swept_us
 
     def _present(self, tx: Transaction) -> Space | None:
@@ -428,7 +428,7 @@ class SpaceActor(LoopActor):
         self._disarm()
         self._due_us = self._spaces.due_us[self._space.id] = at_us
         wait_us = max(at_us - self._committer.ledger.log_time(), 0)
-        self._timer = self.runtime.loop.call_later(wait_us / 1_000_000, self._time_to_sweep)
+        self._timer = self.after(wait_us / 1_000_000, self._time_to_sweep)
 
     def _disarm(self) -> None:
         self._spaces.due_us.pop(self._space.id, None)

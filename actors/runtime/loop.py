@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from types import CoroutineType
 from typing import Any
+from weakref import WeakSet
 
 import pykka
 from pykka._envelope import Envelope
@@ -70,6 +71,8 @@ class LoopActor(Actor):
         super().__init__(runtime)
         # In the order they came, which is that of their end: a set's would be another each time.
         self._following: dict[asyncio.Future[Any], None] = {}
+        self._timers: WeakSet[asyncio.TimerHandle] = WeakSet()
+        """Those set by `after`, as far as the loop holds them."""
         self._monotonic_us = runtime.clock.monotonic_us
         self.actor_inbox.bind(runtime.loop, self._drain, self.mailbox_limit, type(self).__name__)
         self.actor_inbox.handle_now = self._handle_now
@@ -81,6 +84,22 @@ class LoopActor(Actor):
 
     def _start_actor_loop(self) -> None:
         self.runtime.loop.call_soon(self._begin)
+
+    def after(self, seconds: float, act: Callable[[], None]) -> asyncio.TimerHandle:
+        """Have something done after so many seconds, unless the actor has ended by then, in
+        whatever way. An actor's timers are set with nothing else: `on_stop` is not called for one
+        that fails, and what fires after it finds nobody."""
+        timer = self.runtime.loop.call_later(seconds, act)
+        if self.actor_stopped.is_set():
+            timer.cancel()
+        else:
+            self._timers.add(timer)
+        return timer
+
+    def _stopped(self) -> None:
+        super()._stopped()
+        for timer in list(self._timers):
+            timer.cancel()
 
     def _begin(self) -> None:
         try:

@@ -365,6 +365,27 @@ def test_checkpoints_come_by_themselves_when_there_is_news() -> None:
     play("stepped", main)
 
 
+def test_a_checkpoint_that_failed_is_not_looked_for_any_more(
+    monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    """Its failure is the node's; until the node has gone nothing may fire at what is no more."""
+    logbook.allow("actor failed.*CheckpointsActor")
+
+    async def main() -> None:
+        async with parts("stepped") as node, checkpoints(node) as ref:
+
+            def fail(_room: int | None) -> None:
+                raise Failed("the state can't be flushed")
+
+            await node.durable(node.put("a", b"1"))
+            monkeypatch.setattr(node.engine, "flush", fail)
+            await asyncio.sleep(limits.CHECKPOINT_SECONDS + 2)
+            assert not ref.is_alive()
+            await asyncio.sleep(limits.CHECKPOINT_SECONDS)
+
+    play("stepped", main)
+
+
 def test_many_bytes_bring_a_checkpoint_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CHECKPOINT_BYTES", 1000)
 

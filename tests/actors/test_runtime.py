@@ -226,6 +226,51 @@ def test_stop_comes_after_what_was_sent_before_and_refuses_what_comes_later(
     play(kind, main)
 
 
+class Ticking(LoopActor):
+    """Looks at something again and again."""
+
+    ticks = 0
+
+    def on_start(self) -> None:
+        self._tick()
+
+    def _tick(self) -> None:
+        self.ticks += 1
+        self.after(0.001, self._tick)
+        tell(self.actor_ref, Add(1))
+
+    @handles(Add)
+    def add(self, _message: Add) -> None:
+        pass
+
+    @handles(Break)
+    def break_(self, _message: Break) -> None:
+        self.after(0.001, self._tick)
+        raise ZeroDivisionError
+
+
+@both
+@pytest.mark.parametrize("ending", ["stop", "failure"])
+def test_no_timer_fires_after_its_actor_has_ended(kind: str, ending: str, logbook: Logbook) -> None:
+    logbook.allow("actor failed")
+
+    async def main() -> None:
+        ref = Ticking.start(Failures().runtime(kind))
+        actor: Any = actor_of(ref)
+        await until(lambda: actor.ticks > 3)
+        if ending == "failure":
+            tell(ref, Break())
+            await until(lambda: not ref.is_alive())
+        else:
+            await stop(ref)
+        ticks = actor.ticks
+        actor.after(0, actor._tick)  # what was under way may set another
+        await asyncio.sleep(0.02)
+        assert actor.ticks == ticks
+
+    play(kind, main)
+
+
 def test_no_thread_is_alive_after_stop() -> None:
     async def main() -> None:
         before = threading.active_count()
