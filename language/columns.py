@@ -8,7 +8,7 @@ from typing import Any
 from language import tree
 from language.compile import compile_expression
 from language.env import Env
-from language.printer import print_expression
+from language.printing import print_expression
 from language.rows import Row, Shape, item_value
 from protocol.paths import EACH, Path
 from protocol.values import NONE, PACE, RecordId, ticking

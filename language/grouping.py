@@ -18,7 +18,7 @@ from language.functions.aggregates import average, not_a_number, present, total
 from language.generate import Code, Memo, order_source
 from language.names import children, parent_fields, rebuilt
 from language.numbers import add
-from language.printer import print_expression
+from language.printing import print_expression
 from language.rows import Row, Shape
 from protocol.errors import BadRequest
 from protocol.values import NONE, PACE

@@ -9,7 +9,7 @@ from language import tree
 from language.compile import Compiled, Condition, compile_condition, compile_expression
 from language.fieldtypes import Fit, compile_type, cut, is_option
 from language.names import children, shape_of
-from language.printer import print_expression
+from language.printing import print_expression
 from language.rows import NO_FIELDS, WHOLE
 from protocol.errors import BadRequest
 from protocol.paths import Path

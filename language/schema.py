@@ -27,7 +27,7 @@ from language.fieldtypes import (
     innermost,
     shown,
 )
-from language.printer import print_type
+from language.printing import print_type
 from language.rules import Rule
 from protocol.errors import (
     AssertFailed,

@@ -13,7 +13,7 @@ from actors.scripts.reading import source_of
 from actors.scripts.ways import Way
 from actors.scripts.writing import plan_targets
 from language import tree
-from language.printer import print_expression
+from language.printing import print_expression
 from language.rows import Batch, Pairs
 from language.select import SelectPlan, plan_select
 from protocol.values import NONE, Value

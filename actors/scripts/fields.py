@@ -16,7 +16,7 @@ from actors.scripts.taken import TAKEN
 from language import tree
 from language.env import Env
 from language.parser import parse_expression, parse_type
-from language.printer import print_expression, print_type
+from language.printing import print_expression, print_type
 from language.rules import Definition, Rule, check_definition, compile_rule
 from language.schema import Schema
 from protocol import limits

@@ -6,7 +6,7 @@ from actors.scripts.execution import Execution
 from actors.scripts.handlers import handles
 from actors.scripts.taken import TAKEN
 from language import tree
-from language.printer import print_path
+from language.printing import print_path
 from protocol.values import NONE, Value
 from storage import catalog, index_builds, records
 from storage.catalog import Table

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from language import tree
 from language.compile import compile_rowless
 from language.parser import parse
-from language.printer import redacted
+from language.printing import redacted
 from protocol import limits
 from protocol.errors import NotInTransaction
 

@@ -50,16 +50,16 @@ def test_files_are_named_and_headed() -> None:
     assert not found, "\n".join(found)
 
 
-SELF_EVIDENT = {
-    "language/tree.py",  # a node is named after the clause it holds, its fields after the parts
-}
+SELF_EVIDENT = (
+    "language/tree/",  # a node is named after the clause it holds, its fields after the parts
+)
 
 
 def test_public_names_are_documented() -> None:
     found = [
         line
         for source in files(*ROOMS)
-        if source.path not in SELF_EVIDENT
+        if not source.path.startswith(SELF_EVIDENT)
         for line in undocumented(source)
     ]
     assert not found, "\n".join(found)

@@ -9,7 +9,7 @@ import pytest
 
 from language.lexer import Tokens
 from language.parser import parse
-from language.printer import print_script
+from language.printing import print_script
 from protocol.errors import Refusal
 from tests.cases.format import read
 

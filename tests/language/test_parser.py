@@ -5,7 +5,7 @@ import pytest
 from language import tree
 from language.lexer import Tokens
 from language.parser import _Parser, parse, parse_expression
-from language.printer import print_script
+from language.printing import print_script
 from protocol import limits
 from protocol.errors import (
     BadRequest,

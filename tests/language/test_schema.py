@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from language import fieldtypes, tree
 from language.fieldtypes import MISFIT, SHOWN, compile_type
 from language.parser import parse, parse_expression, parse_type
-from language.printer import print_type
+from language.printing import print_type
 from language.rules import Definition, check_definition, compile_rule
 from language.schema import Schema
 from protocol.errors import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from language.parser import parse
-from language.printer import print_script
+from language.printing import print_script
 from protocol.errors import Refusal
 
 STATEMENTS = """

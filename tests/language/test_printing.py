@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from language import printer, tree
+from language import tree
 from language.parser import parse, parse_expression
-from language.printer import print_expression, print_script, print_statement, redacted
+from language.printing import expressions, print_expression, print_script, print_statement, redacted
 from tests.language.trees import EXPRESSIONS, STATEMENTS
 
 SLOW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -51,7 +51,7 @@ def test_the_check_of_the_round_trip_tells_values_that_python_calls_equal() -> N
 
 
 def test_the_round_trip_catches_a_lost_parenthesis(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(printer, "_at_least", lambda node, level: print_expression(node))
+    monkeypatch.setattr(expressions, "_at_least", lambda node, level: print_expression(node))
     node = parse_expression("(1 + 2) * 3")
     assert exact(parse_expression(print_expression(node))) != exact(node)
 

@@ -1,0 +1,53 @@
+"""Tree to text. What is printed parses back to the same tree.
+
+Each noun's statements are printed by the module named after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from language import tree
+from language.printing import (  # noqa: F401  (statements)
+    fields,
+    flow,
+    indexes,
+    node,
+    places,
+    records,
+    spaces,
+    topics,
+)
+from language.printing.expressions import print_expression, print_path
+from language.printing.fields import print_type
+from language.printing.flow import for_text, if_text
+from language.printing.statements import print_statement
+
+
+def print_script(script: tree.Script) -> str:
+    """The text of a script, a statement a line."""
+    return ";\n".join(map(print_statement, script.statements))
+
+
+def redacted(statement: tree.Statement) -> str:
+    """The text of a statement as logs and lists show it: passwords and hashes as `'...'`."""
+    if isinstance(statement, tree.DefineUser):
+        hidden = {"password": "..."} if statement.password is not None else {"passhash": "..."}
+        return print_statement(replace(statement, **hidden))  # type: ignore[arg-type]
+    if isinstance(statement, tree.AlterUser) and statement.password is not None:
+        return print_statement(replace(statement, password="..."))
+    if isinstance(statement, tree.If):
+        return if_text(statement, redacted)
+    if isinstance(statement, tree.For):
+        return for_text(statement, redacted)
+    if isinstance(statement, tree.Let | tree.ReturnStatement) and isinstance(
+        statement.value, tree.If
+    ):
+        word = f"LET ${statement.name} =" if isinstance(statement, tree.Let) else "RETURN"
+        return f"{word} {if_text(statement.value, redacted)}"
+    return print_statement(statement)
+
+
+__all__ = [
+    "print_expression", "print_path", "print_script", "print_statement", "print_type", "redacted",
+]  # fmt: skip

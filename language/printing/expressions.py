@@ -1,0 +1,153 @@
+"""Expressions, with parentheses only where the text would otherwise be read as another tree."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from language import tree
+from language.parsing.expressions import COMPARISON, LEVELS, RANGE, operands_of
+from language.printing.statements import print_statement
+from language.words import KEYWORDS, quote
+from protocol import limits
+from protocol.paths import Path, path_text
+from protocol.text import NAME, format_value, quote_string
+
+_UNARY: Final = 9
+
+
+_PREFIX_NOT: Final = 3
+
+
+STEPPED: Final = (
+    tree.Name, tree.Parameter, tree.Call, tree.Subquery, tree.Array, tree.Object,
+    tree.RecordLiteral, tree.Attribute, tree.Index, tree.Each,
+)  # fmt: skip
+"""What a path may begin with bare."""
+
+
+def print_expression(node: tree.Expression) -> str:
+    """The text of an expression."""
+    return _PRINTERS[type(node)](node)  # type: ignore[no-any-return]
+
+
+def _level(node: tree.Expression) -> int:
+    if isinstance(node, tree.Binary):
+        return LEVELS[node.operator]
+    if isinstance(node, tree.Range):
+        return RANGE
+    if isinstance(node, tree.Unary):
+        return _PREFIX_NOT if node.operator == "NOT" else _UNARY
+    return 10
+
+
+def _at_least(node: tree.Expression, level: int) -> str:
+    text = print_expression(node)
+    return text if _level(node) >= level else f"({text})"
+
+
+def _binary(node: tree.Binary) -> str:
+    level = LEVELS[node.operator]
+    if node.operator in ("OR", "AND"):
+        parts = operands_of(node, node.operator)
+        return f" {node.operator} ".join(_at_least(part, level + 1) for part in parts)
+    left = _at_least(node.left, level + 1 if level == COMPARISON else level)
+    return f"{left} {node.operator} {_at_least(node.right, level + 1)}"
+
+
+def _range(node: tree.Range) -> str:
+    dots = "..=" if node.inclusive else ".."
+    return f"{_at_least(node.low, RANGE + 1)} {dots} {_at_least(node.high, RANGE + 1)}"
+
+
+def _unary(node: tree.Unary) -> str:
+    if node.operator == "NOT":
+        return f"NOT {_at_least(node.operand, COMPARISON)}"
+    text = print_expression(node.operand)
+    # A sign before a digit would become part of the literal, and two minus signs a comment.
+    bare = isinstance(node.operand, STEPPED) and not (text[0].isdigit() or text[0] in "-+")
+    return f"{node.operator}{text}" if bare else f"{node.operator}({text})"
+
+
+def _base(node: tree.Expression) -> str:
+    text = print_expression(node)
+    return text if isinstance(node, STEPPED) else f"({text})"
+
+
+def _index(node: tree.Index) -> str:
+    return f"{_base(node.of)}[{print_expression(node.index)}]"
+
+
+def _array(node: tree.Array) -> str:
+    return f"[{', '.join(map(print_expression, node.items))}]"
+
+
+def _object(node: tree.Object) -> str:
+    if not node.fields:
+        return "{}"
+    fields = (f"{_key(name)}: {print_expression(value)}" for name, value in node.fields)
+    return f"{{ {', '.join(fields)} }}"
+
+
+def _key(name: str) -> str:
+    return name if NAME.match(name) and "-" not in name else quote_string(name)
+
+
+def _record(node: tree.RecordLiteral) -> str:
+    return f"{quote(node.table)}:{identity(node.id)}"
+
+
+def identity(node: tree.Expression) -> str:
+    """The id of a record as it stands behind the colon."""
+    if isinstance(node, tree.Constant) and isinstance(node.value, str):
+        return quote(node.value)
+    return print_expression(node)
+
+
+def _call(node: tree.Call) -> str:
+    return f"{node.name}({', '.join(map(print_expression, node.arguments))})"
+
+
+_PRINTERS: Final[dict[type, Any]] = {
+    tree.Constant: lambda node: format_value(node.value),
+    tree.Parameter: lambda node: f"${node.name}",
+    tree.Array: _array,
+    tree.Object: _object,
+    tree.RecordLiteral: _record,
+    tree.Name: lambda node: quote(node.name),
+    tree.Attribute: lambda node: f"{_base(node.of)}.{quote(node.name)}",
+    tree.Index: _index,
+    tree.Each: lambda node: f"{_base(node.of)}[*]",
+    tree.Unary: _unary,
+    tree.Binary: _binary,
+    tree.Range: _range,
+    tree.Call: _call,
+    tree.Subquery: lambda node: f"({print_statement(node.select)})",
+}
+
+
+def print_path(path: Path) -> str:
+    """The text of a field's path."""
+    return path_text(path, KEYWORDS)
+
+
+def begins_with_name(node: tree.Expression) -> bool:
+    """Whether the text of an expression begins with a field's name."""
+    while isinstance(node, tree.Attribute | tree.Index | tree.Each):
+        node = node.of
+    return isinstance(node, tree.Name)
+
+
+def leftmost(node: tree.Expression) -> tree.Expression:
+    """What the text of an expression begins with, parentheses and signs aside."""
+    while True:
+        if isinstance(node, tree.Binary):
+            node = node.left
+        elif isinstance(node, tree.Range):
+            node = node.low
+        elif isinstance(node, tree.Attribute | tree.Index | tree.Each):
+            node = node.of
+        else:
+            return node
+
+
+assert limits.DEPTH < 100, "printing recurses as deep as trees are high"

@@ -1,0 +1,35 @@
+"""Indexes and plans."""
+
+from __future__ import annotations
+
+from language import tree
+from language.printing.clauses import join, on_table, paths, text
+from language.printing.statements import STATEMENTS, print_statement
+from language.words import quote
+
+
+def _define_index(node: tree.DefineIndex) -> str:
+    return join(
+        "DEFINE INDEX",
+        node.exists.value,
+        f"{quote(node.name)} ON {quote(node.table)}",
+        paths("FIELDS", node.fields),
+        "UNIQUE" if node.unique else "",
+        text("COMMENT", node.comment),
+    )
+
+
+def _explain(node: tree.Explain) -> str:
+    return join("EXPLAIN", "ANALYZE" if node.analyze else "", print_statement(node.statement))
+
+
+STATEMENTS.update(
+    {
+        tree.DefineIndex: _define_index,
+        tree.DropIndex: lambda node: join(
+            on_table("DROP INDEX", node.name, node.table), text("REASON", node.reason)
+        ),
+        tree.RebuildIndex: lambda node: on_table("REBUILD INDEX", node.name, node.table),
+        tree.Explain: _explain,
+    }
+)

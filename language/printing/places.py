@@ -1,0 +1,29 @@
+"""Namespaces, databases, tables."""
+
+from __future__ import annotations
+
+from language import tree
+from language.printing.clauses import define, drop, join
+from language.printing.statements import STATEMENTS
+from language.words import quote
+
+
+def _use(node: tree.Use) -> str:
+    return join(
+        "USE",
+        "" if node.namespace is None else f"NAMESPACE {quote(node.namespace)}",
+        "" if node.database is None else f"DATABASE {quote(node.database)}",
+    )
+
+
+STATEMENTS.update(
+    {
+        tree.Use: _use,
+        tree.DefineNamespace: lambda node: define("NAMESPACE", node, node.name),
+        tree.DefineDatabase: lambda node: define("DATABASE", node, node.namespace, node.name),
+        tree.DefineTable: lambda node: define("TABLE", node, node.name),
+        tree.DropNamespace: lambda node: drop("NAMESPACE", node, node.name),
+        tree.DropDatabase: lambda node: drop("DATABASE", node, node.namespace, node.name),
+        tree.DropTable: lambda node: drop("TABLE", node, node.name),
+    }
+)

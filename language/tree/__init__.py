@@ -1,0 +1,184 @@
+"""The syntax tree. Every node is frozen; lists are tuples; nothing here knows how it is run.
+
+Positions (`at`) are offsets into the script's text and take no part in equality, so that
+parse → print → parse is the identity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from language.tree.expressions import (
+    Array,
+    Attribute,
+    Binary,
+    BinaryOperator,
+    Call,
+    Constant,
+    Each,
+    Expression,
+    Index,
+    Name,
+    Object,
+    Parameter,
+    Range,
+    RecordLiteral,
+    Subquery,
+    Unary,
+    UnaryOperator,
+)
+from language.tree.fields import (
+    AlterField,
+    AlterTable,
+    ArrayType,
+    DefineField,
+    DropField,
+    FieldType,
+    Kind,
+    LiteralType,
+    OptionType,
+    PlainType,
+    RecordType,
+    UnionType,
+)
+from language.tree.flow import (
+    Begin,
+    Block,
+    Cancel,
+    Commit,
+    Evaluate,
+    For,
+    If,
+    Let,
+    ReturnStatement,
+    Throw,
+)
+from language.tree.indexes import DefineIndex, DropIndex, Explain, RebuildIndex
+from language.tree.node import AlterUser, DefineNode, DefineUser, DropUser, Info, InfoSubject, Kill
+from language.tree.places import (
+    DefineDatabase,
+    DefineNamespace,
+    DefineTable,
+    DropDatabase,
+    DropNamespace,
+    DropTable,
+    Exists,
+    Use,
+)
+from language.tree.records import (
+    Column,
+    Content,
+    Create,
+    Data,
+    Delete,
+    ExpressionTarget,
+    Insert,
+    Merge,
+    Order,
+    RecordRange,
+    Return,
+    Select,
+    Set,
+    TableTarget,
+    Target,
+    Unset,
+    Update,
+    Upsert,
+)
+from language.tree.spaces import (
+    DefineSpace,
+    DeleteKey,
+    DropKeys,
+    DropSpace,
+    ExpireKey,
+    GetKey,
+    IncrKey,
+    ListKeys,
+    LockKey,
+    PersistKey,
+    SetKey,
+    SwapKey,
+    UnlockKey,
+)
+from language.tree.topics import (
+    Ack,
+    AlterGroup,
+    AlterReader,
+    AlterTopic,
+    CommitReader,
+    DefineGroup,
+    DefineReader,
+    DefineTopic,
+    DropGroup,
+    DropReader,
+    DropTopic,
+    Extend,
+    GiveUp,
+    GroupSetting,
+    Nack,
+    Position,
+    Publish,
+    ReadTopic,
+    Redrive,
+    Take,
+    TopicSetting,
+    TrimTopic,
+)
+
+Answering = (
+    Create | Insert | Upsert | Update | Delete | Select | If | GetKey | SetKey | SwapKey | IncrKey
+    | DeleteKey | ExpireKey | PersistKey | LockKey | UnlockKey | ListKeys | TrimTopic | Publish
+    | ReadTopic | Take | Ack | Nack | Extend | GiveUp | Redrive
+)  # fmt: skip
+"""Statements whose answer LET and RETURN take."""
+
+
+Statement = (
+    Create | Insert | Upsert | Update | Delete | Select | Let | ReturnStatement | Evaluate | If
+    | For | Throw | Begin | Commit | Cancel | Use | DefineNamespace | DefineDatabase | DefineTable
+    | DropNamespace | DropDatabase | DropTable | DefineSpace | DropSpace | GetKey | SetKey | SwapKey
+    | IncrKey | DeleteKey | ExpireKey | PersistKey | LockKey | UnlockKey | ListKeys | DropKeys
+    | DefineTopic | AlterTopic | DropTopic | TrimTopic | Publish | ReadTopic | DefineReader
+    | CommitReader | AlterReader | DropReader | DefineGroup | AlterGroup | DropGroup | Take | Ack
+    | Nack | Extend | GiveUp | Redrive
+    | DefineField | AlterTable | AlterField | DropField
+    | DefineIndex | DropIndex | RebuildIndex | Explain
+    | DefineUser | AlterUser | DropUser | DefineNode | Info | Kill
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A parsed text. `text` is kept to show the line of a refusal."""
+
+    statements: tuple[Statement, ...]
+    text: str = field(default="", compare=False, repr=False)
+
+    def position(self, at: int) -> tuple[int, int]:
+        """Line and column, both from 1, of an offset."""
+        before = self.text[:at]
+        return before.count("\n") + 1, at - (before.rfind("\n") + 1) + 1
+
+
+Node = Any
+"""Some node of the tree, where a walker does not care which."""
+
+
+__all__ = [
+    "Ack", "AlterField", "AlterGroup", "AlterReader", "AlterTable", "AlterTopic", "AlterUser",
+    "Answering", "Array", "ArrayType", "Attribute", "Begin", "Binary", "BinaryOperator", "Block",
+    "Call", "Cancel", "Column", "Commit", "CommitReader", "Constant", "Content", "Create", "Data",
+    "DefineDatabase", "DefineField", "DefineGroup", "DefineIndex", "DefineNamespace", "DefineNode",
+    "DefineReader", "DefineSpace", "DefineTable", "DefineTopic", "DefineUser", "Delete",
+    "DeleteKey", "DropDatabase", "DropField", "DropGroup", "DropIndex", "DropKeys", "DropNamespace",
+    "DropReader", "DropSpace", "DropTable", "DropTopic", "DropUser", "Each", "Evaluate", "Exists",
+    "ExpireKey", "Explain", "Expression", "ExpressionTarget", "Extend", "FieldType", "For",
+    "GetKey", "GiveUp", "GroupSetting", "If", "IncrKey", "Index", "Info", "InfoSubject", "Insert",
+    "Kill", "Kind", "Let", "ListKeys", "LiteralType", "LockKey", "Merge", "Nack", "Name", "Node",
+    "Object", "OptionType", "Order", "Parameter", "PersistKey", "PlainType", "Position", "Publish",
+    "Range", "ReadTopic", "RebuildIndex", "RecordLiteral", "RecordRange", "RecordType", "Redrive",
+    "Return", "ReturnStatement", "Script", "Select", "Set", "SetKey", "Statement", "Subquery",
+    "SwapKey", "TableTarget", "Take", "Target", "Throw", "TopicSetting", "TrimTopic", "Unary",
+    "UnaryOperator", "UnionType", "UnlockKey", "Unset", "Update", "Upsert", "Use",
+]  # fmt: skip

@@ -1,0 +1,132 @@
+"""Expressions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from protocol.values import Value
+
+if TYPE_CHECKING:
+    from language.tree.records import Select
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A constant of any type but array, object and record, whose parts may be expressions."""
+
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """`$name`: bound with the request, by LET, by FOR, or by the node (`$value`, `$parent`)."""
+
+    name: str
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    items: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    fields: tuple[tuple[str, Expression], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLiteral:
+    """`table:id`; the id is a constant or an array whose items are expressions."""
+
+    table: str
+    id: Expression
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A bare name: the field of the row at hand (an idiom's head)."""
+
+    name: str
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """`of.name`; follows a record link."""
+
+    of: Expression
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """`of[index]`: an array's item (from 0, negative from the end) or an object's field."""
+
+    of: Expression
+    index: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """`of[*]` or `of.*`: the paths after it are taken of every item."""
+
+    of: Expression
+
+
+UnaryOperator = Literal["NOT", "-", "+"]
+
+
+BinaryOperator = Literal[
+    "OR", "AND", "=", "!=", "<", "<=", ">", ">=", "IN", "NOT IN", "CONTAINS", "~", "??",
+    "+", "-", "*", "/", "%",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    operator: UnaryOperator
+    operand: Expression
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    operator: BinaryOperator
+    left: Expression
+    right: Expression
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """`low..high` (end exclusive) or `low..=high`; as a value: an array of ints."""
+
+    low: Expression
+    high: Expression
+    inclusive: bool
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function by its full name, `count`, `string::len`."""
+
+    name: str
+    arguments: tuple[Expression, ...]
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Subquery:
+    """`(SELECT …)`: an array of what it selects, computed in the same transaction."""
+
+    select: Select
+
+
+Expression = (
+    Constant | Parameter | Array | Object | RecordLiteral | Name | Attribute | Index | Each
+    | Unary | Binary | Range | Call | Subquery
+)  # fmt: skip

@@ -1,0 +1,112 @@
+"""Fields of tables and their types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from language.tree.places import Exists
+from protocol.paths import Path
+from protocol.values import Value
+
+if TYPE_CHECKING:
+    from language.tree.expressions import Expression
+
+
+Kind = Literal[
+    "any", "bool", "int", "float", "decimal", "number", "string", "bytes", "datetime", "duration",
+    "uuid", "object",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PlainType:
+    """A type by its word."""
+
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class OptionType:
+    """`option<T>`: a T, or absent."""
+
+    of: FieldType
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayType:
+    """`array<T, most>`; `most` None: of any length."""
+
+    of: FieldType
+    most: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordType:
+    """`record<t | u>`: a link into one of these tables; none named: into any."""
+
+    tables: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LiteralType:
+    """Exactly this value."""
+
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class UnionType:
+    """`T | U`. At least two members, none of them a union."""
+
+    members: tuple[FieldType, ...]
+
+
+FieldType = PlainType | OptionType | ArrayType | RecordType | LiteralType | UnionType
+
+
+@dataclass(frozen=True, slots=True)
+class DefineField:
+    """`path` has names and `*` only. What `assertion` calls `$value` is the field's value."""
+
+    path: Path
+    table: str
+    type: FieldType
+    exists: Exists = Exists.REFUSE
+    default: Expression | None = None
+    assertion: Expression | None = None
+    readonly: bool = False
+    comment: str | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTable:
+    """Exactly one part is set. `comment` empty: there is none any more."""
+
+    name: str
+    schemafull: bool | None = None
+    comment: str | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterField:
+    """Exactly one part is set. `Constant(NONE)` as `default` or `assertion`, an empty `comment`:
+    there is none any more."""
+
+    path: Path
+    table: str
+    type: FieldType | None = None
+    default: Expression | None = None
+    assertion: Expression | None = None
+    readonly: bool | None = None
+    comment: str | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DropField:
+    path: Path
+    table: str
+    at: int = field(default=0, compare=False)

@@ -1,0 +1,74 @@
+"""Users, the node, and what is asked of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from language.tree.places import Exists
+
+
+@dataclass(frozen=True, slots=True)
+class DefineUser:
+    """Exactly one of `password` and `passhash` is set; neither is ever printed."""
+
+    name: str
+    role: str
+    password: str | None = field(default=None, repr=False)
+    passhash: str | None = field(default=None, repr=False)
+    exists: Exists = Exists.REFUSE
+    comment: str | None = None
+    space: tuple[str, ...] = ()
+    """What the user belongs to: (), (namespace,) or (namespace, database)."""
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterUser:
+    """Exactly one of `password` and `role` is set."""
+
+    name: str
+    password: str | None = field(default=None, repr=False)
+    role: str | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DropUser:
+    name: str
+    reason: str | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DefineNode:
+    """`roles` None: not named; empty: ROLES NONE, the drain. At least one of the two is set.
+    Role words are checked by the node, not by the parser: an unknown one is `Unknown`."""
+
+    roles: tuple[str, ...] | None = None
+    endpoints: tuple[str, ...] | None = None
+    at: int = field(default=0, compare=False)
+
+
+InfoSubject = Literal[
+    "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "TOPIC", "GROUP", "USERS", "USER",
+    "NODE", "RUNNING",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """`INFO FOR …`. `names` is what follows the subject: (), (ns,), (ns, db), (db,), (table,),
+    (space,), (index, table), (topic,), (group, topic)."""
+
+    subject: InfoSubject
+    names: tuple[str, ...] = ()
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End a running script by the id that INFO FOR RUNNING shows."""
+
+    id: str
+    at: int = field(default=0, compare=False)
