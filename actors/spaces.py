@@ -81,8 +81,8 @@ _PERFORM: Final[dict[type, Callable[[Keys, Any], Any]]] = {
     DeleteKey: lambda keys, op: keys.delete(op.key),
     ExpireKey: lambda keys, op: keys.expire(op.key, op.expire_us),
     PersistKey: lambda keys, op: keys.persist(op.key),
-    LockKey: lambda keys, op: keys.lock(op.key, op.holder, op.expire_us),
-    UnlockKey: lambda keys, op: keys.unlock(op.key, op.holder),
+    LockKey: lambda keys, op: keys.lock(op.key, op.holder, op.expire_us, op.fence),
+    UnlockKey: lambda keys, op: keys.unlock(op.key, op.holder, op.fence),
 }  # fmt: skip
 
 

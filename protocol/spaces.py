@@ -93,6 +93,8 @@ class LockKey:
     key: str
     holder: str
     expire_us: int
+    fence: int | None = None
+    """Only extends a lock that is held under this fence, and acquires none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,8 @@ class UnlockKey:
     writes: ClassVar[bool] = True
     key: str
     holder: str
+    fence: int | None = None
+    """Only releases a lock that is held under this fence."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,18 +181,25 @@ class Keys:
 
     # --- locks ----------------------------------------------------------------------------------
 
-    def lock(self, key: str, holder: str, expire_us: int) -> Answer:
+    def lock(self, key: str, holder: str, expire_us: int, fence: int | None = None) -> Answer:
         """`{held, fence, until}`. What holds the key is another holder, or a plain value.
 
         The fence of a lock that this call acquires is the sequence of the commit to come: the
-        answer is in `locked` until then. :raises ExpireRefused:
+        answer is in `locked` until then.
+
+        :param fence: only a lock held under this one is extended, and none is acquired. Without it
+            who has lost a lock prolongs the next one's, if that goes by the same name
+        :raises ExpireRefused:
         """
         name = check_key(key).encode()
         content = binary.pack(check_holder(holder))
         expires_us = self._tx.now_us + check_expire(expire_us)
         before = self._entry(name)
         found = self._unless_lapsed(name, before, note=False)
-        if found is not None and not (found.flags & _LOCK and found.content == content):
+        if fence is not None and found is None:
+            self._note(name, before, found)
+            return {"held": False, "fence": None, "until": None}
+        if found is not None and not _is_held(found, content, fence):
             until = _moment(found.expires_us) if found.expires_us else None
             return {"held": False, "fence": None, "until": until}
         answer: Answer = {"held": True, "fence": None, "until": _moment(expires_us)}
@@ -205,13 +212,16 @@ class Keys:
             self.locked.append(answer)
         return answer
 
-    def unlock(self, key: str, holder: str) -> Answer:
+    def unlock(self, key: str, holder: str, fence: int | None = None) -> Answer:
         """`{released}`. Deletes nothing: what is written in the lock's place expires at once, and
-        only while the key still names the holder."""
+        only while the key still names the holder.
+
+        :param fence: as for `lock`
+        """
         name = check_key(key).encode()
         content = binary.pack(check_holder(holder))
         found = self._live(name)
-        if found is None or not (found.flags & _LOCK and found.content == content):
+        if found is None or not _is_held(found, content, fence):
             return {"released": False}
         self._put(name, _NOTHING, self._tx.now_us, found)
         return {"released": True}
@@ -443,6 +453,12 @@ def glance(ledger: Ledger, space: Space, key: str) -> Answer | NoneValue | None:
         return None  # that it has expired must be made to last first
     ttl = timedelta(microseconds=left_us) if expires_us else None
     return {"value": binary.unpack(value[_HEAD.size :]), "ttl": ttl}
+
+
+def _is_held(found: Entry, content: bytes, fence: int | None) -> bool:
+    """Whether an entry is the lock of a holder. :param content: the holder, packed"""
+    is_theirs = bool(found.flags & _LOCK) and found.content == content
+    return is_theirs and fence in (None, found.fence)
 
 
 def _packed(value: Value) -> bytes:

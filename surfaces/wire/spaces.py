@@ -102,6 +102,13 @@ def _lasting(body: dict[str, Any]) -> int:
     return expire_us
 
 
+def _fence(body: dict[str, Any]) -> int | None:
+    fence = field("KV", body, "fence", int)
+    if fence is not None and fence < 1:
+        raise BadRequest("KV fence is what lock answered: 1 or more", field="fence")
+    return fence
+
+
 def _by(body: dict[str, Any]) -> int:
     by = field("KV", body, "by", int)
     return 1 if by is None else by
@@ -141,15 +148,18 @@ _OPERATIONS: Final[
         ("persist", "key", lambda body: PersistKey(check_key(body.get("key")))),
         (
             "lock",
-            "key holder expire",
+            "key holder expire fence",
             lambda body: LockKey(
-                check_key(body.get("key")), check_holder(body.get("holder")), _lasting(body)
+                check_key(body.get("key")), check_holder(body.get("holder")), _lasting(body),
+                _fence(body),
             ),
         ),
         (
             "unlock",
-            "key holder",
-            lambda body: UnlockKey(check_key(body.get("key")), check_holder(body.get("holder"))),
+            "key holder fence",
+            lambda body: UnlockKey(
+                check_key(body.get("key")), check_holder(body.get("holder")), _fence(body)
+            ),
         ),
         ("keys", "prefix after limit", _listing),
     )

@@ -23,7 +23,7 @@ from storeclient import (
     RecordId,
     errors,
 )
-from storeclient.cache import LOADING_SUFFIX, _loading
+from storeclient.cache import LOADING_SUFFIX, Seconds, _loading
 from tests.clients.test_real_node import EVERY_TYPE, serving
 from tests.nodes import PASSWORD
 from tests.processes import PASSWORD as PROCESS_PASSWORD
@@ -193,6 +193,54 @@ async def test_a_lease_that_ended_is_lost_even_when_nobody_took_it(cache: AsyncC
     assert await lease.extend(60) is False
     assert lease.lost
     assert await cache.lock("l", 60) is not None, "and it is free for others"
+
+
+async def test_a_lease_that_was_lost_leaves_the_next_one_of_its_name_alone(
+    cache: AsyncCache,
+) -> None:
+    """Two processes that go by one name: what the first has lost, the second holds."""
+    first = await cache.lock("l", timedelta(microseconds=1), "worker")
+    assert first is not None
+    second = await cache.lock("l", 60, "worker")
+    assert second is not None and second.fence > first.fence
+    assert await first.extend(3600) is False and first.lost
+    left = await cache.ttl("l")
+    assert left is not None and left <= timedelta(seconds=60), "nor was it prolonged"
+    another = await cache.lock("m", timedelta(microseconds=1), "worker")
+    held = await cache.lock("m", 60, "worker")
+    assert another is not None and held is not None
+    assert await another.release() is False, "though it does not know yet that it is lost"
+    for lease in (second, held):
+        assert await lease.extend() is True
+        assert await lease.release() is True
+        assert await lease.extend() is False, "what was released is over"
+
+
+async def test_a_lease_is_extended_by_no_more_than_it_says(cache: AsyncCache) -> None:
+    lease = await cache.lock("l", 60)
+    assert lease is not None
+    with pytest.raises(errors.ExpireRefused):
+        await lease.extend(0)
+
+
+@pytest.mark.parametrize(
+    "ttl", [float("inf"), -float("inf"), float("nan"), 1e30, 1e18, timedelta.max, timedelta.min]
+)
+async def test_a_time_without_an_end_is_refused_by_name(cache: AsyncCache, ttl: Seconds) -> None:
+    lease = await cache.lock("l", 60)
+    assert lease is not None
+    for work in (
+        lambda: cache.set("k", 1, ttl),
+        lambda: cache.set_if_absent("k", 1, ttl),
+        lambda: cache.compare_and_set("k", NONE, 1, ttl),
+        lambda: cache.expire("l", ttl),
+        lambda: cache.lock("m", ttl),
+        lambda: lease.extend(ttl),
+        lambda: cache.get_or_set("k", ttl, lambda: 1),
+    ):
+        with pytest.raises(ValueError, match=r"is no time|is too long"):
+            await work()
+    assert await cache.keys() == ["l"]
 
 
 async def test_a_lease_renews_itself(cache: AsyncCache) -> None:

@@ -302,8 +302,10 @@ class TestBrokenConnections:
         """The count of requests, by which the first test of this class judges, sees a repeat."""
         ask = cut_client._ask
 
-        async def repeating(kind: Any, body: Any, wait: Any, repeatable: bool, stop: Any) -> object:
-            return await ask(kind, body, wait, True, stop)
+        async def repeating(
+            kind: Any, body: Any, wait: Any, _repeatable: bool, *more: Any
+        ) -> object:
+            return await ask(kind, body, wait, True, *more)
 
         monkeypatch.setattr(cut_client, "_ask", repeating)
         task = asyncio.create_task(cut_client.run("HOLD"))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from storeclient import AsyncClient, AsyncTopic, Client, OutcomeUnknown, Topic, errors
+from storeclient import AsyncClient, AsyncTopic, Client, Closed, OutcomeUnknown, Topic, errors
 from storeclient.batches import Batches
 from storeclient.groups import GIVEN_BACK
 from tests.clients.test_real_node import EVERY_TYPE, serving
@@ -421,3 +422,81 @@ async def test_a_consumer_goes_on_with_the_node_that_comes_back(process: NodePro
     # Those whose acknowledgement was lost on its way back are done too.
     assert len(done) >= 200 - 2 * 20
     assert kills == []
+
+
+# --- closing while others wait --------------------------------------------------------------------
+
+
+async def test_closing_ends_what_only_waits_for_messages(client: AsyncClient) -> None:
+    topic = client.topic("shop", "main", "jobs")
+    reader = topic.reader("r")
+    await reader.define()
+    async with asyncio.timeout(30):
+        waiting = [
+            asyncio.ensure_future(work)
+            for work in (
+                topic.group("g").take(wait=300),
+                topic.read(wait=300),
+                reader.read(wait=300),
+                anext(topic.messages(follow=True)),
+                anext(topic.group("g").messages()),
+            )
+        ]
+        while len(await client.query("INFO FOR RUNNING")) < 6:
+            await asyncio.sleep(0)
+        writing = asyncio.ensure_future(topic.publish("answered"))
+        await asyncio.sleep(0)
+        await client.close()
+        assert (await writing).position == 1, "what is no wait is waited for"
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+    # The message may have come to some of them before they were ended.
+    assert all(isinstance(one, Closed) or "answered" in repr(one) for one in found), found
+    with pytest.raises(Closed):
+        await topic.info()
+
+
+async def test_closing_ends_who_waits_for_a_connection() -> None:
+    client = AsyncClient("127.0.0.1:1", connect_timeout=3600)
+    waiting = asyncio.ensure_future(client.topic("a", "b", "t").group("g").take(wait=60))
+    while client._connecting is None:
+        await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        await client.close()
+        with pytest.raises(Closed):
+            await waiting
+
+
+def test_a_blocking_client_is_closed_under_threads_that_wait(process: NodeProcess) -> None:
+    client = Client(wire_of(process), user=USER, password=PROCESS_PASSWORD)
+    topic = client.topic("shop", "main", "jobs")
+    cache = client.cache("shop", "main", "c")
+    process.script("USE shop.main; DEFINE SPACE c")
+    lease = cache.lock("renewed", 60, renew=True)
+    assert lease is not None
+    consumer = topic.group("g").messages(prefetch=4, extend=True)
+    calls: list[Callable[[], object]] = [
+        lambda: topic.group("g").take(wait=300),
+        lambda: topic.read(wait=300),
+        lambda: list(topic.messages(follow=True)),
+        lambda: list(topic.reader("r").messages(follow=True)),
+        lambda: list(consumer),
+    ]
+    topic.reader("r").define()
+    outcomes: list[object] = []
+
+    def call(work: Callable[[], object]) -> None:
+        try:
+            outcomes.append(work())
+        except Exception as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=call, args=(work,), daemon=True) for work in calls]
+    for thread in threads:
+        thread.start()
+    while len(client.query("INFO FOR RUNNING")) < 6:
+        time.sleep(0.001)
+    client.close()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive(), "a thread waits for ever"
+    assert [type(one) for one in outcomes] == [Closed] * len(calls), outcomes

@@ -370,6 +370,25 @@ def test_a_fence_survives_a_change_of_expiry_and_two_calls_in_one_transaction(
     assert after["fence"] == both[0]["fence"]
 
 
+def test_a_lock_that_is_named_by_its_fence_is_that_one_only(shelf: Shelf) -> None:
+    """Two who go by one name are told apart: the second one's lock is not the first one's."""
+    first = shelf.do(lambda here: here.lock("k", "a", 10 * SECOND))["fence"]
+    extended = shelf.do(lambda here: here.lock("k", "a", 20 * SECOND, first))
+    assert extended == {"held": True, "fence": first, "until": moment(20 * SECOND)}
+    shelf.book.clock.advance(20 * SECOND)
+    lost = {"held": False, "fence": None, "until": None}
+    assert shelf.do(lambda here: here.lock("k", "a", 9 * SECOND, first)) == lost, "none is acquired"
+    assert shelf.lapsed == [b"k"], "and that it has ended lasts"
+    assert shelf.do(lambda here: here.unlock("k", "a", first)) == {"released": False}
+    second = shelf.do(lambda here: here.lock("k", "a", 5 * SECOND))
+    held = {"held": False, "fence": None, "until": second["until"]}
+    assert shelf.do(lambda here: here.lock("k", "a", 9 * SECOND, first)) == held
+    assert shelf.do(lambda here: here.unlock("k", "a", first)) == {"released": False}
+    assert shelf.do(lambda here: here.get("k"))["ttl"] == timedelta(seconds=5)
+    assert shelf.do(lambda here: here.unlock("k", "b", second["fence"])) == {"released": False}
+    assert shelf.do(lambda here: here.unlock("k", "a", second["fence"])) == {"released": True}
+
+
 def test_listing(shelf: Shelf) -> None:
     names = ["a", "a b", "a/1", "aé", "b", "b%2F", "ﬀ", "☃"]
     for name in reversed(names):

@@ -16,6 +16,7 @@ from storeclient.answers import Answer, KeyAnswer
 from storeclient.cache import AsyncCache
 from storeclient.connection import GRACE_SECONDS, Connection
 from storeclient.errors import (
+    Cancelled,
     Closed,
     Draining,
     OutcomeUnknown,
@@ -118,6 +119,7 @@ class AsyncClient:
         reason: str | None = None,
         repeatable: bool = False,
         stop: asyncio.Future[None] | None = None,
+        waits: bool = False,
     ) -> Answer:
         body: dict[str, Any] = {"script": script}
         if params:
@@ -130,7 +132,7 @@ class AsyncClient:
         if reason is not None:
             body["reason"] = reason
         wait = None if limit is None else limit.total_seconds() + GRACE_SECONDS
-        answer = await self._ask(Kind.RUN, body, wait, repeatable, stop)
+        answer = await self._ask(Kind.RUN, body, wait, repeatable, stop, waits)
         assert isinstance(answer, Answer)
         return answer
 
@@ -176,7 +178,13 @@ class AsyncClient:
             if limit is not None and wait is not None:
                 limit += wait
             return await self._run(
-                script, params, (ns, db), limit, repeatable=repeatable, stop=stop
+                script,
+                params,
+                (ns, db),
+                limit,
+                repeatable=repeatable,
+                stop=stop,
+                waits=wait is not None,
             )
 
         return AsyncTopic(run, name)
@@ -203,7 +211,11 @@ class AsyncClient:
         return welcome
 
     async def close(self) -> None:
-        """Wait for what is under way, then end the connection. Harmless when done twice."""
+        """Wait for what is under way, then end the connection. Harmless when done twice.
+
+        A `take` or `read` that waits for messages is ended, and raises `Closed` to its caller
+        unless it was answered first. So is who waits for a connection.
+        """
         self._is_closed = True
         if self._connecting is not None:
             self._connecting.cancel()
@@ -233,14 +245,19 @@ class AsyncClient:
         wait: float | None,
         repeatable: bool,
         stop: asyncio.Future[None] | None = None,
+        waits: bool = False,
     ) -> object:
         signed_in_again = False
         while True:
             connection = await self._usable()
             try:
-                return await connection.ask(kind, body, wait, stop)
+                return await connection.ask(kind, body, wait, stop, waits)
             except NotSent:
                 continue
+            except Cancelled:
+                if waits and self._is_closed:
+                    raise self._closed() from None
+                raise
             except Draining:
                 # Said about a request that crossed the node's BYE: it was never begun.
                 if not connection.leaving:
@@ -264,15 +281,23 @@ class AsyncClient:
     async def _usable(self) -> Connection:
         """The connection, or another one when it is not usable any more."""
         if self._is_closed:
-            raise Closed("the client has been closed")
+            raise self._closed()
         connection = self._connection
         if connection is not None and connection.usable:
             return connection
         if self._connecting is None:
             self._connecting = asyncio.create_task(self._connect())
             self._connecting.add_done_callback(self._connected)
-        # Shielded: a task that gives up waiting must not take the others' connection away.
-        return await asyncio.shield(self._connecting)
+        connecting = self._connecting
+        # Waited for, not awaited: a task that gives up must not take the others' connection away,
+        # and one that `close` takes it away from must not think that it was cancelled itself.
+        await asyncio.wait((connecting,))
+        if connecting.cancelled():
+            raise self._closed()
+        return connecting.result()
+
+    def _closed(self) -> Closed:
+        return Closed("the client has been closed")
 
     def _connected(self, task: asyncio.Task[Connection]) -> None:
         self._connecting = None

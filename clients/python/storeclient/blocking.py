@@ -4,11 +4,12 @@ called from any thread; a call blocks its own thread only."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
+from storeclient.errors import Closed
 from storeclient.groups import AsyncConsumer, AsyncGroup, AsyncHandOut, Settled
 from storeclient.messages import Message
 from storeclient.topics import (
@@ -31,9 +32,14 @@ class Submit(Protocol):
 
 
 def result_of(future: Future[T]) -> T:
-    """What work on the client's loop brings. Interrupted, this thread cancels what it asked for."""
+    """What work on the client's loop brings. Interrupted, this thread cancels what it asked for.
+
+    :raises Closed: the client was closed before it came
+    """
     try:
         return future.result()
+    except CancelledError:
+        raise Closed("the client has been closed") from None
     except BaseException:
         future.cancel()
         raise

@@ -174,7 +174,7 @@ class AsyncCache:
         :param renew: extend it by itself, again and again, until it is released or lost
         """
         lease = AsyncLease(self, key, ttl, holder or secrets.token_hex(16))
-        if not await lease.extend():
+        if not await lease._acquire():
             return None
         if renew:
             lease.renew()
@@ -196,6 +196,9 @@ class AsyncLease:
     """A lock that is held: until it is released, or its time is over. It is a lease, not a mutex:
     hand `fence` to what it protects.
 
+    It is known by its fence, not by its holder's name: once it is lost, neither `extend` nor
+    `release` touches the lock of whoever holds the key then, though that be called the same.
+
         lease = await cache.lock("job", 30)
         if lease is not None:
             async with lease:
@@ -214,23 +217,29 @@ class AsyncLease:
         self.until: datetime | None = None
         """When it ends, by the node's clock."""
         self.lost = False
-        """Whether an extension found that another holds it, or that it had ended and was acquired
-        anew under another fence."""
+        """Whether it is known to be over: it was released, or an extension found that it had
+        ended."""
+
+    async def _acquire(self) -> bool:
+        fields = {"key": self.key, "holder": self.holder, "expire": duration(self._ttl)}
+        found = await self._cache._write("lock", **fields)
+        if found["held"]:
+            self.fence, self.until = found["fence"], found["until"]
+        return bool(found["held"])
 
     async def extend(self, ttl: Seconds | None = None) -> bool:
         """Let it last from now on for `ttl`, by default as long as at first; whether it is held.
         One that had ended meanwhile is not taken back: it counts as lost."""
         if self.lost:
             return False
-        fields = {"key": self.key, "holder": self.holder, "expire": duration(ttl or self._ttl)}
+        expire = duration(self._ttl if ttl is None else ttl)
+        fields = {"key": self.key, "holder": self.holder, "fence": self.fence, "expire": expire}
         found = await self._cache._write("lock", **fields)
-        if found["held"] and self.fence in (0, found["fence"]):
-            self.fence, self.until = found["fence"], found["until"]
-            return True
         if found["held"]:
-            await self._cache._write("unlock", key=self.key, holder=self.holder)
-        self.lost = self.fence != 0
-        return False
+            self.until = found["until"]
+        else:
+            self.lost = True
+        return bool(found["held"])
 
     def renew(self) -> None:
         """Extend it by itself from now on."""
@@ -256,7 +265,11 @@ class AsyncLease:
         if renewing is not None:
             renewing.cancel()
             await asyncio.gather(renewing, return_exceptions=True)
-        found = await self._cache._write("unlock", key=self.key, holder=self.holder)
+        if self.lost:
+            return False
+        fields = {"key": self.key, "holder": self.holder, "fence": self.fence}
+        found = await self._cache._write("unlock", **fields)
+        self.lost = True  # nothing of it is left to be extended, whatever the answer
         return bool(found["released"])
 
     async def __aenter__(self) -> Self:

@@ -6,7 +6,7 @@ import asyncio
 import ssl
 import threading
 from collections.abc import Coroutine, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -15,6 +15,7 @@ from storeclient.answers import Answer
 from storeclient.async_client import AsyncClient
 from storeclient.blocking import Topic, result_of
 from storeclient.cache import Cache
+from storeclient.connection import GRACE_SECONDS
 from storeclient.errors import Closed
 from storeclient.exchange import Welcome
 
@@ -64,6 +65,8 @@ class Client:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._calls: set[Future[Any]] = set()
+        """Those that threads are waiting for."""
         self._is_closed = False
 
     @property
@@ -144,7 +147,8 @@ class Client:
 
     def close(self) -> None:
         """Wait for what is under way, end the connection and the thread. Harmless when done
-        twice."""
+        twice. Threads that wait for messages or for a connection hear `Closed`, as with
+        `AsyncClient.close`."""
         with self._lock:
             self._is_closed = True
             loop, thread = self._loop, self._thread
@@ -153,10 +157,11 @@ class Client:
             return
         try:
             asyncio.run_coroutine_threadsafe(self._twin.close(), loop).result()
+            # Each of them is answered by now, or hears `Closed` when it next asks for something.
+            wait(list(self._calls), GRACE_SECONDS)
         finally:
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
-            loop.close()
 
     def __enter__(self) -> Self:
         try:
@@ -183,7 +188,10 @@ class Client:
         except Closed:
             work.close()
             raise
-        return asyncio.run_coroutine_threadsafe(work, loop)
+        call = asyncio.run_coroutine_threadsafe(work, loop)
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        return call
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -192,7 +200,25 @@ class Client:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="storeclient", daemon=True
+                    target=_run, args=(self._loop,), name="storeclient", daemon=True
                 )
                 self._thread.start()
             return self._loop
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """What the client's thread does: run its loop until it is stopped, then end what is left, such
+    as leases that renew themselves. A thread that still waited for something hears `Closed`."""
+    try:
+        loop.run_forever()
+        loop.run_until_complete(_end_others())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
+
+
+async def _end_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

@@ -28,6 +28,8 @@ class Connection(asyncio.Protocol):
         self._said_bye = False
         self._quiet = asyncio.Event()
         self._quiet.set()
+        self._waits: set[int] = set()
+        """Ids of requests that only wait for something to come."""
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self.welcome: Welcome | None = None
 
@@ -71,11 +73,13 @@ class Connection(asyncio.Protocol):
         body: dict[str, Any] | None,
         timeout: float | None = None,
         stop: asyncio.Future[None] | None = None,
+        waits: bool = False,
     ) -> Reply:
         """Ask and wait for the reply, which is never an exception. A waiter that is cancelled
         cancels the request.
 
         :param timeout: seconds after which the request is given up; the node has its own deadline
+        :param waits: it may wait at the node for something to come: `close` asks the node to end it
         :param stop: once it is done the node is asked to end the request, and whatever it answers
             is waited for all the same
         :raises NotSent: the connection is not usable any more, nothing has been sent
@@ -91,6 +95,8 @@ class Connection(asyncio.Protocol):
         self._send(data)
         self._unsent.append(id)
         ends = self._end_at(id, stop) if stop is not None else None
+        if waits:
+            self._waits.add(id)
         try:
             if timeout is None:
                 return _value(await waiter)
@@ -103,6 +109,7 @@ class Connection(asyncio.Protocol):
             self._give_up(id)
             raise OutcomeUnknown(f"no answer within {timeout:g} seconds") from None
         finally:
+            self._waits.discard(id)
             if ends is not None and stop is not None:
                 stop.remove_done_callback(ends)
 
@@ -112,11 +119,14 @@ class Connection(asyncio.Protocol):
         """Cancel a request at the node when `stop` is done, and go on waiting for its answer."""
 
         def end(_stop: asyncio.Future[None]) -> None:
-            if not self._exchange.broken and not self._said_bye:
-                self._send(self._exchange.cancel(id))
+            self._cancel(id)
 
         stop.add_done_callback(end)
         return end
+
+    def _cancel(self, id: int) -> None:
+        if not self._exchange.broken and not self._said_bye:
+            self._send(self._exchange.cancel(id))
 
     def _give_up(self, id: int) -> None:
         data = self._exchange.give_up(id)
@@ -141,8 +151,11 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
 
     async def close(self) -> None:
-        """Wait until what is open has been answered, say goodbye, end the connection."""
+        """Wait until what is open has been answered, say goodbye, end the connection. What only
+        waits for something to come is ended."""
         self._exchange.leaving = True
+        for id in self._waits:
+            self._cancel(id)
         await self._quiet.wait()
         if not self._exchange.broken:
             self._say_bye()

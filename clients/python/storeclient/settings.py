@@ -37,8 +37,8 @@ def make_settings(
         context: ssl.SSLContext | None = ssl.create_default_context()
     else:
         context = tls or None
-    if connect_timeout <= 0:
-        raise ValueError("connect_timeout is longer than nothing")
+    if not connect_timeout > 0:  # as NaN is not
+        raise ValueError(f"connect_timeout is longer than nothing, not {connect_timeout!r}")
     return Settings(host, port, Credential(user, password, token), context, connect_timeout)
 
 

@@ -32,6 +32,8 @@ _EXT_RECORD: Final = 4
 _EXT_NONE: Final = 5
 
 _MICROSECOND: Final = timedelta(microseconds=1)
+_SPAN_MOST: Final = timedelta(microseconds=2**63 - 1)
+"""A duration of the language is 64 bits of microseconds."""
 
 
 class NoneValue:
@@ -98,6 +100,7 @@ def _outward(value: object) -> object:
     if isinstance(value, Decimal):
         return msgpack.ExtType(_EXT_DECIMAL, str(value).encode())
     if isinstance(value, timedelta):
+        _check_span(value)
         data = (value // _MICROSECOND).to_bytes(8, "big", signed=True)
         return msgpack.ExtType(_EXT_DURATION, data)
     if isinstance(value, UUID):
@@ -135,7 +138,28 @@ def _inward(code: int, data: bytes) -> object:
 
 
 def duration(seconds: float | timedelta | None) -> timedelta | None:
-    """A time given as seconds, or as what it is."""
-    if seconds is None or isinstance(seconds, timedelta):
+    """A time given as seconds, or as what it is; None is none.
+
+    :raises ValueError: it is infinite, no number, or longer than the language's durations
+    :raises TypeError: it is neither seconds nor a timedelta
+    """
+    if seconds is None:
+        return None
+    if isinstance(seconds, timedelta):
+        _check_span(seconds)
         return seconds
-    return timedelta(seconds=seconds)
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(f"a time is seconds or a timedelta, not {type(seconds).__name__}")
+    try:
+        span = timedelta(seconds=seconds)
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{seconds!r} seconds is no time: it has no end, or too late a one"
+        ) from None
+    _check_span(span)
+    return span
+
+
+def _check_span(span: timedelta) -> None:
+    if not -_SPAN_MOST <= span <= _SPAN_MOST:
+        raise ValueError(f"{span!r} is too long: a duration is at most {_SPAN_MOST.days} days")

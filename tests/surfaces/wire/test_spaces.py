@@ -105,6 +105,12 @@ async def test_every_operation_and_its_answer(talker: Talker) -> None:
     assert await talker.ask("delete", key="k") == {"deleted": True}
     held = await talker.ask("lock", key="l", holder="a", expire=hour)
     assert held["held"] and held["fence"] == talker.node.node.committer.released_upto
+    lost = {"held": False, "fence": None, "until": held["until"]}
+    named = {"key": "l", "holder": "a", "fence": held["fence"] - 1}
+    assert await talker.ask("lock", expire=hour, **named) == lost
+    assert await talker.ask("unlock", **named) == {"released": False}
+    assert (await talker.ask("lock", expire=hour, **named | {"fence": held["fence"]}))["held"]
+    held = await talker.ask("lock", key="l", holder="a", expire=hour)
     other = await talker.ask("lock", key="l", holder="b", expire=hour)
     assert other == {"held": False, "fence": None, "until": held["until"]}
     assert await talker.ask("unlock", key="l", holder="b") == {"released": False}
@@ -135,6 +141,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"op": "expire", "key": "k"}, "BadRequest"), ({"op": "lock", "key": "k"}, "TypeRefused"),
     ({"op": "lock", "key": "k", "holder": "a"}, "BadRequest"),
     ({"op": "lock", "key": "k", "holder": "", "expire": timedelta(1)}, "BadRequest"),
+    ({"op": "lock", "key": "k", "holder": "a", "expire": timedelta(1), "fence": 0}, "BadRequest"),
+    ({"op": "unlock", "key": "k", "holder": "a", "fence": "1"}, "BadRequest"),
     ({"op": "unlock", "key": "k"}, "TypeRefused"), ({"op": "keys", "limit": 0}, "BadRequest"),
     ({"op": "keys", "limit": 1001}, "BadRequest"), ({"op": "keys", "prefix": 5}, "BadRequest"),
     ({"op": "keys", "key": "k"}, "BadRequest"),
