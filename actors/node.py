@@ -214,7 +214,7 @@ class Node:
         )
         committer.on_withdraw.append(self.topics.waits.taken_back)
         self.running = Running()
-        sessions.on_end = self.running.sessions_ended
+        sessions.rests = self.running
         services = Services(
             committer=committer,
             roles=self.roles,

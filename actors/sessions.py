@@ -20,11 +20,11 @@ from __future__ import annotations
 import asyncio
 from base64 import urlsafe_b64encode
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b, sha256
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Protocol
 
 from actors.commits import NODE, Committer, Promise
 from actors.passwords import Passwords, check_password
@@ -81,6 +81,12 @@ class _Open:
     catalog: int
     """The durable version of the catalog at which the user was last seen unchanged."""
 
+    @property
+    def name(self) -> str:
+        """As in `Caller.session`."""
+        assert self.caller.session is not None, "a session has a name"
+        return self.caller.session
+
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
@@ -126,6 +132,19 @@ class _Tries:
         return min(DELAY_MOST_US, DELAY_FIRST_US << min(self.in_a_row - 1, 16))
 
 
+class Rests(Protocol):
+    """What rests on sessions, and ends with them."""
+
+    def session_ended(self, name: str) -> None:
+        """A session has ended, in whatever way. :param name: as in `Caller.session`"""
+
+    def sessions_ended(self, user: str, but: str | None) -> None:
+        """All of a user have, and whoever brings its password with every request is asked anew.
+
+        :param but: name of the session that goes on
+        """
+
+
 class Sessions:
     """The open sessions of the node; on the loop only."""
 
@@ -133,10 +152,12 @@ class Sessions:
         self._clock = clock
         self._rng = rng
         self._open: OrderedDict[bytes, _Open] = OrderedDict()  # the one idle longest first
+        self._digests: dict[str, bytes] = {}
+        """Under what the open sessions are kept, by their names."""
         self._secret = rng.bytes(32)
         self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
-        self.on_end: Callable[[str, str | None], None] = _nobody
-        """Called with what `end_all` was: whatever else rests on a user's sessions ends too."""
+        self.rests: Rests = _Nothing()
+        """What rests on sessions, and ends with them."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -152,8 +173,9 @@ class Sessions:
         caller = _caller(user, digest[:6].hex(), surface, address)
         session = _Open(caller, user, now + limits.SESSION_SECONDS * _SECOND_US, now, catalog)
         while len(self._open) >= limits.SESSIONS:
-            self._open.popitem(last=False)
+            self._end(next(iter(self._open)))
         self._open[digest] = session
+        self._digests[session.name] = digest
         return token, session
 
     def use(self, token: str) -> _Open:
@@ -167,7 +189,7 @@ class Sessions:
                 session.used_us = now
                 self._open.move_to_end(digest)
                 return session
-            del self._open[digest]
+            self._end(digest)
         raise SessionEnded("the session has ended: sign in again")
 
     def glance(self, digest: bytes, catalog: int) -> Caller | None:
@@ -233,13 +255,20 @@ class Sessions:
             raise SessionEnded("the session has ended: sign in again")
 
     def is_open(self, name: str) -> bool:
-        """Whether a session goes on. :param name: as in `Caller.session`"""
-        return any(session.caller.session == name for session in self._open.values())
+        """Whether a session goes on; asking is no use of it. :param name: as in `Caller.session`"""
+        digest = self._digests.get(name)
+        return digest is not None and self._clock.monotonic_us() < self._open[digest].ends_us
 
     def end(self, token: str) -> None:
         """Sign out. :raises SessionEnded: there is no such session"""
         self.use(token)
-        del self._open[token_digest(token)]
+        self._end(token_digest(token))
+
+    def _end(self, digest: bytes) -> None:
+        name = self._open.pop(digest).name
+        # Should two have one name, the first to go leaves the other without it: that one ends then.
+        self._digests.pop(name, None)
+        self.rests.session_ended(name)
 
     def end_all(self, user: str, but: str | None = None) -> None:
         """End every session of a user and forget what was remembered of its password.
@@ -247,12 +276,12 @@ class Sessions:
         :param but: name of the session that goes on
         """
         for digest, session in list(self._open.items()):
-            if session.caller.user == user and session.caller.session != but:
-                del self._open[digest]
+            if session.caller.user == user and session.name != but:
+                self._end(digest)
         for key, remembered in list(self._remembered.items()):
             if remembered.user == user:
                 del self._remembered[key]
-        self.on_end(user, but)
+        self.rests.sessions_ended(user, but)
 
     def renew(self, user: str, passhash: str) -> None:
         """The stored hash of a user has changed, and its sessions go on."""
@@ -285,8 +314,14 @@ class Sessions:
         return blake2b(text, key=self._secret, digest_size=32).digest()
 
 
-def _nobody(_user: str, _but: str | None) -> None:
-    """Nothing else rests on them."""
+class _Nothing:
+    """Nothing rests on any session."""
+
+    def session_ended(self, name: str) -> None:
+        pass
+
+    def sessions_ended(self, user: str, but: str | None) -> None:
+        pass
 
 
 def _read(tx: Transaction, name: str) -> _Seen:

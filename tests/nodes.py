@@ -15,7 +15,7 @@ from actors.passwords import Cost
 from actors.runtime import ask
 from protocol.requests import Caller, RunScript, ScriptAnswer
 
-OWNER = Caller("root", "owner", None, "s-1", "http", "127.0.0.1:50000")
+OWNER = Caller("root", "owner", None, None, "http", "127.0.0.1:50000")
 PASSWORD = "correct horse battery"
 CHEAP = Cost(memory_kib=64, passes=1, lanes=1)
 """What hashing costs where it is not what the test is about."""

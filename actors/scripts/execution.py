@@ -32,6 +32,7 @@ from protocol.errors import (
     Draining,
     NotInTransaction,
     Refusal,
+    SessionEnded,
     StatementTimeout,
     TooLarge,
 )
@@ -42,7 +43,7 @@ from storage.catalog import Database, Table
 from storage.effects import SEQUENCE_BYTES
 from storage.transactions import Transaction
 
-_FROM_OUTSIDE = (Cancelled, DiskFull, Draining, StatementTimeout)
+_FROM_OUTSIDE = (Cancelled, DiskFull, Draining, SessionEnded, StatementTimeout)
 """Refusals that rest on nothing a script has read."""
 
 FEW_ROWS: Final = 16
@@ -118,6 +119,8 @@ class Execution:
     reason: str | None = None
     wait: Wait | None = None
     """Of the statement at hand, which may have to wait for messages."""
+    hands_out = False
+    """Whether messages are handed out to the caller by the transaction at hand."""
     waits = False
     """Whether it has found nothing and is to wait: it runs again from its beginning then."""
     waiting = False
@@ -197,16 +200,17 @@ class Execution:
         script is ended"""
         wait = self.wait
         assert wait is not None, "a statement waits for nothing"
-        wait.join()
-        if not wait.woken:
-            self.waiting = True
-            try:
+        try:
+            self.check_session()
+            wait.join()
+            if not wait.woken:
+                self.waiting = True
                 with self.services.running.aside(self.caller.surface):
                     self.turn.park(wait.until_us)
-            except Refusal as refusal:
-                raise self._located(refusal, number) from refusal.__cause__
-            finally:
-                self.waiting = False
+        except Refusal as refusal:
+            raise self._located(refusal, number) from refusal.__cause__
+        finally:
+            self.waiting = False
         if self.services.clock.monotonic_us() >= wait.until_us:
             wait.over = True
 
@@ -257,7 +261,7 @@ class Execution:
         self.began = True
         self.read_at = self.transaction.sequence
         self._ids = 0
-        self.waits = False
+        self.waits = self.hands_out = False
         self._nested = 0
         self.reason = None
         del self.results[done:]
@@ -337,6 +341,8 @@ class Execution:
         self._check_kept()
         if self.transaction.withdrawn:
             raise Conflict("a commit that this transaction had seen was taken back: disk full")
+        if self.hands_out:
+            self.check_session()  # nothing is handed to somebody who has signed out
         if self.transaction.size:
             promise = self.services.committer.commit(
                 self.transaction,
@@ -386,6 +392,12 @@ class Execution:
         whose transaction would wait with it"""
         if self.in_block or self._nested:
             raise NotInTransaction("WAIT stands in a statement of its own, in no transaction")
+
+    def check_session(self) -> None:
+        """:raises SessionEnded: the session that this was sent in has ended meanwhile"""
+        session = self.caller.session
+        if session is not None and not self.services.sessions.is_open(session):
+            raise SessionEnded("the session has ended: sign in again")
 
     def begin_wait(self, queue: Queue, for_us: int) -> Wait:
         """Have the statement at hand wait for so long at most, if it has to."""

@@ -61,6 +61,8 @@ class Running:
 
     def __init__(self) -> None:
         self._runs: dict[str, Run] = {}
+        self._of_session: dict[str, dict[str, Run]] = {}
+        """The same by the names of their sessions, as far as they have one."""
         self._waiting: dict[Surface, int] = {}
 
     def __len__(self) -> int:
@@ -71,11 +73,20 @@ class Running:
 
     def add(self, run: Run) -> None:
         """A script has begun."""
-        self._runs[run.request.request] = run
+        request = run.request
+        self._runs[request.request] = run
+        if request.caller.session is not None:
+            self._of_session.setdefault(request.caller.session, {})[request.request] = run
 
     def remove(self, request: str) -> None:
         """A script has ended."""
-        self._runs.pop(request, None)
+        run = self._runs.pop(request, None)
+        session = None if run is None else run.request.caller.session
+        if session is not None:
+            mine = self._of_session[session]
+            del mine[request]
+            if not mine:
+                del self._of_session[session]
 
     def cancel(self, request: str, why: str = "the script was cancelled") -> bool:
         """Make a script end at its next slice. Answers whether there was one."""
@@ -84,17 +95,19 @@ class Running:
             run.turn.cancel(Cancelled(why))
         return run is not None
 
-    def sessions_ended(self, user: str, but: str | None = None) -> None:
+    def session_ended(self, name: str) -> None:
         """Scripts that wait for messages wait no more once their session has ended: what comes
-        later is not for them.
+        later is not for them. :param name: as in `Caller.session`"""
+        for run in list(self._of_session.get(name, {}).values()):
+            _end_wait(run)
 
-        :param but: name of the session that goes on
-        """
+    def sessions_ended(self, user: str, but: str | None = None) -> None:
+        """The same of those who brought the user's password themselves: it was changed, or the user
+        is no more. (The user's sessions end one by one.)"""
         for run in self:
             caller = run.request.caller
-            ended = caller.user == user and (caller.session is None or caller.session != but)
-            if ended and run.progress.waiting:
-                run.turn.cancel(SessionEnded("the session has ended: sign in again"))
+            if caller.user == user and caller.session is None:
+                _end_wait(run)
 
     def waiting(self, surface: Surface) -> int:
         """How many scripts of a surface wait for messages. These don't count among those that
@@ -120,3 +133,8 @@ class Running:
     def info(self, now_us: int) -> list[Value]:
         """What INFO FOR RUNNING answers, longest first."""
         return [run.info(now_us) for run in self]
+
+
+def _end_wait(run: Run) -> None:
+    if run.progress.waiting:
+        run.turn.cancel(SessionEnded("the session has ended: sign in again"))

@@ -38,10 +38,13 @@ class Passwords(Protocol):
 
 
 class Sessions(Protocol):
-    """Open sessions, as far as statements on users touch them."""
+    """Open sessions, as far as scripts touch them."""
 
     def end_all(self, user: str, but: str | None = None) -> None:
         """End every session of a user and forget what was remembered of its password."""
+
+    def is_open(self, name: str) -> bool:
+        """Whether a session goes on. :param name: as in `Caller.session`"""
 
 
 class Spaces(Protocol):

@@ -335,6 +335,7 @@ def take(run: Execution, statement: tree.Take) -> Value:
         found = hand_outs.take(count, member)
     if wait is not None and not found:
         run.waits = not wait.over
+    run.hands_out = run.hands_out or bool(found)
     _handed_out(run, hand_outs, group.deadline_us if found else None, waited=run.waits)
     return found
 

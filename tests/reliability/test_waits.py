@@ -90,6 +90,22 @@ def test_a_stop_answers_whoever_waits(tmp_path: Path) -> None:
         assert node.wait() == 0
 
 
+def test_a_sign_out_ends_the_wait_of_its_token(tmp_path: Path) -> None:
+    with serving(tmp_path / "store") as node, ThreadPoolExecutor(2) as threads:
+        run(node, DECLARED)
+        signed_in = node.request("POST", "/session").json
+        bearer = {"Authorization": f"Bearer {signed_in['token']}"}
+        body = {"script": TAKE, **PLACE}
+        taking = threads.submit(node.request, "POST", "/script", body, bearer, None)
+        until(lambda: waiting(node) == 1)
+        assert node.request("DELETE", "/session", None, bearer, None).status == 204
+        reply: Reply = taking.result()
+        assert (reply.status, reply.json["error"]["code"]) == (401, "SessionEnded")
+        run(node, "PUBLISH INTO t VALUE 1")
+        (taken,) = run(node, "TAKE 9 FROM t AS g")
+        assert [message["attempt"] for message in taken] == [1], "it went to nobody"
+
+
 def moment(message: dict[str, Any]) -> datetime:
     """The deadline of a hand-out."""
     return datetime.fromisoformat(message["deadline"]["$dt"])

@@ -23,7 +23,15 @@ from protocol.errors import (
     TypeRefused,
     Unknown,
 )
-from protocol.requests import Caller, CancelScript, RunScript, ScriptAnswer
+from protocol.requests import (
+    Caller,
+    CancelScript,
+    RunScript,
+    ScriptAnswer,
+    Session,
+    SignIn,
+    SignOut,
+)
 from tests.nodes import OWNER, Running
 
 DECLARED = "DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 1h IN FLIGHT 10"
@@ -495,12 +503,19 @@ ENDS_SESSIONS = (
     "DROP USER other",
     "ALTER USER other SET PASSWORD 'quite another one'",
 )
+OTHERS_PASSWORD = "a password of its own"
+
+
+async def signed_in(here: Running) -> Session:
+    """A session of user `other`."""
+    await here.values(f"DEFINE USER IF NOT EXISTS other ROLE owner PASSWORD '{OTHERS_PASSWORD}'")
+    signing_in = SignIn("other", OTHERS_PASSWORD, "http", "127.0.0.1:50002")
+    return await ask(here.node.sessions, signing_in)
 
 
 @pytest.mark.parametrize("statement", ENDS_SESSIONS)
 async def test_who_is_no_user_any_more_waits_no_more(here: Running, statement: str) -> None:
-    await here.values("DEFINE USER other ROLE owner PASSWORD 'a password of its own'")
-    other = Caller("other", "owner", None, "s-9", "wire", "127.0.0.1:50002")
+    other = (await signed_in(here)).caller
     basic = Caller("other", "owner", None, None, "http", "127.0.0.1:50003")
     theirs = [started(here, "TAKE FROM t AS g WAIT 1m", caller=who) for who in (other, basic)]
     mine = started(here, "TAKE FROM t AS g WAIT 1m")
@@ -509,6 +524,61 @@ async def test_who_is_no_user_any_more_waits_no_more(here: Running, statement: s
     for each in theirs:
         assert isinstance((await each).refusal, SessionEnded)
     assert positions(found(await mine)) == [1]
+
+
+async def test_who_signs_out_waits_no_more(here: Running) -> None:
+    """And nobody else's wait ends with it, another session's of the same user neither."""
+    one, two = await signed_in(here), await signed_in(here)
+    theirs = [
+        started(here, statement, caller=one.caller)
+        for statement in ("TAKE FROM t AS g WAIT 1m", "READ FROM t AFTER 0 WAIT 1m")
+    ]
+    await waiting(here, 2)
+    mine = started(here, "TAKE FROM t AS g WAIT 1m", caller=two.caller)
+    await waiting(here, 3)
+    # Published and signed out at once: the first in line has been woken, and has not looked.
+    publishing = started(here, "PUBLISH INTO t VALUE 1")
+    await ask(here.node.sessions, SignOut(one.token))
+    await publishing
+    for each in theirs:
+        refusal = (await each).refusal
+        assert isinstance(refusal, SessionEnded) and refusal.detail["statement"] == 1
+    assert positions(found(await mine)) == [1]
+    answer = await here.answer("TAKE FROM t AS g WAIT 1m", caller=one.caller)
+    assert isinstance(answer.refusal, SessionEnded), "a script that comes late"
+    assert len(here.node.topics.waits) == 0
+
+
+async def test_nothing_is_handed_to_who_has_signed_out(
+    here: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not by a take either that was under way and has given way to others."""
+    session = await signed_in(here)
+    await here.value("PUBLISH INTO t VALUES $v DELAY 1h", {"v": list(range(6000))})
+    await here.value("PUBLISH INTO t VALUE 'at once'")
+    monkeypatch.setattr(limits, "SLICE_US", 0)  # it gives way each 500 messages that it looks at
+    for script in ("TAKE FROM t AS g", "BEGIN; TAKE FROM t AS g; COMMIT"):
+        taking = started(here, script, caller=session.caller)
+        while not here.node.running:
+            await asyncio.sleep(0)
+        await ask(here.node.sessions, SignOut(session.token))
+        assert here.node.running
+        assert isinstance((await taking).refusal, SessionEnded)
+        assert (await here.value("INFO FOR GROUP g ON t"))["in_flight"] == 0
+        session = await signed_in(here)
+    assert positions(await here.value("TAKE FROM t AS g")) == [6001]
+
+
+async def test_a_session_that_has_run_out_waits_no_more(here: Running) -> None:
+    session = await signed_in(here)
+    taking = started(here, "TAKE FROM t AS g WAIT 1m", caller=session.caller)
+    await waiting(here, 1)
+    open_sessions: Any = here.node._open_sessions._open
+    (kept,) = open_sessions.values()
+    kept.ends_us = 0
+    await here.value("PUBLISH INTO t VALUE 1")
+    assert isinstance((await taking).refusal, SessionEnded)
+    assert positions(await here.value("TAKE FROM t AS g")) == [1]
 
 
 async def test_a_wait_stands_alone(here: Running) -> None:
