@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pykka import ActorRef
 from pykka._envelope import Envelope
@@ -27,6 +27,8 @@ from protocol.errors import DiskFull
 from protocol.requests import Request
 from storage.frames import Frame
 from storage.log import Log
+
+T = TypeVar("T")
 
 SPARE_BYTES: Final = 256 * 1024
 """Beside what the state has to flush: for the small files that RocksDB and the log write."""
@@ -38,11 +40,15 @@ class Append:
 
     frames: list[Frame]
     generation: int
+    released: int
+    """The highest sequence that anybody had been shown when the batch was handed over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
     """Note in the log that all before is durable: the log has fallen idle."""
+
+    released: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,8 @@ class Durable:
 
     upto: int
     written_bytes: int
+    digests: list[bytes]
+    """Of the frames of this batch, which end with `upto`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,23 +103,25 @@ class LogActor(ThreadActor):
         """One write and one sync for all appends that stand together."""
         began_us = self.runtime.clock.monotonic_us()
         frames: list[Frame] = []
+        released = 0
         for envelope in batch:
             message = envelope.message
             if type(message) is Append:
                 if message.generation > self._refused:
                     frames += message.frames
+                    released = message.released
                 continue
             if frames:
-                self._append(frames)
+                self._append(frames, released)
                 frames = []
             if type(message) is Mark:
-                self._mark()
+                self._mark(message.released)
             elif type(message) is Prune:
                 self._prune(envelope, message.below)
             else:
                 raise self._unknown(message)
         if frames:
-            self._append(frames)
+            self._append(frames, released)
         if self.runtime.urgent is not None:
             self.runtime.urgent.finished(self.runtime.clock.monotonic_us() - began_us)
 
@@ -119,9 +129,9 @@ class LogActor(ThreadActor):
         """Close the log and say in it that it was closed in order."""
         self._log.close(clean=not self._broken)
 
-    def _mark(self) -> None:
+    def _mark(self, released: int) -> None:
         try:
-            self._guarded(self._log.mark)
+            self._guarded(partial(self._log.mark, released=released))
         except DiskFull:
             return  # what the mark would have proved, the next frame proves
 
@@ -141,23 +151,26 @@ class LogActor(ThreadActor):
         pending, self._last_batch_bytes = self._last_batch_bytes, batch_bytes
         return self._unflushed_bytes() + pending + 2 * batch_bytes + SPARE_BYTES
 
-    def _append(self, frames: list[Frame]) -> None:
-        spare = self._spare_bytes(sum(len(frame.body) for frame in frames))
+    def _append(self, frames: list[Frame], released: int) -> None:
+        written = sum(len(frame.body) for frame in frames)
+        spare = self._spare_bytes(written)
         try:
-            self._guarded(partial(self._log.append, frames, spare_bytes=spare))
+            digests = self._guarded(
+                partial(self._log.append, frames, released=released, spare_bytes=spare)
+            )
         except DiskFull as refusal:
             # All of this batch is of one generation: a later one begins only after the commits
             # actor has heard what is said here.
             self._refused += 1
             self.runtime.cross(tell_now, self._commits, LogFull(self._refused, refusal))
         else:
-            written = sum(len(frame.body) for frame in frames)
-            self.runtime.cross(tell_now, self._commits, Durable(frames[-1].sequence, written))
+            durable = Durable(frames[-1].sequence, written, digests)
+            self.runtime.cross(tell_now, self._commits, durable)
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _guarded(self, work: Callable[[], T]) -> T:
         """Whatever the log raises but a full disk ends it: its descriptor is not used again."""
         try:
-            work()
+            return work()
         except DiskFull:
             raise
         except BaseException:

@@ -45,7 +45,7 @@ from protocol.requests import (
     Unready,
 )
 from protocol.version import VERSION
-from storage import users
+from storage import lineage, users
 from storage.directory import StoreDirectory
 from storage.engine import Engine, EngineFailed
 from storage.faults import StoreFault
@@ -144,9 +144,12 @@ class Node:
         self.directory = StoreDirectory.open(
             self.settings.data_dir, doors.fs, doors.clock, doors.rng, self.settings.create
         )
-        self._log = Log.open(self.directory)
-        _report(self._log.recovery)
+        # The engine before the log: its own lock, and what it proves, come before any repair.
         self._engine = doors.open_engine(self.directory.state_path)
+        store_id = self.directory.store_id.bytes
+        proven = lineage.read(self._engine, store_id).proves
+        self._log = Log.open(self.directory, proven=proven)
+        _report(self._log.recovery)
 
     async def _check_log(self) -> None:
         """Read every frame, in slices. :raises LogDamaged: one is not what was written"""
@@ -156,10 +159,18 @@ class Node:
                 await asyncio.sleep(0)
 
     async def _replay(self) -> None:
-        """Bring the state up to the log, in slices."""
-        assert self._log is not None and self._engine is not None
+        """Bring the state up to the log, in slices.
+
+        All of the log: alone, whatever it holds may have been shown, also frames that a crash
+        caught between their sync and their answer. In a cluster a start goes only as far as the
+        released number that the log carries (`Log.released`): what lies behind that may have to
+        give way to what another leader went on with, and a state is never undone.
+        """
+        assert self._log is not None and self._engine is not None and self.directory is not None
+        store_id = self.directory.store_id.bytes
         self.committer = Committer(self.runtime)
-        tail = Tail(self._log.last, self._log.epoch, self._log.last_time)
+        lineage.require_joined(lineage.read(self._engine, store_id), self._log)
+        tail = Tail(self._log.last, self._log.epoch, self._log.last_time, store_id)
         ledger = Ledger(
             self._engine, tail, self.doors.clock, self.doors.rng, self.committer.hand_over
         )

@@ -1,6 +1,6 @@
 """Small files of facts: one JSON object on a line, its checksum on the next.
 
-    {"created": "2026-11-20T10:00:00+00:00", "format": 1, "store": "6f1c…"}
+    {"created": "2026-11-20T10:00:00+00:00", "format": 2, "store": "6f1c…"}
     5d1f0c9be2a7746d
 
 They are replaced whole: written below `tmp/`, synced, renamed, and the directory synced. A crash
@@ -16,10 +16,11 @@ from hashlib import blake2b
 from typing import Final
 
 from protocol.doors import Fs
-from storage.faults import StoreDamaged, StoreTooNew
+from storage.faults import StoreDamaged, StoreTooNew, StoreTooOld
 
-FORMAT: Final = 1
-"""Version of the directory's layout and of every file in it but RocksDB's."""
+FORMAT: Final = 2
+"""Version of the directory's layout and of every file in it but RocksDB's. Format 1 had frames of
+another size (frames.py): a store of it is refused, and was never anybody's but a beta's."""
 _FACTS_BYTES_MAX: Final = 1 << 20
 
 
@@ -57,6 +58,7 @@ def read_facts(fs: Fs, path: str) -> dict[str, object]:
     """The facts at `path`.
 
     :raises StoreTooNew: written by a newer version
+    :raises StoreTooOld: by an earlier one
     :raises StoreDamaged: they do not match their checksum
     :raises FileNotFoundError: no such file
     """
@@ -73,5 +75,10 @@ def read_facts(fs: Fs, path: str) -> dict[str, object]:
     if not isinstance(facts, dict) or not isinstance(facts.get("format"), int):
         raise StoreDamaged(f"{path} names no format")
     if facts["format"] > FORMAT:
-        raise StoreTooNew(f"{path} has format {facts['format']}; this version knows up to {FORMAT}")
+        raise StoreTooNew(f"{path} has format {facts['format']}; this version reads {FORMAT}")
+    if facts["format"] < FORMAT:
+        raise StoreTooOld(
+            f"{path} has format {facts['format']}, of an earlier version; this one reads {FORMAT}"
+            " and changed nothing"
+        )
     return facts

@@ -27,6 +27,16 @@ class StoreTooNew(StoreFault):
     """A newer version wrote the store. It was not touched."""
 
 
+class StoreTooOld(StoreFault):
+    """An earlier version wrote the store, in a format that this one does not read. It was not
+    touched."""
+
+
+class StateForeign(StoreFault):
+    """The state is not made of this log: another store's, or of a history that went on otherwise.
+    Nothing of it was served."""
+
+
 class StoreDamaged(StoreFault):
     """A file of the store is not what was written to it."""
 

@@ -2,7 +2,7 @@
 
 All integers are big-endian and unsigned.
 
-    segment header, 72 bytes                       frame header, 52 bytes, then the body
+    segment header, 104 bytes                      frame header, 60 bytes, then the body
     ┌────────┬────┬──────────────────────────┐     ┌────────┬────┬─────────────────────────────┐
     │ offset │ n  │                          │     │ offset │ n  │                             │
     ├────────┼────┼──────────────────────────┤     ├────────┼────┼─────────────────────────────┤
@@ -12,10 +12,13 @@ All integers are big-endian and unsigned.
     │     12 │  4 │ flags                    │     │     16 │  8 │ sequence                    │
     │     16 │ 16 │ store id                 │     │     24 │  8 │ epoch                       │
     │     32 │  8 │ salt                     │     │     32 │  8 │ durable up to               │
-    │     40 │  8 │ first sequence           │     │     40 │  8 │ log time, µs since 1970     │
-    │     48 │  8 │ epoch                    │     │     48 │  4 │ flags                       │
-    │     56 │  8 │ log time when begun      │     │     52 │  … │ body                        │
-    │     64 │  8 │ checksum of the 64 above │     └────────┴────┴─────────────────────────────┘
+    │     40 │  8 │ first sequence           │     │     40 │  8 │ released up to              │
+    │     48 │  8 │ epoch                    │     │     48 │  8 │ log time, µs since 1970     │
+    │     56 │  8 │ log time when begun      │     │     56 │  4 │ flags                       │
+    │     64 │  8 │ checksum of the 64 above │     │     60 │  … │ body                        │
+    │     72 │ 16 │ digest before the first  │     └────────┴────┴─────────────────────────────┘
+    │     88 │  8 │ released up to           │
+    │     96 │  8 │ checksum of the 96 above │
     └────────┴────┴──────────────────────────┘
 
 The salt is random and new for each segment, and both checks of a frame depend on it: what a user
@@ -24,11 +27,18 @@ that this segment was given later.
 
 - checksum: blake2b, 8 bytes, keyed with the salt, over bytes 16 to the end of the body. It settles
   the length too: with another length other bytes would have been summed.
-- head check: CRC-32 of bytes 16–52 and the length, started from the salt. It proves nothing; it
+- head check: CRC-32 of bytes 16–60 and the length, started from the salt. It proves nothing; it
   lets a search for frames in damaged bytes drop an impostor without summing a body of megabytes.
 
 `durable up to` is the highest sequence that was known to be on the disk when the frame was
 encoded. Found behind a damaged frame s with a value ≥ s, it proves that s had been acknowledged.
+It is this disk's own number. `released up to` is the leader's: the highest sequence that anybody
+had been shown then. A node that runs alone has shown no more than what was durable.
+
+The digest of a frame names the history that ends with it: blake2b, 16 bytes, over sequence, epoch,
+time, flags and body. Neither the salt nor the two numbers above are in it, so a frame keeps it when
+a recovery copies it to another segment. Each segment carries the digest of the frame before its
+first (zeros when there is none), and the state that of the last frame it holds (lineage.py).
 
 A mark is a frame without a body and without a sequence of its own: it carries the last sequence
 before it, and says that all up to there is durable. One is written when the log falls idle, and
@@ -49,7 +59,8 @@ from protocol.doors import File
 from protocol.limits import MIB, TRANSACTION_BYTES
 
 MAGIC: Final = b"STORELOG"
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""1 had neither digest nor `released up to`; it is refused, never read as this one."""
 SALT_BYTES: Final = 8
 STORE_RANGE: Final = 1
 """The one range of today, named `store`."""
@@ -68,18 +79,26 @@ BODY_BYTES_MAX: Final = TRANSACTION_BYTES + 16 * MIB
 """A transaction's effects and what their encoding adds. A longer length field is damage."""
 
 _SEGMENT: Final = Struct(">8sHHI16s8sQQQ")
+_JOINED: Final = Struct(">16sQ")
 _PREFIX: Final = Struct(">II8s")
-_COVERED: Final = Struct(">QQQQI")
+_COVERED: Final = Struct(">QQQQQI")
 _WORD: Final = Struct(">I")
+_DIGESTED: Final = Struct(">QQQI")
 
 CHECKSUM_BYTES: Final = 8
-SEGMENT_HEADER_BYTES: Final = 72
-FRAME_HEADER_BYTES: Final = 52
+DIGEST_BYTES: Final = 16
+NO_DIGEST: Final = bytes(DIGEST_BYTES)
+"""Where the log begins there is no frame before."""
+SEGMENT_HEADER_BYTES: Final = 104
+FRAME_HEADER_BYTES: Final = 60
+_LASTING_BYTES: Final = 72
+"""What every format begins with: so damage is not taken for the past or the future."""
 _PREFIX_BYTES: Final = 16
 _SEQUENCE_AT: Final = 16
 _DURABLE_AT: Final = 32
 
-assert _SEGMENT.size + CHECKSUM_BYTES == SEGMENT_HEADER_BYTES
+assert _SEGMENT.size + CHECKSUM_BYTES == _LASTING_BYTES
+assert _LASTING_BYTES + _JOINED.size + CHECKSUM_BYTES == SEGMENT_HEADER_BYTES
 assert _PREFIX.size == _PREFIX_BYTES == _SEQUENCE_AT
 assert _PREFIX.size + _COVERED.size == FRAME_HEADER_BYTES
 
@@ -97,13 +116,27 @@ class Frame(NamedTuple):
     flags: int
     body: bytes
 
+    def digest(self) -> bytes:
+        """What names the history that ends with this frame; the same on every node that has it."""
+        sequence, epoch, time, flags, body = self
+        found = blake2b(_DIGESTED.pack(sequence, epoch, time, flags), digest_size=DIGEST_BYTES)
+        found.update(body)
+        return found.digest()
+
 
 class BadHeader(ValueError):
     """Not the header of a segment; the text says why."""
 
 
-class NewerFormat(ValueError):
-    """The header of a segment in a format that a later version wrote."""
+class OtherFormat(ValueError):
+    """The header of a segment in a format that another version wrote.
+
+    :param form: its number
+    """
+
+    def __init__(self, form: int) -> None:
+        super().__init__(f"log format {form}; this version reads {FORMAT}")
+        self.newer = form > FORMAT
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +154,13 @@ class SegmentHeader:
     """Log time when the segment was begun: no frame before it is later."""
     range: int = STORE_RANGE
     flags: int = 0
+    joins: bytes = NO_DIGEST
+    """Digest of the frame before the first."""
+    released: int = 0
+    """The highest sequence known to have been released when the segment was begun."""
 
     def encode(self) -> bytes:
-        """The 72 bytes."""
+        """The 104 bytes."""
         head = _SEGMENT.pack(
             MAGIC,
             FORMAT,
@@ -135,27 +172,36 @@ class SegmentHeader:
             self.epoch,
             self.time,
         )
-        return head + blake2b(head, digest_size=CHECKSUM_BYTES).digest()
+        lasting = head + _sum(head)
+        joined = lasting + _JOINED.pack(self.joins, self.released)
+        return joined + _sum(joined)
 
     @classmethod
     def decode(cls, data: bytes) -> SegmentHeader:
         """Read a header back.
 
         :raises BadHeader: cut, damaged, or not a segment at all
-        :raises NewerFormat: a segment, in a format this version does not know
+        :raises OtherFormat: a segment, in a format this version does not read
         """
-        if len(data) < SEGMENT_HEADER_BYTES:
+        if len(data) < _LASTING_BYTES:
             raise BadHeader(f"a segment header has {SEGMENT_HEADER_BYTES} bytes, not {len(data)}")
         head = data[: _SEGMENT.size]
         magic, form, reach, flags, store_id, salt, first, epoch, time = _SEGMENT.unpack(head)
         if magic != MAGIC:
             raise BadHeader("it does not begin as a segment does")
-        # Every format keeps this checksum where it is, so damage is not taken for the future.
-        if blake2b(head, digest_size=CHECKSUM_BYTES).digest() != data[64:72]:
+        if _sum(head) != data[_SEGMENT.size : _LASTING_BYTES]:
             raise BadHeader("the checksum of the segment header does not match")
-        if form > FORMAT:
-            raise NewerFormat(f"log format {form}; this version knows up to {FORMAT}")
-        return cls(store_id, salt, first, epoch, time, reach, flags)
+        if form != FORMAT:
+            raise OtherFormat(form)
+        end = SEGMENT_HEADER_BYTES - CHECKSUM_BYTES
+        if _sum(data[:end]) != data[end:SEGMENT_HEADER_BYTES]:
+            raise BadHeader("the checksum of the segment header does not match")
+        joins, released = _JOINED.unpack_from(data, _LASTING_BYTES)
+        return cls(store_id, salt, first, epoch, time, reach, flags, joins, released)
+
+
+def _sum(data: bytes) -> bytes:
+    return blake2b(data, digest_size=CHECKSUM_BYTES).digest()
 
 
 class FrameCodec:
@@ -168,10 +214,10 @@ class FrameCodec:
         self._seeded = blake2b(digest_size=CHECKSUM_BYTES, key=salt)
         self._crc_start = crc32(salt)
 
-    def encode(self, frame: Frame, durable_upto: int) -> bytes:
+    def encode(self, frame: Frame, durable_upto: int, released: int) -> bytes:
         """The bytes of a frame."""
         sequence, epoch, time, flags, body = frame
-        covered = _COVERED.pack(sequence, epoch, durable_upto, time, flags)
+        covered = _COVERED.pack(sequence, epoch, durable_upto, released, time, flags)
         length = len(body)
         digest = self._seeded.copy()
         digest.update(covered)
@@ -180,7 +226,7 @@ class FrameCodec:
         return _PREFIX.pack(length, check, digest.digest()) + covered + body
 
     def head_holds(self, data: bytes, at: int) -> bool:
-        """Whether the 52 bytes of `data` from `at` pass the head check."""
+        """Whether the 60 bytes of `data` from `at` pass the head check."""
         check = crc32(data[at + _PREFIX_BYTES : at + FRAME_HEADER_BYTES], self._crc_start)
         return data[at + 4 : at + 8] == _WORD.pack(crc32(data[at : at + 4], check))
 
@@ -197,6 +243,7 @@ class Placed(NamedTuple):
 
     frame: Frame
     durable_upto: int
+    released: int
     offset: int
     """Byte offset of its header."""
 
@@ -251,9 +298,10 @@ class Walk:
             if digest.digest() != checksum or not codec.head_holds(window, at):
                 self.bad = "the checksum of the frame does not match"
                 return
-            sequence, epoch, durable, time, flags = _COVERED.unpack_from(window, covered_at)
+            fields = _COVERED.unpack_from(window, covered_at)
+            sequence, epoch, durable, released, time, flags = fields
             self.offset = offset + size
-            yield Placed(Frame(sequence, epoch, time, flags, body), durable, offset)
+            yield Placed(Frame(sequence, epoch, time, flags, body), durable, released, offset)
 
 
 def end_of_content(file: File, offset: int, end: int) -> int:
@@ -292,7 +340,7 @@ def find_proof(file: File, codec: FrameCodec, offset: int, end: int, sequence: i
                 break
             length, _, checksum = _PREFIX.unpack_from(window, at)
             covered = window[at + _PREFIX_BYTES : at + FRAME_HEADER_BYTES]
-            found, _, durable, _, _ = _COVERED.unpack(covered)
+            found, _, durable, _, _, _ = _COVERED.unpack(covered)
             if not (
                 sequence <= durable <= found <= most
                 and start + at + FRAME_HEADER_BYTES + length <= end

@@ -15,7 +15,7 @@ validation and its place in flight no other can slip in.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
@@ -23,12 +23,13 @@ from typing import Any, Final
 from protocol import limits
 from protocol.doors import Clock, Rng
 from protocol.errors import Conflict
-from storage import effects, keys
+from storage import effects, keys, lineage
 from storage.effects import SEQUENCE_BYTES, Attribution, Effect
 from storage.engine import Batch, Engine, View
-from storage.frames import Frame
+from storage.frames import NO_DIGEST, Frame
 from storage.keys import Range
 from storage.layers import InFlight, Layer, apply_writes
+from storage.lineage import Lineage
 from storage.transactions import Transaction
 
 REPLAY_BATCH_BYTES: Final = 1 << 20
@@ -53,6 +54,7 @@ class Tail:
     epoch: int = 1
     time: int = 0
     """Log time of the last frame, microseconds since 1970."""
+    store_id: bytes = bytes(16)
 
 
 @dataclass(slots=True)
@@ -82,6 +84,7 @@ class Ledger:
     :param hand_over: takes each new frame, in order, on its way to the log. What it raises refuses
         the commit, as if it had not been tried.
     :raises StateUnusable: the engine stands beyond the end of the log
+    :raises StateForeign: it holds another store's state
     """
 
     def __init__(
@@ -105,6 +108,9 @@ class Ledger:
         self._committed = engine.applied
         self._durable = engine.applied
         self._released = engine.applied
+        self._settled = lineage.read(engine, tail.store_id)
+        self._digests: deque[bytes] = deque()
+        """Of what is durable and not in the engine yet, in order."""
         self._hand_over = hand_over
         self._clock = clock
         self._time = max(tail.time, clock.wall_us())
@@ -173,14 +179,25 @@ class Ledger:
         self._frame_time = max(self._frame_time, frame.time)
         self._replaying_bytes += len(frame.body)
         if self._replaying_bytes > REPLAY_BATCH_BYTES or frame.sequence >= self._end:
-            self._replayed()
+            self._replayed(frame)
 
-    def _replayed(self) -> None:
+    def _replayed(self, last: Frame) -> None:
         if self._replaying is not None:
-            self.engine.write(self._replaying, self._committed)
+            self._write(
+                self._replaying,
+                self._settled._replace(
+                    sequence=last.sequence, digest=last.digest(), begun=NO_DIGEST
+                ),
+            )
             self._replaying = None
             self._replaying_bytes = 0
         self._durable = self._released = self._committed
+
+    def _write(self, batch: Batch, stands: Lineage) -> None:
+        """Apply a batch, and note in it where and in which history that brings the state."""
+        stands.note(batch)
+        self.engine.write(batch, stands.sequence)
+        self._settled = stands
 
     # --- transactions ---------------------------------------------------------------------------
 
@@ -260,19 +277,28 @@ class Ledger:
         found = self.flight.get(key)
         return self.engine.get(key) if found is None else found[1]
 
-    def durable(self, upto: int) -> None:
+    def durable(self, upto: int, digests: Sequence[bytes]) -> None:
         """The log holds every commit up to this one, and it may be shown: all goes to the engine.
 
+        :param digests: as for `mark_durable`
         :raises EngineFailed: what it did not take stays in flight, and nothing is lost by that
         """
-        self.mark_durable(upto)
+        self.mark_durable(upto, digests)
         self.release(upto)
         while self.settle():
             pass
 
-    def mark_durable(self, upto: int) -> None:
-        """The log holds every commit up to this one: a full disk no longer takes it back."""
-        self._durable = max(self._durable, min(upto, self._committed))
+    def mark_durable(self, upto: int, digests: Sequence[bytes]) -> None:
+        """The log holds every commit up to this one: a full disk no longer takes it back.
+
+        :param digests: of the last frames up to this one, those at least that are news
+        """
+        assert upto <= self._committed, "durable before it was committed"
+        news = upto - self._durable
+        if news > 0:
+            assert len(digests) >= news, "a frame without its digest"
+            self._digests.extend(digests[len(digests) - news :])
+            self._durable = upto
 
     def release(self, upto: int) -> None:
         """Every commit up to this one may be shown. `settle` brings it to the engine, in steps
@@ -296,9 +322,17 @@ class Ledger:
             return self._settle_large(layers[0])
         batch = self.engine.batch()
         _apply_together(layers, batch)
-        self.engine.write(batch, layers[-1].sequence)
-        self.flight.drop(len(layers))
+        self._write_settled(batch, layers)
         return bool(self._next_part())
+
+    def _write_settled(self, batch: Batch, layers: list[Layer]) -> None:
+        """Apply what brings the state to the end of these layers, and let them go."""
+        count = len(layers)
+        digest = self._digests[count - 1]
+        self._write(batch, Lineage(self._settled.store_id, layers[-1].sequence, digest))
+        for _ in range(count):
+            self._digests.popleft()
+        self.flight.drop(count)
 
     def _next_part(self) -> list[Layer]:
         """The oldest released layers that make one step, or one that is too large for it."""
@@ -318,13 +352,12 @@ class Ledger:
             self._part_of = list(layer.writes.items())
         part = self._part_of[begun : begun + SETTLE_KEYS]
         apply_writes(part, layer.sequence, batch)
-        done = begun + len(part) >= len(self._part_of)
-        self.engine.write(batch, layer.sequence if done else self.engine.applied)
-        if not done:
+        if begun + len(part) < len(self._part_of):
+            self._write(batch, self._settled._replace(begun=self._digests[0]))
             self._part_at += len(part)
             return True
+        self._write_settled(batch, [layer])
         self._part_at, self._part_of = 0, []
-        self.flight.drop(1)
         return bool(self._next_part())
 
     @property

@@ -2,6 +2,7 @@
 
     log/00000000000000000001.storelog   a segment, named by the first sequence it may hold
     log/BEGINS      the first sequence the log still holds; absent: 1
+    log/NEWEST      the first sequence of the newest segment that was ever written to; absent: 1
     log/CLOSED      where the log ended at a clean close; gone before anything is written after it
     log/RESERVE     room given up when the disk is full, so that what must be written still can be
     log/….cut       torn bytes that a recovery set aside, for people
@@ -29,7 +30,9 @@ What holds, and what the code below relies on:
  8. After an unclean stop nothing is appended to an old segment. What was not provably durable, D+1
     to the last good frame, is read past the page cache and put into a new segment named D+1,
     synced and renamed in one step. Then the old segment is cut at D.
- 9. The last segment may have zeros behind its frames, put there ahead of what will be written: a
+ 9. NEWEST is durable before the first byte goes into the segment it names. So a log whose last
+    segment begins earlier has lost one, and what was acknowledged with it.
+10. The last segment may have zeros behind its frames, put there ahead of what will be written: a
     sync that makes the file longer costs much more. Zeros up to the end of the file are no bytes of
     a frame. They are cut off, durably, before CLOSED is written and before the next segment is
     begun, so a closed segment ends with its last frame.
@@ -43,6 +46,7 @@ Crashes in between, and why each is harmless:
   name, in one rename. That covers recovery after recovery after recovery too.
 - Recovery before the rename: the new file is below `tmp/`, which the next open empties.
 - A roll: the same, with nothing in the new segment. A new segment without frames is a usual state.
+- A roll before NEWEST: it names an older segment, which is true of the log all the same.
 - A prune: BEGINS is durable before the first unlink. At open, segments below BEGINS are removed; a
   log that begins later than BEGINS lost a segment.
 - STORE there but no segment: the first segment was durable before STORE was written, so it is lost.
@@ -55,22 +59,25 @@ log as it was when it was called.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from protocol.doors import File
 from protocol.errors import DiskFull
 from protocol.limits import LOG_AHEAD_BYTES, LOG_RESERVE_BYTES, SEGMENT_BYTES, SEGMENT_FRAMES
+from storage import cuts
 from storage.directory import SEGMENT_SUFFIX, StoreDirectory, segment_name
-from storage.facts import read_facts, replace_file, write_facts
-from storage.faults import LogDamaged, LogFailed, StoreDamaged, StoreTooNew
+from storage.facts import replace_file
+from storage.faults import LogDamaged, LogFailed
 from storage.frames import (
     BODY_BYTES_MAX,
     CLEAN,
     COPIED,
     LOG_FLAGS,
     MARK,
+    NO_DIGEST,
     SALT_BYTES,
     SEGMENT_HEADER_BYTES,
     Frame,
@@ -78,37 +85,49 @@ from storage.frames import (
     Placed,
     SegmentHeader,
 )
-from storage.recovery import Recovery, end_of_torn, find_ending, refuse_changed
-from storage.reserve import NO_ROOM, Reserve
+from storage.log_facts import LogFacts
+from storage.recovery import (
+    Ending,
+    Recovery,
+    end_of_torn,
+    find_ending,
+    refuse_changed,
+    refuse_lost,
+)
+from storage.reserve import NO_ROOM, Reserve, disk_full, drop_temporary
 from storage.segments import Extent, Segment, open_segment, pruned
 
-_CUTS_KEPT: Final = 8
 _PLENTY: Final = 256
 """Zeros are put ahead while the disk has room for so many times as many."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSizes:
+    """How large the parts of a log are."""
+
+    segment_bytes: int = SEGMENT_BYTES
+    """A segment is closed past this size …"""
+    segment_frames: int = SEGMENT_FRAMES
+    """… or past this many frames."""
+    reserve_bytes: int = LOG_RESERVE_BYTES
+    """Held back for when the disk is full."""
+    ahead_bytes: int = LOG_AHEAD_BYTES
+    """Zeros kept behind the end, to be written over."""
 
 
 class Log:
     """One open log. See the head of this file."""
 
-    def __init__(
-        self,
-        directory: StoreDirectory,
-        *,
-        segment_bytes: int = SEGMENT_BYTES,
-        segment_frames: int = SEGMENT_FRAMES,
-        reserve_bytes: int = LOG_RESERVE_BYTES,
-        ahead_bytes: int = LOG_AHEAD_BYTES,
-    ) -> None:
+    def __init__(self, directory: StoreDirectory, sizes: LogSizes) -> None:
         """Use `open`."""
         self._fs = directory.fs
         self._rng = directory.rng
         self._path = directory.log_path
         self._tmp = directory.tmp_path
         self._store_id = directory.store_id.bytes
-        self._segment_bytes = segment_bytes
-        self._segment_frames = segment_frames
-        self._reserve = Reserve(directory.fs, directory.log_path, reserve_bytes)
-        self._ahead_bytes = ahead_bytes
+        self._sizes = sizes
+        self._reserve = Reserve(directory.fs, directory.log_path, sizes.reserve_bytes)
+        self._facts = LogFacts(self._fs, self._path, self._tmp, self._store_id, self._reserve)
         self._zeros = 0
         """So many stand behind the last segment's end, for what comes to be written over."""
         self._segments: list[Segment] = []
@@ -116,6 +135,7 @@ class Log:
         self._failed: LogFailed | None = None
         self._marked = False  # nothing to mark since the last mark
         self._closed_file = False  # log/CLOSED stands
+        self._newest = 1  # what NEWEST says
         self._worn = False  # the last segment was cut back: see invariant 5
         self.first = 1
         """The first sequence that can be read, or, of an empty log, that will be given."""
@@ -125,55 +145,46 @@ class Log:
         """Epoch of the last frame; of an empty log, the first that may be written."""
         self.last_time = 0
         """Log time of the last frame, microseconds. Of an empty log: when it was begun."""
+        self.digest = NO_DIGEST
+        """Digest of the last frame."""
+        self.released = 0
+        """The highest sequence that the log says was released."""
         self.recovery = Recovery(True, 0)
 
     # --- opening ---------------------------------------------------------------------------------
 
     @classmethod
     def open(
-        cls,
-        directory: StoreDirectory,
-        *,
-        segment_bytes: int = SEGMENT_BYTES,
-        segment_frames: int = SEGMENT_FRAMES,
-        reserve_bytes: int = LOG_RESERVE_BYTES,
-        ahead_bytes: int = LOG_AHEAD_BYTES,
+        cls, directory: StoreDirectory, sizes: LogSizes | None = None, *, proven: int = 0
     ) -> Log:
         """Open the log of a store, recovering its tail when it was not closed.
 
         Checks every byte of the last segment and the header of each; the frames of the others are
         checked when they are read.
 
-        :param segment_bytes: a segment is closed past this size
-        :param segment_frames: … or past this many frames
-        :param reserve_bytes: held back for when the disk is full
-        :param ahead_bytes: zeros kept behind the end, to be written over
-        :raises LogDamaged: something that was, or may have been, acknowledged is not there
+        :param proven: all up to here is known from elsewhere to have been durable: see recovery.py
+        :raises LogDamaged: something that was, or may have been, acknowledged is not there.
+            Nothing was changed
         :raises StoreTooNew: a later version wrote it
+        :raises StoreTooOld: an earlier one did
         :raises DiskFull: no room to recover into
         :raises OSError: as the disk says
         """
-        log = cls(
-            directory,
-            segment_bytes=segment_bytes,
-            segment_frames=segment_frames,
-            reserve_bytes=reserve_bytes,
-            ahead_bytes=ahead_bytes,
-        )
+        log = cls(directory, sizes or LogSizes())
         try:
-            log._open()
+            log._open(proven)
         except BaseException:
             log._close_file()
             raise
         return log
 
-    def _open(self) -> None:
+    def _open(self, proven: int) -> None:
         if not self._fs.exists(self._path):
             raise LogDamaged(self._path, 0, 1, "the directory is missing")
         # A process that was killed may have left names that are visible but not durable.
         self._fs.sync_directory(self._path)
         self._find_segments()
-        closed = self._read_facts("CLOSED")
+        closed = self._facts.read("CLOSED")
         self._closed_file = closed is not None
         segment = self._segments[-1]
         self._reserve.look()
@@ -181,77 +192,66 @@ class Log:
         try:
             if closed is None:
                 file.forget_cache()
-            self._recover(file, segment, closed)
+            self._recover(file, segment, closed, proven)
         except BaseException:
             file.close()
             raise
-        self._drop_old_cuts()
+        cuts.drop_old(self._fs, self._path)
         self._reserve.fill()
 
     def _find_segments(self) -> None:
-        begins = self._read_facts("BEGINS")
-        self.first = int(str(begins["first"])) if begins else 1
-        left_over = False
+        self.first, self._newest = self._facts.first("BEGINS"), self._facts.first("NEWEST")
+        pruned_before = []
         for name in self._fs.names(self._path):
             stem = name.removesuffix(SEGMENT_SUFFIX)
             if stem == name or not stem.isdigit():
                 continue
             path = f"{self._path}/{name}"
             if int(stem) < self.first:
-                self._fs.unlink(path)
-                left_over = True
-                continue
-            self._segments.append(open_segment(self._fs, path, int(stem), self._store_id))
-        if left_over:
-            self._fs.sync_directory(self._path)
+                pruned_before.append(path)
+            else:
+                self._segments.append(open_segment(self._fs, path, int(stem), self._store_id))
         if not self._segments or self._segments[0].first != self.first:
-            path = f"{self._path}/{segment_name(self.first)}"
-            raise LogDamaged(path, 0, self.first, "the segment is missing")
+            raise self._missing(self.first)
+        if self._segments[-1].first < self._newest:
+            raise self._missing(self._newest)
+        self._unlink_all(pruned_before)
 
-    def _read_facts(self, name: str) -> dict[str, object] | None:
-        path = f"{self._path}/{name}"
-        if not self._fs.exists(path):
-            return None
-        try:
-            facts = read_facts(self._fs, path)
-            if facts["store"] != self._store_id.hex():
-                raise LogDamaged(path, 0, self.first, "the file belongs to another store")
-            int(str(facts["first"]))
-        except StoreTooNew:
-            raise
-        except (StoreDamaged, KeyError, ValueError) as error:
-            raise LogDamaged(path, 0, self.first, str(error)) from None
-        return facts
+    def _missing(self, first: int) -> LogDamaged:
+        path = f"{self._path}/{segment_name(first)}"
+        return LogDamaged(path, 0, first, "the segment is missing")
 
-    def _recover(self, file: File, segment: Segment, closed: dict[str, object] | None) -> None:
+    def _recover(
+        self, file: File, segment: Segment, closed: dict[str, object] | None, proven: int
+    ) -> None:
         """Find the end of the last segment, and make it fit to append to."""
         ending = find_ending(file, segment)
         self.last, self.epoch, self.last_time = ending.last, ending.epoch, ending.time
+        self.digest, self.released = ending.digest, ending.released
         self._marked = ending.marked
         if closed is not None:
             refuse_changed(segment, ending, closed)
+            refuse_lost(segment, ending, proven)
             self._file = file
             self.recovery = Recovery(True, self.last)
             return
         segment.size = end_of_torn(file, segment, ending)
-        self._move_tail(file, segment, ending.good, ending.durable, ending.unproven)
+        refuse_lost(segment, ending, proven)
+        self._move_tail(file, segment, ending, ending.unproven)
 
     def _move_tail(
-        self, file: File, old: Segment, good: int, durable: int, unproven: Sequence[Placed]
+        self, file: File, old: Segment, ending: Ending, unproven: Sequence[Placed]
     ) -> None:
-        """Invariant 8: make a new segment of what was not provably durable.
-
-        :param good: byte offset where the good frames of `old` end
-        """
+        """Invariant 8: make a new segment of what was not provably durable."""
+        good = ending.good
         cut_bytes = old.size - good
-        cut_file = self._set_aside(file, old, good) if cut_bytes else None
-        copied = [(p.frame, p.durable_upto) for p in unproven]
-        try:
-            fresh = self._begin_segment(durable + 1, copied, COPIED)
-        except DiskFull:
-            if not self._reserve.release():
-                raise
-            fresh = self._begin_segment(durable + 1, copied, COPIED)
+        cut_file = None
+        if cut_bytes:
+            cut_file = cuts.set_aside(self._fs, self._path, self._tmp, file, old, good)
+        copied = partial(
+            self._begin_segment, ending.durable + 1, unproven, COPIED, ending.durable_digest
+        )
+        fresh = self._reserve.spend(copied)
         if fresh.path != old.path:
             # Housekeeping: readers stop at the new segment's first sequence by themselves.
             size = unproven[0].offset if unproven else good
@@ -262,46 +262,38 @@ class Log:
         self._marked = False
         self.recovery = Recovery(False, self.last, len(unproven), cut_bytes, cut_file)
 
-    def _set_aside(self, file: File, segment: Segment, offset: int) -> str | None:
-        """Keep the torn bytes for people. Nothing needs them, so a full disk may lose them."""
-        target = f"{self._path}/{segment.first:020d}.{offset}.cut"
-        try:
-            data = file.read(offset, segment.size - offset)
-            replace_file(self._fs, self._tmp, target, data)
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
-            self._drop_temporary(target)
-            return None
-        return target
-
-    def _drop_old_cuts(self) -> None:
-        cuts = [name for name in self._fs.names(self._path) if name.endswith(".cut")]
-        for name in cuts[:-_CUTS_KEPT]:
-            self._fs.unlink(f"{self._path}/{name}")
-
     # --- writing ---------------------------------------------------------------------------------
 
     def append(
-        self, frames: Sequence[Frame], *, reserved: bool = False, spare_bytes: int = 0
-    ) -> None:
+        self,
+        frames: Sequence[Frame],
+        *,
+        released: int | None = None,
+        reserved: bool = False,
+        spare_bytes: int = 0,
+    ) -> list[bytes]:
         """Make frames durable: one write, one sync. They are, when this returns.
 
         :param frames: following `last` and each other without a gap; epoch and time never fall
+        :param released: the highest sequence that anybody may have been shown; never falls. None:
+            all that is durable
         :param reserved: may use the room held back for what has to be written on a full disk
         :param spare_bytes: what others must still find free on the disk when this is written
+        :returns: the digests of the frames
         :raises DiskFull: none of them is in the log; a later call may succeed
         :raises LogFailed: final; whether they are in the log only the next open can tell
         """
         if not frames:
-            return
+            return []
         self._refuse_failed()
         self._require_room(reserved, spare_bytes)
         self._prepare_to_write(reserved)
         if self._is_full():
             self._roll(reserved)
+        self._note_newest(reserved)
         segment = self._segments[-1]
         encode, durable = segment.codec.encode, self.last
+        shown = self._shown(released)
         offset, sequence, epoch, time = segment.size, durable, self.epoch, self.last_time
         parts: list[bytes] = []
         for frame in frames:
@@ -311,7 +303,7 @@ class Log:
             assert not frame.flags & LOG_FLAGS, "a flag of the log's own"
             assert len(frame.body) <= BODY_BYTES_MAX, "a frame over its limit"
             epoch, time = frame.epoch, frame.time
-            data = encode(frame, durable)
+            data = encode(frame, durable, shown)
             parts.append(data)
         self._write(parts[0] if len(parts) == 1 else b"".join(parts), reserved)
         for frame, data in zip(frames, parts, strict=True):
@@ -320,13 +312,23 @@ class Log:
         segment.size = offset
         self.last, self.epoch, self.last_time = sequence, epoch, time
         self._marked = False
+        digests = [frame.digest() for frame in frames]
+        self.digest, self.released = digests[-1], shown
+        return digests
 
-    def mark(self, clean: bool = False) -> None:
+    def _shown(self, released: int | None) -> int:
+        """What to write down as released."""
+        shown = self.last if released is None else released
+        assert self.released <= shown <= self.last, "shown before it was durable, or taken back"
+        return shown
+
+    def mark(self, clean: bool = False, released: int | None = None) -> None:
         """Write down that everything is durable, unless the log's end says so already.
 
         For when the log falls idle: frames that nothing follows can't be proved acknowledged.
 
         :param clean: the log is being closed
+        :param released: as for `append`
         :raises DiskFull: as `append`
         :raises LogFailed: as `append`
         """
@@ -334,12 +336,14 @@ class Log:
             return
         self._refuse_failed()
         self._prepare_to_write(reserved=True)
-        segment = self._segments[-1]
+        self._note_newest(reserved=True)
+        segment, shown = self._segments[-1], self._shown(released)
         flags = MARK | CLEAN if clean else MARK
         frame = Frame(self.last, self.epoch, self.last_time, flags, b"")
-        data = segment.codec.encode(frame, self.last)
+        data = segment.codec.encode(frame, self.last, shown)
         self._write(data, reserved=True, ends=clean)
         segment.size += len(data)
+        self.released = shown
         self._marked = True
 
     def close(self, clean: bool = True) -> None:
@@ -357,7 +361,7 @@ class Log:
                 self._take_zeros_off()
                 segment = self._segments[-1]
                 facts = {"first": segment.first, "last": self.last, "size": segment.size}
-                self._write_facts("CLOSED", facts)
+                self._facts.write("CLOSED", facts)
         except DiskFull:
             pass  # no room to say so: the next open takes it for an unclean stop, and loses nothing
         finally:
@@ -374,58 +378,77 @@ class Log:
         if keep <= 0:
             return
         gone, kept = self._segments[:keep], self._segments[keep:]
-        self._write_facts("BEGINS", {"first": kept[0].first})
+        self._facts.write("BEGINS", {"first": kept[0].first})
         self.first = kept[0].first
         self._segments = kept
-        for segment in gone:
-            self._fs.unlink(segment.path)
-        self._fs.sync_directory(self._path)
+        self._unlink_all([segment.path for segment in gone])
+
+    def _unlink_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self._fs.unlink(path)
+        if paths:
+            self._fs.sync_directory(self._path)
 
     def _prepare_to_write(self, reserved: bool) -> None:
         """Everything that has to be durable before the next byte of the log is."""
         if self._closed_file:
             try:
-                self._fs.unlink(f"{self._path}/CLOSED")
-                self._fs.sync_directory(self._path)
+                self._facts.remove("CLOSED")
             except OSError as error:
                 self._fail(error)
             self._closed_file = False
         if self._worn:
             self._roll(reserved)
 
+    def _note_newest(self, reserved: bool) -> None:
+        """Invariant 9. :raises DiskFull: nothing may be written to the last segment yet"""
+        first = self._segments[-1].first
+        if first == self._newest:
+            return
+        try:
+            self._facts.write("NEWEST", {"first": first}, reserved)
+        except OSError as error:
+            self._fail(error)
+        self._newest = first
+
     def _is_full(self) -> bool:
         """Whether the last segment is closed to frames; a mark may still follow them."""
         segment = self._segments[-1]
         frames = self.last - segment.first + 1
-        return segment.size >= self._segment_bytes or frames >= self._segment_frames
+        return segment.size >= self._sizes.segment_bytes or frames >= self._sizes.segment_frames
 
     def _roll(self, reserved: bool) -> None:
         self._take_zeros_off()
+        begin = partial(self._begin_segment, self.last + 1, [], 0, self.digest)
         try:
-            self._begin_segment(self.last + 1, [], 0)
-        except DiskFull:
-            if not (reserved and self._reserve.release()):
-                raise
-            self._begin_segment(self.last + 1, [], 0)
+            self._reserve.spend(begin, reserved)
         except OSError as error:
             # Which of the two segments will be found is unknown if the directory's sync failed.
             self._fail(error)
 
     def _begin_segment(
-        self, first: int, frames: Sequence[tuple[Frame, int]], flags: int
+        self, first: int, copied: Sequence[Placed], flags: int, joins: bytes
     ) -> Segment:
-        """Make a segment, whole and durable before it has a name, and append to it from now on."""
+        """Make a segment, whole and durable before it has a name, and append to it from now on.
+
+        :param copied: what it begins with
+        :param joins: digest of the frame before the first
+        :raises DiskFull: there is none; the last is what it was
+        """
         if self._segments and self._segments[-1].first == first:
             # It takes over the name, and with it that readers come to it at its first sequence: the
             # segment before may still hold the torn bytes of a recovery that was cut off.
             flags |= self._segments[-1].header.flags & COPIED
         salt = self._rng.bytes(SALT_BYTES)
-        epoch = frames[0][0].epoch if frames else self.epoch
-        time = frames[0][0].time if frames else self.last_time
-        header = SegmentHeader(self._store_id, salt, first, epoch, time, flags=flags)
+        epoch = copied[0].frame.epoch if copied else self.epoch
+        time = copied[0].frame.time if copied else self.last_time
+        released = copied[0].released if copied else self.released
+        header = SegmentHeader(
+            self._store_id, salt, first, epoch, time, flags=flags, joins=joins, released=released
+        )
         codec = FrameCodec(salt)
         parts = [header.encode()]
-        parts.extend(codec.encode(frame, upto) for frame, upto in frames)
+        parts.extend(codec.encode(p.frame, p.durable_upto, p.released) for p in copied)
         data = b"".join(parts)
         path = f"{self._path}/{segment_name(first)}"
         try:
@@ -433,12 +456,12 @@ class Log:
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            self._drop_temporary(path)
-            raise _disk_full() from error
+            drop_temporary(self._fs, self._tmp, path)
+            raise disk_full() from error
         segment = Segment(path, header, codec, len(data))
         offset = SEGMENT_HEADER_BYTES
-        for (frame, _), part in zip(frames, parts[1:], strict=True):
-            segment.note(frame.sequence, offset)
+        for placed, part in zip(copied, parts[1:], strict=True):
+            segment.note(placed.frame.sequence, offset)
             offset += len(part)
         self._close_file()
         # A segment that held nothing, or was torn from its first frame on, gives up its name.
@@ -463,7 +486,7 @@ class Log:
         if error is not None and reserved and self._reserve.release():
             error = self._try(file, data, 0)
         if error is not None:
-            raise _disk_full() from error
+            raise disk_full() from error
         try:
             file.sync()
         except OSError as failure:
@@ -484,8 +507,8 @@ class Log:
     def _zeros_wanted(self, count: int) -> int:
         """How many zeros to put behind the next `count` bytes: none while there are some yet, and
         none where room or the segment is running out."""
-        ahead = self._ahead_bytes
-        left = self._segment_bytes - self._segments[-1].size - count
+        ahead = self._sizes.ahead_bytes
+        left = self._sizes.segment_bytes - self._segments[-1].size - count
         if count <= self._zeros or count > ahead // 4 or left <= 0:
             return 0
         if self._fs.free_bytes(self._path) < _PLENTY * ahead:
@@ -529,34 +552,14 @@ class Log:
             self._file.close()
             self._file = None
 
-    def _write_facts(self, name: str, facts: Mapping[str, object]) -> None:
-        """Replace BEGINS or CLOSED, from the reserve if there is no other room."""
-        path, stored = f"{self._path}/{name}", {**facts, "store": self._store_id.hex()}
-        try:
-            try:
-                write_facts(self._fs, self._tmp, path, stored)
-            except OSError as error:
-                if error.errno not in NO_ROOM or not self._reserve.release():
-                    raise
-                write_facts(self._fs, self._tmp, path, stored)
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
-            self._drop_temporary(path)
-            raise _disk_full() from error
-
     # --- room ------------------------------------------------------------------------------------
 
     def _require_room(self, reserved: bool, spare_bytes: int) -> None:
         """Once the reserve was given up, ordinary frames wait until it could be filled again."""
         if not (reserved or self._reserve.held or self._reserve.fill()):
-            raise _disk_full()
+            raise disk_full()
         if spare_bytes and self._fs.free_bytes(self._path) < spare_bytes:
-            raise _disk_full()
-
-    def _drop_temporary(self, target: str) -> None:
-        with suppress(FileNotFoundError):
-            self._fs.unlink(f"{self._tmp}/{target.rpartition('/')[2]}.new")
+            raise disk_full()
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -583,6 +586,17 @@ class Log:
         )
         return extent.read(from_sequence, last)
 
+    def digest_at(self, sequence: int) -> bytes | None:
+        """The digest of a frame, or of the one before the first; None where the log has neither.
 
-def _disk_full() -> DiskFull:
-    return DiskFull("no room left on the disk for the log")
+        :raises LogDamaged: the frame is not what was written
+        """
+        if sequence == self.last:
+            return self.digest
+        for segment in self._segments:
+            if segment.first == sequence + 1:
+                return segment.header.joins
+        if not self.first <= sequence < self.last:
+            return None
+        [frame] = self.read(sequence, sequence)
+        return frame.digest()

@@ -1,6 +1,19 @@
 """How the end of a log is found at an open: what was durable, what may have been, what is torn.
 
 Nothing is changed here. What is made of it, and the numbers of the invariants, stand in log.py.
+
+That a frame s had been durable, so that whoever lacks it now has lost it, is shown by any of
+
+- a frame or mark behind it, in its segment, whose `durable up to` is s or more;
+- a later segment: it was begun when all before it was durable;
+- CLOSED, which says where the log ended, and NEWEST, which says that a later segment was there;
+- the state: it takes a frame only from the log's word that it is durable. What it holds
+  (`Lineage.proves`) is flushed now and then, so that is an old s, or none. Only a state of this
+  store speaks here; that it is of this history too, and not of a copy that went on further, can't
+  be told when the frame it stands at is missing. Both are refused.
+
+When none of these remains the frame is taken for one that nobody was told of: someone who cuts the
+last segment *and* takes what stood behind the cut and the state away is believed.
 """
 
 from __future__ import annotations
@@ -13,6 +26,7 @@ from storage.frames import (
     CLEAN,
     MARK,
     SEGMENT_HEADER_BYTES,
+    Frame,
     Placed,
     Walk,
     end_of_content,
@@ -47,6 +61,12 @@ class Ending:
     """Log time of the last frame, microseconds."""
     durable: int
     """The highest sequence that is shown to have been durable."""
+    digest: bytes
+    """Digest of the last good frame; of an empty segment, of the one before it."""
+    durable_digest: bytes
+    """… and of the frame `durable`."""
+    released: int
+    """The highest sequence that is said to have been released."""
     unproven: list[Placed] = field(default_factory=list)
     """The good frames after that."""
     marked: bool = False
@@ -61,15 +81,20 @@ class Ending:
 
 def find_ending(file: File, segment: Segment) -> Ending:
     """Walk the last segment. :raises LogDamaged: a frame is whole, and not the one to be there"""
-    header = segment.header
-    ending = Ending(segment.first - 1, header.epoch, header.time, segment.first - 1)
+    header, before = segment.header, segment.first - 1
+    ending = Ending(
+        before, header.epoch, header.time, before, header.joins, header.joins, header.released
+    )
     walk = Walk(file, segment.codec, SEGMENT_HEADER_BYTES, segment.size)
+    newest_durable: Frame | None = None
     for placed in walk:
-        frame, upto, offset = placed
+        frame, upto, released, offset = placed
         _refuse_misplaced(segment, placed, ending)
         if upto > ending.durable:
+            newest_durable = ending.unproven[upto - ending.durable - 1].frame
+            ending.unproven = ending.unproven[upto - ending.durable :]
             ending.durable = upto
-            ending.unproven = [p for p in ending.unproven if p.frame.sequence > upto]
+        ending.released = released
         ending.clean = bool(frame.flags & CLEAN)
         ending.marked = bool(frame.flags & MARK)
         if not ending.marked:
@@ -78,17 +103,23 @@ def find_ending(file: File, segment: Segment) -> Ending:
             segment.note(frame.sequence, offset)
         ending.epoch, ending.time = frame.epoch, max(ending.time, frame.time)
     ending.good, ending.bad = walk.offset, walk.bad
+    # Of two frames only: a digest of each would cost a start as much again as their checksums.
+    if newest_durable is not None:
+        ending.durable_digest = newest_durable.digest()
+    ending.digest = ending.unproven[-1].frame.digest() if ending.unproven else ending.durable_digest
     return ending
 
 
 def _refuse_misplaced(segment: Segment, placed: Placed, ending: Ending) -> None:
     """A frame that is whole but not the one that belongs here."""
-    frame, upto, offset = placed
+    frame, upto, released, offset = placed
     expected = ending.last if frame.flags & MARK else ending.last + 1
     if frame.sequence != expected:
         what = f"a frame of sequence {frame.sequence} stands in its place"
     elif not ending.durable <= upto <= ending.last:
         what = f"it says that {upto} was durable, after {ending.durable} and {ending.last}"
+    elif released < ending.released:
+        what = f"it says that {released} was released, after {ending.released}"
     elif frame.epoch < ending.epoch:
         what = f"its epoch {frame.epoch} is older than {ending.epoch} before it"
     else:
@@ -115,6 +146,19 @@ def refuse_changed(segment: Segment, ending: Ending, closed: dict[str, object]) 
     else:
         return
     raise LogDamaged(segment.path, ending.good, ending.last + 1, what)
+
+
+def refuse_lost(segment: Segment, ending: Ending, proven: int) -> None:
+    """Refuse a log that ends before what is known from elsewhere to have been in it.
+
+    :raises LogDamaged:
+    """
+    if ending.last < proven:
+        what = (
+            f"the log ends here, and the state holds frames up to {proven}: they were lost, or"
+            " the state is a copy from elsewhere"
+        )
+        raise LogDamaged(segment.path, ending.good, ending.last + 1, what)
 
 
 def end_of_torn(file: File, segment: Segment, ending: Ending) -> int:

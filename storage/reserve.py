@@ -6,13 +6,28 @@ It is a file of zeros, log/RESERVE.
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 from protocol.doors import Fs
+from protocol.errors import DiskFull
+
+T = TypeVar("T")
 
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""How a file system says that it is full."""
+"""How a file system says that it is full: of bytes, of files, or of what this user may have."""
+
+
+def disk_full() -> DiskFull:
+    """The refusal of what there is no room for."""
+    return DiskFull("no room left on the disk for the log")
+
+
+def drop_temporary(fs: Fs, tmp: str, target: str) -> None:
+    """Take away what `facts.replace_file` could not finish."""
+    with suppress(FileNotFoundError):
+        fs.unlink(f"{tmp}/{target.rpartition('/')[2]}.new")
 
 
 class Reserve:
@@ -65,6 +80,19 @@ class Reserve:
             self._fs.unlink(self._path)
         self._fs.sync_directory(self._folder)
         return held
+
+    def spend(self, work: Callable[[], T], allowed: bool = True) -> T:
+        """Do something that needs room; if there is none, once more with the reserve given up.
+
+        :param allowed: whether it may have the reserve
+        :raises DiskFull: there is no room even so
+        """
+        try:
+            return work()
+        except DiskFull:
+            if not (allowed and self.release()):
+                raise
+            return work()
 
     def _size(self) -> int:
         file = self._fs.open_read(self._path)

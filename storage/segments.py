@@ -12,7 +12,7 @@ from typing import Final
 
 from protocol.doors import File, Fs
 from protocol.errors import LogPruned
-from storage.faults import LogDamaged, StoreTooNew
+from storage.faults import LogDamaged, StoreTooNew, StoreTooOld
 from storage.frames import (
     COPIED,
     MARK,
@@ -20,7 +20,7 @@ from storage.frames import (
     BadHeader,
     Frame,
     FrameCodec,
-    NewerFormat,
+    OtherFormat,
     SegmentHeader,
     Walk,
 )
@@ -62,6 +62,7 @@ def open_segment(fs: Fs, path: str, first: int, store_id: bytes) -> Segment:
     :param first: the sequence that its name tells
     :raises LogDamaged: its header is none, or another's
     :raises StoreTooNew: a later version wrote it
+    :raises StoreTooOld: an earlier one did
     """
     file = fs.open_read(path)
     try:
@@ -72,8 +73,9 @@ def open_segment(fs: Fs, path: str, first: int, store_id: bytes) -> Segment:
         header = SegmentHeader.decode(data)
     except BadHeader as error:
         raise LogDamaged(path, 0, first, str(error)) from None
-    except NewerFormat as error:
-        raise StoreTooNew(f"{path} has {error}") from None
+    except OtherFormat as error:
+        fault = StoreTooNew if error.newer else StoreTooOld
+        raise fault(f"{path} has {error}") from None
     if header.store_id != store_id:
         raise LogDamaged(path, 0, first, "the segment belongs to another store")
     if header.first != first:
@@ -116,13 +118,18 @@ class Extent:
             # The newest segment's places are noted by whoever writes it.
             places = [] if newest else list(segment.places)
             try:
-                yield from _read_one(file, segment, sequence, stop, whole, self.sizes[at], places)
+                frames = _read_one(file, segment, sequence, stop, whole, self.sizes[at], places)
+                for frame in frames:
+                    yield frame
             finally:
                 file.close()
                 if len(places) > len(segment.places):
                     segment.places = places
             sequence = stop
             at += 1
+            if sequence <= last and segments[at].header.joins != frame.digest():
+                what = "the segment does not continue the one before it"
+                raise LogDamaged(segments[at].path, 0, sequence, what)
 
 
 def _read_one(
@@ -142,7 +149,7 @@ def _read_one(
     expected, offset = segment.place_before(sequence)
     known = places[-1][1] if places else SEGMENT_HEADER_BYTES
     walk = Walk(file, segment.codec, offset, size)
-    for frame, _, at in walk:
+    for frame, _, _, at in walk:
         if frame.flags & MARK:
             if frame.sequence != expected - 1:
                 what = f"a mark of sequence {frame.sequence} stands in its place"

@@ -17,7 +17,7 @@ class CommitsActor(LoopActor):
     @handles(Durable)
     def durable(self, message: Durable) -> None:
         """The log has synced."""
-        self._committer.durable(message.upto, message.written_bytes)
+        self._committer.durable(message.upto, message.written_bytes, message.digests)
 
     @handles(LogFull)
     def full(self, message: LogFull) -> None:

@@ -236,7 +236,7 @@ class Committer:
         self.tail.add(frame)
 
     def _send(self, batch: list[Frame]) -> None:
-        tell(self._log, Append(batch, self.generation))
+        tell(self._log, Append(batch, self.generation, self.released_upto))
 
     def hand_over_rest(self) -> None:
         """Give the log what is still being gathered: it is going to be closed."""
@@ -244,12 +244,12 @@ class Committer:
 
     # --- called by the commits actor ----------------------------------------------------------
 
-    def durable(self, upto: int, written_bytes: int) -> None:
+    def durable(self, upto: int, written_bytes: int, digests: list[bytes]) -> None:
         """All up to `upto` is on the disk. Nobody else has to hold it: so it is released."""
         if self._lost is not None:
             return
         self._batches.returned()
-        self.ledger.mark_durable(upto)
+        self.ledger.mark_durable(upto, digests)
         self.unflushed_bytes += written_bytes
         self._look_at_flight()
         self._release(upto)
@@ -337,7 +337,7 @@ class Committer:
     def _mark_when_idle(self, seen: int) -> None:
         if self.ledger.committed == seen:
             self._idle = None
-            tell(self._log, Mark())
+            tell(self._log, Mark(self.released_upto))
         else:
             self._arm(self.ledger.committed)
 

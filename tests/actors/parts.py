@@ -23,7 +23,7 @@ from actors.runtime import Actor, Runtime, stop
 from actors.sessions import Sessions, SessionsActor
 from protocol.doors import Clock, Scheduler
 from protocol.errors import Refusal
-from storage import keys, users
+from storage import keys, lineage, users
 from storage.directory import StoreDirectory
 from storage.ledger import Ledger, Tail
 from storage.log import Log
@@ -140,10 +140,12 @@ async def parts(
     made.runtime = runtime = made.failures.runtime(kind, clock)
     made.disk = disk or SimulatedDisk()
     made.directory = StoreDirectory.open("/store", made.disk, clock, rng, create=True)
-    made.log = log = Log.open(made.directory)
     made.engine = engine or MemoryEngine()
+    store_id = made.directory.store_id.bytes
+    made.log = log = Log.open(made.directory, proven=lineage.read(made.engine, store_id).proves)
+    lineage.require_joined(lineage.read(made.engine, store_id), log)
     made.committer = committer = Committer(runtime)
-    tail = Tail(log.last, log.epoch, log.last_time)
+    tail = Tail(log.last, log.epoch, log.last_time, store_id)
     made.ledger = ledger = Ledger(made.engine, tail, clock, rng, committer.hand_over)
     for frame in log.read(ledger.committed + 1):
         ledger.replay(frame)

@@ -17,6 +17,7 @@ from protocol import limits
 from protocol.errors import Conflict, DiskFull, Failed, NotWritable, UnknownOutcome
 from storage.effects import Attribution, decode
 from storage.faults import LogFailed
+from storage.log import LogSizes
 from tests.actors.nodes import ANA
 from tests.actors.parts import KINDS, SOMEBODY, Parts, checkpoints, key, outcome, parts, play, until
 from tests.logbook import Logbook
@@ -406,7 +407,7 @@ def test_old_log_goes_only_below_what_is_flushed_and_kept(
 
     async def main() -> None:
         async with parts("stepped") as node, checkpoints(node, prune=prune) as ref:
-            node.log._segment_frames = 4
+            node.log._sizes = LogSizes(segment_frames=4)
             await fill(node, 30)
             flush = node.engine.flush
             monkeypatch.setattr(node.engine, "flush", lambda _: None)
@@ -476,10 +477,10 @@ def test_no_room_for_a_mark_or_a_prune_fails_nothing(
 
     async def main() -> None:
         async with parts(kind) as node, checkpoints(node) as ref:
-            node.log._segment_frames = 4
+            node.log._sizes = LogSizes(segment_frames=4)
             await fill(node, 30)
             node.disk.plan = lambda kind, _: Fault(errno.ENOSPC) if kind == "append" else None
-            tell(node.log_ref, Mark())
+            tell(node.log_ref, Mark(node.committer.released_upto))
             assert isinstance(await outcome(ask(ref, CheckpointNow())), DiskFull)
             assert node.log_frames() == list(range(1, 31))
             node.disk.plan = None

@@ -19,8 +19,7 @@ from actors.runtime import ask, tell
 from protocol.errors import BadRequest, DiskFull, Failed, UnknownOutcome
 from protocol.requests import SignIn
 from storage.engine import Batch, EngineFailed
-from storage.faults import StoreLocked
-from storage.ledger import StateUnusable
+from storage.faults import LogDamaged, StoreLocked
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
 from tests.actors.nodes import (
@@ -520,7 +519,7 @@ def test_a_state_ahead_of_its_log_is_refused(kind: str) -> None:
             pass
 
     async def other() -> None:
-        with pytest.raises(StateUnusable):
+        with pytest.raises(LogDamaged, match="the state holds frames up to 1"):
             await start(settings(), simulated_doors(kind, SimulatedDisk(), engine))
 
     play(kind, first)

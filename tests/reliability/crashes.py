@@ -20,7 +20,7 @@ from protocol.errors import DiskFull
 from storage.directory import StoreDirectory
 from storage.faults import LogFailed
 from storage.frames import Frame
-from storage.log import Log
+from storage.log import Log, LogSizes
 from storage.node_file import NodeFacts, load_node, save_node
 from tests.simulation.disk import NO_LIMIT, Fault, Image, SimulatedDisk
 from tests.simulation.doors import START_US, ManualClock, SeededRng
@@ -64,13 +64,8 @@ def open_store(
     """Open, or make, the store."""
     directory = StoreDirectory.open(PATH, disk, ManualClock(), rng, create=True)
     try:
-        log = log_class.open(
-            directory,
-            segment_bytes=SEGMENT_BYTES,
-            segment_frames=SEGMENT_FRAMES,
-            reserve_bytes=RESERVE_BYTES,
-            ahead_bytes=AHEAD_BYTES,
-        )
+        sizes = LogSizes(SEGMENT_BYTES, SEGMENT_FRAMES, RESERVE_BYTES, AHEAD_BYTES)
+        log = log_class.open(directory, sizes)
     except BaseException:
         directory.close()
         raise

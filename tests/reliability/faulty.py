@@ -45,10 +45,11 @@ def answers_before_the_log() -> None:
     held: list[Frame] = []
     append = LogActor._append
 
-    def early(self: LogActor, frames: list[Frame]) -> None:
-        self.runtime.cross(tell, self._commits, Durable(frames[-1].sequence, 0))
+    def early(self: LogActor, frames: list[Frame], released: int) -> None:
+        digests = [frame.digest() for frame in frames]
+        self.runtime.cross(tell, self._commits, Durable(frames[-1].sequence, 0, digests))
         if held:
-            append(self, list(held))
+            append(self, list(held), 0)
         held[:] = frames
 
     LogActor._append = early  # type: ignore[method-assign]
@@ -67,9 +68,9 @@ def glances_at_what_is_in_flight() -> None:
 
     append = LogActor._append
 
-    def late(self: LogActor, frames: list[Frame]) -> None:
+    def late(self: LogActor, frames: list[Frame], released: int) -> None:
         time.sleep(0.005)
-        append(self, frames)
+        append(self, frames, released)
 
     def glance(ledger: Ledger, space: Space, key: str) -> Any:
         with ledger.begin() as tx:
@@ -150,12 +151,12 @@ def stays_refused() -> None:
     append = Log.append
     full = False
 
-    def offended(self: Log, *frames: object, **more: object) -> None:
+    def offended(self: Log, *frames: Any, **more: Any) -> list[bytes]:
         nonlocal full
         if full:
             raise DiskFull("still")
         try:
-            append(self, *frames, **more)  # type: ignore[arg-type]
+            return append(self, *frames, **more)
         except DiskFull:
             full = True
             raise

@@ -13,7 +13,7 @@ from protocol.doors import File, Fs
 from storage.faults import StoreFault
 from storage.frames import Placed
 from storage.log import Log
-from storage.recovery import Recovery
+from storage.recovery import Ending, Recovery
 from storage.segments import Segment
 from tests.reliability.crashes import Broken, enumerate_crashes
 
@@ -40,11 +40,9 @@ class AcknowledgesBeforeSync(Log):
 class TrustsThePageCache(Log):
     """Appends to the old segment after an unclean stop, without rewriting its tail."""
 
-    def _move_tail(
-        self, file: File, old: Segment, good: int, durable: int, unproven: object
-    ) -> None:
-        file.truncate(good)
-        old.size = good
+    def _move_tail(self, file: File, old: Segment, ending: Ending, unproven: object) -> None:
+        file.truncate(ending.good)
+        old.size = ending.good
         self._file = file
         self.recovery = Recovery(False, self.last)
 
@@ -79,9 +77,19 @@ class TakesMarksForProof(Log):
     """Forgets the frames of the last batch when it recovers."""
 
     def _move_tail(
-        self, file: File, old: Segment, good: int, durable: int, unproven: Sequence[Placed]
+        self, file: File, old: Segment, ending: Ending, unproven: Sequence[Placed]
     ) -> None:
-        super()._move_tail(file, old, good, durable, unproven[:-1])
+        super()._move_tail(file, old, ending, unproven[:-1])
+
+
+class NotesNewestBeforeItIsThere(Log):
+    """A crash in between leaves a log that looks as if its newest segment were lost."""
+
+    def _begin_segment(
+        self, first: int, copied: Sequence[Placed], flags: int, joins: bytes
+    ) -> Segment:
+        self._facts.write("NEWEST", {"first": first})
+        return super()._begin_segment(first, copied, flags, joins)
 
 
 class LeavesZeros(Log):
@@ -110,6 +118,7 @@ class TakesZerosOffUnsynced(Log):
         WritesOnAfterCuttingBack,
         LeavesClosedStanding,
         TakesMarksForProof,
+        NotesNewestBeforeItIsThere,
         LeavesZeros,
         TakesZerosOffUnsynced,
     ],

@@ -89,7 +89,7 @@ def specimen(seed: int, closed: bool) -> Specimen:
 
 def _body(rng: random.Random, impostor: FrameCodec, sequence: int) -> bytes:
     if rng.random() < 0.2:
-        return impostor.encode(Frame(sequence, 1, 1, 0, b"not a frame"), sequence - 1)
+        return impostor.encode(Frame(sequence, 1, 1, 0, b"not a frame"), sequence - 1, 0)
     return rng.randbytes(rng.choice([0, 3, 30, 120]))
 
 
@@ -101,7 +101,7 @@ def _places(image: Image) -> tuple[list[Place], int]:
         file = disk.open_read(path)
         header = SegmentHeader.decode(file.read(0, SEGMENT_HEADER_BYTES))
         walk = Walk(file, FrameCodec(header.salt), SEGMENT_HEADER_BYTES, file.size())
-        for frame, durable, offset in walk:
+        for frame, durable, _, offset in walk:
             mark = bool(frame.flags & MARK)
             expected = frame.sequence + mark
             places.append(Place(path, offset, walk.offset, expected, mark))
@@ -140,7 +140,8 @@ def specimens() -> list[Specimen]:
 
 def flipped(whole: Specimen, rng: random.Random) -> tuple[Image, str, int]:
     """The log with one bit changed, and where."""
-    files = [*whole.segments, *[p for p in (f"{LOG}/CLOSED",) if p in whole.image]]
+    facts = [f"{LOG}/{name}" for name in ("CLOSED", "NEWEST")]
+    files = [*whole.segments, *[path for path in facts if path in whole.image]]
     path = rng.choice(files)
     content = bytearray(whole.content(path))
     at = rng.randrange(len(content))
@@ -251,15 +252,16 @@ def test_swapped_and_repeated_frames(figure: Callable[[str, object], None]) -> N
     )
 
 
+@pytest.mark.parametrize("closed", [True, False])
 @pytest.mark.parametrize("gone", ["first", "middle", "last"])
-def test_missing_segment(gone: str) -> None:
-    whole = specimen(3, closed=True)
+def test_missing_segment(gone: str, closed: bool) -> None:
+    whole = specimen(3, closed)
     at = {"first": 0, "middle": len(whole.segments) // 2, "last": -1}[gone]
     image = {p: c for p, c in whole.image.items() if p != whole.segments[at]}
     assert examine(image, whole) is not None
 
 
-@pytest.mark.parametrize("name", ["STORE", "log/CLOSED"])
+@pytest.mark.parametrize("name", ["STORE", "log/CLOSED", "log/NEWEST"])
 def test_damaged_facts_are_refused(name: str) -> None:
     whole = specimen(4, closed=True)
     path = f"{PATH}/{name}"
@@ -308,6 +310,14 @@ def test_planted_reader_that_trusts_the_disk_is_caught(monkeypatch: pytest.Monke
     monkeypatch.setattr(FrameCodec, "__init__", careless)
     with pytest.raises(AssertionError):
         flip_bits(500)
+
+
+def test_planted_log_that_forgets_its_newest_segment_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Log, "_note_newest", lambda *_, **__: None)
+    with pytest.raises(AssertionError, match="proven frames are left"):
+        test_missing_segment("last", closed=False)
 
 
 def test_planted_log_that_ignores_its_clean_close_is_caught(

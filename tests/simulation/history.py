@@ -23,6 +23,7 @@ from protocol.values import RecordId
 from storage import catalog, effects, keys, topics
 from storage.frames import Frame
 from storage.ledger import Ledger, Tail
+from storage.lineage import Lineage
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
 from tests.simulation.answers import ANYTHING, AtLeast
@@ -295,6 +296,7 @@ class Fold:
         batch = engine.batch()
         for key, value in self.pairs.items():
             batch.put(key, value)
+        Lineage(bytes(16), self.sequence).note(batch)
         engine.write(batch, self.sequence)
         return engine
 

@@ -122,10 +122,8 @@ class AcknowledgesBeforeSync(SmallLog):
 class DropsTheLastFrame(SmallLog):
     """At a recovery: what nothing follows is not proved acknowledged, but it may have been."""
 
-    def _move_tail(
-        self, file: Any, old: Any, good: int, durable: int, unproven: Sequence[Placed]
-    ) -> None:
-        super()._move_tail(file, old, good, durable, unproven[:-1])
+    def _move_tail(self, file: Any, old: Any, ending: Any, unproven: Sequence[Placed]) -> None:
+        super()._move_tail(file, old, ending, unproven[:-1])
 
 
 @pytest.mark.parametrize("planted", [AcknowledgesBeforeSync, DropsTheLastFrame])
@@ -164,12 +162,15 @@ def _replay_no_range(found: list[Any], sequence: int, batch: Any) -> bool:
 
 
 _fine_hand_over = Committer.hand_over
+_handed_over: dict[int, bytes] = {}
 
 
 def _ahead_of_the_log(committer: Committer, frame: Frame) -> None:
     """The state gets a commit before the log has it."""
     _fine_hand_over(committer, frame)
-    committer.ledger.mark_durable(frame.sequence - 1)
+    _handed_over[frame.sequence] = frame.digest()
+    before = range(committer.ledger.durable_upto + 1, frame.sequence)
+    committer.ledger.mark_durable(frame.sequence - 1, [_handed_over[n] for n in before])
     committer.ledger.release(frame.sequence - 1)
     committer.ledger.settle()
 
@@ -178,8 +179,7 @@ def _settles_half(ledger: Ledger, layer: Any) -> bool:
     batch = ledger.engine.batch()
     writes = list(layer.writes.items())[: storage.ledger.SETTLE_KEYS]
     apply_writes(writes, layer.sequence, batch)
-    ledger.engine.write(batch, layer.sequence)
-    ledger.flight.drop(1)
+    ledger._write_settled(batch, [layer])
     return bool(ledger._next_part())
 
 

@@ -35,7 +35,7 @@ from protocol.requests import Caller, CancelScript, RunScript
 from storage.directory import StoreDirectory
 from storage.engine import Batch
 from storage.frames import Frame
-from storage.log import Log
+from storage.log import Log, LogSizes
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
 from tests import leaks
@@ -59,8 +59,11 @@ class SmallLog(Log):
     """A log in small segments, so that it rolls and is pruned within one life."""
 
     @classmethod
-    def open(cls, directory: StoreDirectory, **_sizes: int) -> Log:
-        return super().open(directory, segment_frames=24, reserve_bytes=4096)
+    def open(
+        cls, directory: StoreDirectory, sizes: LogSizes | None = None, *, proven: int = 0
+    ) -> Log:
+        small = LogSizes(segment_frames=24, reserve_bytes=4096)
+        return super().open(directory, small, proven=proven)
 
 
 class LossyEngine(MemoryEngine):

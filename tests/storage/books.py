@@ -13,6 +13,11 @@ from tests.simulation.doors import ManualClock, SeededRng
 BY = Attribution("ana", "wire test")
 
 
+def digests(frames: list[Frame], upto: int | None = None) -> list[bytes]:
+    """Of the frames of a log from its beginning, as the log says them with what is durable."""
+    return [frame.digest() for frame in frames[:upto]]
+
+
 class Book:
     """What most tests of the rules need."""
 
@@ -32,7 +37,7 @@ class Book:
 
     def durable(self) -> None:
         """Let the log be durable to its end."""
-        self.ledger.durable(self.ledger.committed)
+        self.ledger.durable(self.ledger.committed, digests(self.frames))
 
     def effects(self, sequence: int) -> list[Effect]:
         """What a commit did."""

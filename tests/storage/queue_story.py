@@ -29,6 +29,7 @@ from storage.state_hash import state_hash
 from storage.topics import END, START, Place, Topic
 from storage.transactions import Transaction
 from tests.simulation.doors import ManualClock, SeededRng
+from tests.storage.books import digests
 from tests.storage.engines import MemoryStore, Store
 from tests.storage.queue_model import OUT, PARKED, WAITING, GroupModel, Model, Row, TopicModel
 
@@ -92,7 +93,7 @@ class Story:
         self._pause_all()
         for running in list(self.open):
             self._end(running)
-        self.ledger.durable(self.ledger.committed)
+        self.ledger.durable(self.ledger.committed, digests(self.frames))
         self._check()
         self._check_replay()
 
@@ -495,9 +496,9 @@ class Story:
         self._pause_all()
         upto = self.random.randint(self.ledger.durable_upto, self.ledger.committed)
         if self.random.random() < 0.6:
-            self.ledger.durable(upto)
+            self.ledger.durable(upto, digests(self.frames, upto))
         else:
-            self.ledger.mark_durable(upto)
+            self.ledger.mark_durable(upto, digests(self.frames, upto))
             self.ledger.release(self.random.randint(self.ledger.released_upto, upto))
             self.ledger.settle()
         if self.random.random() < 0.3:

@@ -22,6 +22,7 @@ from storage.ledger import Ledger, Tail
 from storage.state_hash import state_hash
 from storage.transactions import Transaction
 from tests.simulation.doors import ManualClock, SeededRng
+from tests.storage.books import digests
 from tests.storage.engines import MemoryStore, Store
 
 PLAIN = [keys.STORE_RANGE + b"\x40" + bytes((n,)) for n in range(25)]
@@ -145,7 +146,7 @@ class Story:
         for running in list(self.open):
             self._take_turn(running)
             self._commit(running)
-        self.ledger.durable(self.ledger.committed)
+        self.ledger.durable(self.ledger.committed, digests(self.frames))
         self._check_engine()
         self._check_replay()
 
@@ -393,10 +394,10 @@ class Story:
         self._take_turn(None)
         upto = self.random.randint(self.ledger.durable_upto, self.ledger.committed)
         if self.random.random() < 0.6:
-            self.ledger.durable(upto)
+            self.ledger.durable(upto, digests(self.frames, upto))
             assert self.store.engine.applied == self.ledger.durable_upto == upto
         else:
-            self.ledger.mark_durable(upto)
+            self.ledger.mark_durable(upto, digests(self.frames, upto))
             self.ledger.release(self.random.randint(self.ledger.released_upto, upto))
             for _ in range(self.random.randrange(4)):
                 self.ledger.settle()

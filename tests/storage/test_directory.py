@@ -12,7 +12,15 @@ from storage import facts
 from storage.directory import StoreDirectory, segment_name
 from storage.disk import Disk
 from storage.facts import read_facts, write_facts
-from storage.faults import StoreDamaged, StoreForeign, StoreLocked, StoreMissing, StoreTooNew
+from storage.faults import (
+    StoreDamaged,
+    StoreFault,
+    StoreForeign,
+    StoreLocked,
+    StoreMissing,
+    StoreTooNew,
+    StoreTooOld,
+)
 from storage.node_file import NodeFacts, load_node, save_node
 from tests.simulation.doors import ManualClock, SeededRng
 
@@ -107,13 +115,16 @@ def test_second_opener_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     owner.close()
 
 
-def test_newer_store_is_refused_untouched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts, "FORMAT", 2)
+@pytest.mark.parametrize(("by", "fault"), [(-1, StoreTooOld), (1, StoreTooNew)])
+def test_store_of_another_format_is_refused_untouched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: int, fault: type[StoreFault]
+) -> None:
+    monkeypatch.setattr(facts, "FORMAT", facts.FORMAT + by)
     open_directory(tmp_path, create=True).close()
     monkeypatch.undo()
     (tmp_path / "tmp" / "theirs").write_text("x")
     before = everything(tmp_path)
-    with pytest.raises(StoreTooNew):
+    with pytest.raises(fault, match="format"):
         open_directory(tmp_path, create=True)
     assert everything(tmp_path) == before
 
@@ -140,7 +151,7 @@ def test_tmp_is_emptied_and_what_may_be_missing_is_made(tmp_path: Path) -> None:
 def test_facts_come_back_and_are_readable(tmp_path: Path) -> None:
     path = f"{tmp_path}/F"
     write_facts(Disk(), str(tmp_path), path, {"a": 1, "b": ["x"]})
-    assert read_facts(Disk(), path) == {"a": 1, "b": ["x"], "format": 1}
+    assert read_facts(Disk(), path) == {"a": 1, "b": ["x"], "format": facts.FORMAT}
     assert json.loads(Path(path).read_text().splitlines()[0])["a"] == 1
 
 

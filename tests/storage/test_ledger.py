@@ -16,7 +16,7 @@ from storage.ledger import Ledger, StateUnusable, Tail
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
 from tests.simulation.doors import START_US, ManualClock, SeededRng
-from tests.storage.books import BY, Book
+from tests.storage.books import BY, Book, digests
 
 HOUR_US = 3_600_000_000
 
@@ -219,7 +219,7 @@ def test_a_large_commit_goes_in_parts(
         tx.put(key(number + 3), b"new")
     book.commit(tx)
     put(book, 1_000)
-    book.ledger.mark_durable(3)
+    book.ledger.mark_durable(3, digests(book.frames))
     book.ledger.release(3)
     wanted = [pair for step in book.begin().scan(key(0), key(2_000)) for pair in step]
     parts = 0

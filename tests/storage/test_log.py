@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import random
+import shutil
 import threading
 from collections.abc import Iterator
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
@@ -14,11 +16,15 @@ import pytest
 from protocol.errors import DiskFull, LogPruned
 from storage.directory import StoreDirectory, segment_name
 from storage.disk import Disk
-from storage.faults import LogDamaged, LogFailed, StoreTooNew
-from storage.frames import SEGMENT_HEADER_BYTES, Frame
-from storage.log import Log
+from storage.faults import LogDamaged, LogFailed, StoreFault, StoreTooNew, StoreTooOld
+from storage.frames import FORMAT, FRAME_HEADER_BYTES, NO_DIGEST, SEGMENT_HEADER_BYTES, Frame
+from storage.log import Log, LogSizes
 from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
 from tests.simulation.doors import ManualClock, SeededRng
+
+FRAME = FRAME_HEADER_BYTES + 50
+"""Bytes of one of `Store.frames`."""
+MARK_BYTES = FRAME_HEADER_BYTES
 
 
 class Store:
@@ -27,17 +33,16 @@ class Store:
     def __init__(self, path: str, fs: Disk | SimulatedDisk) -> None:
         self.path = path
         self.fs = fs
-        self.sizes = {"segment_bytes": 2_000, "segment_frames": 10, "reserve_bytes": 4_096}
-        self.sizes["ahead_bytes"] = 1_000
+        self.sizes = LogSizes(2_000, 10, 4_096, 1_000)
         self._seed = 0
         self.open()
 
-    def open(self) -> Log:
+    def open(self, proven: int = 0) -> Log:
         self._seed += 1
         doors = (self.fs, ManualClock(), SeededRng(self._seed))
         self.directory = StoreDirectory.open(self.path, *doors, create=True)
         try:
-            self.log = Log.open(self.directory, **self.sizes)
+            self.log = Log.open(self.directory, self.sizes, proven=proven)
         except BaseException:
             self.directory.close()
             raise
@@ -185,7 +190,7 @@ def test_zeros_are_kept_ahead_and_written_over(store: Store) -> None:
     path = Path(store.path, "log", segment_name(1))
     store.append()
     size = path.stat().st_size
-    assert size == SEGMENT_HEADER_BYTES + 102 + 1_000
+    assert size == SEGMENT_HEADER_BYTES + FRAME + 1_000
     for _ in range(6):
         store.append()
         assert path.stat().st_size == size, "no append makes the file longer"
@@ -195,11 +200,11 @@ def test_zeros_are_kept_ahead_and_written_over(store: Store) -> None:
     assert path.stat().st_size == 2_000, "none beyond where the segment ends"
     store.append()
     assert len(store.segments()) == 2
-    frames = SEGMENT_HEADER_BYTES + 8 * 102 + 2 * 352
+    frames = SEGMENT_HEADER_BYTES + 8 * FRAME + 2 * (FRAME + 250)
     assert path.stat().st_size == frames, "and it lost them before the next was begun"
     store.close()
     last = Path(store.path, "log", segment_name(11))
-    assert last.stat().st_size == SEGMENT_HEADER_BYTES + 102 + 52, "a frame and the mark"
+    assert last.stat().st_size == SEGMENT_HEADER_BYTES + FRAME + MARK_BYTES, "a frame and the mark"
     store.open()
     assert store.held() == list(range(1, 12))
 
@@ -222,8 +227,8 @@ def test_a_frame_that_became_zeros_is_missed(store: Store) -> None:
     store.close(clean=False)
     path = Path(store.path, "log", segment_name(1))
     whole = path.read_bytes()
-    at = SEGMENT_HEADER_BYTES + 102
-    path.write_bytes(whole[:at] + bytes(102) + whole[at + 102 :])
+    at = SEGMENT_HEADER_BYTES + FRAME
+    path.write_bytes(whole[:at] + bytes(FRAME) + whole[at + FRAME :])
     with pytest.raises(LogDamaged, match="acknowledged") as refusal:
         store.open()
     assert (refusal.value.offset, refusal.value.sequence) == (at, 2)
@@ -327,16 +332,148 @@ def test_segment_of_another_store_is_damage(store: Store, tmp_path: Path) -> Non
     store.open()
 
 
-def test_newer_segment_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.frames.FORMAT", 2)
+@pytest.mark.parametrize(("by", "fault"), [(-1, StoreTooOld), (1, StoreTooNew)])
+def test_segment_of_another_format_is_refused(
+    store: Store, monkeypatch: pytest.MonkeyPatch, by: int, fault: type[StoreFault]
+) -> None:
+    other = FORMAT + by
     store.append(10)
+    monkeypatch.setattr("storage.frames.FORMAT", other)
     store.append(1)  # rolls
     monkeypatch.undo()
-    store.close()
-    with pytest.raises(StoreTooNew):
+    store.close(clean=False)
+    path = Path(store.path, "log", segment_name(11))
+    theirs = path.read_bytes()
+    with pytest.raises(fault, match=f"log format {other}"):
         store.open()
-    monkeypatch.setattr("storage.frames.FORMAT", 2)
+    assert path.read_bytes() == theirs
+    path.write_bytes(_in_this_format(theirs))
     store.open()
+
+
+def _in_this_format(segment: bytes) -> bytes:
+    """The segment of `test_segment_of_another_format_is_refused` with its header written anew."""
+    head = bytearray(segment)
+    head[8:10] = FORMAT.to_bytes(2, "big")
+    head[64:72] = blake2b(head[:64], digest_size=8).digest()
+    head[96:104] = blake2b(head[:96], digest_size=8).digest()
+    return bytes(head)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_newest_segment_missing_is_damage(store: Store, clean: bool) -> None:
+    """Also after an unclean stop, when no CLOSED names it."""
+    store.append(10)
+    store.append(1)
+    store.close(clean)
+    path = Path(store.path, "log", segment_name(11))
+    content = path.read_bytes()
+    path.unlink()
+    before = _files(store)
+    with pytest.raises(LogDamaged) as refusal:
+        store.open()
+    assert refusal.value.sequence == 11
+    assert _files(store) == before
+    path.write_bytes(content)
+    assert store.open().last == 11
+
+
+def test_newest_segment_that_was_begun_only_may_be_missing(store: Store) -> None:
+    """A crash between its name and NEWEST: nothing has been written to it."""
+    store.append(10)
+    store.log._roll(reserved=False)
+    store.close(clean=False)
+    Path(store.path, "log", segment_name(11)).unlink()
+    assert store.open().last == 10
+
+
+def test_a_log_that_ends_before_what_is_proven_is_left_as_it_is(store: Store) -> None:
+    store.append(2)
+    store.append(2)
+    store.close(clean=False)
+    path = Path(store.path, "log", segment_name(1))
+    whole = path.read_bytes()
+    at = SEGMENT_HEADER_BYTES + 3 * FRAME
+    for left in (whole[:at], whole[:at] + b"?" + whole[at + 1 :]):
+        path.write_bytes(left)
+        before = _files(store)
+        with pytest.raises(LogDamaged, match="the state holds frames up to 4") as refusal:
+            store.open(proven=4)
+        damage = refusal.value
+        assert (damage.file, damage.offset, damage.sequence) == (str(path), at, 4)
+        assert _files(store) == before
+    store.open(proven=3)
+    assert store.held() == [1, 2, 3]
+
+
+def test_a_closed_log_that_ends_before_what_is_proven_is_refused(store: Store) -> None:
+    store.append(2)
+    store.close()
+    with pytest.raises(LogDamaged, match="the state holds frames up to 3"):
+        store.open(proven=3)
+    store.open(proven=2)
+
+
+def _files(store: Store) -> dict[str, bytes]:
+    folder = Path(store.path, "log")
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_digests_are_known_of_every_place(store: Store) -> None:
+    written: list[Frame] = []
+    for count in (10, 10, 3):
+        frames = store.frames(count)
+        assert store.log.append(frames) == [frame.digest() for frame in frames]
+        written += frames
+    wanted = {0: NO_DIGEST} | {frame.sequence: frame.digest() for frame in written}
+    for clean in (True, False, False):
+        for sequence, digest in wanted.items():
+            assert store.log.digest_at(sequence) == digest
+        assert store.log.digest == digest
+        assert store.log.digest_at(24) is None
+        store.reopen(clean)
+    store.log.prune(15)
+    assert store.log.digest_at(10) == wanted[10], "of the one before the first"
+    assert store.log.digest_at(9) is None
+    log = store.reopen()
+    assert log.digest_at(10) == wanted[10]
+
+
+def test_segment_of_a_fork_is_damage(store: Store, tmp_path: Path) -> None:
+    """Two histories of one store: whole segments of the one, put into the other."""
+    store.append(10)
+    store.close()
+    fork = f"{tmp_path}/fork"
+    shutil.copytree(store.path, fork)
+    store.open()
+    store.append(10, size=50)
+    store.append(1)
+    store.close()
+    other = Store(fork, Disk())
+    other.append(10, size=51)
+    other.append(1)
+    other.close()
+    name = segment_name(21)
+    path = Path(store.path, "log", name)
+    own = path.read_bytes()
+    path.write_bytes(Path(fork, "log", name).read_bytes()[: len(own)])
+    store.open()
+    with pytest.raises(LogDamaged, match="does not continue the one before") as refusal:
+        list(store.log.read(1))
+    assert (refusal.value.file, refusal.value.sequence) == (str(path), 21)
+
+
+def test_what_was_released_is_written_down(store: Store) -> None:
+    store.log.append(store.frames(3), released=0)
+    assert store.log.released == 0
+    store.log.append(store.frames(2), released=2)
+    assert store.reopen(clean=False).released == 2
+    store.log.mark(released=4)
+    assert store.reopen(clean=False).released == 4, "an empty segment's header says it too"
+    for bad in (3, 6):
+        with pytest.raises(AssertionError, match="shown"):
+            store.log.append(store.frames(1), released=bad)
+    assert store.reopen().released == 5, "alone, all that is durable"
 
 
 def test_both_segments_hold_the_copied_frames(store: Store) -> None:
@@ -526,7 +663,7 @@ def test_a_disk_without_room_for_zeros_takes_frames(simulated: Store) -> None:
     disk.capacity = sum(len(c) for c in disk.image().values() if c) + 20_000
     before = disk.free_bytes("/s")
     simulated.append(size=300)
-    assert disk.free_bytes("/s") == before - 352, "there is not plenty of it"
+    assert disk.free_bytes("/s") == before - FRAME - 250, "there is not plenty of it"
     disk.capacity = NO_LIMIT
     disk.plan = lambda kind, path: _only_once(disk) if kind == "append" else None
     simulated.append()  # as a quota would: it refuses the zeros and takes the frame

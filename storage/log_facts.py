@@ -1,0 +1,69 @@
+"""The small files beside the segments: BEGINS, NEWEST and CLOSED. log.py says what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from protocol.doors import Fs
+from storage.facts import read_facts, write_facts
+from storage.faults import LogDamaged, StoreDamaged
+from storage.reserve import NO_ROOM, Reserve, disk_full, drop_temporary
+
+
+class LogFacts:
+    """The facts of one log; each of these files says a `first` sequence, and whose it is."""
+
+    def __init__(self, fs: Fs, folder: str, tmp: str, store_id: bytes, reserve: Reserve) -> None:
+        self._fs = fs
+        self._folder = folder
+        self._tmp = tmp
+        self._store = store_id.hex()
+        self._reserve = reserve
+
+    def read(self, name: str) -> dict[str, object] | None:
+        """What a file says; None: there is no such file.
+
+        :raises LogDamaged: it is not what was written, or another store's
+        :raises StoreTooNew: a later version wrote it
+        :raises StoreTooOld: an earlier one did
+        """
+        path = f"{self._folder}/{name}"
+        if not self._fs.exists(path):
+            return None
+        try:
+            facts = read_facts(self._fs, path)
+            first, store = int(str(facts["first"])), facts["store"]
+        except (StoreDamaged, KeyError, ValueError) as error:
+            raise LogDamaged(path, 0, 1, str(error)) from None
+        if store != self._store:
+            raise LogDamaged(path, 0, first, "the file belongs to another store")
+        return facts
+
+    def first(self, name: str) -> int:
+        """The `first` of a file; 1 when there is none: where every log begins."""
+        facts = self.read(name)
+        return int(str(facts["first"])) if facts else 1
+
+    def write(self, name: str, facts: Mapping[str, object], reserved: bool = True) -> None:
+        """Replace a file; durable on return.
+
+        :param reserved: from the reserve, if there is no other room
+        :raises DiskFull: it is what it was
+        :raises OSError: as the disk says
+        """
+        self._reserve.spend(partial(self._write, f"{self._folder}/{name}", facts), reserved)
+
+    def _write(self, path: str, facts: Mapping[str, object]) -> None:
+        try:
+            write_facts(self._fs, self._tmp, path, {**facts, "store": self._store})
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            drop_temporary(self._fs, self._tmp, path)
+            raise disk_full() from error
+
+    def remove(self, name: str) -> None:
+        """Take a file away; durable on return. :raises OSError: as the disk says"""
+        self._fs.unlink(f"{self._folder}/{name}")
+        self._fs.sync_directory(self._folder)
