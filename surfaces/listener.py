@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-import structlog
+from surfaces.logs import SparingLog
 
 BACKLOG: Final = 1024
 ACCEPTS_A_TURN: Final = 64
@@ -36,8 +36,6 @@ _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 Make = Callable[[], asyncio.Protocol | None]
 Lost = Callable[[asyncio.Protocol], None]
 
-log = structlog.get_logger("surfaces")
-
 
 class Listener:
     """Listening sockets, one for each address of a host.
@@ -47,6 +45,7 @@ class Listener:
     :param lost: told of a protocol whose connection never came to stand
     :param refusal: all that is said to a connection that there is no descriptor for
     :param refused: called for each of those
+    :param sparing: hears what anybody who connects can cause
     """
 
     def __init__(
@@ -58,6 +57,7 @@ class Listener:
         tls_seconds: float,
         refusal: bytes,
         refused: Callable[[], None],
+        sparing: SparingLog,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._make = make
@@ -66,10 +66,9 @@ class Listener:
         self._tls_seconds = tls_seconds
         self._refusal = refusal
         self._refused = refused
+        self._sparing = sparing
         self._sockets: list[socket.socket] = []
         self._reserve: socket.socket | None = None
-        self._exhausted = False
-        """Whether the last accept found no descriptor."""
         self._handshakes: set[asyncio.Task[None]] = set()
         self._resting: dict[socket.socket, asyncio.TimerHandle] = {}
 
@@ -137,7 +136,6 @@ class Listener:
                     raise
                 self._refuse(listening)
                 return
-            self._exhausted = False
             self._join(accepted)
 
     def _join(self, accepted: socket.socket) -> None:
@@ -171,13 +169,11 @@ class Listener:
         # A failed or late handshake (ssl.SSLError and TimeoutError are OSErrors) is the client's
         # affair; there is nobody to answer.
         if error is not None and not isinstance(error, OSError):
-            raise error
+            self._sparing.error("a connection failed before it stood", exc_info=error)
 
     def _refuse(self, listening: socket.socket) -> None:
         """Answer one connection that there is no descriptor for, out of the reserve."""
-        if not self._exhausted:
-            self._exhausted = True
-            log.warning("out of file descriptors: connections are refused")
+        self._sparing.warning("out of file descriptors: connections are refused")
         if self._reserve is not None:
             self._reserve.close()
             self._reserve = None

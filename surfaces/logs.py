@@ -5,17 +5,23 @@ queue; when standard error is blocked the queue fills and further lines are drop
 when it is closed every line is. The first line that gets through again is preceded by one that
 says how many did not. Secrets don't reach a line: fields with a secret's name show as '...'.
 
+What anybody can cause without a credential goes through a `SparingLog`, and what libraries say is
+held to the same measure: one line a second, and a count of the others. A flood then fills neither
+the disk below standard error nor the queue, which would cost the lines that matter.
+
 Lines are for people when standard error is a terminal, and JSON objects otherwise.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import queue
 import select
 import threading
+from collections import Counter
 from collections.abc import MutableMapping
 from typing import Any, Final
 
@@ -25,6 +31,8 @@ QUEUE_LINES: Final = 4096
 """Lines waiting for a slow terminal; a burst at start fits, memory stays bounded."""
 FLUSH_SECONDS: Final = 1.0
 """How long the end of the process waits for lines still queued."""
+SPARING_SECONDS: Final = 1.0
+"""Between two lines that anybody can cause."""
 STANDARD_ERROR: Final = 2
 SECRET: Final = ("password", "passhash", "passphrase", "token", "secret", "authorization")
 HIDDEN: Final = "..."
@@ -104,14 +112,80 @@ class LineLogger:
     debug = info = warning = warn = error = critical = exception = fatal = log = msg
 
 
+class SparingLog:
+    """For what anybody can cause: at most one line in SPARING_SECONDS. The first is written at
+    once; those that follow it within that time are counted by their event, and the counts are the
+    next line.
+
+    For the loop's thread only; it is to be closed while the loop runs.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._log: Any = structlog.get_logger(name)
+        self._unsaid: Counter[str] = Counter()
+        self._pause: asyncio.TimerHandle | None = None
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Log a warning, or count it."""
+        self._say("warning", event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        """Log an error, or count it."""
+        self._say("error", event, fields)
+
+    def close(self) -> None:
+        """Say what is not said yet. Harmless when done twice."""
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+            self._count()
+
+    def _say(self, level: str, event: str, fields: dict[str, object]) -> None:
+        if self._pause is not None:
+            self._unsaid[event] += 1
+            return
+        self._rest()
+        getattr(self._log, level)(event, **fields)
+
+    def _rest(self) -> None:
+        self._pause = asyncio.get_running_loop().call_later(SPARING_SECONDS, self._over)
+
+    def _over(self) -> None:
+        self._pause = None
+        if self._unsaid:
+            self._rest()
+            self._count()
+
+    def _count(self) -> None:
+        if self._unsaid:
+            times, self._unsaid = dict(self._unsaid), Counter()
+            self._log.warning("not logged one by one", times=times)
+
+
 class FromLibraries(logging.Handler):
-    """Passes what libraries log through the standard module on to structlog."""
+    """Passes what libraries log through the standard module on to structlog: what comes from one
+    line of their code, at most once in SPARING_SECONDS. How often it was meant to be logged since
+    then is said beside the next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: dict[tuple[str, int], tuple[float, int]] = {}
+        """When each place was heard last, and how often it was not."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take one record."""
+        place, now = (record.pathname, record.lineno), record.created
+        then, unsaid = self._last.get(place, (0.0, 0))
+        if abs(now - then) < SPARING_SECONDS:  # it is wall time, which may be set back
+            self._last[place] = then, unsaid + 1
+            return
+        self._last[place] = now, 0
         log = structlog.get_logger()
         exception = record.exc_info if record.exc_info and record.exc_info[0] else None
-        log.log(record.levelno, record.getMessage(), library=record.name, exc_info=exception)
+        more = {"more_since_the_last": unsaid} if unsaid else {}
+        log.log(
+            record.levelno, record.getMessage(), library=record.name, exc_info=exception, **more
+        )
 
 
 def hide_secrets(

@@ -38,6 +38,7 @@ from protocol.errors import (
 from surfaces.http.exchange import Context, Exchange
 from surfaces.http.head import METHODS, SINGLE, Head, judge
 from surfaces.http.known import BLOCK_BYTES, MISSES, REQUEST_LINE, KnownHead
+from surfaces.sockets import half_close
 
 if TYPE_CHECKING:
     from surfaces.http.surface import HttpSurface
@@ -114,6 +115,12 @@ class Connection(asyncio.Protocol):
         """Parse, run what is complete, send what is ready."""
         if self._ended:
             return
+        try:
+            self._read(data)
+        except Exception as error:  # a parser that lost its place can't be followed any more
+            self.surface.broken(self, error)
+
+    def _read(self, data: bytes) -> None:
         self._idle_since = 0.0
         self._batch = []
         try:
@@ -160,7 +167,10 @@ class Connection(asyncio.Protocol):
             if not waiter.done():
                 waiter.set_result(None)
         self._drained.clear()
-        self._pump()
+        try:
+            self._pump()
+        except Exception as error:
+            self.surface.broken(self, error)
 
     # --- llhttp's side: an exception raised here ends the parsing -------------------------------
 
@@ -562,5 +572,5 @@ class Connection(asyncio.Protocol):
             self._half_close()
 
     def _half_close(self) -> None:
-        if not self.closed and self.transport.can_write_eof():
-            self.transport.write_eof()
+        if not self.closed:
+            half_close(self.transport)

@@ -70,7 +70,9 @@ async def caller(exchange: Exchange) -> Caller:
     if given is None:
         raise SignInRefused("this needs a credential: Authorization: Bearer or Basic")
     if isinstance(given, Token):
-        return await ask_now(sessions, AuthenticateToken(given.token, "http", address))
-    return await ask_now(
-        sessions, AuthenticatePassword(given.user, given.password, "http", address)
-    )
+        found = await ask_now(sessions, AuthenticateToken(given.token, "http", address))
+    else:
+        asked = AuthenticatePassword(given.user, given.password, "http", address)
+        found = await ask_now(sessions, asked)
+    exchange.known = True
+    return found

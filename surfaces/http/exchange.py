@@ -46,6 +46,7 @@ class Exchange(HTTPConnection):
     :ivar discard: the body is read and thrown away, because the answer does not need it
     :ivar refusal: set when the answer was decided by the head alone
     :ivar since: when the request began to run, on the loop's clock
+    :ivar known: whether it is known who asks
     """
 
     def __init__(self, connection: Connection, head: Head | None, request: str) -> None:
@@ -64,6 +65,7 @@ class Exchange(HTTPConnection):
         self.wants_continue = False
         self.since = 0.0
         self.complete = False
+        self.known = False
         self.counted = False
         self.close_after = head is None or not head.keep_alive
         self.msgpack = False

@@ -102,7 +102,7 @@ class Shortcuts:
         head = Head(route.method, "", "", like.version, like.fields, like.host, True, like.length)
         exchange = Exchange(connection, head, surface.next_request())
         exchange.route = route
-        exchange.complete = True
+        exchange.complete = exchange.known = True
         connection.current = exchange
         told = _teller(exchange, way.show)
         if not self._spaces.write_now(known.token, names, operation, "http", told):

@@ -178,6 +178,7 @@ class KeyDelegate(HTTPMessageDelegate):
             (answer,) = asked.result()
             if isinstance(answer, Refusal):
                 raise answer
+            exchange.known = True
             plain, fields = show(answer, exchange.msgpack)
             if exchange.msgpack:
                 exchange.reply(200, binary.pack(plain), answers.MSGPACK, fields)

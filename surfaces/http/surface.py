@@ -28,6 +28,7 @@ from surfaces.http.routes import ROUTES, Route, Table, application
 from surfaces.http.shortcuts import Shortcuts
 from surfaces.later import Later
 from surfaces.listener import Listener
+from surfaces.logs import SparingLog
 from surfaces.turns import LongWork
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class HttpSurface:
         """Requests begun and not answered."""
         self.bodies_bytes = 0
         self.stopping = False
+        self.sparing = SparingLog("surfaces.http")
         self.known = KnownHeads(node.doors.rng.bytes(32))
         self.shortcuts = Shortcuts(self)
         self.date_field = b""
@@ -122,6 +124,7 @@ class HttpSurface:
             tls_seconds=self.deadlines.tls_s,
             refusal=_no_room(),
             refused=self._refused,
+            sparing=self.sparing,
         )
         self._tick()
         try:
@@ -173,6 +176,7 @@ class HttpSurface:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self.sparing.close()
 
     def unready(self) -> Literal["draining", "full"] | None:
         """Why the surface itself should get no traffic."""
@@ -329,17 +333,24 @@ class HttpSurface:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            log.error("work after an answer failed", exc_info=error)
+            self.sparing.error("work after an answer failed", exc_info=error)
 
     def report(self, exchange: Exchange, error: BaseException) -> None:
-        """A bug: its trace goes to the log under the request's name."""
+        """A bug: its trace goes to the log under the request's name. Of those that nobody signed
+        in for, at most one a second does."""
         route = exchange.route
-        log.error(
+        said = log.error if exchange.known else self.sparing.error
+        said(
             "request failed",
             request=exchange.request,
             route=route.path if route is not None else None,
             exc_info=error,
         )
+
+    def broken(self, connection: Connection, error: BaseException) -> None:
+        """A bug that is no request's: the connection is cut."""
+        self.sparing.error("a connection failed", exc_info=error)
+        connection.abort()
 
     # --- inside ---------------------------------------------------------------------------------
 
@@ -361,8 +372,7 @@ class HttpSurface:
             try:
                 connection.check(now)
             except Exception as error:  # those behind it in the list have their deadlines too
-                log.error("a connection failed", exc_info=error)
-                connection.abort()
+                self.broken(connection, error)
 
     def _busy(self) -> int:
         return sum(connection.busy for connection in self.connections)

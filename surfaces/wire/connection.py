@@ -36,6 +36,8 @@ from protocol.requests import AuthenticateToken, Caller, ScriptAnswer
 from protocol.spaces import KeyAnswer
 from protocol.values import LONG, Tick, is_large, let_go
 from surfaces.later import Later
+from surfaces.logs import SparingLog
+from surfaces.sockets import half_close
 from surfaces.turns import LongWork
 from surfaces.wire import bodies, spaces
 from surfaces.wire.gate import Gate, Place
@@ -70,6 +72,7 @@ class Wire:
         self.begun = 0
         """Scripts begun and not answered, on all connections together."""
         self.draining = False
+        self.sparing = SparingLog("surfaces.wire")
         self.made = 0
         """Connections since the start; numbers them in the names of requests."""
         self._under_way: set[asyncio.Future[Any]] = set()
@@ -116,8 +119,13 @@ class Wire:
         """Run `work` until it ends, or the surface does."""
         task = asyncio.get_running_loop().create_task(work)
         self.follow(task)
-        task.add_done_callback(_report)
+        task.add_done_callback(self._report)
         return task
+
+    def _report(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.sparing.error("work for a connection failed", exc_info=error)
 
     def follow(self, future: asyncio.Future[Any]) -> None:
         """Count `future` among what is under way until it is done."""
@@ -161,9 +169,13 @@ class Wire:
         for connection in unsaid:
             try:
                 connection.flush()
-            except Exception:  # what the others have to say is not lost with it
-                _log.error("a connection failed", exc_info=True)
-                connection.abort()
+            except Exception as error:  # what the others have to say is not lost with it
+                self.broken(connection, error)
+
+    def broken(self, connection: WireConnection, error: Exception) -> None:
+        """A bug that is no request's: the connection is cut."""
+        self.sparing.error("a connection failed", exc_info=error)
+        connection.abort()
 
     def end(self) -> None:
         """Cut every connection and drop every request, now."""
@@ -237,9 +249,13 @@ class WireConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the peer."""
-        if not self._finishing:
+        if self._finishing:
+            return
+        try:
             self._talk.receive(data)
             self._advance()
+        except Exception as error:
+            self._wire.broken(self, error)
 
     def eof_received(self) -> bool:
         """The peer ended its side without BYE: it is gone, and what runs for it ends."""
@@ -268,9 +284,13 @@ class WireConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The peer has caught up."""
         self._choked = False
-        if not self._finishing:
-            self._stop_timer()
+        if self._finishing:
+            return
+        self._stop_timer()
+        try:
             self._advance()
+        except Exception as error:
+            self._wire.broken(self, error)
 
     # --- reading ---------------------------------------------------------------------------------
 
@@ -320,7 +340,7 @@ class WireConnection(asyncio.Protocol):
                 self._break_off(refusal)
         except Exception:
             if not (self._gone or self._finishing):
-                self._break_off(_failed(f"w{self._number}"))
+                self._break_off(self._failed(f"w{self._number}"))
         else:
             self._decoding = False
             if not (self._gone or self._finishing):
@@ -371,7 +391,7 @@ class WireConnection(asyncio.Protocol):
         except Refusal as refusal:
             self._refuse(refusal, message.id)
         except Exception:
-            self._refuse(_failed(f"w{self._number}"), message.id)
+            self._refuse(self._failed(f"w{self._number}"), message.id)
         else:
             self._welcome(message.id, caller)
 
@@ -386,7 +406,7 @@ class WireConnection(asyncio.Protocol):
         except Refusal as refusal:
             self._send(Kind.ERROR, message.id, bodies.error(refusal, self._name(message.id)))
         except Exception:
-            failed = _failed(self._name(message.id))
+            failed = self._failed(self._name(message.id))
             self._send(Kind.ERROR, message.id, bodies.error(failed, self._name(message.id)))
         else:
             self._welcome(message.id, caller)
@@ -492,7 +512,9 @@ class WireConnection(asyncio.Protocol):
                 self._answer(script, Kind.ERROR, bodies.error(refusal, script.name))
         except Exception:
             for script in batch:
-                self._answer(script, Kind.ERROR, bodies.error(_failed(script.name), script.name))
+                self._answer(
+                    script, Kind.ERROR, bodies.error(self._failed(script.name), script.name)
+                )
         else:
             self._start_all(batch, caller)
 
@@ -511,7 +533,7 @@ class WireConnection(asyncio.Protocol):
         except Refusal as refusal:
             self._answer(script, Kind.ERROR, bodies.error(refusal, script.name))
         except Exception:
-            self._answer(script, Kind.ERROR, bodies.error(_failed(script.name), script.name))
+            self._answer(script, Kind.ERROR, bodies.error(self._failed(script.name), script.name))
         else:
             script.asked = True
             if isinstance(found, ScriptAnswer):
@@ -530,7 +552,7 @@ class WireConnection(asyncio.Protocol):
         except asyncio.CancelledError:
             body = bodies.error(self._wire.leaving(), name)
         except Exception:
-            body = bodies.error(_failed(name), name)
+            body = bodies.error(self._failed(name), name)
         else:
             self._found(script, found)
             return
@@ -559,7 +581,7 @@ class WireConnection(asyncio.Protocol):
             self._answer(script, Kind.ERROR, bodies.error(self._wire.leaving(), name))
             raise
         except Exception:
-            self._answer(script, Kind.ERROR, bodies.error(_failed(name), name))
+            self._answer(script, Kind.ERROR, bodies.error(self._failed(name), name))
         else:
             self._answer(script, kind, body, data)
             del data
@@ -638,7 +660,7 @@ class WireConnection(asyncio.Protocol):
         except asyncio.CancelledError:
             answers = [self._wire.leaving()] * len(asked)
         except Exception:
-            answers = [_failed(self._name(asked[0][0]))] * len(asked)
+            answers = [self._failed(self._name(asked[0][0]))] * len(asked)
         self._answer_keys(asked, answers)
         self._end_if_done()
 
@@ -665,6 +687,13 @@ class WireConnection(asyncio.Protocol):
     def _name(self, id: int) -> str:
         return f"w{self._number}-{id}"
 
+    def _failed(self, name: str) -> Failed:
+        """The answer to a bug, whose trace goes to the log: of those that nobody signed in for, at
+        most one a second does. Called while it is being handled."""
+        said = _log.error if self._token is not None else self._wire.sparing.error
+        said("a request failed", request=name, exc_info=True)
+        return Failed("the node failed at this request; its log has the trace", request=name)
+
     # --- writing ---------------------------------------------------------------------------------
 
     def _send(
@@ -681,7 +710,7 @@ class WireConnection(asyncio.Protocol):
         except AnswerTooLarge as refusal:
             data = self._talk.send(Kind.ERROR, id, bodies.error(refusal, self._name(id)))
         except (TypeError, ValueError, OverflowError):
-            failed = _failed(self._name(id))
+            failed = self._failed(self._name(id))
             data = self._talk.send(Kind.ERROR, id, bodies.error(failed, self._name(id)))
         if not (self._out or self._advancing):
             self._wire.flush_soon(self)
@@ -763,8 +792,7 @@ class WireConnection(asyncio.Protocol):
         if self._gone or self._transport.is_closing():
             return
         self.flush()
-        if self._transport.can_write_eof():
-            self._transport.write_eof()
+        if half_close(self._transport):
             self._steer()
         else:
             self._transport.close()
@@ -785,15 +813,3 @@ class WireConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def _report(task: asyncio.Task[None]) -> None:
-    error = None if task.cancelled() else task.exception()
-    if error is not None:
-        _log.error("work for a connection failed", exc_info=error)
-
-
-def _failed(name: str) -> Failed:
-    """The answer to a bug, whose trace goes to the log. Called while it is being handled."""
-    _log.error("a request failed", request=name, exc_info=True)
-    return Failed("the node failed at this request; its log has the trace", request=name)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from surfaces.sockets import half_close
+
 LAST_WORDS: Final = 256
 """Refused connections kept open at once until their last word is read."""
 LAST_WORD_SECONDS: Final = 1.0
@@ -41,9 +43,7 @@ class _Refused(asyncio.Protocol):
         self._transport = transport
         self._refusals.standing.add(self)
         transport.write(self._refusals.word)
-        if transport.can_write_eof():
-            transport.write_eof()
-        else:
+        if not half_close(transport):
             transport.close()
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(LAST_WORD_SECONDS, transport.abort)

@@ -6,8 +6,6 @@ import asyncio
 import ssl
 from dataclasses import dataclass
 
-import structlog
-
 from protocol import limits
 from protocol.errors import Full
 from protocol.frames import Kind, encode
@@ -15,8 +13,6 @@ from surfaces.listener import Listener
 from surfaces.wire.connection import Wire, WireConnection
 from surfaces.wire.gate import Gate
 from surfaces.wire.refusals import Refusals
-
-_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +35,6 @@ class WireSurface:
         self._wire = Wire(gate)
         refusal = Full(f"the node holds {limits.CONNECTIONS} wire connections, which is all")
         self._refusals = Refusals(encode(Kind.REFUSED, 0, {"error": refusal.answer()}))
-        self._was_full = False
-        """Whether the last connection was refused for want of room."""
         self._listener: Listener | None = None
 
     async def start(self) -> None:
@@ -52,6 +46,7 @@ class WireSurface:
             tls_seconds=limits.TLS_SECONDS,
             refusal=self._refusals.word,
             refused=lambda: None,
+            sparing=self._wire.sparing,
         )
         await self._listener.open(self._settings.host, self._settings.port)
 
@@ -98,17 +93,15 @@ class WireSurface:
         self._refusals.end()
         self._wire.end()
         await self._wire.still()
+        self._wire.sparing.close()
 
     # --- inside ---------------------------------------------------------------------------------
 
     def _admit(self) -> asyncio.Protocol | None:
         """The protocol of a connection just accepted, which counts from now on."""
         if not self.full:
-            self._was_full = False
             return WireConnection(self._wire)
-        if not self._was_full:
-            self._was_full = True
-            _log.warning("wire surface is full", connections=limits.CONNECTIONS)
+        self._wire.sparing.warning("wire surface is full", connections=limits.CONNECTIONS)
         return self._refusals.one()
 
     def _lost(self, protocol: asyncio.Protocol) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from surfaces import listener
 from surfaces.listener import Listener
+from surfaces.logs import SparingLog
 from tests.certificates import self_signed
 
 
@@ -65,7 +66,7 @@ async def listening(
     made = Desk()
     made.listener = Listener(
         made.make, made.lost.append, tls=tls, tls_seconds=tls_seconds, refusal=b"no",
-        refused=lambda: None,
+        refused=lambda: None, sparing=SparingLog("test"),
     )  # fmt: skip
     await made.listener.open(host, 0)
     try:
@@ -146,8 +147,9 @@ async def test_too_many_handshakes_wait_in_the_backlog(
 async def test_a_taken_address_is_an_os_error_and_leaves_nothing_open() -> None:
     async with listening() as desk:
         second = Listener(
-            desk.make, desk.lost.append, tls=None, tls_seconds=1, refusal=b"", refused=lambda: None
-        )
+            desk.make, desk.lost.append, tls=None, tls_seconds=1, refusal=b"",
+            refused=lambda: None, sparing=SparingLog("test"),
+        )  # fmt: skip
         with pytest.raises(OSError):
             await second.open(*desk.listener.address)
         assert not second._sockets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import logging
@@ -15,6 +16,7 @@ import pytest
 import structlog
 
 from surfaces import logs
+from tests.logbook import Logbook
 
 LINES = 50_000
 
@@ -163,3 +165,64 @@ def test_descriptor_set_non_blocking_by_another_loses_nothing(pipe: tuple[int, i
     writer.close()
     assert [int(line) for line in got.splitlines()] == list(range(1000))
     assert writer.dropped == 0
+
+
+async def test_what_anybody_can_cause_is_a_line_a_second(
+    logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logbook.allow("planted")
+    logbook.allow("not logged one by one")
+    monkeypatch.setattr(logs, "SPARING_SECONDS", 0.05)
+    sparing = logs.SparingLog("test")
+    for _ in range(40):
+        sparing.error("planted", number=1)
+    sparing.warning("planted too")
+    assert logbook.names() == ["planted"]
+    async with asyncio.timeout(10):
+        while len(logbook.events) < 2:
+            await asyncio.sleep(0.01)
+    assert logbook.events[1]["times"] == {"planted": 39, "planted too": 1}
+    sparing.error("planted", number=2)  # the counts were the line of their time
+    assert len(logbook.events) == 2
+    sparing.close()
+    assert logbook.events[2]["times"] == {"planted": 1}
+    sparing.close()
+    assert len(logbook.events) == 3
+
+
+async def test_after_a_pause_the_next_line_is_written_at_once(
+    logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logbook.allow("planted")
+    monkeypatch.setattr(logs, "SPARING_SECONDS", 0.01)
+    sparing = logs.SparingLog("test")
+    sparing.error("planted")
+    async with asyncio.timeout(10):
+        while sparing._pause is not None:
+            await asyncio.sleep(0.01)
+    sparing.error("planted")
+    assert logbook.names() == ["planted"] * 2
+    sparing.close()
+
+
+def test_what_a_library_repeats_is_a_line_a_second(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, writing = pipe
+    writer = configured(writing)
+    now = [100.0]
+    monkeypatch.setattr("logging.time.time", lambda: now[0])
+    for number in range(50):
+        logging.getLogger("asyncio").error("Fatal error %d", number)
+        logging.getLogger("tornado").warning("another")
+    now[0] += 1.0
+    logging.getLogger("asyncio").error("elsewhere")
+    for number in range(3):
+        now[0] += 0.5
+        logging.getLogger("asyncio").error("Fatal error %d", number)
+    writer.close()
+    lines = [(line["event"], line.get("more_since_the_last")) for line in read_lines(reading)]
+    assert lines == [
+        ("Fatal error 0", None), ("another", None), ("elsewhere", None), ("Fatal error 0", None),
+        ("Fatal error 2", 1),
+    ]  # fmt: skip

@@ -1,0 +1,19 @@
+"""What both surfaces do to a transport."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+def half_close(transport: asyncio.Transport) -> bool:
+    """End our side once all that was written has been sent: the peer reads that, then the end. One
+    that is gone already is cut. False: this transport has no halves, as with TLS.
+    """
+    if not transport.can_write_eof():
+        return False
+    try:
+        transport.write_eof()
+    except OSError:
+        # The peer has reset the connection. asyncio hears of it here first, and lets it through.
+        transport.abort()
+    return True
