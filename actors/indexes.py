@@ -17,11 +17,12 @@ from pykka import ActorRef
 from actors.commits import NODE, Committer
 from actors.runtime import LoopActor, Runtime, handles, tell
 from protocol import limits
-from protocol.errors import DiskFull, Failed, NotWritable, UnknownOutcome
+from protocol.errors import Conflict, DiskFull, Failed, NotWritable, UnknownOutcome
 from storage import index_builds
 
 AGAIN_SECONDS: Final = 1.0
-"""When the disk is full or the node not writable, it is tried again after so long."""
+"""When the disk is full, the node not writable, or a barrier in the way, it is tried again after so
+long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class IndexesActor(LoopActor):
                 self._unfinished.pop(0)
             try:
                 promise = committer.commit(tx, NODE, reason="index build")
-            except NotWritable:
+            except (NotWritable, Conflict):  # a conflict: somebody's barrier stands
                 self._unfinished.clear()  # it was begun with, and nothing of that was kept
                 self._later()
                 return

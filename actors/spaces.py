@@ -32,7 +32,7 @@ from actors.sessions import Sessions
 from language.literals import parse_value
 from language.words import quote
 from protocol import limits
-from protocol.errors import Busy, NotASpace, NotWritable, Refusal
+from protocol.errors import Busy, Conflict, Draining, NotASpace, NotWritable, Refusal
 from protocol.requests import AuthenticateToken, Caller, Surface
 from protocol.spaces import (
     DeleteKey,
@@ -249,6 +249,7 @@ class Spaces:
         answer must wait for, 0 for none. See `storage/spaces.py`."""
         with self.committer.begin() as tx:
             Keys(tx, space).bury(names)
+            tx.passes = True  # a read says that they are gone: they may not come back
             try:
                 return self.committer.commit(tx, NODE, reason=EXPIRED).sequence
             except NotWritable:
@@ -294,6 +295,9 @@ class SpaceActor(LoopActor):
         """Before this place the expiry index is empty."""
         self.swept = 0
         """Keys swept since the start of this actor."""
+        self._late = 0
+        """Requests that a barrier holds back, those behind them included."""
+        self._in_order = asyncio.Lock()
 
     def on_start(self) -> None:
         """Look when the first key expires."""
@@ -309,8 +313,39 @@ class SpaceActor(LoopActor):
     @handles(RunKeys)
     def run(self, request: RunKeys) -> Answers | asyncio.Future[Answers]:
         """Run operations, and answer once all that they show is durable."""
-        work = _Work(self._spaces, request)
-        work.run()
+        if not self._late:
+            work = _Work(self._spaces, request)
+            if not self._is_barred(work):
+                return self._done(work)
+        self._late += 1  # and whoever comes after it does not overtake it
+        return asyncio.ensure_future(self._run_late(request), loop=self.runtime.loop)
+
+    def _is_barred(self, work: _Work) -> bool:
+        """Run it; whether nothing has happened, since somebody's barrier stands in its way."""
+        try:
+            work.run()
+        except Conflict:
+            if not work.barred:
+                raise
+        return work.barred
+
+    async def _run_late(self, request: RunKeys) -> Answers:
+        """Run operations once the barrier has gone that stands in their way."""
+        try:
+            async with self._in_order:
+                while True:
+                    await self._committer.barriers.gone()
+                    work = _Work(self._spaces, request)
+                    if not self._is_barred(work):
+                        break
+        except asyncio.CancelledError:
+            raise Draining("the node is stopping and begins nothing new") from None
+        finally:
+            self._late -= 1
+        answered = self._done(work)
+        return answered if isinstance(answered, tuple) else await answered
+
+    def _done(self, work: _Work) -> Answers | asyncio.Future[Answers]:
         if work.soonest_us:
             self._expects(work.soonest_us, work.space)
         if work.long:
@@ -463,8 +498,12 @@ class _Work:
         self.space: Space
         self._caller: Caller
         self._statements: list[str] = []
+        self.barred = False
+        """Whether somebody's barrier stood in its way; then nothing has happened."""
         self.refusal: Refusal | None = None
         """Why nothing was done at all; shown when what it rests on is durable."""
+        self._begun = False
+        """Whether it has committed anything."""
         self._lapsed: list[bytes] = []
         self._may: dict[bool, Refusal | None] = {}
 
@@ -556,7 +595,12 @@ class _Work:
         if tx.size:
             caller = self._caller
             statement = _cut("; ".join(self._statements))
-            sequence = self._committer.commit(tx, caller, statement).sequence
+            tx.passes = self._begun  # the first part has happened: it can't be run again
+            try:
+                sequence = self._committer.commit(tx, caller, statement).sequence
+            finally:
+                self.barred = tx.barred
+            self._begun = True
             for answer in keys.locked:
                 answer["fence"] = sequence
             self._statements.clear()

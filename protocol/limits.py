@@ -61,6 +61,12 @@ LOG_RESERVE_BYTES: Final = MIB
 """Kept free so that a full disk still takes the closing mark."""
 COMMIT_RETRIES: Final = 16
 """How often a transaction that lost a race is run again before its caller hears `Conflict`."""
+BARRIER_AFTER: Final = 4
+"""… and how many lost races bring it a barrier: nobody then commits to what it reads until it has
+ended. Four times longer slices have not helped it until then."""
+BARRIER_SECONDS: Final = 30
+"""How long a barrier stands at most: a full transaction takes some 8 seconds of work, and its
+holder gets at least every second slice. Others who write there wait no longer than that."""
 READ_KEYS: Final = 500_000
 READ_RANGES: Final = 1_024
 """Keys and ranges that a transaction remembers having read one by one. Past this it remembers the

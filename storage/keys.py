@@ -130,6 +130,8 @@ PLACED: Final = (
 OF_INDEXES: Final = (INDEX, INDEX_ENTRY, INDEX_BUILD)
 """Tags whose keys go on with namespace, database, table and belong to its indexes."""
 
+OF_ACCESS: Final = frozenset({USER})
+"""Tags of the catalog that say who may do what."""
 STAMPED: Final = frozenset({RECORD, ENTRY})
 """Tags whose values begin with the sequence of the commit that wrote them."""
 

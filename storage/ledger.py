@@ -24,6 +24,7 @@ from protocol import limits
 from protocol.doors import Clock, Rng
 from protocol.errors import Conflict
 from storage import effects, keys, lineage
+from storage.barriers import Barrier
 from storage.effects import SEQUENCE_BYTES, Attribution, Effect
 from storage.engine import Batch, Engine, View
 from storage.frames import NO_DIGEST, Frame
@@ -123,6 +124,8 @@ class Ledger:
         self._changes: deque[_Change] = deque()
         self._changed_keys = 0
         self._forgotten = 0
+        self.barrier: Barrier | None = None
+        """The one that stands."""
         self._part_of: list[tuple[bytes, bytes | None]] = []
         self._part_at = 0
         """Of a commit that is going to the engine in parts: its writes, and how many have gone."""
@@ -211,13 +214,17 @@ class Ledger:
 
         :returns: the sequence that must be released before anything is answered: its own; for one
             that changed nothing what it `saw`; 0 when there is nothing to wait for
-        :raises Conflict: others have changed since what it read before or after it paused
+        :raises Conflict: others have changed since what it read before or after it paused; or it
+            is `barred`, and may try again when `barrier` has gone
         """
         assert not tx.ended, "a transaction is committed once"
         own = tx.own
         try:
             if not own.writes and not own.ranges and not tx.adds:
                 return tx.saw if tx.saw > self._released else 0
+            if self.barrier is not None and self.barrier.holds_back(tx):
+                tx.barred = True
+                raise Conflict("what it changes is kept still until another transaction has ended")
             if tx.paused:
                 self._validate(tx)
             else:

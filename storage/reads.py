@@ -1,7 +1,8 @@
 """What a transaction has read: single keys, and ranges, absent keys included.
 
-Bounded: what becomes too much to remember one by one is remembered as the range around it. That may
-name a conflict where there was none, never miss one.
+Bounded: what becomes too much to remember one by one is remembered as the range around it. That
+may name a conflict where there was none, never miss one. A key inside the range that was scanned
+last is not remembered again: an UPDATE scans its table, and then reads each record of it.
 """
 
 from __future__ import annotations
@@ -10,40 +11,53 @@ from bisect import bisect_left
 from collections.abc import Collection
 
 from protocol import limits
-from storage.keys import Range
+from storage.keys import RECORD_PREFIX_BYTES, Range
 
 
 class Reads:
     """Keys and ranges that were looked at."""
 
-    __slots__ = ("_keys", "_ranges")
+    __slots__ = ("_end", "_keys", "_ranges", "_start")
 
     def __init__(self) -> None:
         self._keys: set[bytes] = set()
         self._ranges: set[Range] = set()
+        self._start = self._end = b""
+        """The range scanned last."""
 
     def add_key(self, key: bytes) -> None:
         """Remember a point read."""
+        if self._start <= key < self._end:
+            return
         self._keys.add(key)
         if len(self._keys) > limits.READ_KEYS:
-            self._ranges.add((min(self._keys), max(self._keys) + b"\0"))
-            self._keys.clear()
+            self._widen()
 
     def add_keys(self, keys: Collection[bytes]) -> None:
         """Remember some point reads."""
         self._keys.update(keys)
         if len(self._keys) > limits.READ_KEYS:
-            self._ranges.add((min(self._keys), max(self._keys) + b"\0"))
-            self._keys.clear()
+            self._widen()
+
+    def _widen(self) -> None:
+        """Remember the ranges around the keys in their place: of each table by itself, since what
+        lies between two tables is others'."""
+        keys, self._keys = self._keys, set()
+        for start, last in _around(keys):
+            self._ranges.add((start, last + b"\0"))
+        self._bound()
 
     def add_range(self, start: bytes, end: bytes) -> None:
         """Remember a scan."""
+        self._start, self._end = start, end
         self._ranges.add((start, end))
+        self._bound()
+
+    def _bound(self) -> None:
         if len(self._ranges) > limits.READ_RANGES:
             self._ranges = _joined(self._ranges)
             if len(self._ranges) > limits.READ_RANGES // 2:
-                starts, ends = zip(*self._ranges, strict=True)
-                self._ranges = {(min(starts), max(ends))}
+                self._ranges = _widened(self._ranges)
 
     def touch(self, changed: frozenset[bytes], ordered: list[bytes]) -> bool:
         """Whether any of these keys was read; `ordered` are the same keys, sorted."""
@@ -60,6 +74,32 @@ class Reads:
         return any(start < high and low < end for start, end in self._ranges) or any(
             low <= key < high for key in self._keys
         )
+
+
+def _around(keys: Collection[bytes]) -> Collection[Range]:
+    """The first and the last of some keys, of each table, space or topic by itself."""
+    first, last = min(keys), max(keys)
+    if first[:RECORD_PREFIX_BYTES] == last[:RECORD_PREFIX_BYTES]:
+        return ((first, last),)
+    found: dict[bytes, Range] = {}
+    for key in keys:
+        whose = key[:RECORD_PREFIX_BYTES]
+        first, last = found.get(whose, (key, key))
+        found[whose] = min(first, key), max(last, key)
+    return found.values()
+
+
+def _widened(ranges: set[Range]) -> set[Range]:
+    """One range for each table that any of these begins in; one for all if there are too many."""
+    found: dict[bytes, Range] = {}
+    for start, end in ranges:
+        whose = start[:RECORD_PREFIX_BYTES]
+        first, last = found.get(whose, (start, end))
+        found[whose] = min(first, start), max(last, end)
+    if len(found) > limits.READ_RANGES // 2:
+        starts, ends = zip(*found.values(), strict=True)
+        return {(min(starts), max(ends))}
+    return set(found.values())
 
 
 def _joined(ranges: set[Range]) -> set[Range]:

@@ -42,8 +42,8 @@ class Transaction:
 
     __slots__ = (
         "_catalog", "_engine", "_flight", "_frozen", "_gone", "_ledger", "_reads", "_view",
-        "adds", "appends", "ended", "now_us", "own", "prepared", "rng", "saw", "sequence", "size",
-        "used_catalog", "withdrawn",
+        "adds", "appends", "barred", "ended", "now_us", "own", "passes", "prepared", "rng", "saw",
+        "sequence", "size", "used_catalog", "withdrawn",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, sequence: int, now_us: int) -> None:
@@ -74,6 +74,10 @@ class Transaction:
         self.ended = False
         self.withdrawn = False
         """Whether a commit it reads from was taken back."""
+        self.barred = False
+        """Whether its commit was refused for another's barrier; see `barriers.py`."""
+        self.passes = False
+        """Whether no barrier holds its commit back: for what nobody would run again."""
         self.used_catalog = False
         """Whether anything rests on a look-up in `catalog`, which remembers no single reads."""
 
@@ -176,6 +180,11 @@ class Transaction:
             if start <= key < end:
                 over.writes[key] = self.get(key)
         return over.over(rows, reverse)
+
+    @property
+    def reads(self) -> Reads:
+        """What it has looked at so far, of what is below its own changes."""
+        return self._reads
 
     # --- changing -------------------------------------------------------------------------------
 

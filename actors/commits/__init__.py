@@ -4,6 +4,7 @@
 |---|---|
 | `committer.py` | the door: takes a change, attributes and commits it, promises its answer |
 | `batches.py` | commits on their way to the log, gathered |
+| `barriers.py` | who gets a turn, after having lost too often, and for how long |
 | `tail.py` | the newest frames, for whoever follows the store |
 | `actor.py` | hears from the log |
 

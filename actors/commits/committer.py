@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from pykka import ActorRef
 
+from actors.commits.barriers import Barriers
 from actors.commits.batches import Batches
 from actors.commits.tail import Tail
 from actors.log import Append, Mark
@@ -104,6 +105,7 @@ class Committer:
         was nothing to do may find something now."""
         self._settling = False
         self._batches = Batches(runtime, self._send)
+        self.barriers = Barriers(runtime)
         self._idle: asyncio.TimerHandle | None = None
         self.unflushed_bytes = 0
         """Log written since the state was last flushed."""
@@ -116,7 +118,7 @@ class Committer:
         check_writable: Callable[[], None],
     ) -> None:
         """Begin work on a ledger that has replayed the log."""
-        self.ledger = ledger
+        self.ledger = self.barriers.ledger = ledger
         self.check_writable = check_writable
         self._commits = commits
         self._log = log
@@ -156,7 +158,8 @@ class Committer:
         :returns: what its answer must wait for: the transaction's own sequence; for one that
             changed nothing the newest one in flight that it saw
         :raises NotWritable: the node takes no changes, and there are some
-        :raises Conflict: somebody else committed to what it read
+        :raises Conflict: somebody else committed to what it read; or another's barrier stands, and
+            the transaction is `barred`: it may come again when `barriers.tell_gone` says so
         :raises Busy: too many commits wait for the log
         :raises Failed: the log has failed
         """
@@ -312,6 +315,7 @@ class Committer:
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
+        self.barriers.close()
 
     def _fail_waiters(self, after: int, error: Callable[[int], BaseException]) -> None:
         for sequence in [each for each in self._waiters if each > after]:

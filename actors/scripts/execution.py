@@ -5,13 +5,15 @@ Everything here runs inside the script's greenlet and is synchronous; see `turns
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from actors.access import Action, authorise
 from actors.commits import Promise
+from actors.scripts.attempts import Attempts
 from actors.scripts.handlers import HANDLERS, Handler
 from actors.scripts.prepared import Prepared, PreparedScripts
 from actors.scripts.running import Run
@@ -124,7 +126,10 @@ class Execution:
     waits = False
     """Whether it has found nothing and is to wait: it runs again from its beginning then."""
     waiting = False
-    """Whether it waits at the moment, and holds no transaction."""
+    """Whether it waits at the moment, for messages or another's barrier, and holds no
+    transaction."""
+    _attempts: Attempts | None = None
+    """Of the transaction at hand, once it has lost."""
     _nested = 0
     """Blocks of IF and FOR around the statement at hand."""
 
@@ -149,16 +154,20 @@ class Execution:
         """Run statements `first` to `end` as one transaction, again when it lost a race, or when
         it waits and there may be something now. Answers whether RETURN ended the script."""
         place, variables, done = self.place, self.variables, len(self.results)
-        held, attempt, lost = self._held.held, 0, False
+        held, lost = self._held.held, False
         shown, written = (self.sequence, self.generation), self.written
+        attempts = self._attempts = None
         try:
             while True:
                 if lost:
-                    self._rest(first, attempt)
+                    assert attempts is not None, "it lost no race"
+                    self._rest(first, attempts)
                     lost = False
                 self.place, self.variables = place, variables.copy()
                 self._held.held = held
                 self._begin(done)
+                if attempts is not None:
+                    attempts.begins(self.transaction)
                 try:
                     ended = self._statements(first, end, done)
                     self._commit(first, end)
@@ -166,14 +175,18 @@ class Execution:
                         return ended
                 except Refusal as refusal:
                     del self.results[done:]
-                    if attempt == limits.COMMIT_RETRIES or not self._runs_again(refusal):
+                    attempts = self._attempts = attempts or self._first_attempt()
+                    if not attempts.may_go_on(
+                        refusal, self.transaction, lost=self._runs_again(refusal)
+                    ):
                         raise self._located(refusal, first) from refusal.__cause__
-                    attempt += 1
                     lost = True
                 finally:
                     self._release()
                 if not lost:
                     del self.results[done:]
+                    if attempts is not None:
+                        attempts.leave()
                     if self.written != written:
                         shown, written = (self.sequence, self.generation), self.written
                     # It has answered nothing yet, so it shows nothing of what it saw: should that
@@ -181,19 +194,47 @@ class Execution:
                     self.sequence, self.generation = shown
                     self._wait(first)
         finally:
-            self.turn.slice_us = limits.SLICE_US
+            if attempts is not None:
+                attempts.leave()
             if self.wait is not None:
                 self.wait.leave()
                 self.wait = None
 
-    def _rest(self, number: int, attempt: int) -> None:
-        """Before a transaction that lost a race runs again: in longer slices each time, since what
-        is never interrupted never loses. :raises Refusal: the script is ended"""
-        self.turn.slice_us = min(limits.SLICE_US << attempt, limits.RETRY_SLICE_US)
+    def _first_attempt(self) -> Attempts:
+        return Attempts(self.services.committer, self.turn, self.request.request)
+
+    def _rest(self, number: int, attempts: Attempts) -> None:
+        """Before a transaction that lost a race, or was barred, runs again. :raises Refusal: the
+        script is ended"""
         try:
-            self.turn.rest()
+            if attempts.must_wait:
+                self.check_session()
+                self._forget()
+                with self._aside():
+                    attempts.wait()
+            attempts.rest()
         except Refusal as refusal:
             raise self._located(refusal, number) from refusal.__cause__
+
+    def _forget(self) -> None:
+        """Keep nothing of the transaction that has ended, while it waits."""
+        self.transaction = self.services.committer.begin()
+        self.transaction.release()
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """While it waits and does no work. :raises Busy: as many wait as may"""
+        self.waiting = True
+        try:
+            with self.services.running.aside(self.caller.surface):
+                yield
+        finally:
+            self.waiting = False
+
+    @property
+    def barrier(self) -> bool:
+        """Whether nobody commits to what the transaction at hand reads, until it has ended."""
+        return self._attempts is not None and self._attempts.barrier
 
     def _wait(self, number: int) -> None:
         """Stand in line, until there may be something or the time is up. :raises Refusal: the
@@ -204,13 +245,10 @@ class Execution:
             self.check_session()
             wait.join()
             if not wait.woken:
-                self.waiting = True
-                with self.services.running.aside(self.caller.surface):
+                with self._aside():
                     self.turn.park(wait.until_us)
         except Refusal as refusal:
             raise self._located(refusal, number) from refusal.__cause__
-        finally:
-            self.waiting = False
         if self.services.clock.monotonic_us() >= wait.until_us:
             wait.over = True
 

@@ -20,7 +20,11 @@ class Progress(Protocol):
     rows_read: int
     """By the statement being run."""
     waiting: bool
-    """Whether it waits for messages and holds nothing meanwhile."""
+    """Whether it waits, for messages or another's barrier, and holds nothing meanwhile."""
+
+    @property
+    def barrier(self) -> bool:
+        """Whether nobody commits to what it reads until it has ended."""
 
     def at_statement(self) -> tuple[int, str] | None:
         """The number of the statement being run, from 1, and its text without secrets; None before
@@ -53,6 +57,7 @@ class Run(NamedTuple):
             "slices": self.turn.slices,
             "rows_read": self.progress.rows_read,
             "waiting": self.progress.waiting,
+            "barrier": self.progress.barrier,
         }
 
 
@@ -97,7 +102,10 @@ class Running:
 
     def session_ended(self, name: str) -> None:
         """Scripts that wait for messages wait no more once their session has ended: what comes
-        later is not for them. :param name: as in `Caller.session`"""
+        later is not for them. Neither does one of them make others wait any more.
+
+        :param name: as in `Caller.session`
+        """
         for run in list(self._of_session.get(name, {}).values()):
             _end_wait(run)
 
@@ -136,5 +144,5 @@ class Running:
 
 
 def _end_wait(run: Run) -> None:
-    if run.progress.waiting:
+    if run.progress.waiting or run.progress.barrier:
         run.turn.cancel(SessionEnded("the session has ended: sign in again"))

@@ -41,9 +41,15 @@ class Turns:
         self._waiting: deque[Callable[[], None]] = deque()
         self._idle: list[greenlet] = []
 
-    def queue(self, resume: Callable[[], None]) -> None:
-        """Resume a script when its turn comes."""
-        self._waiting.append(resume)
+    def queue(self, resume: Callable[[], None], *, hurries: bool = False) -> None:
+        """Resume a script when its turn comes.
+
+        :param hurries: after the next one, however many wait: every second slice is its own
+        """
+        if hurries:
+            self._waiting.insert(1, resume)
+        else:
+            self._waiting.append(resume)
         if len(self._waiting) == 1:
             self.loop.call_soon(self._next)
 
@@ -79,7 +85,8 @@ class Turn:
 
     __slots__ = (
         "_clock", "_deadlines_us", "_ended_by", "_loop_side", "_outcome", "_parked", "_paused",
-        "_slice_ends_us", "_turns", "_worker", "began_us", "ended", "error", "slice_us", "slices",
+        "_slice_ends_us", "_turns", "_worker", "began_us", "ended", "error", "hurries", "slice_us",
+        "slices",
     )  # fmt: skip
 
     def __init__(self, turns: Turns) -> None:
@@ -93,6 +100,8 @@ class Turn:
         """How often the loop was handed back."""
         self.slice_us = limits.SLICE_US
         """How long its slices are, from the next one on."""
+        self.hurries = False
+        """Whether it gets every second slice of those that scripts queue for."""
         self._turns = turns
         self._clock = turns.clock
         self._paused: Callable[[], None]
@@ -152,12 +161,12 @@ class Turn:
         :raises Cancelled: somebody called `cancel`
         """
         if self._clock.monotonic_us() >= self._slice_ends_us:
-            self._turns.queue(self._resume)
+            self._turns.queue(self._resume, hurries=self.hurries)
             self._hand_back()
 
     def rest(self) -> None:
         """Give the loop its turn now, and begin a slice anew. Raises as `tick`."""
-        self._turns.queue(self._resume)
+        self._turns.queue(self._resume, hurries=self.hurries)
         self._hand_back()
 
     def wait(self, awaitable: Awaitable[Awaited]) -> Awaited:
@@ -168,17 +177,20 @@ class Turn:
             self._hand_back()
         return awaited.result()
 
-    def park(self, until_us: int) -> None:
-        """Wait without working, until somebody calls `wake` or the monotonic clock says so.
+    def park(self, until_us: int | None = None) -> None:
+        """Wait without working, until somebody calls `wake` or the monotonic clock says so. It may
+        end earlier.
 
         :raises StatementTimeout: a deadline has passed
         :raises Cancelled: somebody called `cancel`
         """
         if self._ended_by is not None:
             raise self._ended_by
+        now_us = self._clock.monotonic_us()
+        until_us = now_us + PARKED_US if until_us is None else until_us
         if self._deadlines_us:
             until_us = min(until_us, self._deadlines_us[-1])
-        left_us = min(max(until_us - self._clock.monotonic_us(), 0), PARKED_US)
+        left_us = min(max(until_us - now_us, 0), PARKED_US)
         self._parked = self._turns.loop.call_later(left_us / 1_000_000, self._unpark)
         self._hand_back()
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import limits
+from storage import keys
 from storage.reads import Reads
 
 byte = st.integers(0, 30).map(lambda n: bytes((n + 1,)))
@@ -14,15 +15,13 @@ ranges = st.tuples(byte, byte).filter(lambda pair: pair[0] < pair[1])
 
 
 @given(
-    singles=st.lists(byte, max_size=12),
-    spans=st.lists(ranges, max_size=12),
+    looks=st.lists(byte | ranges, max_size=24),
     changed=st.sets(byte, max_size=6),
     deleted=ranges,
     small=st.booleans(),
 )
 def test_never_misses_a_change(
-    singles: list[bytes],
-    spans: list[tuple[bytes, bytes]],
+    looks: list[bytes | tuple[bytes, bytes]],
     changed: set[bytes],
     deleted: tuple[bytes, bytes],
     small: bool,
@@ -32,10 +31,13 @@ def test_never_misses_a_change(
             patch.setattr(limits, "READ_KEYS", 3)
             patch.setattr(limits, "READ_RANGES", 3)
         reads = Reads()
-        for key in singles:
-            reads.add_key(key)
-        for span in spans:
-            reads.add_range(*span)
+        for look in looks:
+            if isinstance(look, bytes):
+                reads.add_key(look)
+            else:
+                reads.add_range(*look)
+    singles = [look for look in looks if isinstance(look, bytes)]
+    spans = [look for look in looks if isinstance(look, tuple)]
     read = set(singles) | {
         bytes((n,)) for n in range(32) for low, high in spans if low <= bytes((n,)) < high
     }
@@ -54,3 +56,25 @@ def test_never_misses_a_change(
     else:
         assert found == touched
         assert found_range == overlap
+
+
+def test_a_key_inside_the_scan_before_it_is_not_remembered_twice() -> None:
+    reads = Reads()
+    reads.add_range(b"b", b"d")
+    reads.add_key(b"c")
+    assert not reads._keys
+    reads.add_key(b"d")
+    assert reads._keys == {b"d"}
+
+
+def test_too_many_keys_become_a_range_for_each_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "READ_KEYS", 4)
+    reads = Reads()
+    tables = [keys.record_prefix(1, 1, table) for table in (1, 2, 3)]
+    for id in b"abc":
+        for table in (tables[0], tables[2]):
+            reads.add_key(table + bytes((id,)))
+    between = tables[1] + b"b"
+    assert not reads.touch(frozenset({between}), [between])
+    assert reads.touch_range(tables[0] + b"b", tables[0] + b"bb")
+    assert reads.touch_range(tables[2] + b"c", tables[2] + b"d")

@@ -1,0 +1,171 @@
+"""Who may have a barrier (`storage/barriers.py`), and for how long.
+
+- One stands at a time, and its holder waits for nobody's: two can't wait for each other. Who wants
+  one while another stands, stands in line, first come first served.
+- A barrier goes when its holder ends in whatever way, or at the latest after
+  `limits.BARRIER_SECONDS`. Its holder then runs on without it.
+- Then there is none for as long as it stood: those that it held back have their turn before the
+  next one may hold them back again.
+- Who stands in line, or is held back, holds no transaction meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from protocol import limits
+from storage.barriers import Barrier
+from storage.reads import Reads
+
+if TYPE_CHECKING:
+    from actors.runtime import Runtime
+    from storage.ledger import Ledger
+
+log = structlog.get_logger("commits")
+
+SAID_US: Final = 1_000_000
+"""Barriers are logged at most so often, those that went unsaid in between with their number: many
+short ones may follow each other."""
+
+
+class Place:
+    """One transaction's place in the line, and then its barrier.
+
+    :param who: the request that it belongs to, for the log
+    :param reads: what it read when it lost its last race
+    :param wake: called when its turn has come
+    """
+
+    def __init__(self, line: Barriers, who: str, reads: Reads, wake: Callable[[], None]) -> None:
+        self._line = line
+        self._wake = wake
+        self.who = who
+        self.barrier = Barrier(reads)
+        self.since_us = 0
+        """When its barrier began to stand, on the monotonic clock."""
+        self.came = False
+        """Whether its turn has come; the barrier may have gone again since."""
+
+    @property
+    def stands(self) -> bool:
+        """Whether its barrier stands."""
+        return self._line.standing is self
+
+    def comes(self, now_us: int) -> None:
+        """Its turn."""
+        self.came = True
+        self.since_us = now_us
+        self._wake()
+
+    def leave(self) -> None:
+        """The transaction has ended, or gives up: its barrier goes. Leaving twice is fine."""
+        self._line.leave(self)
+
+
+class Barriers:
+    """The line, the one that stands, and those that it holds back; on the loop only."""
+
+    ledger: Ledger
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.standing: Place | None = None
+        self.stood = 0
+        """How many there have been."""
+        self._line: OrderedDict[Place, None] = OrderedDict()
+        self._held_back: list[Callable[[], None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        """Ends the one that stands, or the time without one after it."""
+        self._closed = False
+        self._said_us = -SAID_US
+        self._unsaid = 0
+
+    def join(self, place: Place) -> None:
+        """Stand in line. Its barrier may stand at once."""
+        if self._closed:
+            place.comes(self._runtime.clock.monotonic_us())
+            return
+        self._line[place] = None
+        self._next()
+
+    def leave(self, place: Place) -> None:
+        """Be gone, in whatever way. See `Place.leave`."""
+        self._line.pop(place, None)
+        if place is self.standing:
+            self._goes(place, "ended")
+
+    def tell_gone(self, told: Callable[[], None]) -> None:
+        """Call `told` when the barrier that stands now has gone; at once when there is none."""
+        if self.standing is None:
+            told()
+        else:
+            self._held_back.append(told)
+
+    def gone(self) -> asyncio.Future[None]:
+        """Done when the barrier that stands now has gone."""
+        future: asyncio.Future[None] = self._runtime.loop.create_future()
+
+        def told() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        self.tell_gone(told)
+        return future
+
+    def close(self) -> None:
+        """The node stops: no timer is left. Whoever is held back hears of the stop elsewhere."""
+        self._closed = True
+        self._line.clear()
+        self._disarm()
+        if self.standing is not None:
+            self.standing = self.ledger.barrier = None
+
+    def _next(self) -> None:
+        if self._timer is not None or not self._line:
+            return
+        place, _ = self._line.popitem(last=False)
+        self.standing = place
+        self.ledger.barrier = place.barrier
+        self.stood += 1
+        seconds = limits.BARRIER_SECONDS
+        self._timer = self._runtime.loop.call_later(seconds, self._goes, place, "out of time")
+        place.comes(self._runtime.clock.monotonic_us())
+
+    def _goes(self, place: Place, why: str) -> None:
+        self._disarm()
+        self.standing = self.ledger.barrier = None
+        stood_us = self._runtime.clock.monotonic_us() - place.since_us
+        self._timer = self._runtime.loop.call_later(stood_us / 1_000_000, self._others_had_turns)
+        self._say(place, why, stood_us)
+        held_back, self._held_back = self._held_back, []
+        for told in held_back:
+            told()
+
+    def _others_had_turns(self) -> None:
+        self._timer = None
+        self._next()
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _say(self, place: Place, why: str, stood_us: int) -> None:
+        now_us = self._runtime.clock.monotonic_us()
+        if now_us - self._said_us < SAID_US:
+            self._unsaid += 1
+            return
+        log.info(
+            "a transaction that kept losing was given its turn",
+            request=place.who,
+            barrier=why,
+            stood_ms=stood_us // 1000,
+            held_back=place.barrier.held_back,
+            others_before=self._unsaid,
+        )
+        self._said_us, self._unsaid = now_us, 0

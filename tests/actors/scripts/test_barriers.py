@@ -1,0 +1,344 @@
+"""A long transaction beside light traffic gets its turn: while its barrier stands nobody commits to
+what it reads."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from actors.commits.barriers import Place
+from actors.runtime import ask
+from protocol import limits
+from protocol.errors import Cancelled, Conflict, Draining, SessionEnded, StatementTimeout
+from protocol.requests import ScriptAnswer, SignIn, SignOut
+from protocol.spaces import GetKey, IncrKey, RunKeys
+from storage.reads import Reads
+from tests.logbook import Logbook
+from tests.nodes import OWNER, PASSWORD, Running
+
+ROWS = 3_000
+ALL = "UPDATE thing SET n = n + 1 RETURN NONE"
+SMALL = f"UPDATE thing:{ROWS - 1} SET n = n + 1 RETURN NONE"
+LONG = (
+    f"BEGIN; {ALL};"
+    "FOR $x IN 0..((SELECT VALUE n FROM other:long)[0] ?? 1) { FOR $y IN 0..999 { LET $z = $y } };"
+    "COMMIT"
+)
+"""As long as it can be, if there is a record `other:long`."""
+Figure = Callable[[str, object], None]
+
+
+@pytest.fixture(autouse=True)
+def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction of a few thousand records is as long then as one of hundreds of thousands."""
+    monkeypatch.setattr(limits, "SLICE_US", 200)
+    monkeypatch.setattr(limits, "RETRY_SLICE_US", 400)
+
+
+async def fill(node: Running) -> None:
+    await node.values(
+        "DEFINE TABLE other; INSERT INTO thing $rows RETURN NONE",
+        {"rows": [{"id": n, "n": 0} for n in range(ROWS)]},
+    )
+
+
+@asynccontextmanager
+async def disturbing(node: Running, script: str = SMALL) -> AsyncIterator[list[ScriptAnswer]]:
+    """Runs a small script again and again meanwhile."""
+    answers: list[ScriptAnswer] = []
+    stop = asyncio.Event()
+
+    async def disturb() -> None:
+        while not stop.is_set():
+            answers.append(await node.answer(script))
+
+    task = asyncio.ensure_future(disturb())
+    try:
+        yield answers
+    finally:
+        stop.set()
+        await task
+
+
+async def until(condition: Callable[[], Any], *running: asyncio.Future[ScriptAnswer]) -> None:
+    while not condition():
+        for one in running:
+            assert not one.done(), one.result()
+        await asyncio.sleep(0)
+
+
+def standing(node: Running) -> bool:
+    return node.node.committer.barriers.standing is not None
+
+
+async def a_barrier(node: Running, script: str = ALL, **fields: Any) -> asyncio.Task[ScriptAnswer]:
+    """A transaction whose barrier stands. What made it lose is over. While it stood in line for it
+    `other:long` has come to be."""
+    line = node.node.committer.barriers
+    before = Place(line, "test", Reads(), lambda: None)
+    line.join(before)
+    long = asyncio.ensure_future(node.answer(script, **fields))
+    async with disturbing(node):
+        await until(lambda: node.node.running.waiting("http"), long)
+    await node.values("CREATE other:long SET n = 9000")
+    before.leave()
+    await until(lambda: any(run.progress.barrier for run in node.node.running), long)
+    await until(lambda: not node.node.running.waiting("http"), long)
+    return long
+
+
+async def killed(node: Running, long: asyncio.Task[ScriptAnswer]) -> None:
+    """End a transaction whose barrier stands."""
+    await node.values(f"KILL '{(await holder(node))['id']}'")
+    assert type((await long).refusal) is Cancelled
+
+
+async def holder(node: Running) -> dict[str, Any]:
+    (found,) = [run for run in await node.value("INFO FOR RUNNING") if run["barrier"]]
+    return dict(found)
+
+
+def said(logbook: Logbook) -> dict[str, Any]:
+    """The first line on a barrier."""
+    event = "a transaction that kept losing was given its turn"
+    return next(line for line in logbook.events if line["event"] == event)
+
+
+async def test_a_long_update_beside_small_ones_gets_its_turn(node: Running) -> None:
+    await fill(node)
+    async with disturbing(node) as small:
+        answer = await node.answer(ALL)
+        assert answer.refusal is None
+    assert all(one.refusal is None for one in small), "they waited, and lost nothing"
+    assert await node.value("SELECT VALUE n FROM thing:1") == [1]
+    assert await node.value(f"SELECT VALUE n FROM thing:{ROWS - 1}") == [1 + len(small)]
+    assert node.node.committer.barriers.stood == 1
+
+
+@pytest.mark.hard
+async def test_200_000_rows_beside_constant_updates(
+    node: Running, figure: Figure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # slices as they are
+    for start in range(0, 200_000, 20_000):
+        rows = [{"id": n, "n": 0, "name": f"name {n}"} for n in range(start, start + 20_000)]
+        await node.values("INSERT INTO thing $rows RETURN NONE", {"rows": rows})
+    began, longest = time.monotonic(), 0.0
+    long = asyncio.ensure_future(node.answer(ALL))
+    small = 0
+    while not long.done():
+        at = time.monotonic()
+        assert (await node.answer(SMALL)).refusal is None
+        longest = max(longest, time.monotonic() - at)
+        small += 1
+    assert (await long).refusal is None
+    assert await node.value("SELECT VALUE n FROM thing WHERE n = 0") == []
+    figure(
+        "a turn for 200000 rows beside updates",
+        f"after {time.monotonic() - began:.1f} s, beside {small} updates,"
+        f" the longest of which took {longest:.1f} s",
+    )
+
+
+async def test_the_log_says_that_a_transaction_was_given_its_turn(
+    node: Running, logbook: Logbook
+) -> None:
+    await fill(node)
+    async with disturbing(node):
+        assert (await node.answer(ALL)).refusal is None
+    line = said(logbook)
+    assert line["barrier"] == "ended"
+    assert line["request"].startswith("r-")
+
+
+async def test_reading_and_writing_elsewhere_goes_on_behind_a_barrier(node: Running) -> None:
+    await fill(node)
+    long = await a_barrier(node, LONG)
+    for n in range(20):
+        assert (await node.answer(f"CREATE other:{n}")).refusal is None
+        assert await node.value("SELECT VALUE n FROM thing:1") == [0]
+    await killed(node, long)
+
+
+async def test_who_is_held_back_waits_aside_and_is_shown(node: Running) -> None:
+    await fill(node)
+    long = await a_barrier(node, LONG)
+    small = asyncio.ensure_future(node.answer(SMALL))
+    await until(lambda: any(run.progress.waiting for run in node.node.running), long)
+    assert node.node.running.waiting("http") == 1, "it is not one of those that run"
+    shown = {run["barrier"]: run for run in await node.value("INFO FOR RUNNING") if run["slices"]}
+    assert not shown[True]["waiting"]
+    assert shown[False]["waiting"]
+    await node.values(f"KILL '{shown[True]['id']}'")
+    await long
+    assert (await small).refusal is None
+    assert node.node.running.waiting("http") == 0
+
+
+async def test_kill_lets_go_of_a_barrier(node: Running) -> None:
+    await fill(node)
+    long = await a_barrier(node, LONG)
+    small = asyncio.ensure_future(node.answer(SMALL))
+    await killed(node, long)
+    assert (await small).refusal is None
+    assert not standing(node)
+
+
+async def test_the_end_of_its_time_lets_go_of_a_barrier(node: Running) -> None:
+    await fill(node)
+    long = await a_barrier(node, LONG)
+    small = asyncio.ensure_future(node.answer(SMALL))
+    (run,) = [run for run in node.node.running if run.progress.barrier]
+    run.turn.push_deadline(1)
+    assert type((await long).refusal) is StatementTimeout
+    assert (await small).refusal is None
+    assert not standing(node)
+
+
+async def test_the_end_of_its_session_lets_go_of_a_barrier(node: Running) -> None:
+    await fill(node)
+    session = await ask(node.node.sessions, SignIn("root", PASSWORD, "http", "127.0.0.1:1"))
+    long = await a_barrier(node, LONG, caller=session.caller)
+    small = asyncio.ensure_future(node.answer(SMALL))
+    await ask(node.node.sessions, SignOut(session.token))
+    assert type((await long).refusal) is SessionEnded
+    assert (await small).refusal is None
+
+
+async def test_who_has_signed_out_gets_no_barrier(node: Running) -> None:
+    await fill(node)
+    session = await ask(node.node.sessions, SignIn("root", PASSWORD, "http", "127.0.0.1:1"))
+    long = asyncio.ensure_future(node.answer(ALL, caller=session.caller))
+    async with disturbing(node):
+        await until(node.node.running.slices, long)
+        await ask(node.node.sessions, SignOut(session.token))
+        assert type((await long).refusal) is SessionEnded
+    assert node.node.committer.barriers.stood == 0
+
+
+async def test_who_waits_behind_a_barrier_can_be_ended(node: Running) -> None:
+    await fill(node)
+    long = await a_barrier(node, LONG)
+    waiting = [asyncio.ensure_future(node.answer(SMALL)) for _ in range(2)]
+    timed = asyncio.ensure_future(node.answer(SMALL, timeout_us=20_000))
+    await until(lambda: node.node.running.waiting("http") == 3, long)
+    assert type((await timed).refusal) is StatementTimeout
+    for run in await node.value("INFO FOR RUNNING"):
+        if run["waiting"]:
+            await node.values(f"KILL '{run['id']}'")
+    for one in waiting:
+        assert type((await one).refusal) is Cancelled
+    await killed(node, long)
+
+
+async def test_a_barrier_has_an_end(
+    node: Running, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    await fill(node)
+    monkeypatch.setattr(limits, "BARRIER_SECONDS", 0.05)
+    long = await a_barrier(node, LONG)
+    small = await node.answer(SMALL)
+    assert small.refusal is None and not long.done()
+    assert said(logbook)["barrier"] == "out of time"
+    (run,) = [run for run in await node.value("INFO FOR RUNNING") if run["slices"]]
+    await node.values(f"KILL '{run['id']}'")
+    await long
+
+
+async def test_two_that_write_what_the_other_reads_both_get_their_turn(node: Running) -> None:
+    """They would wait for each other for ever if both could have a barrier at once."""
+    await fill(node)
+    await node.values(
+        "INSERT INTO other $rows RETURN NONE", {"rows": [{"id": n, "n": 0} for n in range(ROWS)]}
+    )
+    other = ALL.replace("thing", "other")
+    there, back = f"BEGIN; {ALL}; {other}; COMMIT", f"BEGIN; {other}; {ALL}; COMMIT"
+    async with (
+        disturbing(node),
+        disturbing(node, f"UPDATE other:{ROWS - 1} SET n = n + 1 RETURN NONE"),
+    ):
+        answers = await asyncio.gather(node.answer(there), node.answer(back))
+    assert [one.refusal for one in answers] == [None, None]
+    assert await node.value("SELECT VALUE n FROM thing:1") == [2]
+    assert await node.value("SELECT VALUE n FROM other:1") == [2]
+
+
+async def test_many_that_keep_losing_all_get_their_turns(node: Running) -> None:
+    await fill(node)
+    async with disturbing(node):
+        answers = await asyncio.gather(*(node.answer(ALL) for _ in range(4)))
+    assert [one.refusal for one in answers] == [None] * 4
+    assert await node.value("SELECT VALUE n FROM thing:1") == [4]
+
+
+async def test_rights_are_taken_away_behind_a_barrier(node: Running) -> None:
+    await fill(node)
+    await node.values("DEFINE USER eve ROLE owner PASSWORD 'correct horse'")
+    long = await a_barrier(node, LONG.replace("BEGIN;", "BEGIN; INFO FOR USERS;"))
+    assert (await node.answer("DROP USER eve")).refusal is None
+    assert not long.done()
+    await killed(node, long)
+
+
+async def test_a_declaration_waits_behind_a_barrier(node: Running) -> None:
+    await fill(node)
+    long = await a_barrier(node, LONG)
+    define = asyncio.ensure_future(node.answer("DEFINE INDEX n ON thing FIELDS n"))
+    await until(lambda: node.node.running.waiting("http") == 1, long)
+    await killed(node, long)
+    assert (await define).refusal is None
+
+
+async def test_keys_of_the_cache_wait_behind_a_barrier_in_their_order(node: Running) -> None:
+    await fill(node)
+    await node.values("DEFINE SPACE c; SET 'k' IN c VALUE 1")
+    long = await a_barrier(node, LONG.replace("BEGIN;", "BEGIN; LET $k = GET 'k' FROM c;"))
+    ref = node.node.spaces.find("shop", "main", "c")
+    assert ref is not None
+
+    def keys(*operations: Any) -> asyncio.Future[Any]:
+        return asyncio.ensure_future(
+            ask(ref, RunKeys(OWNER, "shop", "main", "c", tuple(operations)))
+        )
+
+    before = await keys(GetKey("k"))
+    assert before[0]["value"] == 1, "who reads is not held back"
+    incremented = [keys(IncrKey("k", 1)) for _ in range(3)]
+    read = keys(GetKey("k"))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not any(one.done() for one in incremented)
+    await killed(node, long)
+    assert [(await one)[0]["value"] for one in incremented] == [2, 3, 4]
+    assert (await read)[0]["value"] == 4, "one that came later did not overtake them"
+
+
+async def test_keys_held_back_are_told_when_the_node_stops(node: Running) -> None:
+    await fill(node)
+    await node.values("DEFINE SPACE c; SET 'k' IN c VALUE 1")
+    script = LONG.replace("BEGIN;", "BEGIN; LET $k = GET 'k' FROM c;")
+    long = await a_barrier(node, script)
+    ref = node.node.spaces.find("shop", "main", "c")
+    assert ref is not None
+    key = asyncio.ensure_future(ask(ref, RunKeys(OWNER, "shop", "main", "c", (IncrKey("k", 1),))))
+    await asyncio.sleep(0)
+    await node.node.spaces.stop()
+    with pytest.raises(Draining):
+        await key
+    await killed(node, long)
+
+
+async def test_without_barriers_a_long_update_loses_for_ever(
+    node: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted fault: what the other tests would say without them."""
+    await fill(node)
+    monkeypatch.setattr(limits, "BARRIER_AFTER", 1_000)
+    async with disturbing(node):
+        answer = await node.answer(ALL)
+    assert type(answer.refusal) is Conflict
