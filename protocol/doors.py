@@ -66,7 +66,7 @@ class File(Protocol):
 
 
 class Lock(Protocol):
-    """An exclusive hold on a path."""
+    """An exclusive hold on a directory."""
 
     def release(self) -> None:
         """Give the hold up."""
@@ -105,9 +105,13 @@ class Fs(Protocol):
     def sync_directory(self, path: str) -> None:
         """Make the entries of a directory durable."""
 
-    def lock(self, path: str, owner: str) -> Lock | None:
-        """Take an exclusive lock that dies with the process, writing the process id and `owner`
-        into the file for people to read; None when another process holds it."""
+    def lock(self, path: str, sign: str) -> Lock | None:
+        """Take an exclusive lock on a directory, which dies with the process; None when another
+        process holds it, and then nothing was changed.
+
+        :param sign: a file that is given the process id and the program's name, for people. It has
+            no part in the lock, and is left as it is where the disk is full
+        """
 
     def free_bytes(self, path: str) -> int:
         """Bytes that may still be written below `path`."""

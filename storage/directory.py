@@ -1,14 +1,17 @@
 """The data directory: who holds it, what it is, and what may be in it.
 
     <data_dir>/
-      LOCK      held with flock while the store is open; the owner's process id; never deleted
+      LOCK      shows the process id of whoever has the store open, or had it last
       STORE     store id, format, when created
       NODE      what this node is told about itself (node_file.py); no backup carries it
       log/      segments (log.py)
       state/    the state engine's files
       tmp/      files on their way to a final name; emptied at open
 
-First start, in this order, each step durable before the next: the directory, LOCK, `tmp/` `log/`
+The lock is a flock on the directory itself. It is taken before anything in it is changed, and LOCK
+has no part in it: whoever removes or replaces that file lets nobody in.
+
+First start, in this order, each step durable before the next: the directory, `tmp/` `log/`
 `state/`, the first segment of the log with nothing in it, STORE. So
 
 - STORE is there: the store is whole. An empty `log/` is then a loss, never a beginning.
@@ -79,7 +82,7 @@ class StoreDirectory:
         path = path.rstrip("/") or "/"
         _refuse_unless_ours(fs, path, create)
         _make_directories(fs, path)
-        lock = fs.lock(f"{path}/LOCK", "storenode")
+        lock = fs.lock(path, f"{path}/LOCK")
         if lock is None:
             raise StoreLocked(f"{path} is open in another process{_owner(fs, path)}")
         try:

@@ -11,6 +11,8 @@ import os
 import shutil
 from typing import Final
 
+from storage.reserve import NO_ROOM
+
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 
@@ -88,7 +90,7 @@ class DiskLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Give the lock up; the file stays, for whoever comes next locks the same one."""
+        """Give the lock up."""
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
@@ -150,17 +152,16 @@ class Disk:
         finally:
             os.close(descriptor)
 
-    def lock(self, path: str, owner: str) -> DiskLock | None:
-        """Take the flock on `path`; None when another open file holds it.
+    def lock(self, path: str, sign: str) -> DiskLock | None:
+        """Take the flock on the directory `path`; None when another open file holds it.
 
-        The file is left as it was unless the lock is won: then it holds this process's id and
-        `owner`, a line each.
+        On the directory itself: a lock on a file in it would hold nobody off once that file is
+        removed or replaced, since the next start locks the new one.
         """
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n{owner}\n".encode(), 0)
+            _show_owner(sign)
         except BlockingIOError:
             os.close(descriptor)
             return None
@@ -173,3 +174,17 @@ class Disk:
         """Bytes that this process may still write below `path`; quotas are not seen."""
         figures = os.statvfs(path)
         return figures.f_bavail * figures.f_frsize
+
+
+def _show_owner(sign: str) -> None:
+    """Write down who holds the lock. It is for people only: no room for it is no reason to stop."""
+    try:
+        descriptor = os.open(sign, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\nstorenode\n".encode(), 0)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise

@@ -195,6 +195,24 @@ def short_writes() -> None:
     vars(disk)["os"] = Short()
 
 
+def locks_a_file() -> None:
+    """The lock is on the file LOCK, and goes with it."""
+    import fcntl
+
+    from storage.disk import Disk, DiskLock
+
+    def lock(self: Disk, path: str, sign: str) -> DiskLock | None:
+        descriptor = os.open(sign, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return DiskLock(descriptor)
+
+    Disk.lock = lock  # type: ignore[method-assign]
+
+
 def lingers() -> None:
     """Its end, after all is closed, takes as long as there is a file beside the store."""
     import atexit
@@ -262,6 +280,7 @@ FOUND: dict[str, Callable[[], None]] = {
     "writes-in-place": writes_in_place,
     "short-writes": short_writes,
     "drops-short-writes": drops_short_writes,
+    "locks-a-file": locks_a_file,
     "lingers": lingers,
     "overfills": overfills,
     "promises-too-long": promises_too_long,

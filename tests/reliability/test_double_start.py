@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import shutil
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from storage.rocks import RocksEngine
 from tests.processes import (
     NodeProcess,
     StartFailed,
@@ -18,6 +20,7 @@ from tests.processes import (
     serving,
     tree,
 )
+from tests.reliability import faulty
 
 RACES = 50
 GROUPS = 5
@@ -103,12 +106,82 @@ def test_killed_owner_leaves_the_directory_free(tmp_path: Path) -> None:
         assert heir.script("INFO FOR STORE")["results"][0]["value"]
 
 
+def end_in_one_owner(directory: Path, faults: str = "") -> None:
+    """A start on a live directory whose LOCK files were removed or replaced.
+
+    :raises AssertionError: it changed something, or what the owner acknowledges is lost
+    """
+    more = {faulty.FAULTS: faults}
+    with contextlib.ExitStack() as ending:
+        owner = NodeProcess(directory, more=more, module=faulty.MODULE).start()
+        ending.callback(end, owner)
+        owner.script("DEFINE NAMESPACE a; DEFINE DATABASE a.b; USE a.b; DEFINE TABLE t")
+        for way, number in (("removed", 1), ("replaced", 2)):
+            for sign in (directory / "LOCK", directory / "state" / "LOCK"):
+                sign.unlink(missing_ok=True)
+                if way == "replaced":
+                    sign.write_text("1\nsomebody\n")
+            owner.signal(signal.SIGSTOP)  # so that only the rival could change anything
+            before = tree(directory / "log")
+            rival = NodeProcess(directory, more=more, module=faulty.MODULE)
+            ending.callback(end, rival)
+            with pytest.raises(StartFailed, match="is open in another process"):
+                rival.start()
+            assert tree(directory / "log") == before
+            owner.signal(signal.SIGCONT)
+            made = owner.script(f"CREATE t:{number}", ns="a", db="b")
+            assert "error" not in made, made
+        owner.kill()
+        heir = NodeProcess(directory, more=more, module=faulty.MODULE).start()
+        ending.callback(end, heir)
+        held = heir.script("SELECT VALUE id FROM t", ns="a", db="b")["results"][0]["value"]
+        assert len(held) == 2, "acknowledged and lost"
+
+
+def end(node: NodeProcess) -> None:
+    """Kill it, if it is still there."""
+    if node.process.poll() is None:
+        node.kill()
+    elif not node._stderr.closed:
+        node._stderr.close()
+
+
+def test_a_lock_file_that_is_removed_lets_nobody_in(tmp_path: Path) -> None:
+    end_in_one_owner(tmp_path / "store")
+
+
+def test_planted_lock_on_a_file_is_caught(tmp_path: Path) -> None:
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        end_in_one_owner(tmp_path / "store", "locks-a-file")
+
+
 def test_planted_second_owner_is_seen(tmp_path: Path) -> None:
     """Without the locks there are two owners, and the rig sees both: what `race` counts is what
     the locks give."""
     directory = tmp_path / "store"
-    with serving(directory) as first:
-        for lock in (directory / "LOCK", directory / "state" / "LOCK"):
-            lock.unlink()  # what no node ever does
-        with serving(directory) as second:
-            assert [first.process.poll(), second.process.poll()] == [None, None]
+    with contextlib.ExitStack() as ending:
+        nodes = []
+        for _ in range(2):
+            more = {faulty.FAULTS: "locks-a-file"}
+            nodes.append(NodeProcess(directory, more=more, module=faulty.MODULE).start())
+            ending.callback(end, nodes[-1])
+            for lock in (directory / "LOCK", directory / "state" / "LOCK"):
+                lock.unlink(missing_ok=True)
+        assert [node.process.poll() for node in nodes] == [None, None]
+
+
+def test_a_start_whose_state_is_held_repairs_nothing(tmp_path: Path) -> None:
+    """The engine's own lock comes before the log: here somebody else has the state open."""
+    directory = tmp_path / "store"
+    with serving(directory) as node:
+        node.script("DEFINE NAMESPACE a")
+        node.kill()
+    tail = max((directory / "log").glob("*.storelog"))
+    tail.write_bytes(tail.read_bytes().rstrip(b"\0") + b"torn")
+    engine = RocksEngine(str(directory / "state"))
+    before = tree(directory / "log")
+    lost = run(str(directory), "--health")
+    engine.close()
+    assert (lost.returncode, tree(directory / "log")) == (1, before)
+    assert "the state in" in lost.stderr
+    assert run(str(directory), "--health").returncode == 0

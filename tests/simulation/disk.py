@@ -512,17 +512,22 @@ class SimulatedDisk:
                 change.apply(self._durable)
         self._changes = left[::-1]
 
-    def lock(self, path: str, owner: str) -> SimulatedLock | None:
+    def lock(self, path: str, sign: str) -> SimulatedLock | None:
         """Take a lock that dies with the process."""
-        file = self.open(path, create=True)
+        self._directory(path)
+        if path in self.locks:
+            return None
         try:
-            if path in self.locks:
-                return None
-            file.truncate(0)
-            file.append(f"1\n{owner}\n".encode())
-            self.locks.add(path)  # not before: a lock that can't be written is not held
-        finally:
-            file.close()
+            file = self.open(sign, create=True)
+            try:
+                file.truncate(0)
+                file.append(b"1\nstorenode\n")
+            finally:
+                file.close()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+        self.locks.add(path)  # not before: a start that fails holds nothing
         return SimulatedLock(self, path)
 
     def free_bytes(self, path: str) -> int:

@@ -101,26 +101,33 @@ def test_directories_and_names(place: tuple[Fs, str]) -> None:
     assert fs.free_bytes(root) > 0
 
 
-def test_a_lock_that_can_not_be_written_is_not_held() -> None:
-    disk = SimulatedDisk()
-    disk.plan = lambda kind, path: Fault(errno.ENOSPC) if kind == "append" else None
-    with pytest.raises(OSError):
-        disk.lock("/LOCK", "me")
-    disk.plan = None
-    assert disk.lock("/LOCK", "me") is not None
+def test_a_lock_whose_sign_can_not_be_written(place: tuple[Fs, str]) -> None:
+    """A full disk is no reason not to hold it; anything else is."""
+    fs, root = place
+    with pytest.raises(OSError, match="Is a directory"):
+        fs.lock(root, root)
+    if isinstance(fs, SimulatedDisk):
+        fs.plan = lambda kind, path: Fault(errno.ENOSPC) if kind == "append" else None
+    lock = fs.lock(root, f"{root}/LOCK")
+    assert lock is not None
+    assert fs.lock(root, f"{root}/LOCK") is None
+    lock.release()
 
 
 def test_lock_has_one_owner(place: tuple[Fs, str]) -> None:
     fs, root = place
-    lock = fs.lock(f"{root}/LOCK", "me")
+    lock = fs.lock(root, f"{root}/LOCK")
     assert lock is not None
-    assert fs.lock(f"{root}/LOCK", "you") is None
+    assert fs.lock(root, f"{root}/LOCK") is None
     file = fs.open_read(f"{root}/LOCK")
-    assert file.read(0, 100).endswith(b"\nme\n")
+    assert file.read(0, 100).endswith(b"\nstorenode\n")
     file.close()
+    fs.unlink(f"{root}/LOCK")
+    assert fs.lock(root, f"{root}/LOCK") is None, "the file has no part in it"
+    assert not fs.exists(f"{root}/LOCK"), "and whoever does not get it changes nothing"
     lock.release()
     lock.release()
-    again = fs.lock(f"{root}/LOCK", "you")
+    again = fs.lock(root, f"{root}/LOCK")
     assert again is not None
     again.release()
     assert fs.exists(f"{root}/LOCK")
@@ -134,7 +141,7 @@ def test_only_the_owner_may_read(tmp_path: Path) -> None:
 
 
 def _hold(path: str, held: multiprocessing.synchronize.Event) -> None:
-    lock = Disk().lock(path, "child")
+    lock = Disk().lock(path, f"{path}/LOCK")
     assert lock is not None
     held.set()
     while True:
@@ -144,17 +151,17 @@ def _hold(path: str, held: multiprocessing.synchronize.Event) -> None:
 def test_lock_of_a_killed_process_is_free_at_once(tmp_path: Path) -> None:
     fork = multiprocessing.get_context("fork")
     held = fork.Event()
-    child = fork.Process(target=_hold, args=(f"{tmp_path}/LOCK", held))
+    child = fork.Process(target=_hold, args=(str(tmp_path), held))
     child.start()
     assert held.wait(30)
-    assert Disk().lock(f"{tmp_path}/LOCK", "me") is None
-    assert (tmp_path / "LOCK").read_text() == f"{child.pid}\nchild\n"
+    assert Disk().lock(str(tmp_path), f"{tmp_path}/LOCK") is None
+    assert (tmp_path / "LOCK").read_text() == f"{child.pid}\nstorenode\n"
     child.kill()
     child.join()
     child.close()
-    lock = Disk().lock(f"{tmp_path}/LOCK", "me")
+    lock = Disk().lock(str(tmp_path), f"{tmp_path}/LOCK")
     assert lock is not None
-    assert (tmp_path / "LOCK").read_text() == f"{os.getpid()}\nme\n"
+    assert (tmp_path / "LOCK").read_text() == f"{os.getpid()}\nstorenode\n"
     lock.release()
 
 
@@ -262,12 +269,12 @@ def test_full_disk_takes_a_part(disk: SimulatedDisk) -> None:
 
 
 def test_killed_process_leaves_the_cache_and_no_lock(disk: SimulatedDisk) -> None:
-    assert disk.lock("/d/LOCK", "one") is not None
+    assert disk.lock("/d", "/d/LOCK") is not None
     disk.open("/d/f").append(b"+cached")
     disk.kill()
     file = disk.open_read("/d/f")
     assert file.read(0, 100) == b"synced+cached"
-    assert disk.lock("/d/LOCK", "two") is not None
+    assert disk.lock("/d", "/d/LOCK") is not None
 
 
 def test_power_cut_decides(disk: SimulatedDisk) -> None:
