@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -27,21 +27,22 @@ from actors.indexes import Indexes, IndexesActor
 from actors.log import LogActor
 from actors.passwords import Cost, Passwords
 from actors.roles import Roles
-from actors.runtime import Actor, Runtime, Supervised, ask, stop
+from actors.runtime import Actor, Runtime, Supervised, ask, stop, tell
 from actors.scripts.actor import ScriptsActor
 from actors.scripts.prepared import PreparedScripts
 from actors.scripts.running import Running
 from actors.scripts.services import Services
-from actors.sessions import Sessions, SessionsActor
+from actors.sessions import LetGo, Sessions, SessionsActor
 from actors.spaces import Spaces
 from actors.topics import Topics
 from protocol import limits
-from protocol.errors import DiskFull, Draining, Refusal
+from protocol.errors import Busy, DiskFull, Draining, Refusal
 from protocol.requests import (
     AuthenticateToken,
     Caller,
     Health,
     NodeStatus,
+    Surface,
     Unready,
 )
 from protocol.version import VERSION
@@ -212,9 +213,12 @@ class Node:
             ),
             refoldable=False,
         )
+        self.running = Running()
         self._open_sessions = sessions = Sessions(self.doors.clock, self.doors.rng)
         self._sessions = self._supervise(
-            lambda: SessionsActor.start(runtime, sessions, committer, self.passwords, self.roles),
+            lambda: SessionsActor.start(
+                runtime, sessions, committer, self.passwords, self.doors.rng, self._sign_in_aside
+            ),
             refoldable=True,
         )
         self._spaces = self.spaces = Spaces(runtime, committer, self.roles, sessions)
@@ -224,7 +228,6 @@ class Node:
             lambda: IndexesActor.start(runtime, indexes, committer), refoldable=True
         )
         committer.on_withdraw.append(self.topics.waits.taken_back)
-        self.running = Running()
         sessions.rests = self.running
         services = Services(
             committer=committer,
@@ -243,6 +246,12 @@ class Node:
             lambda: ScriptsActor.start(runtime, services, prepared), refoldable=True
         )
         self.spaces.begin()
+
+    def _sign_in_aside(self, surface: Surface) -> AbstractContextManager[None]:
+        """A sign-in that waits does not count among what its surface runs: many wrong ones are
+        answered late, and must not take the places of others' requests. Over the wire it never
+        did."""
+        return self.running.aside(surface) if surface == "http" else nullcontext()
 
     def _supervise(
         self, begin: Callable[[], ActorRef[Any]], *, refoldable: bool
@@ -339,6 +348,8 @@ class Node:
             self._state = "draining"
         if self._topics is not None:
             self._topics.drain()
+            with suppress(Busy):  # then refusals go out when they are due
+                tell(self._sessions.ref, LetGo())
 
     async def drain(self) -> None:
         """Let what is running finish, for as long as that may take. Surfaces accept nothing new

@@ -7,7 +7,9 @@ and keep none.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from argon2 import PasswordHasher, extract_parameters
@@ -15,16 +17,13 @@ from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatc
 from argon2.low_level import Type, hash_secret
 
 from actors.runtime import Runtime, Supervised, ThreadActor, ask, handles, stop
+from actors.tries import Rank
 from protocol import limits
 from protocol.doors import Rng
-from protocol.errors import BadRequest, Busy
-from protocol.requests import Reply, Request
+from protocol.errors import BadRequest, Busy, Draining
+from protocol.requests import Request
 
 SALT_BYTES: Final = 16
-PASSHASH_MEMORY_KIB_MAX: Final = 256 * 1024
-PASSHASH_PASSES_MAX: Final = 16
-PASSHASH_LANES_MAX: Final = 8
-"""Of a hash that somebody brings: what it costs is paid at each sign-in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,50 +111,158 @@ class PasswordActor(ThreadActor):
             return False
 
 
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """On whose account a password is hashed."""
+
+    user: str
+    network: str = "local"
+    """Where the request came from."""
+    rank: Rank = Rank.KNOWN
+
+
+HOUSE: Final = Asker("")
+"""The node itself."""
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    request: Hash | Verify
+    asker: Asker
+    lanes: tuple[str, ...]
+    """Of each, one job is under way at once."""
+    reply: asyncio.Future[Any]
+
+
 class Passwords:
-    """As many hashing threads as cores, and a bounded number of waiting requests.
+    """As many hashing threads as cores, and a bounded line before them.
+
+    One hash at a time for each user, stored or not, so that an expensive one, or many tries, leave
+    the other threads to others; and one at a time that takes much memory. The line is shared out
+    between the addresses that ask, in turn; who is known goes first, but for every fourth time.
 
     :param cores: how many hash at once
     """
 
     def __init__(self, runtime: Runtime, rng: Rng, cores: int, cost: Cost | None = None) -> None:
-        self._rng = rng
-        self._limit = cores + limits.HASH_QUEUE
-        self._waiting = [0] * cores
+        self._runtime = runtime
         cost = cost or Cost()
         self.actors: list[Supervised[Any]] = [
             Supervised(lambda: PasswordActor.start(runtime, rng, cost), refoldable=True)
             for _ in range(cores)
         ]
+        self._free = list(self.actors)
+        self._lanes: set[str] = set()
+        self._waiting: dict[tuple[Rank, str], deque[_Job]] = {}
+        """By whose turn it is; each network moves to the end when it has had its turn."""
+        self._turns = 0
+        self._has_stopped = False
 
-    def hash(self, password: str) -> asyncio.Future[str]:
+    def hash(self, password: str, asker: Asker = HOUSE) -> asyncio.Future[str]:
         """A PHC string. :raises BadRequest: its length :raises Busy:"""
         check_password(password)
-        return asyncio.ensure_future(self._ask(Hash(password)))
+        return self._ask(Hash(password), asker, _lanes(asker, None))
 
-    def verify(self, password: str, passhash: str | None) -> asyncio.Future[Verdict]:
+    def verify(
+        self, password: str, passhash: str | None, asker: Asker = HOUSE
+    ) -> asyncio.Future[Verdict]:
         """Whether a password is the one of a hash; None is a user that does not exist.
 
         :raises Busy: too many wait already
         """
         if len(password) > limits.PASSWORD_CHARACTERS_MAX:
             password, passhash = "", None  # no stored hash is of one so long
-        return asyncio.ensure_future(self._ask(Verify(password, passhash)))
+        return self._ask(Verify(password, passhash), asker, _lanes(asker, passhash))
 
-    async def _ask(self, request: Request[Reply]) -> Reply:
-        if sum(self._waiting) >= self._limit:
-            raise Busy(f"{limits.HASH_QUEUE} passwords wait to be hashed")
-        at = min(range(len(self._waiting)), key=self._waiting.__getitem__)
-        self._waiting[at] += 1
-        try:
-            return await ask(self.actors[at].ref, request)
-        finally:
-            self._waiting[at] -= 1
+    def _ask(
+        self, request: Hash | Verify, asker: Asker, lanes: tuple[str, ...]
+    ) -> asyncio.Future[Any]:
+        reply: asyncio.Future[Any] = self._runtime.loop.create_future()
+        if self._has_stopped:
+            reply.set_exception(Draining("the node is stopping"))
+            return reply
+        job = _Job(request, asker, lanes, reply)
+        self._waiting.setdefault((asker.rank, asker.network), deque()).append(job)
+        self._begin()
+        self._bound()
+        return reply
+
+    def _begin(self) -> None:
+        """Give what may begin to threads that have nothing to do."""
+        while self._free and (job := self._next()) is not None:
+            place = self._free.pop()
+            self._lanes.update(job.lanes)
+            # `Busy` of its mailbox can't be: it has nothing to do.
+            asked: asyncio.Future[Any] = ask(place.ref, job.request)
+            asked.add_done_callback(partial(self._ended, job, place))
+
+    def _ended(self, job: _Job, place: Supervised[Any], asked: asyncio.Future[Any]) -> None:
+        self._free.append(place)
+        self._lanes.difference_update(job.lanes)
+        error = asked.exception()
+        if not job.reply.done():
+            if error is None:
+                job.reply.set_result(asked.result())
+            else:
+                job.reply.set_exception(error)
+        self._begin()
+
+    def _next(self) -> _Job | None:
+        """Take the next job whose lanes are free."""
+        self._turns += 1
+        # Every fourth time the others go first: who is known could take all of it otherwise.
+        worst_first = self._turns % 4 == 0
+        for at in sorted(self._waiting, key=lambda at: at[0], reverse=worst_first):
+            jobs = self._waiting[at]
+            for job in jobs:
+                if job.reply.done() or self._lanes.isdisjoint(job.lanes):
+                    break
+            else:
+                continue
+            jobs.remove(job)
+            del self._waiting[at]
+            if jobs:
+                self._waiting[at] = jobs
+            if not job.reply.done():
+                return job
+            return self._next()
+        return None
+
+    def _bound(self) -> None:
+        """With too many in the line the newest of those who hold most of it hears `Busy`."""
+        if sum(map(len, self._waiting.values())) > limits.HASH_QUEUE:
+            most = max(self._waiting, key=lambda at: (len(self._waiting[at]), at[0]))
+            job = self._waiting[most].pop()
+            if not self._waiting[most]:
+                del self._waiting[most]
+            if not job.reply.done():
+                refusal = Busy(f"{limits.HASH_QUEUE} passwords wait to be hashed")
+                job.reply.set_exception(refusal)
 
     async def stop(self) -> None:
-        """Stop the threads after the hash each is at."""
+        """Stop the threads after the hash each is at; what waits hears `Draining`."""
+        self._has_stopped = True
+        for jobs in self._waiting.values():
+            for job in jobs:
+                if not job.reply.done():
+                    job.reply.set_exception(Draining("the node is stopping"))
+        self._waiting.clear()
         for place in self.actors:
             await stop(place.ref)
+
+
+def _lanes(asker: Asker, passhash: str | None) -> tuple[str, ...]:
+    own = f"user {asker.user}"
+    if passhash is None or _memory_kib(passhash) <= limits.PASSHASH_MEMORY_KIB_OF_SPACE:
+        return (own,)
+    return (own, "much memory")
+
+
+def _memory_kib(passhash: str) -> int:
+    try:
+        return extract_parameters(passhash).memory_cost
+    except InvalidHashError:
+        return 0
 
 
 def check_password(password: str) -> None:
@@ -165,9 +272,10 @@ def check_password(password: str) -> None:
         raise BadRequest(f"a password has {least} to {most} characters, this one {len(password)}")
 
 
-def check_passhash(passhash: str) -> str:
+def check_passhash(passhash: str, space: str | None = None) -> str:
     """The hash itself.
 
+    :param space: of the owner who brings it; None: of the whole store
     :raises BadRequest: it is no argon2id PHC string, a weaker one than the node makes, or one that
         would cost more memory or time than a sign-in may
     """
@@ -175,16 +283,28 @@ def check_passhash(passhash: str) -> str:
         found = extract_parameters(passhash)
     except InvalidHashError:
         found = None
-    least = Cost()
+    least, most, work_kib = Cost(), _MOST, limits.PASSHASH_WORK_KIB
+    if space is not None:
+        most, work_kib = _MOST_OF_SPACE, _MOST_OF_SPACE.memory_kib * _MOST_OF_SPACE.passes
     if (
         found is None
         or found.type is not Type.ID
-        or not least.memory_kib <= found.memory_cost <= PASSHASH_MEMORY_KIB_MAX
-        or not least.passes <= found.time_cost <= PASSHASH_PASSES_MAX
-        or not least.lanes <= found.parallelism <= PASSHASH_LANES_MAX
+        or not least.memory_kib <= found.memory_cost <= most.memory_kib
+        or not least.passes <= found.time_cost <= most.passes
+        or not least.lanes <= found.parallelism <= most.lanes
+        or found.memory_cost * found.time_cost > work_kib
     ):
         raise BadRequest(
-            f"PASSHASH is an argon2id PHC string, m={least.memory_kib}…{PASSHASH_MEMORY_KIB_MAX},"
-            f" t={least.passes}…{PASSHASH_PASSES_MAX}, p={least.lanes}…{PASSHASH_LANES_MAX}"
+            f"PASSHASH is an argon2id PHC string, m={least.memory_kib}…{most.memory_kib},"
+            f" t={least.passes}…{most.passes}, p={least.lanes}…{most.lanes},"
+            f" m·t at most {work_kib}"
         )
     return passhash
+
+
+_MOST: Final = Cost(limits.PASSHASH_MEMORY_KIB, limits.PASSHASH_PASSES, limits.PASSHASH_LANES)
+_MOST_OF_SPACE: Final = Cost(
+    limits.PASSHASH_MEMORY_KIB_OF_SPACE,
+    limits.PASSHASH_PASSES_OF_SPACE,
+    limits.PASSHASH_LANES_OF_SPACE,
+)

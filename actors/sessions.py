@@ -2,10 +2,8 @@
 
 - Of a token only its SHA-256 is kept, in memory: a restart signs everyone out. It ends 12 h after
   it was given, after an hour without use, at sign-out, and when its user is dropped or changed.
-- A refused sign-in has one text and takes one time, whether the user exists or not; the answer is
-  held back longer after each failure of that user from that address, from 0.1 s to 5 s, and from
-  the hundredth failure in an hour on it is TooManyTries. Nobody is locked out: other addresses, and
-  open sessions, are not concerned.
+- A refused sign-in has one text and takes one time, whether the user exists or not; what it costs
+  those that follow is told in `tries.py`. Nobody is locked out.
 - A user and password that were right may be remembered for a minute, under a hash keyed with a
   secret of this process.
 - A hash takes long and everything else goes on meanwhile. So a user is read again after it, in the
@@ -17,19 +15,19 @@ All times here are monotonic: no step of the wall clock ends or prolongs a sessi
 
 from __future__ import annotations
 
-import asyncio
 from base64 import urlsafe_b64encode
-from collections import OrderedDict, deque
-from collections.abc import Awaitable
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b, sha256
-from typing import Final, NoReturn, Protocol
+from typing import Final, Protocol
 
 from actors.commits import NODE, Committer, Promise
-from actors.passwords import Passwords, check_password
-from actors.roles import Roles
+from actors.passwords import Asker, Passwords, check_password
 from actors.runtime import LoopActor, Runtime, handles
+from actors.tries import Tries, Try, network
 from protocol import limits
 from protocol.doors import Clock, Rng
 from protocol.errors import (
@@ -38,7 +36,6 @@ from protocol.errors import (
     Refusal,
     SessionEnded,
     SignInRefused,
-    TooManyTries,
 )
 from protocol.requests import (
     AuthenticatePassword,
@@ -55,12 +52,9 @@ from storage.transactions import Transaction
 from storage.users import User
 
 _SECOND_US: Final = 1_000_000
-DELAY_FIRST_US: Final = _SECOND_US // 10
-DELAY_MOST_US: Final = 5 * _SECOND_US
-HOUR_US: Final = 3600 * _SECOND_US
 IDLE_US: Final = limits.SESSION_IDLE_SECONDS * _SECOND_US
 REMEMBERED: Final = 10_000
-"""Credentials, and pairs of user and address that failed, kept at once; the oldest go first."""
+"""Credentials that were right, kept at once; the oldest go first."""
 REFUSED: Final = "user and password do not match"
 UNSETTLED: Final = -1
 """No version of the catalog."""
@@ -115,23 +109,6 @@ class _Remembered:
     ends_us: int
 
 
-@dataclass(slots=True)
-class _Tries:
-    """Failures of one user from one address."""
-
-    failed_us: deque[int] = field(default_factory=deque)
-    in_a_row: int = 0
-    pending: int = 0
-
-    def forget_before(self, then_us: int) -> None:
-        while self.failed_us and self.failed_us[0] <= then_us:
-            self.failed_us.popleft()
-
-    def delay_us(self) -> int:
-        """How long the present failure's answer is held back."""
-        return min(DELAY_MOST_US, DELAY_FIRST_US << min(self.in_a_row - 1, 16))
-
-
 class Rests(Protocol):
     """What rests on sessions, and ends with them."""
 
@@ -154,6 +131,8 @@ class Sessions:
         self._open: OrderedDict[bytes, _Open] = OrderedDict()  # the one idle longest first
         self._digests: dict[str, bytes] = {}
         """Under what the open sessions are kept, by their names."""
+        self._of_users: Counter[str] = Counter()
+        """How many of them each user has."""
         self._secret = rng.bytes(32)
         self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
         self.rests: Rests = _Nothing()
@@ -173,10 +152,20 @@ class Sessions:
         caller = _caller(user, digest[:6].hex(), surface, address)
         session = _Open(caller, user, now + limits.SESSION_SECONDS * _SECOND_US, now, catalog)
         while len(self._open) >= limits.SESSIONS:
-            self._end(next(iter(self._open)))
+            self._make_room()
         self._open[digest] = session
         self._digests[session.name] = digest
+        self._of_users[user.name] += 1
         return token, session
+
+    def _make_room(self) -> None:
+        """End the session idle longest of the user who has most: whoever signs in again and again
+        ends nobody's sessions but its own."""
+        ((most, _),) = self._of_users.most_common(1)
+        for digest, session in self._open.items():
+            if session.caller.user == most:
+                self._end(digest)
+                return
 
     def use(self, token: str) -> _Open:
         """The session of a token. :raises SessionEnded:"""
@@ -265,9 +254,13 @@ class Sessions:
         self._end(token_digest(token))
 
     def _end(self, digest: bytes) -> None:
-        name = self._open.pop(digest).name
+        session = self._open.pop(digest)
+        name, user = session.name, session.caller.user
         # Should two have one name, the first to go leaves the other without it: that one ends then.
         self._digests.pop(name, None)
+        self._of_users[user] -= 1
+        if not self._of_users[user]:
+            del self._of_users[user]
         self.rests.session_ended(name)
 
     def end_all(self, user: str, but: str | None = None) -> None:
@@ -337,6 +330,14 @@ def _same(one: User, other: User) -> bool:
     return (one.created, one.role, one.space) == (other.created, other.role, other.space)
 
 
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """Said when the node begins to stop."""
+
+
+Aside = Callable[[Surface], AbstractContextManager[None]]
+
+
 class SessionsActor(LoopActor):
     """Answers who a credential stands for."""
 
@@ -346,19 +347,22 @@ class SessionsActor(LoopActor):
         sessions: Sessions,
         committer: Committer,
         passwords: Passwords,
-        roles: Roles,
+        rng: Rng,
+        aside: Aside = lambda _surface: nullcontext(),
     ) -> None:
+        """:param aside: entered for as long as a sign-in waits for a hash or its answer"""
         super().__init__(runtime)
         self._sessions = sessions
         self._committer = committer
         self._passwords = passwords
-        self._roles = roles
-        self._tries: OrderedDict[tuple[str, str], _Tries] = OrderedDict()
+        self._aside = aside
+        self._tries = Tries(runtime.clock, rng, self.after)
 
     @handles(SignIn)
     async def sign_in(self, message: SignIn) -> Session:
         """A token for a password."""
-        seen = await self._verified(message.user, message.password, message.address)
+        with self._aside(message.surface):
+            seen = await self._verified(message.user, message.password, message.address)
         # Nothing is awaited between that reading and this.
         user, surface, address = seen.known, message.surface, message.address
         token, session = self._sessions.begin(user, surface, address, seen.catalog)
@@ -397,7 +401,8 @@ class SessionsActor(LoopActor):
     async def _authenticated(self, message: AuthenticatePassword) -> Caller:
         seen = await self._settled(message.user)
         if not self._remembers(seen, message.password):
-            seen = await self._verified(message.user, message.password, message.address)
+            with self._aside(message.surface):
+                seen = await self._verified(message.user, message.password, message.address)
             self._sessions.remember(seen.known, message.password)
         return _caller(seen.known, None, message.surface, message.address)
 
@@ -409,8 +414,10 @@ class SessionsActor(LoopActor):
         """A user's own password; its other sessions end."""
         caller = message.caller
         check_password(message.new)
-        user = (await self._verified(caller.user, message.old, caller.address)).known
-        passhash = await self._passwords.hash(message.new)
+        with self._aside(caller.surface):
+            user = (await self._verified(caller.user, message.old, caller.address)).known
+            asker = Asker(caller.user, network(caller.address))
+            passhash = await self._passwords.hash(message.new, asker)
         if message.session is not None and not self._sessions.is_open(message.session):
             raise SessionEnded("the session has ended: sign in again")
         with self._committer.begin() as tx:
@@ -466,56 +473,44 @@ class SessionsActor(LoopActor):
 
         :raises SignInRefused: after a while, when it is not or there is no such user
         :raises SessionEnded: it was right, and the user was changed while that was being found out
-        :raises TooManyTries: for this user from this address, for now
+        :raises TooManyTries: after very many failures of this user from this address
         :raises Busy: too many passwords wait to be hashed, or this one's hash is changed all along
         """
-        tries = self._tries_of(name, address)
-        if tries.failed_us and (
-            len(tries.failed_us) + tries.pending >= limits.SIGN_IN_FAILURES_AN_HOUR
-        ):
-            raise TooManyTries("too many failed sign-ins for this user from this address")
+        one = await self._tries.begin(name, address)
+        try:
+            seen = await self._checked(one, password)
+            if seen is None:
+                await one.failed()
+                raise SignInRefused(REFUSED)
+            one.succeeded()
+        finally:
+            one.end()
+        return seen
+
+    async def _checked(self, one: Try, password: str) -> _Seen | None:
+        """The user as `_verified` says; None when the password is wrong, or there is no user."""
+        asker = Asker(one.user, one.network, one.rank)
         for _ in range(READINGS):
-            tries.pending += 1
-            try:
-                before = (await self._settled(name)).user
-                verdict = await self._passwords.verify(
-                    password, before.passhash if before else None
-                )
-            finally:
-                tries.pending -= 1
+            before = (await self._settled(one.user)).user
+            passhash = before.passhash if before is not None else None
+            verdict = await self._passwords.verify(password, passhash, asker)
             if before is None or not verdict.matches:
-                await self._refuse_wrong(tries)
+                return None
             if verdict.renewed is not None:
                 before = await self._renewed(before, verdict.renewed)
-            seen = await self._settled(name)
+            seen = await self._settled(one.user)
             if seen.user is None:
-                await self._refuse_wrong(tries)
-            if not _same(seen.known, before):
+                return None
+            if not _same(seen.user, before):
                 raise SessionEnded("the user was changed while it signed in: sign in again")
-            if seen.known.passhash == before.passhash:
-                tries.in_a_row = 0
+            if seen.user.passhash == before.passhash:
                 return seen
         raise Busy("the password of this user is being changed again and again")
 
-    async def _refuse_wrong(self, tries: _Tries) -> NoReturn:
-        """Refuse a sign-in, after a while. :raises SignInRefused:"""
-        tries.failed_us.append(self._monotonic_us())
-        tries.in_a_row += 1
-        await asyncio.sleep(tries.delay_us() / _SECOND_US)
-        raise SignInRefused(REFUSED)
-
-    def _tries_of(self, name: str, address: str) -> _Tries:
-        # The name in full would let anybody store megabytes here.
-        key = (sha256(name.encode("utf-8", "surrogatepass")).hexdigest(), _host(address))
-        tries = self._tries.get(key)
-        if tries is None:
-            tries = self._tries[key] = _Tries()
-            if len(self._tries) > REMEMBERED:
-                self._tries.popitem(last=False)
-        else:
-            self._tries.move_to_end(key)
-            tries.forget_before(self._monotonic_us() - HOUR_US)
-        return tries
+    @handles(LetGo)
+    def let_go(self, _message: LetGo) -> None:
+        """The node stops: nobody is made to wait for a refusal any more."""
+        self._tries.drain()
 
     async def _renewed(self, user: User, passhash: str) -> User:
         """Store a hash with today's parameters; the user with the hash that is stored now."""
@@ -539,8 +534,3 @@ def _caller(user: User, session: str | None, surface: Surface, address: str) -> 
 def token_digest(token: str) -> bytes:
     """Under what a token's session is kept."""
     return sha256(token.encode("utf-8", "surrogatepass")).digest()
-
-
-def _host(address: str) -> str:
-    """An address without its port: each connection has another one."""
-    return address.rpartition(":")[0] or address

@@ -125,6 +125,10 @@ class NotAllowed(Refusal, status=403):
     """The caller lacks a grant; detail.needs names it."""
 
 
+class ForeignOrigin(Refusal, status=403):
+    """A page of another site asked, through the browser of somebody who can reach this node."""
+
+
 class Unknown(Refusal, status=404):
     """No such thing, or none that the caller may see."""
 
@@ -274,8 +278,8 @@ class Sealed(Refusal, status=423):
     """The vault is sealed."""
 
 
-class TooManyTries(Refusal, status=429, retry=True, retry_after_s=60):
-    """Too many failed sign-ins."""
+class TooManyTries(Refusal, status=429, retry=True, retry_after_s=30):
+    """Too many failed sign-ins, and too many that wait for their turn behind them."""
 
 
 class HeadTooLarge(Refusal, status=431):

@@ -198,11 +198,30 @@ CREDENTIAL_MEMO_SECONDS: Final = 60
 """How long a verified password is remembered, so that Basic on every request does not pay argon2
 each time."""
 HASH_QUEUE: Final = 64
-"""Passwords waiting to be hashed; the next one hears `Busy`."""
+"""Passwords waiting to be hashed; with one more, one of those who hold most of it hears `Busy`."""
+PASSHASH_MEMORY_KIB: Final = 256 * 1024
+PASSHASH_PASSES: Final = 16
+PASSHASH_LANES: Final = 4
+PASSHASH_WORK_KIB: Final = 768 * 1024
+"""Of a hash that an owner of the store brings: memory, passes, lanes, and memory times passes,
+about a second of a processor. It is paid at each sign-in, wrong ones too."""
+PASSHASH_MEMORY_KIB_OF_SPACE: Final = 64 * 1024
+PASSHASH_PASSES_OF_SPACE: Final = 4
+PASSHASH_LANES_OF_SPACE: Final = 1
+"""… and of one that the owner of a space brings, who pays with everybody's processors."""
 SIGN_IN_FAILURES_AN_HOUR: Final = 100
-"""For one account from one address."""
+"""For one account from one address, before more than delays hold the next ones up."""
+SIGN_INS_AT_ONCE: Final = 32
+"""… past those: one a second, when each is answered after 30 s."""
+SIGN_INS_WAITING: Final = 64
+"""… and waiting for one of these places; with one more, the one that has waited longest hears
+`TooManyTries`."""
+NETWORK_FAILURES_AN_HOUR: Final = 1_000
+"""From one address, whatever the names, before each failure is answered 5 s late."""
+SIGN_INS_HELD: Final = 1_024
+"""Answers to failures held back at once; with one more, the one held longest is sent."""
 SESSIONS: Final = 100_000
-"""Open sessions; the one idle longest ends first."""
+"""Open sessions; with one more, the one idle longest ends, of the user who has most."""
 
 # --- surfaces (each has its own count) ------------------------------------------------------------
 CONNECTIONS: Final = 16_384

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from actors.commits import Committer
+from actors.passwords import Asker
 from actors.scripts.running import Running
 from actors.topics import Topics
 from protocol.doors import Clock
@@ -33,7 +34,7 @@ class Roles(Protocol):
 class Passwords(Protocol):
     """The bounded hasher."""
 
-    def hash(self, password: str) -> Awaitable[str]:
+    def hash(self, password: str, asker: Asker) -> Awaitable[str]:
         """A PHC string. :raises BadRequest: its length; Busy: the queue is full"""
 
 

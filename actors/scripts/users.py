@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from actors.passwords import check_passhash
+from actors.passwords import Asker, check_passhash
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import handles
+from actors.tries import network
 from language import tree
 from protocol.errors import AlreadyExists, BadRequest, Unknown
 from protocol.values import NONE, Value
@@ -48,7 +49,7 @@ def alter_user(run: Execution, statement: tree.AlterUser) -> Value:
     _may_administer(run)
     if statement.password is not None:
         user = users.get(run.transaction, statement.name)
-        passhash = run.turn.wait(run.services.passwords.hash(statement.password))
+        passhash = _hash(run, statement.password)
         users.alter(run.transaction, user, passhash=passhash)
     else:
         assert statement.role is not None, "the parser asks for one of the two"
@@ -98,9 +99,14 @@ def _described(user: users.User) -> dict[str, Value]:
 
 def _passhash(run: Execution, statement: tree.DefineUser) -> str:
     if statement.passhash is not None:
-        return check_passhash(statement.passhash)
+        return check_passhash(statement.passhash, run.caller.space)
     assert statement.password is not None, "the parser asks for one of the two"
-    return run.turn.wait(run.services.passwords.hash(statement.password))
+    return _hash(run, statement.password)
+
+
+def _hash(run: Execution, password: str) -> str:
+    asker = Asker(run.caller.user, network(run.caller.address))
+    return run.turn.wait(run.services.passwords.hash(password, asker))
 
 
 def _may_administer(run: Execution) -> None:

@@ -7,7 +7,8 @@ Host gives it away.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from protocol.requests import NodeStatus
@@ -39,6 +40,33 @@ class Hosts:
             self._endpoints = endpoints
             self._names = {_host_of(endpoint) for endpoint in endpoints}
         return host in self._names
+
+
+_ORIGIN: Final = re.compile(r"(?P<scheme>https?)://(?P<authority>[^/@\s,]+)")
+_PORTS: Final = {"http": "80", "https": "443"}
+
+
+def is_foreign(origin: str, host: str, endpoints: Sequence[str]) -> bool:
+    """Whether a page of another site asks. One of ours comes from where it sends to, or from a
+    declared endpoint, where a proxy rewrites the Host.
+
+    :param origin: the Origin of a request, `null` for a page that has none
+    :param host: its Host
+    """
+    found = _ORIGIN.fullmatch(origin.lower())
+    if found is None:
+        return True
+    usual = _PORTS[found["scheme"]]
+    own = {_with_port(name.rpartition("://")[2].partition("/")[0], usual) for name in endpoints}
+    return _with_port(found["authority"], usual) not in own | {_with_port(host, usual)}
+
+
+def _with_port(authority: str, usual: str) -> str:
+    authority = authority.lower()
+    host, colon, port = authority.rpartition(":")
+    if not colon or "]" in port:
+        return f"{authority}:{usual}"
+    return f"{host}:{port or usual}"
 
 
 def _is_address(host: str) -> bool:

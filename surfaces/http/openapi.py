@@ -164,7 +164,7 @@ OPERATIONS: Final[dict[tuple[str, str], Json]] = {
         "summary": "Exchange a password for a token",
         "requestBody": {"required": False, "content": _json(_ref("SignIn"))},
         "responses": {"200": {"description": "signed in", "content": _json(_ref("Session"))}},
-        "refusals": (401, 409, 422, 429),
+        "refusals": (401, 403, 409, 422, 429),
     },
     ("DELETE", "/session"): {
         "summary": "Sign out",

@@ -3,29 +3,52 @@
 from __future__ import annotations
 
 from actors.runtime import ask
-from protocol.errors import BadRequest, SignInRefused
+from protocol.errors import BadRequest, ForeignOrigin, SignInRefused
 from protocol.requests import ChangePassword, Session, SignIn, SignOut
 from protocol.text import duration, format_datetime, format_duration
 from surfaces.http.credentials import Password, Token, caller, credential
 from surfaces.http.handler import Handler
+from surfaces.http.hosts import is_foreign
 
 
 class SessionHandler(Handler):
     """A password becomes a token; a token is given up."""
 
     async def post(self) -> None:
-        """Sign in with a Basic credential or a JSON body, not with both."""
+        """Sign in with a Basic credential or a JSON body, not with both.
+
+        A page of any site can make a browser send a request without a credential to this machine,
+        and so try passwords from an address that is trusted here; but none with the Content-Type of
+        JSON, nor with a credential in its head, without asking first what is never granted.
+        """
+        self._refuse_other_sites()
         given = credential(self.asked)
         if isinstance(given, Token):
             raise BadRequest("a session begins with a password: Basic, or user and password")
         if given is None and not self.request.body:
             raise SignInRefused("a session begins with a password: Basic, or user and password")
         if given is None:
+            if not self.asked.fields.get(b"content-type"):
+                raise BadRequest("/session reads application/json, and Content-Type has to say so")
             given = Password(*self.fields("user", "password"))
         elif self.request.body:
             raise BadRequest("either a Basic credential or a body, not both")
-        sign_in = SignIn(given.user, given.password, "http", self.exchange.connection.address)
-        self.answer(_shown(await ask(self.surface.node.sessions, sign_in)))
+        connection, sessions = self.exchange.connection, self.surface.node.sessions
+        sign_in = SignIn(given.user, given.password, "http", connection.address)
+        session = await ask(sessions, sign_in)
+        if connection.closed:  # nobody has heard of it, so nobody would ever end it
+            await ask(sessions, SignOut(session.token))
+            return
+        self.answer(_shown(session))
+
+    def _refuse_other_sites(self) -> None:
+        origin = self.asked.text(b"origin")
+        if origin is None:
+            return
+        host = self.asked.text(b"host") or ""
+        if is_foreign(origin, host, self.surface.node.status().endpoints):
+            shown = origin[:200]
+            raise ForeignOrigin(f"a page of {shown!r} may not sign in here", origin=shown)
 
     async def delete(self) -> None:
         """Sign out."""

@@ -222,7 +222,7 @@ async def desk(
         found.passwords = Passwords(made.runtime, made.rng, cores, cost)
         found.sessions = Sessions(made.runtime.clock, made.rng)
         found.ref = SessionsActor.start(
-            made.runtime, found.sessions, made.committer, found.passwords, found.roles
+            made.runtime, found.sessions, made.committer, found.passwords, made.rng
         )
         try:
             yield found

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 
 import pytest
 
-from actors.passwords import Cost, PasswordActor, Passwords, Verify, check_passhash, check_password
+from actors.passwords import (
+    Asker,
+    Cost,
+    PasswordActor,
+    Passwords,
+    Verdict,
+    Verify,
+    check_passhash,
+    check_password,
+)
 from actors.runtime import stop
+from actors.tries import Rank
 from protocol import limits
-from protocol.errors import BadRequest, Busy
+from protocol.errors import BadRequest, Busy, Draining
 from tests.actors.parts import CHEAP, KINDS, Failures, outcome, play, until
 from tests.simulation.doors import SeededRng
 
@@ -105,16 +116,141 @@ def test_as_many_at_once_as_cores_then_a_queue_then_busy(monkeypatch: pytest.Mon
     async def main() -> None:
         passwords = Passwords(Failures().runtime("real"), SeededRng(1), 3, CHEAP)
         waiting = [
-            asyncio.ensure_future(passwords.verify("correct horse", None))
-            for _ in range(3 + limits.HASH_QUEUE)
+            passwords.verify("correct horse", None, Asker(f"n{n}"))
+            for n in range(3 + limits.HASH_QUEUE)
         ]
         await until(lambda: running[0] == 3)
-        assert isinstance(await outcome(passwords.verify("one too many", None)), Busy)
+        one_more = Asker("another")
+        assert isinstance(await outcome(passwords.verify("one too many", None, one_more)), Busy)
         let.set()
         await asyncio.gather(*waiting)
         assert most[0] == 3
         await passwords.verify("room again", None)
         await passwords.stop()
+
+    play("real", main)
+
+
+class Line:
+    """Passwords whose hashes end when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
+        self.begun: list[str] = []
+        self.most: Counter[str] = Counter()
+        """Under way at once, by their first letter."""
+        self._ends = threading.Semaphore(0)
+        running: Counter[str] = Counter()
+
+        def held(_actor: PasswordActor, _passhash: str, password: str) -> bool:
+            running[password[0]] += 1
+            self.most |= running
+            self.begun.append(password)
+            assert self._ends.acquire(timeout=30)
+            running[password[0]] -= 1
+            return True
+
+        monkeypatch.setattr(PasswordActor, "_matches", held)
+        self.passwords = Passwords(Failures().runtime("real"), SeededRng(1), cores, CHEAP)
+
+    def ask(
+        self,
+        name: str,
+        user: str,
+        network: str = "here",
+        rank: Rank = Rank.UNKNOWN,
+        passhash: str | None = None,
+    ) -> asyncio.Future[Verdict]:
+        return self.passwords.verify(name, passhash, Asker(user, network, rank))
+
+    async def end(self, count: int = 1) -> None:
+        """Let so many end, and as many more begin."""
+        wanted = len(self.begun) + count
+        self._ends.release(count)
+        await until(lambda: len(self.begun) >= wanted)
+
+    async def stop(self) -> None:
+        self._ends.release(1000)
+        await self.passwords.stop()
+
+
+def test_one_user_has_one_thread_and_the_others_have_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        line = Line(monkeypatch, 2)
+        many = [line.ask(f"a{n}", "ana") for n in range(20)]
+        await until(lambda: line.begun == ["a0"])
+        others = [line.ask(f"b{n}", "bob") for n in range(20)]
+        await until(lambda: len(line.begun) == 2)
+        assert set(line.begun) == {"a0", "b0"}, "a thread is free and nineteen of hers wait"
+        await line.end(4)
+        assert line.most == {"a": 1, "b": 1}
+        await line.stop()
+        await asyncio.gather(*many, *others, return_exceptions=True)
+
+    play("real", main)
+
+
+def test_one_hash_at_a_time_takes_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    dear = "$argon2id$v=19$m=262144,t=3,p=1$c29tZXNhbHRzb21lc2FsdA$AAAAAAAAAAAAAAAAAAAAAA"
+
+    async def main() -> None:
+        line = Line(monkeypatch, 3)
+        asked = [line.ask(f"dear{n}", f"ana{n}", passhash=dear) for n in range(3)]
+        asked.append(line.ask("cheap", "bob"))
+        await until(lambda: len(line.begun) == 2)
+        assert set(line.begun) == {"dear0", "cheap"}
+        await line.stop()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+    play("real", main)
+
+
+def test_the_line_is_shared_out_between_the_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        line = Line(monkeypatch, 1)
+        flood = [line.ask(f"f{n}", f"f{n}", "flood") for n in range(limits.HASH_QUEUE + 10)]
+        await until(lambda: len(line.begun) == 1)
+        other = [line.ask(f"o{n}", f"o{n}", f"other{n}") for n in range(3)]
+        refused = sum(one.done() and isinstance(one.exception(), Busy) for one in flood)
+        assert refused == 9 + 3, "those that come from elsewhere push out the flood's own"
+        await line.end(6)
+        assert {"o0", "o1", "o2"} <= set(line.begun), line.begun
+        await line.stop()
+        await asyncio.gather(*flood, *other, return_exceptions=True)
+
+    play("real", main)
+
+
+def test_who_is_known_goes_first_and_not_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        line = Line(monkeypatch, 1)
+        asked = [line.ask("first", "first")]
+        await until(lambda: len(line.begun) == 1)
+        for n in range(8):
+            asked.append(line.ask(f"unknown{n}", f"u{n}"))
+            asked.append(line.ask(f"known{n}", f"k{n}", "here", Rank.KNOWN))
+        await line.end(8)
+        kinds = [name.rstrip("0123456789") for name in line.begun[1:]]
+        assert kinds.count("known") == 6, kinds
+        assert kinds.count("unknown") == 2
+        await line.stop()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+    play("real", main)
+
+
+def test_what_nobody_waits_for_any_more_is_not_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        line = Line(monkeypatch, 1)
+        first, gone, last = line.ask("a", "a"), line.ask("b", "b"), line.ask("c", "c")
+        gone.cancel()
+        await until(lambda: len(line.begun) == 1)
+        await line.end()
+        assert line.begun == ["a", "c"]
+        await line.stop()
+        await asyncio.gather(first, last)
+        assert isinstance(await outcome(line.ask("late", "d")), Draining)
 
     play("real", main)
 
@@ -140,11 +276,35 @@ def test_the_parameters_for_people_are_the_ones_asked_for() -> None:
         "$argon2id$v=19$m=64,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$AAAAAAAAAAAAAAAAAAAAAA",
         "$argon2id$v=19$m=4194304,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$AAAAAAAAAAAAAAAAAAAAAA",
         "$argon2id$v=19$m=19456,t=1000,p=1$c29tZXNhbHRzb21lc2FsdA$AAAAAAAAAAAAAAAAAAAAAA",
+        "$argon2id$v=19$m=262144,t=16,p=8$c29tZXNhbHRzb21lc2FsdA$AAAAAAAAAAAAAAAAAAAAAA",
+        "$argon2id$v=19$m=262144,t=4,p=1$c29tZXNhbHRzb21lc2FsdA$AAAAAAAAAAAAAAAAAAAAAA",
+        "$argon2id$v=19$m=65536,t=3,p=5$c29tZXNhbHRzb21lc2FsdA$AAAAAAAAAAAAAAAAAAAAAA",
     ],
 )
 def test_a_hash_that_is_weak_dear_or_none_is_refused(passhash: str) -> None:
-    with pytest.raises(BadRequest):
-        check_passhash(passhash)
+    for space in (None, "shop"):
+        with pytest.raises(BadRequest):
+            check_passhash(passhash, space)
+
+
+@pytest.mark.parametrize(
+    "parameters, of_space",
+    [
+        ("m=65536,t=3,p=4", False),  # RFC 9106, the second choice
+        ("m=262144,t=3,p=1", False),
+        ("m=65536,t=5,p=1", False),
+        ("m=65536,t=4,p=1", True),
+        ("m=19456,t=2,p=1", True),
+    ],
+)
+def test_an_owner_of_a_space_may_bring_less(parameters: str, of_space: bool) -> None:
+    passhash = f"$argon2id$v=19${parameters}$c29tZXNhbHRzb21lc2FsdA$AAAAAAAAAAAAAAAAAAAAAA"
+    assert check_passhash(passhash) == passhash
+    if of_space:
+        assert check_passhash(passhash, "shop") == passhash
+    else:
+        with pytest.raises(BadRequest, match="m·t at most 262144"):
+            check_passhash(passhash, "shop")
 
 
 def test_no_password_shows_when_a_message_is_printed() -> None:

@@ -9,14 +9,13 @@ import pytest
 
 from actors.passwords import Cost
 from actors.runtime import ask
-from actors.sessions import DELAY_MOST_US, token_digest
+from actors.sessions import token_digest
 from protocol import limits
 from protocol.errors import (
     BadRequest,
     NotWritable,
     SessionEnded,
     SignInRefused,
-    TooManyTries,
 )
 from protocol.requests import (
     AuthenticatePassword,
@@ -245,40 +244,6 @@ def test_each_failure_is_answered_later_than_the_one_before() -> None:
             assert await took("wrong horse", "192.0.2.1:6000") == 5.0, "the port is no address"
             assert await took(PASSWORD) == 0.0, "the right one is not held back"
             assert await took("wrong horse") == 0.1
-            assert DELAY_MOST_US == 5_000_000
-
-    play("stepped", main)
-
-
-def test_a_hundred_failures_an_hour_and_no_lock_out() -> None:
-    async def main() -> None:
-        async with desk("stepped") as at:
-            await at.define("ana", PASSWORD)
-            session = await sign_in(at)
-            codes = [type(await outcome(sign_in(at, "wrong horse"))) for _ in range(103)]
-            assert codes == [SignInRefused] * 100 + [TooManyTries] * 3
-            assert isinstance(await outcome(sign_in(at)), TooManyTries), "not even the right one"
-            assert (await sign_in(at, address=ELSEWHERE)).caller.user == "ana"
-            assert (await token(at, session.token)).user == "ana"
-            await asyncio.sleep(3600)
-            assert (await sign_in(at)).caller.user == "ana"
-
-    play("stepped", main)
-
-
-def test_attempts_at_the_same_time_do_not_slip_through() -> None:
-    async def main() -> None:
-        async with desk("stepped") as at:
-            await at.define("ana", PASSWORD)
-            refused = 0
-            while refused < 300:
-                found = await asyncio.gather(
-                    *(outcome(sign_in(at, "wrong horse")) for _ in range(50))
-                )
-                if all(isinstance(one, TooManyTries) for one in found):
-                    break
-                refused += sum(isinstance(one, SignInRefused) for one in found)
-            assert refused == limits.SIGN_IN_FAILURES_AN_HOUR
 
     play("stepped", main)
 
@@ -353,6 +318,30 @@ def test_a_weaker_hash_is_renewed_at_sign_in_and_ends_no_session(kind: str) -> N
                 assert (await token(at, session.token)).user == "ana"
 
     play(kind, main)
+
+
+def test_who_signs_in_again_and_again_ends_nobody_elses_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "SESSIONS", 5)
+
+    async def main() -> None:
+        async with desk("stepped") as at:
+            for name in ("ana", "bob"):
+                await at.define(name, PASSWORD)
+            others = [await sign_in(at, user="bob") for _ in range(2)]
+            own = [await sign_in(at) for _ in range(20)]
+            assert len(at.sessions) == 5
+            for one in [*others, *own[-3:]]:
+                assert not isinstance(await token(at, one.token), SessionEnded)
+            at.sessions.end_all("ana")
+            assert len(at.sessions) == 2
+            await asyncio.sleep(limits.SESSION_SECONDS)
+            for one in others:
+                assert isinstance(await token(at, one.token), SessionEnded)
+            assert not at.sessions._of_users
+
+    play("stepped", main)
 
 
 @both

@@ -57,6 +57,7 @@ ELSEWHERE: Final = {
     "Cancelled": "of another caller: tests/actors/scripts/test_running.py",
     "Conflict": "of other writers: tests/actors/scripts/test_transactions.py",
     "RequestTimeout": "of HTTP: tests/surfaces/http",
+    "ForeignOrigin": "of HTTP: tests/surfaces/http/test_sessions.py",
     "HeadTooLarge": "of HTTP: tests/surfaces/http",
     "MisdirectedRequest": "of HTTP: tests/surfaces/http",
     "NoKey": "of HTTP: tests/surfaces/http/test_spaces.py; GET in a script answers NONE",
@@ -67,7 +68,7 @@ ELSEWHERE: Final = {
     "WrongMethod": "of HTTP: tests/surfaces/http",
     "SessionEnded": "of sessions: tests/actors/test_sessions.py",
     "SignInRefused": "of sessions: tests/actors/test_sessions.py",
-    "TooManyTries": "of sessions: tests/actors/test_sessions.py",
+    "TooManyTries": "of sessions: tests/actors/test_tries.py",
 }
 """Errors that no script on a node of its own can be refused with, and where they are shown."""
 

@@ -120,6 +120,10 @@ class NotAllowed(Refused):
     """The caller lacks a grant; detail.needs names it."""
 
 
+class ForeignOrigin(Refused):
+    """A page of another site asked, through the browser of somebody who can reach this node."""
+
+
 class Unknown(Refused):
     """No such thing, or none that the caller may see."""
 
@@ -245,7 +249,7 @@ class Sealed(Refused):
 
 
 class TooManyTries(Refused):
-    """Too many failed sign-ins."""
+    """Too many failed sign-ins, and too many that wait for their turn behind them."""
 
 
 class Failed(Refused):

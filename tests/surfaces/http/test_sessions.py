@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import threading
 from datetime import datetime
 
 import pytest
 
-from tests.surfaces.http.conftest import PASSWORD, script
-from tests.surfaces.http.raw import Raw
+from actors import tries
+from actors.node import Node
+from actors.passwords import PasswordActor
+from surfaces.http.surface import HttpSurface
+from tests.surfaces.http.conftest import PASSWORD, Serve, script, until
+from tests.surfaces.http.raw import Raw, request
 
 
 def basic(user: str, password: str) -> str:
@@ -146,3 +152,104 @@ async def test_a_short_new_password_is_refused(raw: Raw, bearer: str) -> None:
 async def test_basic_on_a_script(raw: Raw) -> None:
     await raw.send(script("RETURN 1;", basic("root", PASSWORD)))
     assert (await raw.answer()).status == 200
+
+
+JSON = {"content_type": "application/json"}
+SIGN_IN = b'{"user":"root","password":"%s"}' % PASSWORD.encode()
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "http://evil.example", "https://localhost:80", "http://localhost:8000", "null", "",
+        "http://localhost.evil.example", "http://evil@localhost", "http://127.0.0.1",
+        "http://localhost, http://localhost", "file://", "localhost",
+    ],
+)  # fmt: skip
+async def test_a_page_of_another_site_signs_nobody_in(
+    raw: Raw, origin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PasswordActor, "_matches", _never)
+    for more in (JSON, {"authorization": basic("root", PASSWORD)}):
+        answer = await raw.ask(
+            "POST", "/session", SIGN_IN if more is JSON else b"", origin=origin, **more
+        )
+        assert (answer.status, answer.error["code"]) == (403, "ForeignOrigin")
+        assert answer.error["detail"] == {"origin": origin}
+
+
+def _never(*_args: object) -> bool:
+    raise AssertionError("a password was hashed")
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["http://localhost", "http://LOCALHOST:80", "https://localhost"],  # TLS ends in a proxy
+)
+async def test_the_nodes_own_page_does(raw: Raw, origin: str) -> None:
+    answer = await raw.ask("POST", "/session", SIGN_IN, origin=origin, **JSON)
+    assert answer.status == 200
+
+
+async def test_so_does_one_that_comes_through_a_proxy(raw: Raw, bearer: str) -> None:
+    page = {"origin": "https://db.example.org", **JSON}
+    assert (await raw.ask("POST", "/session", SIGN_IN, **page)).status == 403
+    await raw.send(script("DEFINE NODE ENDPOINTS 'db.example.org'", bearer))
+    assert (await raw.answer()).status == 200
+    assert (await raw.ask("POST", "/session", SIGN_IN, **page)).status == 200
+
+
+async def test_a_sign_in_of_no_declared_type_is_none(
+    raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page can send any body without a type from a browser that asks nobody whether it may."""
+    monkeypatch.setattr(PasswordActor, "_matches", _never)
+    for fields in ({}, {"content_type": ""}, {"content_type": "text/plain"}):
+        answer = await raw.ask("POST", "/session", SIGN_IN, **fields)
+        assert (answer.status, answer.error["code"]) == (400, "BadRequest"), fields
+
+
+async def test_a_session_that_nobody_heard_of_is_ended(
+    raw: Raw, node: Node, surface: HttpSurface, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, begun = threading.Event(), threading.Event()
+    real = PasswordActor._matches
+
+    def held(actor: PasswordActor, passhash: str, password: str) -> bool:
+        begun.set()
+        return real(actor, passhash, password) and go.wait(30)
+
+    monkeypatch.setattr(PasswordActor, "_matches", held)
+    await raw.send(request("POST", "/session", SIGN_IN, **JSON))
+    await until(begun.is_set)
+    raw.writer.transport.abort()
+    await until(lambda: not surface.connections)
+    go.set()
+    await until(lambda: surface.begun == 0)
+    assert len(node.spaces.sessions) == 0
+
+
+async def test_sign_ins_that_wait_take_no_place_of_others(
+    serve: Serve, bearer: str, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the requests that a surface runs at once, wrong sign-ins once took all."""
+    monkeypatch.setattr(tries, "DELAY_FIRST_US", tries.DELAY_US)
+    surface = await serve(running=4)
+    port = surface.address[1]
+    async with contextlib.AsyncExitStack() as stack:
+        for n in range(20):
+            wrong = await stack.enter_async_context(await Raw.connect(port))
+            if n % 2:
+                await wrong.send(
+                    request("POST", "/session", body(user="root", password="wrong"), **JSON)
+                )
+            else:
+                await wrong.send(script("RETURN 1", basic("root", "wrong horse")))
+        await until(lambda: surface.begun == 20)
+        raw = await stack.enter_async_context(await Raw.connect(port))
+        await raw.send(script("RETURN 1;", bearer))
+        assert (await raw.answer()).status == 200
+        assert (await raw.ask("POST", "/session", SIGN_IN, **JSON)).status == 200
+        assert (await raw.ask("GET", "/ready")).status == 200
+    await until(lambda: surface.begun == 0)
+    assert node.running.waiting("http") == 0
