@@ -25,6 +25,7 @@ import msgspec
 
 from protocol import limits
 from protocol.errors import BadRequest, NumberTooLarge, Refusal, TooLarge
+from protocol.text import check_name
 from protocol.values import (
     MICROSECOND,
     NONE,
@@ -170,7 +171,8 @@ def unpack_foreign(data: bytes | memoryview, tick: Tick | None = None) -> Value:
     """One value from msgpack that somebody sent.
 
     :param tick: called now and then while a long one is read; `data` must stay as it is meanwhile
-    :raises BadRequest: not msgpack, trailing bytes, an unknown extension
+    :raises BadRequest: not msgpack, trailing bytes, an unknown extension, a key that stands twice
+    :raises NameRefused: a link to a record of a table that no name could be
     :raises TooLarge: more elements than `limits.ELEMENTS`, more arrays and objects than
         `limits.CONTAINERS`, found before they are all built
     :raises Refusal: what `values.check` raises
@@ -239,32 +241,27 @@ _LOOKED_INTO: Final = frozenset({msgpack.Timestamp, list, dict})
 
 
 def _unpack_whole(data: bytes | memoryview, longest: int, times: int) -> Any:
-    # Below CONTAINERS bytes there can't be as many; counting costs a call for each container.
-    count = _Count().add if len(data) > limits.CONTAINERS else None
     return msgpack.unpackb(
         data,
-        ext_hook=decode_extension,
+        ext_hook=_foreign_extension,
         timestamp=times,
         strict_map_key=True,
         max_array_len=longest,
         max_map_len=longest,
-        list_hook=count,
-        object_hook=count,
+        **_hooks(len(data)),
     )
 
 
 def _unpack_in_steps(data: bytes | memoryview, longest: int, times: int, tick: Tick) -> Any:
     """The decoder keeps its place in a value that it has only the beginning of."""
-    count = _Count().add if len(data) > limits.CONTAINERS else None
     unpacker = msgpack.Unpacker(
-        ext_hook=decode_extension,
+        ext_hook=_foreign_extension,
         timestamp=times,
         strict_map_key=True,
         max_buffer_size=len(data),
         max_array_len=longest,
         max_map_len=longest,
-        list_hook=count,
-        object_hook=count,
+        **_hooks(len(data)),
     )
     view = memoryview(data)
     for start in range(0, len(view), STEP_BYTES):
@@ -278,6 +275,23 @@ def _unpack_in_steps(data: bytes | memoryview, longest: int, times: int, tick: T
             raise ValueError("there are bytes behind it")
         return value
     raise ValueError("it ends too early")
+
+
+def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """An object of what a message says stands in it. Two readers of one message may each take
+    another of two values with one key: what one of them checked is then not what the other does."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise BadRequest("a key stands twice in a map")
+    return found
+
+
+def _hooks(size: int) -> dict[str, Callable[[Any], Any]]:
+    """What the decoder calls for each container of a message of so many bytes."""
+    if size <= limits.CONTAINERS:  # there can't be as many: counting costs a call for each array
+        return {"object_pairs_hook": _unique}
+    count = _Count()
+    return {"object_pairs_hook": count.unique, "list_hook": count.add}
 
 
 class _Count:
@@ -303,6 +317,11 @@ class _Count:
             )
         return container
 
+    def unique(self, pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+        """Count an object."""
+        self.add(pairs)
+        return _unique(pairs)
+
 
 def decode_extension(code: int, data: bytes | memoryview) -> Value:
     """The value that an extension carries, checked.
@@ -321,6 +340,15 @@ def decode_extension(code: int, data: bytes | memoryview) -> Value:
     if code == EXT_NONE and not data:
         return NONE
     raise BadRequest(f"msgpack extension {code} of {len(data)} bytes is not a value")
+
+
+def _foreign_extension(code: int, data: bytes | memoryview) -> Value:
+    """As `decode_extension`, of what somebody sent. :raises NameRefused: a link into a table that
+    there can't be, which would be stored and could never be followed"""
+    value = decode_extension(code, data)
+    if type(value) is RecordId:
+        check_name(value.table, "table")
+    return value
 
 
 def _record(data: bytes) -> RecordId:

@@ -225,6 +225,12 @@ SESSIONS: Final = 100_000
 
 # --- surfaces (each has its own count) ------------------------------------------------------------
 CONNECTIONS: Final = 16_384
+"""Held at once; one more is told that the surface is full. An idle one costs a descriptor and some
+5 KiB: with both surfaces at their ceiling, fewer than 40 000 open files and a quarter gigabyte."""
+DESCRIPTORS_KEPT: Final = 512
+"""Open files that no connection gets, so that log and state can always open theirs: 256 tables of
+the state engine, segments, what is being written anew. Where fewer than twice as many are allowed
+in all, half of those."""
 RUNNING: Final = 400
 """Statements (wire) or requests (HTTP) running at once."""
 FRAME_BYTES: Final = 16 * MIB

@@ -1,9 +1,15 @@
 """Accepts connections for a surface, also when descriptors run out.
 
-A process at its descriptor limit can neither accept nor refuse: the connection stays in the
-backlog, the socket stays readable, and a loop that only retries spins. One descriptor is therefore
-kept in reserve: it is given up, the connection accepted, told and closed, and the reserve taken
-back. When even that fails the socket is left alone for a moment.
+A node whose connections took the last descriptor could not open the next table of its state: it
+would fail, for a crowd that need not even have signed in. So connections get the lower numbers
+only. The system gives out the lowest that is free: one that is not below `descriptors` says that
+all those are taken. It is told so and closed.
+
+Whatever else takes descriptors may still bring the process to its limit, where it can neither
+accept nor refuse: the connection stays in the backlog, the socket stays readable, and a loop that
+only retries spins. One descriptor is therefore kept in reserve: it is given up, the connection
+accepted, told and closed, and the reserve taken back. When even that fails the socket is left alone
+for a moment.
 
 How many connections there may be is for the surface to say, when it is asked for a protocol.
 """
@@ -45,6 +51,7 @@ class Listener:
     :param lost: told of a protocol whose connection never came to stand
     :param refusal: all that is said to a connection that there is no descriptor for
     :param refused: called for each of those
+    :param descriptors: every connection's is below this number
     :param sparing: hears what anybody who connects can cause
     """
 
@@ -57,6 +64,7 @@ class Listener:
         tls_seconds: float,
         refusal: bytes,
         refused: Callable[[], None],
+        descriptors: int,
         sparing: SparingLog,
     ) -> None:
         self._loop = asyncio.get_running_loop()
@@ -66,17 +74,19 @@ class Listener:
         self._tls_seconds = tls_seconds
         self._refusal = refusal
         self._refused = refused
+        self._descriptors = descriptors
         self._sparing = sparing
+        self.crowded = False
+        """Whether there was no descriptor for the last who came."""
         self._sockets: list[socket.socket] = []
         self._reserve: socket.socket | None = None
         self._handshakes: set[asyncio.Task[None]] = set()
         self._resting: dict[socket.socket, asyncio.TimerHandle] = {}
 
     @property
-    def address(self) -> tuple[str, int]:
+    def addresses(self) -> list[tuple[str, int]]:
         """What it listens on; the port is the real one when 0 was asked for."""
-        name = self._sockets[0].getsockname()
-        return name[0], name[1]
+        return [listening.getsockname()[:2] for listening in self._sockets]
 
     async def open(self, host: str, port: int) -> None:
         """Listen. :raises OSError: an address is taken, not ours, or not allowed"""
@@ -136,7 +146,11 @@ class Listener:
                     raise
                 self._refuse(listening)
                 return
-            self._join(accepted)
+            self.crowded = accepted.fileno() >= self._descriptors
+            if self.crowded:
+                self._turn_away(accepted)
+            else:
+                self._join(accepted)
 
     def _join(self, accepted: socket.socket) -> None:
         accepted.setblocking(False)
@@ -173,7 +187,7 @@ class Listener:
 
     def _refuse(self, listening: socket.socket) -> None:
         """Answer one connection that there is no descriptor for, out of the reserve."""
-        self._sparing.warning("out of file descriptors: connections are refused")
+        self.crowded = True
         if self._reserve is not None:
             self._reserve.close()
             self._reserve = None
@@ -182,10 +196,14 @@ class Listener:
             except OSError:
                 pass  # nobody waits any more, or another took the descriptor just given up
             else:
-                self._refused()
-                self._tell(accepted)
+                self._turn_away(accepted)
         if not self._take_reserve():
             self._rest(listening)
+
+    def _turn_away(self, accepted: socket.socket) -> None:
+        self._sparing.warning("out of file descriptors: connections are refused")
+        self._refused()
+        self._tell(accepted)
 
     def _tell(self, accepted: socket.socket) -> None:
         """The refusal, without waiting. With TLS nothing can be said in time."""

@@ -11,6 +11,12 @@ NEEDED = 2 * limits.CONNECTIONS + 4096
 """Every connection both surfaces may hold, and room for the state engine's files."""
 
 
+def for_connections(limit: int) -> int:
+    """The number below which the descriptors of connections are to stay, of a process that may have
+    `limit` open files: log and state get what they need whoever connects."""
+    return limit - min(limits.DESCRIPTORS_KEPT, limit // 2)
+
+
 def keep_standard_streams() -> None:
     """Open /dev/null in the place of each standard stream that is closed.
 

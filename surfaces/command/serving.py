@@ -38,8 +38,8 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
         _check_backup_folder(command.backup_dir)
         http, wire = (_reserve(address, held) for address in (command.http, command.wire))
         async with opened(settings, system_doors(), console) as node:
-            _raise_descriptor_limit()
-            surfaces = _surfaces(node, http, wire, certificate)
+            most = descriptors.for_connections(_raise_descriptor_limit())
+            surfaces = _surfaces(node, http, wire, certificate, most)
             try:
                 for surface in surfaces:
                     await _listen(surface)
@@ -62,15 +62,16 @@ def _surfaces(
     http: Address | None,
     wire: Address | None,
     certificate: Certificate | None,
+    most: int,
 ) -> list[AnySurface]:
     tls = certificate.context if certificate else None
     expires = certificate.expires if certificate else None
     found: list[AnySurface] = []
     if http is not None:
-        settings = HttpSettings(http.host, http.port, tls, expires)
+        settings = HttpSettings(http.host, http.port, tls, expires, descriptors=most)
         found.append(HttpSurface(node, settings))
     if wire is not None:
-        found.append(WireSurface(NodeGate(node), WireSettings(wire.host, wire.port, tls)))
+        found.append(WireSurface(NodeGate(node), WireSettings(wire.host, wire.port, tls, most)))
     return found
 
 
@@ -120,12 +121,16 @@ def _reserve(address: Address | None, held: ExitStack) -> Address | None:
     return reservation.address
 
 
-def _raise_descriptor_limit() -> None:
+def _raise_descriptor_limit() -> int:
     limit = descriptors.raise_limit()
     if limit < descriptors.NEEDED:
         structlog.get_logger().warning(
-            "few open files allowed", limit=limit, needed_at_the_ceilings=descriptors.NEEDED
+            "few open files allowed",
+            limit=limit,
+            for_connections=descriptors.for_connections(limit),
+            needed_at_the_ceilings=descriptors.NEEDED,
         )
+    return limit
 
 
 def _tell_ready(
@@ -137,6 +142,8 @@ def _tell_ready(
     log.info(
         "ready", version=VERSION, pid=os.getpid(), directory=command.directory, tls=tls, **shown
     )
+    if not tls:
+        _warn_in_the_clear([address for surface in surfaces for address in surface.addresses])
     if console.terminal and "http" in shown:
         scheme = "https" if tls else "http"
         console.tell(f"in a browser: {scheme}://{shown['http']}/")
@@ -147,6 +154,18 @@ def _tell_ready(
         console.tell(f"first owner: {node.first_owner}, with the password of STORE_PASSWORD")
     elif command.first_owner is not None:
         log.info("STORE_USER and STORE_PASSWORD do nothing: the store has users already")
+
+
+def _warn_in_the_clear(listening: Sequence[tuple[str, int]]) -> None:
+    """Say so when passwords, tokens and data can be read on their way to this machine."""
+    addresses = [Address(*address) for address in listening]
+    reached = [str(address) for address in addresses if not address.is_loopback]
+    if reached:
+        structlog.get_logger().warning(
+            "other machines can connect without TLS: passwords and data travel in the clear;"
+            " give --cert and --cert-key, or listen on loopback behind what speaks TLS",
+            addresses=reached,
+        )
 
 
 def _name(surface: AnySurface) -> str:

@@ -262,7 +262,7 @@ def read_value(head: Head, body: bytes, tick: Tick | None = None) -> Value:
     if kind.startswith(b"application/json"):
         return jsonvalues.from_json(jsonvalues.parse(body, tick), tick)
     if kind.startswith(b"application/msgpack"):
-        return binary.unpack_foreign(body)
+        return binary.unpack_foreign(body, tick)
     try:
         text = body.decode()
     except UnicodeDecodeError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import sys
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -61,6 +62,7 @@ class HttpSettings:
     :ivar tls: HTTPS exactly when given
     :ivar certificate_expires: of the certificate in `tls`, for /metrics
     :ivar connections, running: the ceilings; tests lower them
+    :ivar descriptors: every connection's is below this number: `surfaces/listener.py`
     """
 
     host: str
@@ -70,6 +72,7 @@ class HttpSettings:
     deadlines: Deadlines = field(default_factory=Deadlines)
     connections: int = limits.CONNECTIONS
     running: int = limits.RUNNING
+    descriptors: int = sys.maxsize
 
 
 class HttpSurface:
@@ -124,6 +127,7 @@ class HttpSurface:
             tls_seconds=self.deadlines.tls_s,
             refusal=_no_room(),
             refused=self._refused,
+            descriptors=self.settings.descriptors,
             sparing=self.sparing,
         )
         self._tick()
@@ -136,8 +140,13 @@ class HttpSurface:
     @property
     def address(self) -> tuple[str, int]:
         """Host and port that it listens on."""
+        return self.addresses[0]
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """All that it listens on: a name may stand for several."""
         assert self._listener is not None, "not started"
-        return self._listener.address
+        return self._listener.addresses
 
     def stop_accepting(self) -> None:
         """No new connections from here on; requests that come on the open ones, probes apart, hear
@@ -184,7 +193,7 @@ class HttpSurface:
             return "draining"
         if self.running >= self.settings.running or self._held() >= self.settings.connections:
             return "full"
-        return None
+        return "full" if self._listener is not None and self._listener.crowded else None
 
     # --- connections ----------------------------------------------------------------------------
 

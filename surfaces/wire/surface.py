@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import sys
 from dataclasses import dataclass
 
 from protocol import limits
@@ -22,6 +23,8 @@ class WireSettings:
     host: str
     port: int
     tls: ssl.SSLContext | None = None
+    descriptors: int = sys.maxsize
+    """Every connection's is below this number: `surfaces/listener.py`."""
 
 
 class WireSurface:
@@ -46,6 +49,7 @@ class WireSurface:
             tls_seconds=limits.TLS_SECONDS,
             refusal=self._refusals.word,
             refused=lambda: None,
+            descriptors=self._settings.descriptors,
             sparing=self._wire.sparing,
         )
         await self._listener.open(self._settings.host, self._settings.port)
@@ -53,8 +57,13 @@ class WireSurface:
     @property
     def address(self) -> tuple[str, int]:
         """Host and port listened on."""
+        return self.addresses[0]
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """All that it listens on: a name may stand for several."""
         assert self._listener is not None, "not started"
-        return self._listener.address
+        return self._listener.addresses
 
     @property
     def held(self) -> int:

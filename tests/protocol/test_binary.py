@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
@@ -9,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import binary
+from protocol import binary, jsonvalues, limits
 from protocol.binary import HoldsNone, pack, pack_some, shape_decoder, unpack, unpack_foreign
-from protocol.errors import BadRequest, Refusal
+from protocol.errors import BadRequest, NameRefused, Refusal
 from protocol.values import NONE, RecordId, identical, moment
 from tests.protocol.values import strings, values
 
@@ -94,6 +96,44 @@ def test_foreign_bytes_are_a_value_or_a_refusal(data: bytes) -> None:
 def test_what_is_no_value_is_refused_by_name(data: bytes) -> None:
     with pytest.raises(BadRequest):
         unpack_foreign(data)
+
+
+TWICE = b"\x82\xa1a\x01\xa1a\x02"
+"""`{"a": 1, "a": 2}`"""
+
+
+@pytest.mark.parametrize("around", [b"", b"\x91", b"\x81\xa1b", b"\x92\xc0\x81\xa1b"])
+@pytest.mark.parametrize("size", [0, limits.CONTAINERS + 1])
+@pytest.mark.parametrize("tick", [None, lambda: None])
+def test_a_key_that_stands_twice_is_refused_as_in_json(
+    around: bytes, size: int, tick: Callable[[], None] | None
+) -> None:
+    """In whole and in steps, counted and not."""
+    rest = pack("x" * size)
+    once = b"\x92" + around + b"\x82\xa1a\x01\xa1b\x02" + rest
+    twice = b"\x92" + around + TWICE + rest
+    assert isinstance(unpack_foreign(once, tick), list)
+    with pytest.raises(BadRequest, match="twice"):
+        unpack_foreign(twice, tick)
+    with pytest.raises(BadRequest, match="twice"):
+        jsonvalues.load('{"a": 1, "a": 2}')
+
+
+def test_a_short_and_a_long_form_of_a_key_are_one_key() -> None:
+    with pytest.raises(BadRequest, match="twice"):
+        unpack_foreign(b"\x82\xa1a\x01\xd9\x01a\x02")
+
+
+@pytest.mark.parametrize("table", ["", "a b", "1a", "a" * 65, "é", "a.b", "`a`", "a\n"])
+def test_a_link_into_a_table_that_there_can_not_be_is_refused_as_in_json(table: str) -> None:
+    for value in (RecordId(table, 1), [RecordId("t", 1), {"a": RecordId(table, "x")}]):
+        with pytest.raises(NameRefused):
+            unpack_foreign(pack(value))
+    quoted = table.replace("`", "\\\\`")
+    with pytest.raises(Refusal):
+        jsonvalues.load(json.dumps({"$rec": f"`{quoted}`:1"}))
+    # What this node wrote itself is not looked at again.
+    assert identical(unpack(pack(RecordId(table, 1))), RecordId(table, 1))
 
 
 @pytest.mark.parametrize("bomb", [b"\x91" * 5000 + b"\x01", b"\x81\xa1a" * 5000 + b"\x01"])

@@ -267,6 +267,13 @@ def forgets_attempts() -> None:
     _Taken.add = forgetful  # type: ignore[method-assign]
 
 
+def gives_every_descriptor_away() -> None:
+    """Connections may take the last open file."""
+    from surfaces.command import descriptors
+
+    descriptors.for_connections = lambda limit: limit
+
+
 FOUND: dict[str, Callable[[], None]] = {
     "small": small,
     "tiny": tiny,
@@ -285,6 +292,7 @@ FOUND: dict[str, Callable[[], None]] = {
     "overfills": overfills,
     "promises-too-long": promises_too_long,
     "forgets-attempts": forgets_attempts,
+    "gives-every-descriptor-away": gives_every_descriptor_away,
 }
 
 

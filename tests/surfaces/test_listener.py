@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ from surfaces import listener
 from surfaces.listener import Listener
 from surfaces.logs import SparingLog
 from tests.certificates import self_signed
+from tests.logbook import Logbook
 
 
 class Peer(asyncio.Protocol):
@@ -49,7 +51,7 @@ class Desk:
 
     async def said(self, host: str | None = None) -> bytes:
         """All that a new connection hears."""
-        address, port = self.listener.address
+        address, port = self.listener.addresses[0]
         reader, writer = await asyncio.open_connection(host or address, port)
         try:
             return await reader.read()
@@ -60,13 +62,16 @@ class Desk:
 
 @asynccontextmanager
 async def listening(
-    host: str = "127.0.0.1", tls: ssl.SSLContext | None = None, tls_seconds: float = 5
+    host: str = "127.0.0.1",
+    tls: ssl.SSLContext | None = None,
+    tls_seconds: float = 5,
+    descriptors: int = 1 << 20,
 ) -> AsyncIterator[Desk]:
     """A listener on that host."""
     made = Desk()
     made.listener = Listener(
         made.make, made.lost.append, tls=tls, tls_seconds=tls_seconds, refusal=b"no",
-        refused=lambda: None, sparing=SparingLog("test"),
+        refused=lambda: None, descriptors=descriptors, sparing=SparingLog("test"),
     )  # fmt: skip
     await made.listener.open(host, 0)
     try:
@@ -94,6 +99,25 @@ async def test_each_has_a_protocol_or_is_cut() -> None:
         assert len(desk.made) == 2 and not desk.lost
 
 
+async def test_no_connection_gets_a_descriptor_that_is_kept(logbook: Logbook) -> None:
+    logbook.allow("out of file descriptors|not logged one by one")
+    taken = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
+    try:
+        async with listening(descriptors=max(taken)) as desk:
+            # One number is the peer's own, of the next the node gives none away.
+            assert await desk.said() == b"no"
+            assert desk.listener.crowded
+            assert not desk.made
+            for descriptor in taken:
+                os.close(descriptor)
+            taken.clear()
+            assert await desk.said() == b"hello"
+            assert len(desk.made) == 1
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+
+
 async def test_every_address_of_a_host_on_one_port() -> None:
     async with listening("localhost") as desk:
         families = {sock.family for sock in desk.listener._sockets}
@@ -114,7 +138,7 @@ async def test_a_protocol_whose_handshake_failed_is_told_of(tmp_path: Path) -> N
 
 async def test_handshakes_under_way_at_the_end_are_cut_and_told_of(tmp_path: Path) -> None:
     async with listening(tls=server_side(tmp_path)) as desk:
-        reader, writer = await asyncio.open_connection(*desk.listener.address)
+        reader, writer = await asyncio.open_connection(*desk.listener.addresses[0])
         async with asyncio.timeout(10):
             while not desk.made:
                 await asyncio.sleep(0)
@@ -131,7 +155,7 @@ async def test_too_many_handshakes_wait_in_the_backlog(
     monkeypatch.setattr(listener, "HANDSHAKES", 2)
     monkeypatch.setattr(listener, "REST_SECONDS", 0.01)
     async with listening(tls=server_side(tmp_path)) as desk:
-        peers = [await asyncio.open_connection(*desk.listener.address) for _ in range(4)]
+        peers = [await asyncio.open_connection(*desk.listener.addresses[0]) for _ in range(4)]
         async with asyncio.timeout(10):
             while not desk.listener._resting:
                 await asyncio.sleep(0)
@@ -148,8 +172,8 @@ async def test_a_taken_address_is_an_os_error_and_leaves_nothing_open() -> None:
     async with listening() as desk:
         second = Listener(
             desk.make, desk.lost.append, tls=None, tls_seconds=1, refusal=b"",
-            refused=lambda: None, sparing=SparingLog("test"),
+            refused=lambda: None, descriptors=1 << 20, sparing=SparingLog("test"),
         )  # fmt: skip
         with pytest.raises(OSError):
-            await second.open(*desk.listener.address)
+            await second.open(*desk.listener.addresses[0])
         assert not second._sockets

@@ -16,8 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from surfaces.command.serving import _warn_in_the_clear
 from surfaces.command.stopping import STAGES
 from tests.certificates import self_signed
+from tests.logbook import Logbook
 from tests.processes import (
     PASSWORD,
     NodeProcess,
@@ -50,6 +52,17 @@ def test_one_surface_alone(tmp_path: Path, surface: str) -> None:
     with serving(tmp_path / "store", flag, "127.0.0.1:0") as node:
         ready = next(line for line in node.lines if line["event"] == "ready")
         assert {"http", "wire"} & set(ready) == {surface}
+
+
+def test_serving_other_machines_without_tls_is_warned_of(logbook: Logbook, tmp_path: Path) -> None:
+    logbook.allow("without TLS")
+    _warn_in_the_clear([("127.0.0.1", 1), ("::1", 1), ("127.0.1.1", 2)])
+    assert not logbook.events
+    _warn_in_the_clear([("127.0.0.1", 1), ("0.0.0.0", 8000), ("::", 8001), ("10.0.0.7", 1)])
+    (line,) = logbook.events
+    assert line["addresses"] == ["0.0.0.0:8000", "[::]:8001", "10.0.0.7:1"]
+    with serving(tmp_path / "store") as node:
+        assert not [line for line in node.lines if "TLS" in line["event"]]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
