@@ -333,7 +333,7 @@ class Node:
 
         :raises SessionEnded:
         """
-        return self._open_sessions.unchanged(asked, self.committer.ledger.catalog_version)
+        return self._open_sessions.unchanged(asked, self.committer.ledger.users_version)
 
     @property
     def checkpoints(self) -> ActorRef[Any]:

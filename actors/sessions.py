@@ -8,7 +8,7 @@
   secret of this process.
 - A hash takes long and everything else goes on meanwhile. So a user is read again after it, in the
   turn of the loop in which the answer is made: one that was dropped or changed in between is let in
-  by nobody's password. A session keeps the user and the catalog's version of that reading.
+  by nobody's password. A session keeps the user and the users' version of that reading.
 
 All times here are monotonic: no step of the wall clock ends or prolongs a session.
 """
@@ -57,7 +57,7 @@ REMEMBERED: Final = 10_000
 """Credentials that were right, kept at once; the oldest go first."""
 REFUSED: Final = "user and password do not match"
 UNSETTLED: Final = -1
-"""No version of the catalog."""
+"""No version of the users."""
 READINGS: Final = 4
 """How often a password is hashed for one sign-in, each time against the hash that took the place of
 the one before it."""
@@ -72,8 +72,8 @@ class _Open:
     """As stored when it was last looked at. Its hash may be renewed, see `Sessions.renew`."""
     ends_us: int
     used_us: int
-    catalog: int
-    """The durable version of the catalog at which the user was last seen unchanged."""
+    users_version: int
+    """The durable version of the users at which the user was last seen unchanged."""
 
     @property
     def name(self) -> str:
@@ -87,8 +87,8 @@ class _Seen:
     """A user as one reading found it."""
 
     user: User | None
-    catalog: int
-    """The catalog's version that was read, UNSETTLED while that is in flight: its number may be
+    users_version: int
+    """The users' version that was read, UNSETTLED while that is in flight: its number may be
     given again, to another change, when a full disk takes it back."""
     saw: int
     """What must be durable before anything is answered that rests on this."""
@@ -141,16 +141,18 @@ class Sessions:
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(self, user: User, surface: Surface, address: str, catalog: int) -> tuple[str, _Open]:
+    def begin(
+        self, user: User, surface: Surface, address: str, users_version: int
+    ) -> tuple[str, _Open]:
         """A new token and its session.
 
-        :param catalog: the version of the catalog that the user was read at
+        :param users_version: the version of the users that it was read at
         """
         token = urlsafe_b64encode(self._rng.bytes(limits.TOKEN_BYTES)).rstrip(b"=").decode()
         digest = token_digest(token)
         now = self._clock.monotonic_us()
         caller = _caller(user, digest[:6].hex(), surface, address)
-        session = _Open(caller, user, now + limits.SESSION_SECONDS * _SECOND_US, now, catalog)
+        session = _Open(caller, user, now + limits.SESSION_SECONDS * _SECOND_US, now, users_version)
         while len(self._open) >= limits.SESSIONS:
             self._make_room()
         self._open[digest] = session
@@ -181,15 +183,15 @@ class Sessions:
             self._end(digest)
         raise SessionEnded("the session has ended: sign in again")
 
-    def glance(self, digest: bytes, catalog: int) -> Caller | None:
-        """Who a token stands for, if its user was seen unchanged at this version of the catalog;
+    def glance(self, digest: bytes, users_version: int) -> Caller | None:
+        """Who a token stands for, if its user was seen unchanged at this version of the users;
         counts as use. None: ask in another way. The caller's address may be that of another of the
         session's requests.
 
         :param digest: `token_digest` of the token
         """
         session = self._open.get(digest)
-        if session is None or session.catalog != catalog:
+        if session is None or session.users_version != users_version:
             return None
         now = self._clock.monotonic_us()
         if now >= session.ends_us or now - session.used_us >= IDLE_US:
@@ -206,10 +208,10 @@ class Sessions:
         """
         session = self.use(asked.token)
         caller = session.caller
-        if session.catalog != tx.catalog.since:
+        if session.users_version != tx.users_version:
             seen = _read(tx, caller.user)
             self.check(session, seen.user)
-            session.catalog = seen.catalog
+            session.users_version = seen.users_version
         if caller.address != asked.address or caller.surface != asked.surface:
             # Written out: `replace` costs three times as much, and clients share tokens.
             session.caller = caller = Caller(
@@ -217,14 +219,14 @@ class Sessions:
             )
         return caller
 
-    def unchanged(self, asked: AuthenticateToken, catalog: int) -> Caller | None:
+    def unchanged(self, asked: AuthenticateToken, users_version: int) -> Caller | None:
         """Who a token stands for; None when declarations have changed since its user was looked at.
 
-        :param catalog: the catalog's version now
+        :param users_version: the users' version now
         :raises SessionEnded:
         """
         session = self.use(asked.token)
-        if session.catalog != catalog:
+        if session.users_version != users_version:
             return None
         caller = session.caller
         if caller.address != asked.address or caller.surface != asked.surface:
@@ -319,8 +321,8 @@ class _Nothing:
 
 def _read(tx: Transaction, name: str) -> _Seen:
     user = users.find(tx, name)
-    since = tx.catalog.since
-    # A version in flight counts among what the transaction saw; see `Ledger.catalog_for`.
+    since = tx.users_version
+    # A version in flight counts among what the transaction saw.
     return _Seen(user, since if since > tx.saw else UNSETTLED, tx.saw)
 
 
@@ -365,7 +367,7 @@ class SessionsActor(LoopActor):
             seen = await self._verified(message.user, message.password, message.address)
         # Nothing is awaited between that reading and this.
         user, surface, address = seen.known, message.surface, message.address
-        token, session = self._sessions.begin(user, surface, address, seen.catalog)
+        token, session = self._sessions.begin(user, surface, address, seen.users_version)
         wall = datetime(1970, 1, 1, tzinfo=UTC)
         wall += timedelta(microseconds=self.runtime.clock.wall_us(), seconds=limits.SESSION_SECONDS)
         return Session(token, wall, limits.SESSION_IDLE_SECONDS, session.caller)
@@ -378,8 +380,8 @@ class SessionsActor(LoopActor):
     @handles(AuthenticateToken)
     def authenticate_token(self, message: AuthenticateToken) -> Caller | Awaitable[Caller]:
         """Who a token stands for, as stored now."""
-        catalog = self._committer.ledger.catalog_version
-        return self._sessions.unchanged(message, catalog) or self._checked_again(message)
+        users_version = self._committer.ledger.users_version
+        return self._sessions.unchanged(message, users_version) or self._checked_again(message)
 
     async def _checked_again(self, message: AuthenticateToken) -> Caller:
         """Declarations have changed since this session was last used: perhaps its user."""
@@ -387,7 +389,7 @@ class SessionsActor(LoopActor):
         seen = await self._settled(name)
         session = self._sessions.use(message.token)  # it may have ended meanwhile
         self._sessions.check(session, seen.user)
-        session.catalog = seen.catalog
+        session.users_version = seen.users_version
         return replace(session.caller, surface=message.surface, address=message.address)
 
     @handles(AuthenticatePassword)

@@ -226,11 +226,12 @@ class Spaces:
 
     def _enter_now(self, token: bytes, names: tuple[str, str, str]) -> tuple[Caller, _Named] | None:
         """Who asks, and of which space, when nothing has changed since that was last seen."""
-        version = self.committer.ledger.catalog_version
+        ledger = self.committer.ledger
+        version = ledger.catalog_version
         named = self._named.get(names)
         if named is None or named.version != version or version > self.committer.released_upto:
             return None
-        caller = self.sessions.glance(token, version)
+        caller = self.sessions.glance(token, ledger.users_version)
         if caller is None or not named.place.ref.is_alive() or SERVING not in self.roles.words:
             return None
         return caller, named

@@ -57,15 +57,14 @@ class Barrier:
 
     def _would_lose_to(self, tx: Transaction) -> bool:
         own = tx.own
-        if own.catalog:
-            if _is_of_access(tx):
-                return False
-            if self._holder is None or self._holder.used_catalog:
-                return True
+        if own.catalog and _is_of_access(tx):
+            return False
         changed = frozenset(own.writes).union(tx.adds)
         ordered = sorted(changed)
         for reads in (self._before, self._holder.reads if self._holder else NOTHING):
             if reads.touch(changed, ordered):
+                return True
+            if own.catalog and reads.rest_on(own.declared, own.ranges):
                 return True
             if any(reads.touch_range(start, end) for start, end in own.ranges):
                 return True
@@ -75,6 +74,4 @@ class Barrier:
 def _is_of_access(tx: Transaction) -> bool:
     """Whether all it declares is about who may do what."""
     own = tx.own
-    return not own.ranges and all(
-        key[keys.TAG_AT] in keys.OF_ACCESS for key in own.writes if keys.is_catalog(key)
-    )
+    return not own.ranges and all(map(keys.is_of_access, own.declared))

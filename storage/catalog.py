@@ -1,8 +1,9 @@
 """The rules of places and tables: declared, looked up, dropped.
 
-Look-ups are remembered in `Transaction.catalog` for as long as no declaration changes, so finding a
-table costs a dictionary, not a read. What is declared keeps its id when it is overwritten; what is
-dropped takes its id with it, so nothing written under the old one can ever be seen under a new one.
+Look-ups are remembered for as long as what they rest on does not change (`lookups.py`), so finding
+a table costs a dictionary, not a read. What is declared keeps its id when it is overwritten; what
+is dropped takes its id with it, so nothing written under the old one can ever be seen under a new
+one.
 """
 
 from __future__ import annotations
@@ -124,12 +125,12 @@ def namespace(tx: Transaction, name: str) -> Namespace:
 
 def find_namespace(tx: Transaction, name: str) -> Namespace | None:
     """The namespace of that name, if there is one."""
-    entries = tx.catalog.entries
-    found: Namespace | None = entries.get(name)
+    found: Namespace | None = tx.known(name)
     if found is None:
-        value = tx.get(keys.namespace(name))
+        key = keys.namespace(name)
+        value = tx.get(key)
         if value is not None:
-            found = entries[name] = _namespace(name, value)
+            found = tx.remember(name, _namespace(name, value), key)
     return found
 
 
@@ -144,13 +145,13 @@ def database(tx: Transaction, namespace: Namespace, name: str) -> Database:
 
 def find_database(tx: Transaction, namespace: Namespace, name: str) -> Database | None:
     """The database of that name in a namespace, if there is one."""
-    entries = tx.catalog.entries
     at = (0, namespace.id, name)
-    found: Database | None = entries.get(at)
+    found: Database | None = tx.known(at)
     if found is None:
         value = tx.get(keys.database(namespace.id, name))
         if value is not None:
-            found = entries[at] = _database(namespace, name, value)
+            found = _database(namespace, name, value)
+            tx.remember(at, found, *declared_of(found))
     return found
 
 
@@ -165,13 +166,13 @@ def table(tx: Transaction, database: Database, name: str) -> Table:
 
 def find_table(tx: Transaction, database: Database, name: str) -> Table | None:
     """The table of that name in a database, if there is one."""
-    entries = tx.catalog.entries
     at = (database.id, name)
-    found: Table | None = entries.get(at)
+    found: Table | None = tx.known(at)
     if found is None:
         value = tx.get(keys.table(database.namespace.id, database.id, name))
         if value is not None:
-            found = entries[at] = _table(tx, database, name, value)
+            found = _table(tx, database, name, value)
+            tx.remember(at, found, *declared_of_table(found))
     return found
 
 
@@ -186,14 +187,31 @@ def space(tx: Transaction, database: Database, name: str) -> Space:
 
 def find_space(tx: Transaction, database: Database, name: str) -> Space | None:
     """The cache space of that name in a database, if there is one."""
-    entries = tx.catalog.entries
     at = ("space", database.id, name)
-    found: Space | None = entries.get(at)
+    found: Space | None = tx.known(at)
     if found is None:
-        value = tx.get(keys.space(database.namespace.id, database.id, name))
+        key = keys.space(database.namespace.id, database.id, name)
+        value = tx.get(key)
         if value is not None:
-            found = entries[at] = _space(database, name, value)
+            found = tx.remember(at, _space(database, name, value), key, *declared_of(database))
     return found
+
+
+def declared_of(database: Database) -> tuple[bytes, ...]:
+    """What a database rests on, and with it all that is looked up in it; see `lookups.py`."""
+    namespace = database.namespace
+    return keys.database(namespace.id, database.name), keys.namespace(namespace.name)
+
+
+def declared_of_table(table: Table) -> tuple[bytes, ...]:
+    """What a table rests on, its fields and indexes among it."""
+    numbers = (table.database.namespace.id, table.database.id)
+    return (
+        keys.table(*numbers, table.name),
+        keys.fields(*numbers, table.id)[0],
+        keys.indexes(*numbers, table.id)[0],
+        *declared_of(table.database),
+    )
 
 
 def namespaces(tx: Transaction) -> list[Namespace]:

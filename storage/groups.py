@@ -31,7 +31,7 @@ from protocol.text import check_name
 from storage import keys
 from storage.catalog import Taken, next_id
 from storage.message_rows import MessageRows
-from storage.topics import START, Place, Topic, check_span
+from storage.topics import START, Place, Topic, check_span, declared_of_topic
 from storage.topics import topic as topic_of
 from storage.transactions import Transaction
 
@@ -144,28 +144,29 @@ def group(tx: Transaction, topic: Topic, name: str) -> Group:
 
 def find_group(tx: Transaction, topic: Topic, name: str) -> Group | None:
     """The group of that name on a topic, if there is one."""
-    entries = tx.catalog.entries
     at = ("group", topic.id, name)
-    found: Group | None = entries.get(at)
+    found: Group | None = tx.known(at)
     if found is None:
-        value = tx.get(_key(topic, name))
+        key = _key(topic, name)
+        value = tx.get(key)
         if value is not None:
-            found = entries[at] = _unpacked(topic, name, value)
+            found = _unpacked(topic, name, value)
+            tx.remember(at, found, key, *declared_of_topic(topic))
     return found
 
 
 def groups(tx: Transaction, topic: Topic) -> list[Group]:
     """The groups of a topic, by name."""
-    entries = tx.catalog.entries
     at = ("groups", topic.id)
-    found: list[Group] | None = entries.get(at)
+    found: list[Group] | None = tx.known(at)
     if found is None:
         start, end = keys.within(_key(topic, ""))
-        found = entries[at] = [
+        found = [
             _unpacked(topic, key[len(start) :].decode(), value)
             for pairs in tx.scan(start, end)
             for key, value in pairs
         ]
+        tx.remember(at, found, start, *declared_of_topic(topic))
     return list(found)
 
 

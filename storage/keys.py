@@ -41,7 +41,7 @@ its UTF-8: the pattern of names leaves nothing to escape.
 Values of tags 30 and 31 are stamped: they begin with the sequence of the commit that wrote them.
 
 Tags 10 to 1F are the catalog: what statements look up by name and remember, see
-`ledger.Catalog`. All that belongs to a place begins, after the tag, with the numbers of that place:
+`lookups.py`. All that belongs to a place begins, after the tag, with the numbers of that place:
 dropping one is a range delete for each tag of `PLACED`. The engine's own note,
 `engine.APPLIED_KEY`, has range 0.
 """
@@ -132,6 +132,8 @@ OF_INDEXES: Final = (INDEX, INDEX_ENTRY, INDEX_BUILD)
 
 OF_ACCESS: Final = frozenset({USER})
 """Tags of the catalog that say who may do what."""
+_TOGETHER: Final = frozenset({FIELD, INDEX, GROUP})
+"""Tags of the catalog whose keys go on with what they are of, and are looked up all at once."""
 STAMPED: Final = frozenset({RECORD, ENTRY})
 """Tags whose values begin with the sequence of the commit that wrote them."""
 
@@ -400,6 +402,11 @@ def is_stamped(key: bytes) -> bool:
     return key[TAG_AT] in STAMPED
 
 
+def is_of_access(key: bytes) -> bool:
+    """Whether a key says who may do what."""
+    return key[TAG_AT] in OF_ACCESS
+
+
 def is_catalog(key: bytes) -> bool:
     """Whether a key belongs to what statements look up by name and remember."""
     return _CATALOG <= key[TAG_AT] < _CATALOG_END
@@ -408,6 +415,24 @@ def is_catalog(key: bytes) -> bool:
 def touches_catalog(start: bytes, end: bytes) -> bool:
     """Whether a range holds any key of the catalog."""
     return start < _tag(_CATALOG_END) and end > _tag(_CATALOG)
+
+
+def touches_access(start: bytes, end: bytes) -> bool:
+    """Whether a range holds any key that says who may do what."""
+    return any(start < _tag(tag + 1) and end > _tag(tag) for tag in OF_ACCESS)
+
+
+def declared(key: bytes) -> tuple[bytes, ...]:
+    """By what a key of the catalog is known to those who looked it up: by itself; fields, indexes
+    and groups also by the table or topic that they are of, together with the others of it."""
+    if key[TAG_AT] in _TOGETHER:
+        return key, key[:RECORD_PREFIX_BYTES]
+    return (key,)
+
+
+def holds_declared(start: bytes, end: bytes, declared: bytes) -> bool:
+    """Whether a range that is deleted holds any of what one of `declared` stands for."""
+    return declared < end and (start <= declared or start.startswith(declared))
 
 
 def pack_counter(number: int) -> bytes:

@@ -36,10 +36,14 @@ def stamped(key: bytes, value: bytes | None, sequence: int) -> bytes | None:
     return sequence.to_bytes(SEQUENCE_BYTES, "big") + value[SEQUENCE_BYTES:]
 
 
+_NOTHING: Final[set[bytes]] = set()
+"""Never added to: a layer that declares something gets a set of its own."""
+
+
 class Layer:
     """The changes of one transaction. A value of None is a deletion."""
 
-    __slots__ = ("_ordered", "catalog", "ranges", "sequence", "writes")
+    __slots__ = ("_ordered", "catalog", "declared", "ranges", "sequence", "writes")
 
     def __init__(self, sequence: int = 0) -> None:
         self.sequence = sequence
@@ -47,6 +51,8 @@ class Layer:
         self.ranges: list[Range] = []
         self.catalog = False
         """Whether a declaration is among what changed."""
+        self.declared: set[bytes] = _NOTHING
+        """`keys.declared` of the declarations that were written or deleted one by one."""
         self._ordered: list[bytes] | None = None
 
     def write(self, key: bytes, value: bytes | None) -> None:

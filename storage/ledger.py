@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 from protocol import limits
 from protocol.doors import Clock, Rng
@@ -31,6 +31,7 @@ from storage.frames import NO_DIGEST, Frame
 from storage.keys import Range
 from storage.layers import InFlight, Layer, apply_writes
 from storage.lineage import Lineage
+from storage.lookups import Lookups
 from storage.transactions import Transaction
 
 REPLAY_BATCH_BYTES: Final = 1 << 20
@@ -59,15 +60,6 @@ class Tail:
 
 
 @dataclass(slots=True)
-class Catalog:
-    """Look-ups of declarations, remembered for as long as the catalog stays as it is."""
-
-    since: int
-    """The commit that brought the catalog to this."""
-    entries: dict[Any, Any] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
 class _Change:
     """Which keys a commit changed, for transactions that paused before it."""
 
@@ -75,6 +67,9 @@ class _Change:
     keys: frozenset[bytes]
     ordered: list[bytes]
     ranges: list[Range]
+    catalog: bool
+    """Whether a declaration is among them."""
+    declared: Collection[bytes]
 
 
 class Ledger:
@@ -119,7 +114,7 @@ class Ledger:
         self._frame_time = tail.time
         self._replaying: Batch | None = None
         self._replaying_bytes = 0
-        self._catalog = Catalog(engine.applied)
+        self.lookups = Lookups(engine.applied)
         self._paused: dict[int, Transaction] = {}
         self._changes: deque[_Change] = deque()
         self._changed_keys = 0
@@ -150,7 +145,12 @@ class Ledger:
     @property
     def catalog_version(self) -> int:
         """Grows whenever a declaration changes: the sequence of the commit that changed it."""
-        return self._catalog.since
+        return self.lookups.since
+
+    @property
+    def users_version(self) -> int:
+        """The same of users alone."""
+        return self.lookups.users_since
 
     def log_time(self) -> int:
         """Microseconds since 1970 that never step back: the wall clock as it was at the start, or
@@ -177,7 +177,7 @@ class Ledger:
         if self._replaying is None:
             self._replaying = self.engine.batch()
         if effects.apply(commit.effects, frame.sequence, self._replaying):
-            self._catalog = Catalog(frame.sequence)
+            self.lookups = Lookups(frame.sequence)
         self._committed = frame.sequence
         self._frame_time = max(self._frame_time, frame.time)
         self._replaying_bytes += len(frame.body)
@@ -253,7 +253,7 @@ class Ledger:
         if len(self._paused) > tx.paused:  # somebody else paused before this commit
             self._remember(own)
         if own.catalog:
-            self._catalog = Catalog(sequence)
+            self.lookups.changed(sequence, own.declared, own.ranges)
         return sequence
 
     def prepare(self, tx: Transaction) -> Iterator[None]:
@@ -383,8 +383,7 @@ class Ledger:
         self._forgotten = min(self._forgotten, self._durable)
         for tx in self._paused.values():
             tx.withdrawn = tx.withdrawn or tx.sequence > self._durable
-        if self._catalog.since > self._durable:
-            self._catalog = Catalog(self._durable)
+        self.lookups.withdraw(self._durable)
 
     # --- transactions that pause ----------------------------------------------------------------
 
@@ -405,7 +404,16 @@ class Ledger:
 
     def _remember(self, layer: Layer) -> None:
         changed = frozenset(layer.writes)
-        self._changes.append(_Change(layer.sequence, changed, sorted(changed), layer.ranges))
+        self._changes.append(
+            _Change(
+                layer.sequence,
+                changed,
+                sorted(changed),
+                layer.ranges,
+                layer.catalog,
+                layer.declared,
+            )
+        )
         self._changed_keys += len(changed)
         while self._changed_keys > limits.REMEMBERED_KEYS:
             oldest = self._changes.popleft()
@@ -415,13 +423,13 @@ class Ledger:
     def _validate(self, tx: Transaction) -> None:
         if tx.withdrawn:
             raise Conflict("a commit that this transaction had seen was taken back: disk full")
-        if tx.used_catalog and self._catalog.since > tx.sequence:
-            raise Conflict("the catalog changed while the transaction ran")
         if tx.sequence < self._forgotten:
             raise Conflict("the transaction ran for too long beside others that write")
         for change in reversed(self._changes):
             if change.sequence <= tx.sequence:
                 break
+            if change.catalog and tx.reads.rest_on(change.declared, change.ranges):
+                raise Conflict("a declaration changed that the transaction had looked up")
             if tx.reads_changed(change.keys, change.ordered) or any(
                 tx.reads_range_changed(start, end) for start, end in change.ranges
             ):
@@ -437,16 +445,6 @@ class Ledger:
             if change.ranges or not change.keys.isdisjoint(wanted):
                 return False
         return True
-
-    def catalog_for(self, tx: Transaction) -> Catalog:
-        """Where `tx` may remember what it looks up; see `Transaction.catalog`."""
-        shared = self._catalog
-        if shared.since > tx.sequence or tx.own.catalog or tx.withdrawn:
-            # What it would look up is not what the others see.
-            return Catalog(tx.sequence)
-        if shared.since > self._released:
-            tx.saw = max(tx.saw, shared.since)
-        return shared
 
 
 def _range_effects(tx: Transaction) -> list[Effect]:

@@ -1,4 +1,5 @@
-"""What a transaction has read: single keys, and ranges, absent keys included.
+"""What a transaction has read: single keys, ranges, absent keys included, and what it has looked up
+of declarations where others had looked before.
 
 Bounded: what becomes too much to remember one by one is remembered as the range around it. That
 may name a conflict where there was none, never miss one. A key inside the range that was scanned
@@ -12,18 +13,20 @@ from collections.abc import Collection
 
 from protocol import limits
 from storage.keys import RECORD_PREFIX_BYTES, Range
+from storage.lookups import Lookup, rest_on
 
 
 class Reads:
     """Keys and ranges that were looked at."""
 
-    __slots__ = ("_end", "_keys", "_ranges", "_start")
+    __slots__ = ("_end", "_keys", "_ranges", "_start", "looked")
 
     def __init__(self) -> None:
         self._keys: set[bytes] = set()
         self._ranges: set[Range] = set()
         self._start = self._end = b""
         """The range scanned last."""
+        self.looked: set[Lookup] = set()
 
     def add_key(self, key: bytes) -> None:
         """Remember a point read."""
@@ -68,6 +71,13 @@ class Reads:
             if at < len(ordered) and ordered[at] < end:
                 return True
         return False
+
+    def rest_on(self, declared: Collection[bytes], ranges: list[Range]) -> bool:
+        """Whether any look-up rests on declarations that changed, or were deleted by ranges.
+
+        :param declared: `keys.declared` of those that changed
+        """
+        return rest_on(self.looked, declared, ranges)
 
     def touch_range(self, low: bytes, high: bytes) -> bool:
         """Whether anything in a range was read."""

@@ -14,7 +14,7 @@ from protocol import binary, limits
 from protocol.errors import AlreadyExists, BadRequest, StillHeld, Unknown
 from protocol.text import check_name
 from storage import keys
-from storage.catalog import Database, Taken, check_comment, next_id
+from storage.catalog import Database, Taken, check_comment, declared_of, next_id
 from storage.transactions import Transaction
 
 Full = Literal["DROP", "REFUSE"]
@@ -91,14 +91,21 @@ def topic(tx: Transaction, database: Database, name: str) -> Topic:
 
 def find_topic(tx: Transaction, database: Database, name: str) -> Topic | None:
     """The topic of that name in a database, if there is one."""
-    entries = tx.catalog.entries
     at = ("topic", database.id, name)
-    found: Topic | None = entries.get(at)
+    found: Topic | None = tx.known(at)
     if found is None:
         value = tx.get(keys.topic(database.namespace.id, database.id, name))
         if value is not None:
-            found = entries[at] = _unpacked(database, name, value)
+            found = _unpacked(database, name, value)
+            tx.remember(at, found, *declared_of_topic(found))
     return found
+
+
+def declared_of_topic(topic: Topic) -> tuple[bytes, ...]:
+    """What a topic rests on; see `lookups.py`."""
+    database = topic.database
+    key = keys.topic(database.namespace.id, database.id, topic.name)
+    return key, *declared_of(database)
 
 
 def topics(tx: Transaction, database: Database) -> list[Topic]:

@@ -13,10 +13,10 @@ one state of the store, as it was at one moment since they began.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from protocol import limits
 from protocol.errors import TooLarge
@@ -25,10 +25,13 @@ from storage.appends import Append, Mark
 from storage.effects import SEQUENCE_BYTES, Chunk
 from storage.engine import Pair, View
 from storage.layers import Layer, Overlay, lookup
+from storage.lookups import Lookup
 from storage.reads import Reads
 
 if TYPE_CHECKING:
-    from storage.ledger import Catalog, Ledger
+    from storage.ledger import Ledger
+
+T = TypeVar("T")
 
 _NEVER: Final = bytes(SEQUENCE_BYTES)
 """The sequence before the first change of a record."""
@@ -41,9 +44,9 @@ class Transaction:
     """Made by `Ledger.begin`; ended by `Ledger.commit` or `release`, or by leaving a `with`."""
 
     __slots__ = (
-        "_catalog", "_engine", "_flight", "_frozen", "_gone", "_ledger", "_reads", "_view",
+        "_engine", "_flight", "_frozen", "_gone", "_ledger", "_looked", "_mine", "_reads", "_view",
         "adds", "appends", "barred", "ended", "now_us", "own", "passes", "prepared", "rng", "saw",
-        "sequence", "size", "used_catalog", "withdrawn",
+        "sequence", "size", "withdrawn",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, sequence: int, now_us: int) -> None:
@@ -53,7 +56,9 @@ class Transaction:
         self._reads = Reads()
         self._view: View | None = None
         self._frozen: list[Layer] = []
-        self._catalog: Catalog | None = None
+        self._looked = self._reads.looked
+        self._mine: dict[Hashable, Lookup] = {}
+        """Those that others can't share."""
         self._gone: dict[bytes, int] = {}
         self.sequence = sequence
         """The commit whose state is read."""
@@ -78,8 +83,6 @@ class Transaction:
         """Whether its commit was refused for another's barrier; see `barriers.py`."""
         self.passes = False
         """Whether no barrier holds its commit back: for what nobody would run again."""
-        self.used_catalog = False
-        """Whether anything rests on a look-up in `catalog`, which remembers no single reads."""
 
     @property
     def now(self) -> datetime:
@@ -212,8 +215,7 @@ class Transaction:
         for key in [key for key in self.adds if start <= key < end]:
             del self.adds[key]
         if keys.touches_catalog(start, end):
-            self.own.catalog = True
-            self._catalog = None
+            self._declares()
         self._grow(len(start) + len(end) + _OVERHEAD_BYTES)
 
     def add(self, key: bytes, delta: int) -> None:
@@ -316,8 +318,8 @@ class Transaction:
         self.own.write(key, value)
         self.prepared = None
         if keys.is_catalog(key):
-            self.own.catalog = True
-            self._catalog = None
+            self._declares()
+            self.own.declared.update(keys.declared(key))
         self._grow(grown)
 
     def _grow(self, count: int) -> None:
@@ -328,16 +330,59 @@ class Transaction:
                 limit=limits.TRANSACTION_BYTES,
             )
 
-    # --- the catalog ----------------------------------------------------------------------------
+    # --- looking up declarations ----------------------------------------------------------------
+
+    def known(self, at: Hashable) -> Any:
+        """What a look-up has found that is remembered; None: look, and `remember`.
+
+        :param at: which look-up; whoever makes it chooses a name for it
+        """
+        found = self._mine.get(at)
+        if found is None:
+            if self.own.catalog or self.withdrawn:
+                return None  # what it would find is not what the others see
+            found = self._ledger.lookups.get(at)
+            if found is None or found.since > self.sequence:
+                return None
+            if found.since > self.saw and found.since > self._ledger.released_upto:
+                self.saw = found.since
+        self._looked.add(found)
+        return found.value
+
+    def remember(self, at: Hashable, value: T, *rests_on: bytes) -> T:
+        """Remember what a look-up has found, for as long as none of what it rests on changes.
+
+        :param rests_on: each as one of `keys.declared`
+        """
+        lookups = self._ledger.lookups
+        if self.own.catalog or self.withdrawn or lookups.since > self.sequence:
+            made = self._mine[at] = Lookup(value, rests_on, self.sequence)
+        else:
+            made = lookups.add(at, value, rests_on)
+        self._looked.add(made)
+        return value
+
+    def rest_on(self, declared: bytes) -> None:
+        """Let this transaction rest on a declaration as if it had looked it up."""
+        self._looked.add(Lookup(None, (declared,), self.sequence))
 
     @property
-    def catalog(self) -> Catalog:
-        """Where look-ups of declarations are remembered. Shared by all transactions that see the
-        same catalog; a transaction's own once it has changed the catalog itself."""
-        if self._catalog is None:
-            self.used_catalog = True
-            self._catalog = self._ledger.catalog_for(self)
-        return self._catalog
+    def users_version(self) -> int:
+        """The commit that last changed any user, as this transaction sees it: as long as it is the
+        same, every user is. One in flight counts among what the transaction saw."""
+        version = self._ledger.lookups.users_since
+        if version > self.sequence or self.own.catalog or self.withdrawn:
+            return self.sequence
+        if version > self._ledger.released_upto:
+            self.saw = max(self.saw, version)
+        return version
+
+    def _declares(self) -> None:
+        """It changes declarations: what it has looked up may be otherwise for it now."""
+        self._mine.clear()
+        if not self.own.catalog:
+            self.own.catalog = True
+            self.own.declared = set()
 
     # --- giving control away --------------------------------------------------------------------
 

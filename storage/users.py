@@ -50,13 +50,13 @@ def get(tx: Transaction, name: str) -> User:
 
 def find(tx: Transaction, name: str) -> User | None:
     """The user of that name, if there is one."""
-    entries = tx.catalog.entries
     at = (None, name)
-    found: User | None = entries.get(at)
+    found: User | None = tx.known(at)
     if found is None:
-        value = tx.get(keys.user(name))
+        key = keys.user(name)
+        value = tx.get(key)
         if value is not None:
-            found = entries[at] = _user(name, value)
+            found = tx.remember(at, _user(name, value), key)
     return found
 
 

@@ -27,6 +27,7 @@ from actors.commits.tail import Tail
 from actors.log import Append, Mark
 from actors.runtime import Runtime, tell
 from protocol.errors import DiskFull, Failed, Refusal, UnknownOutcome
+from storage import keys
 from storage.effects import Attribution
 from storage.frames import Frame
 from storage.ledger import Ledger
@@ -167,6 +168,9 @@ class Committer:
             raise Failed("the log has failed: the node takes nothing more")
         if transaction.size:
             self.check_writable()
+        if transaction.paused and who is not NODE:
+            # Nothing of a caller's is committed behind what took its right away meanwhile.
+            transaction.rest_on(keys.user(who.user))
         before = self.ledger.committed
         try:
             attribution = Attribution(who.user, who.surface, statement, reason)

@@ -92,16 +92,17 @@ def conform(
 
 
 def _rules(run: Execution, table: Table) -> Rules:
-    """The rules of a table, remembered for as long as the catalog stays as it is."""
-    entries = run.transaction.catalog.entries
+    """The rules of a table, remembered for as long as it is declared as it is."""
+    tx = run.transaction
     at = ("rules", table.id)
-    found: Rules | None = entries.get(at)
+    found: Rules | None = tx.known(at)
     if found is None:
         rules = []
         for field in table.fields:
             run.tick()
             rules.append(_rule(field))
-        found = entries[at] = Rules(Schema(table.name, rules, table.schemafull))
+        found = Rules(Schema(table.name, rules, table.schemafull))
+        tx.remember(at, found, *catalog.declared_of_table(table))
     return found
 
 

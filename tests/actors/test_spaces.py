@@ -42,7 +42,7 @@ from protocol.spaces import (
     UnlockKey,
 )
 from protocol.values import NONE
-from storage import catalog, keys
+from storage import keys, users
 from storage.catalog import Space
 from storage.effects import DELETE_RECORD, decode
 from storage.engine import EngineFailed
@@ -328,8 +328,7 @@ async def test_a_glance_waits_for_no_declaration_in_flight(here: Desk) -> None:
     assert here.node.spaces.glance(token, names, "k") is NONE
     committer = here.node.committer
     with committer.begin() as tx:
-        namespace = catalog.define_namespace(tx, "more")
-        assert namespace.name == "more"
+        users.define(tx, "more", users.OWNER, "h")
         promise = committer.commit(tx, By("ana", "wire"))
     assert here.node.spaces.find("a", "b", "c") is not None
     with committer.begin() as tx:

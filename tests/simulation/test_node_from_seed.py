@@ -187,11 +187,12 @@ def _keeps_what_was_refused(_ledger: Ledger) -> None:
     pass
 
 
-_fine_catalog = Ledger.catalog_for
-
-
-def _one_catalog_for_all(ledger: Ledger, tx: Transaction) -> Any:
-    return ledger._catalog
+def _looks_up_what_others_see(tx: Transaction, at: Any) -> Any:
+    found = tx._ledger.lookups.get(at)
+    if found is None:
+        return None
+    tx._looked.add(found)
+    return found.value
 
 
 _fine_remove = Keys._remove
@@ -258,7 +259,7 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
     "hand-outs are taken back before their deadline": (HandOuts, "_lapse", _lapses_early),
     "a deadline stays of what was acknowledged": (HandOuts, "_leave", _leaves_deadlines),
     "who looked at the end of a topic is not validated": (MessageRows, "end", _forgets_the_end),
-    "all share one catalog": (Ledger, "catalog_for", _one_catalog_for_all),
+    "all share their look-ups": (Transaction, "known", _looks_up_what_others_see),
 }
 
 

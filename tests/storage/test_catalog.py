@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from protocol import limits
 from protocol.errors import AlreadyExists, Conflict, NameRefused, TooLarge, Unknown
 from storage import catalog, keys, records, users
 from storage.catalog import Database, Namespace, Table, Taken
-from storage.ledger import Catalog, Ledger
+from storage.transactions import Transaction
 from tests.storage.books import Book
 
 
@@ -281,8 +282,11 @@ def test_a_remembered_declaration_in_flight_makes_the_answer_wait(book: Book) ->
 def test_planted_stale_look_up_is_caught(
     book: Book, check: Callable[[Book], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stale = Catalog(0)
-    monkeypatch.setattr(Ledger, "catalog_for", lambda self, tx: stale)
+    stale: dict[Hashable, Any] = {}
+    monkeypatch.setattr(Transaction, "known", lambda tx, at: stale.get(at))
+    monkeypatch.setattr(
+        Transaction, "remember", lambda tx, at, value, *_: stale.setdefault(at, value)
+    )
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         check(book)
 

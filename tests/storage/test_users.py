@@ -109,7 +109,7 @@ def test_two_owners_can_t_leave_at_once(book: Book) -> None:
     with book.begin() as two:
         users.drop(two, users.get(two, "root"))
         book.commit(two)
-    with pytest.raises(Exception, match="catalog changed") as refusal:
+    with pytest.raises(Exception, match="another commit changed") as refusal:
         book.commit(one)
     assert refusal.type.__name__ == "Conflict"
     with book.begin() as tx:
