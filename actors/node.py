@@ -14,6 +14,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -49,7 +50,7 @@ from protocol.version import VERSION
 from storage import lineage, users
 from storage.directory import StoreDirectory
 from storage.engine import Engine, EngineFailed
-from storage.faults import StoreFault
+from storage.faults import ClockRefused, StoreFault
 from storage.ledger import Ledger, StateUnusable, Tail
 from storage.log import Log
 from storage.recovery import Recovery
@@ -86,6 +87,8 @@ class NodeSettings:
     owner with a generated password when `first_owner` names none."""
     first_owner: FirstOwner | None = None
     password_cost: Cost = field(default_factory=Cost)
+    accept_clock_jump: bool = False
+    """Whether a wall clock that is more than a year ahead of the log is meant."""
     check: bool = False
     """Whether every frame that the log holds is read and checked, not only those of its tail."""
     progress: Progress | None = None
@@ -145,12 +148,34 @@ class Node:
         self.directory = StoreDirectory.open(
             self.settings.data_dir, doors.fs, doors.clock, doors.rng, self.settings.create
         )
-        # The engine before the log: its own lock, and what it proves, come before any repair.
+        if self.directory.was_open_to_others:
+            log.warning(
+                "the data directory was open to other users and is closed now",
+                directory=self.directory.path,
+            )
+        # A log that is refused leaves all as it is. The engine, with its own lock and with what it
+        # proves, comes before the log is repaired.
+        self._log = Log.look(self.directory)
+        self._check_clock(self._log.last_time)
         self._engine = doors.open_engine(self.directory.state_path)
-        store_id = self.directory.store_id.bytes
-        proven = lineage.read(self._engine, store_id).proves
-        self._log = Log.open(self.directory, proven=proven)
+        found = lineage.read(self._engine, self.directory.store_id.bytes)
+        lineage.require_joined(found, self._log)
+        self._log.recover(found.proves)
         _report(self._log.recovery)
+
+    def _check_clock(self, newest_us: int) -> None:
+        """Before anything is written by it. :raises ClockRefused:"""
+        wall_us = self.doors.clock.wall_us()
+        ahead_s = (wall_us - newest_us) // 1_000_000
+        if ahead_s <= limits.CLOCK_JUMP_SECONDS or self.settings.check:
+            return
+        if not self.settings.accept_clock_jump:
+            raise ClockRefused(
+                f"the clock says {_day(wall_us)}, and the newest frame of the log is of"
+                f" {_day(newest_us)}: set the clock right, or start with --accept-clock-jump if it"
+                " is. Log time never goes back"
+            )
+        log.info("the clock has jumped, and that was accepted", days=ahead_s // 86_400)
 
     async def _check_log(self) -> None:
         """Read every frame, in slices. :raises LogDamaged: one is not what was written"""
@@ -170,7 +195,6 @@ class Node:
         assert self._log is not None and self._engine is not None and self.directory is not None
         store_id = self.directory.store_id.bytes
         self.committer = Committer(self.runtime)
-        lineage.require_joined(lineage.read(self._engine, store_id), self._log)
         tail = Tail(self._log.last, self._log.epoch, self._log.last_time, store_id)
         ledger = Ledger(
             self._engine, tail, self.doors.clock, self.doors.rng, self.committer.hand_over
@@ -505,6 +529,14 @@ async def start(settings: NodeSettings, doors: Doors) -> Node:
         await node.stop()
         raise
     return node
+
+
+def _day(time_us: int) -> str:
+    """A date for people. A clock that is out of its mind may be beyond the calendar."""
+    try:
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)).isoformat()
+    except OverflowError:
+        return f"{time_us} µs after 1970"
 
 
 def _report(recovery: Recovery) -> None:

@@ -93,6 +93,12 @@ class Fs(Protocol):
     def make_directory(self, path: str) -> None:
         """Create one directory, mode 0700."""
 
+    def close_to_others(self, path: str) -> bool:
+        """Let nobody but its owner into a directory. Answers whether others could get in before.
+
+        :raises OSError: it is somebody else's
+        """
+
     def rename(self, source: str, target: str) -> None:
         """Atomic replace."""
 

@@ -59,6 +59,10 @@ LOG_AHEAD_BYTES: Final = 256 * KIB
 Batches longer than a quarter of it get none."""
 LOG_RESERVE_BYTES: Final = MIB
 """Kept free so that a full disk still takes the closing mark."""
+CLOCK_JUMP_SECONDS: Final = 366 * 86_400
+"""How far the wall clock may be ahead of the log's newest frame at a start: longer than a store may
+rest and nobody remember that. Log time never goes back, so a clock that is decades ahead would end
+every lease and expire every key, for good."""
 COMMIT_RETRIES: Final = 16
 """How often a transaction that lost a race is run again before its caller hears `Conflict`."""
 BARRIER_AFTER: Final = 4

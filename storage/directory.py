@@ -29,7 +29,13 @@ from uuid import UUID
 
 from protocol.doors import Clock, Fs, Lock, Rng
 from storage.facts import read_facts, replace_file, write_facts
-from storage.faults import StoreDamaged, StoreForeign, StoreLocked, StoreMissing
+from storage.faults import (
+    StoreDamaged,
+    StoreForeign,
+    StoreLocked,
+    StoreMissing,
+    StoreOpenToOthers,
+)
 from storage.frames import SALT_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader
 
 SEGMENT_SUFFIX: Final = ".storelog"
@@ -62,6 +68,8 @@ class StoreDirectory:
         self.tmp_path = f"{path}/tmp"
         self.store_id = UUID(int=0)
         self.created = ""
+        self.was_open_to_others = False
+        """Whether other users could get in when it was opened; it is closed to them."""
         self._store_file = f"{path}/STORE"
         self._lock = lock
 
@@ -77,6 +85,7 @@ class StoreDirectory:
         :raises StoreTooNew: a later version wrote it
         :raises StoreDamaged: STORE is unreadable
         :raises StoreLocked: another process has it. Nothing was changed
+        :raises StoreOpenToOthers: other users may get in, and that can't be changed
         :raises OSError: as the disk says
         """
         path = path.rstrip("/") or "/"
@@ -100,6 +109,7 @@ class StoreDirectory:
         self._lock.release()
 
     def _settle(self) -> None:
+        self._close_to_others()
         for path in (self.tmp_path, self.log_path, self.state_path):
             if not self.fs.exists(path):
                 self.fs.make_directory(path)
@@ -114,6 +124,16 @@ class StoreDirectory:
             self.created = str(facts["created"])
         except (KeyError, ValueError):
             raise StoreDamaged(f"{self._store_file} names no store") from None
+
+    def _close_to_others(self) -> None:
+        # The files in it may be open to others too, where a copy was made carelessly: nobody gets
+        # to them through a closed directory.
+        try:
+            self.was_open_to_others = self.fs.close_to_others(self.path)
+        except PermissionError:
+            raise StoreOpenToOthers(
+                f"{self.path} is open to other users, and belongs to somebody else: chmod 700 it"
+            ) from None
 
     def _empty_tmp(self) -> None:
         for name in self.fs.names(self.tmp_path):

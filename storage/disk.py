@@ -15,6 +15,7 @@ from storage.reserve import NO_ROOM
 
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
+OTHERS: Final = 0o077
 
 
 class DiskFile:
@@ -131,6 +132,13 @@ class Disk:
     def make_directory(self, path: str) -> None:
         """Create one directory, for its owner only."""
         os.mkdir(path, DIRECTORY_MODE)
+
+    def close_to_others(self, path: str) -> bool:
+        """Mode 0700 for a directory. Answers whether it let others in before."""
+        if not os.stat(path).st_mode & OTHERS:
+            return False
+        os.chmod(path, DIRECTORY_MODE)
+        return True
 
     def rename(self, source: str, target: str) -> None:
         """Give `source` the name `target`, replacing what had it, in one step."""

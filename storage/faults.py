@@ -37,6 +37,15 @@ class StateForeign(StoreFault):
     Nothing of it was served."""
 
 
+class ClockRefused(StoreFault):
+    """The wall clock is so far ahead of the log that it is more likely to be wrong. Nothing was
+    written by it."""
+
+
+class StoreOpenToOthers(StoreFault):
+    """The data directory can be read or written by other users, and could not be closed to them."""
+
+
 class StoreDamaged(StoreFault):
     """A file of the store is not what was written to it."""
 

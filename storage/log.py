@@ -68,7 +68,7 @@ from protocol.doors import File
 from protocol.errors import DiskFull
 from protocol.limits import LOG_AHEAD_BYTES, LOG_RESERVE_BYTES, SEGMENT_BYTES, SEGMENT_FRAMES
 from storage import cuts
-from storage.directory import SEGMENT_SUFFIX, StoreDirectory, segment_name
+from storage.directory import StoreDirectory, segment_name
 from storage.facts import replace_file
 from storage.faults import LogDamaged, LogFailed
 from storage.frames import (
@@ -95,7 +95,7 @@ from storage.recovery import (
     refuse_lost,
 )
 from storage.reserve import NO_ROOM, Reserve, disk_full, drop_temporary
-from storage.segments import Extent, Segment, open_segment, pruned
+from storage.segments import Extent, Segment, find_segments, pruned
 
 _PLENTY: Final = 256
 """Zeros are put ahead while the disk has room for so many times as many."""
@@ -131,7 +131,9 @@ class Log:
         self._zeros = 0
         """So many stand behind the last segment's end, for what comes to be written over."""
         self._segments: list[Segment] = []
+        self._left_over: Sequence[str] = ()  # segments that a prune had no time to remove
         self._file: File | None = None
+        self._ending: Ending | None = None  # between `look` and `recover`
         self._failed: LogFailed | None = None
         self._marked = False  # nothing to mark since the last mark
         self._closed_file = False  # log/CLOSED stands
@@ -157,87 +159,82 @@ class Log:
     def open(
         cls, directory: StoreDirectory, sizes: LogSizes | None = None, *, proven: int = 0
     ) -> Log:
-        """Open the log of a store, recovering its tail when it was not closed.
+        """`look`, then `recover`."""
+        log = cls.look(directory, sizes)
+        log.recover(proven)
+        return log
+
+    @classmethod
+    def look(cls, directory: StoreDirectory, sizes: LogSizes | None = None) -> Log:
+        """The log of a store as it was left. Nothing is changed; it can be read, not written.
 
         Checks every byte of the last segment and the header of each; the frames of the others are
         checked when they are read.
 
-        :param proven: all up to here is known from elsewhere to have been durable: see recovery.py
-        :raises LogDamaged: something that was, or may have been, acknowledged is not there.
-            Nothing was changed
+        :raises LogDamaged: something that was, or may have been, acknowledged is not there
         :raises StoreTooNew: a later version wrote it
         :raises StoreTooOld: an earlier one did
-        :raises DiskFull: no room to recover into
         :raises OSError: as the disk says
         """
         log = cls(directory, sizes or LogSizes())
         try:
-            log._open(proven)
+            log._look()
         except BaseException:
             log._close_file()
             raise
         return log
 
-    def _open(self, proven: int) -> None:
+    def _look(self) -> None:
         if not self._fs.exists(self._path):
             raise LogDamaged(self._path, 0, 1, "the directory is missing")
         # A process that was killed may have left names that are visible but not durable.
         self._fs.sync_directory(self._path)
-        self._find_segments()
-        closed = self._facts.read("CLOSED")
+        facts, store_id = self._facts, self._store_id
+        self.first, self._newest = facts.first("BEGINS"), facts.first("NEWEST")
+        self._segments, self._left_over = find_segments(
+            self._fs, self._path, self.first, self._newest, store_id
+        )
+        closed = facts.read("CLOSED")
         self._closed_file = closed is not None
         segment = self._segments[-1]
         self._reserve.look()
-        file = self._fs.open(segment.path)
-        try:
-            if closed is None:
-                file.forget_cache()
-            self._recover(file, segment, closed, proven)
-        except BaseException:
-            file.close()
-            raise
-        cuts.drop_old(self._fs, self._path)
-        self._reserve.fill()
-
-    def _find_segments(self) -> None:
-        self.first, self._newest = self._facts.first("BEGINS"), self._facts.first("NEWEST")
-        pruned_before = []
-        for name in self._fs.names(self._path):
-            stem = name.removesuffix(SEGMENT_SUFFIX)
-            if stem == name or not stem.isdigit():
-                continue
-            path = f"{self._path}/{name}"
-            if int(stem) < self.first:
-                pruned_before.append(path)
-            else:
-                self._segments.append(open_segment(self._fs, path, int(stem), self._store_id))
-        if not self._segments or self._segments[0].first != self.first:
-            raise self._missing(self.first)
-        if self._segments[-1].first < self._newest:
-            raise self._missing(self._newest)
-        self._unlink_all(pruned_before)
-
-    def _missing(self, first: int) -> LogDamaged:
-        path = f"{self._path}/{segment_name(first)}"
-        return LogDamaged(path, 0, first, "the segment is missing")
-
-    def _recover(
-        self, file: File, segment: Segment, closed: dict[str, object] | None, proven: int
-    ) -> None:
-        """Find the end of the last segment, and make it fit to append to."""
-        ending = find_ending(file, segment)
+        self._file = file = self._fs.open(segment.path)
+        if closed is None:
+            file.forget_cache()
+        self._ending = ending = find_ending(file, segment)
         self.last, self.epoch, self.last_time = ending.last, ending.epoch, ending.time
         self.digest, self.released = ending.digest, ending.released
         self._marked = ending.marked
         if closed is not None:
             refuse_changed(segment, ending, closed)
+        else:
+            segment.size = end_of_torn(file, segment, ending)
+
+    def recover(self, proven: int = 0) -> None:
+        """Make it fit to be written: after an unclean stop, its end is moved to a new segment.
+
+        :param proven: all up to here is known from elsewhere to have been durable: see recovery.py
+        :raises LogDamaged: that is not here. Nothing was changed
+        :raises DiskFull: no room to recover into
+        :raises OSError: as the disk says
+        """
+        file, segment, ending = self._file, self._segments[-1], self._ending
+        assert file is not None and ending is not None, "recovered once, and not when closed"
+        self._file = self._ending = None
+        try:
             refuse_lost(segment, ending, proven)
-            self._file = file
-            self.recovery = Recovery(True, self.last)
-            return
-        segment.size = end_of_torn(file, segment, ending)
-        refuse_lost(segment, ending, proven)
-        self._move_tail(file, segment, ending, ending.unproven)
+            if self._closed_file:
+                self._file = file
+                self.recovery = Recovery(True, self.last)
+            else:
+                self._move_tail(file, segment, ending, ending.unproven)
+            self._unlink_all(self._left_over)
+            cuts.drop_old(self._fs, self._path)
+            self._reserve.fill()
+        except BaseException:
+            file.close()
+            self._close_file()
+            raise
 
     def _move_tail(
         self, file: File, old: Segment, ending: Ending, unproven: Sequence[Placed]

@@ -12,6 +12,7 @@ from typing import Final
 
 from protocol.doors import File, Fs
 from protocol.errors import LogPruned
+from storage.directory import SEGMENT_SUFFIX, segment_name
 from storage.faults import LogDamaged, StoreTooNew, StoreTooOld
 from storage.frames import (
     COPIED,
@@ -81,6 +82,39 @@ def open_segment(fs: Fs, path: str, first: int, store_id: bytes) -> Segment:
     if header.first != first:
         raise LogDamaged(path, 0, first, f"the segment is that of sequence {header.first}")
     return Segment(path, header, FrameCodec(header.salt), size)
+
+
+def find_segments(
+    fs: Fs, folder: str, begins: int, newest: int, store_id: bytes
+) -> tuple[list[Segment], list[str]]:
+    """The segments of a log, oldest first, and the paths of those that a prune left over.
+
+    :param begins: the first sequence that the log still holds, by its facts
+    :param newest: the first sequence of the newest segment that was ever written to
+    :raises LogDamaged: the first or the newest is missing, or a header is not what was written
+    :raises StoreTooNew: a later version wrote one
+    :raises StoreTooOld: an earlier one did
+    """
+    found: list[Segment] = []
+    left_over: list[str] = []
+    for name in fs.names(folder):
+        stem = name.removesuffix(SEGMENT_SUFFIX)
+        if stem == name or not stem.isdigit():
+            continue
+        path = f"{folder}/{name}"
+        if int(stem) < begins:
+            left_over.append(path)
+        else:
+            found.append(open_segment(fs, path, int(stem), store_id))
+    missing = None
+    if not found or found[0].first != begins:
+        missing = begins
+    elif found[-1].first < newest:
+        missing = newest
+    if missing is not None:
+        path = f"{folder}/{segment_name(missing)}"
+        raise LogDamaged(path, 0, missing, "the segment is missing")
+    return found, left_over
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,13 @@ class FirstOwner:
 
 
 @dataclass(frozen=True, slots=True)
+class Opening:
+    """What may be done to open a store that is refused without it."""
+
+    accept_clock_jump: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Serve:
     """Serve the store in `directory`. One of `http` and `wire` may be None."""
 
@@ -38,6 +45,7 @@ class Serve:
     backup_dir: str | None
     unseal_for: timedelta
     first_owner: FirstOwner | None
+    opening: Opening = Opening()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,7 @@ class CheckHealth:
     """Open the store in `directory`, check it, say how it is."""
 
     directory: str
+    opening: Opening = Opening()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,7 @@ class RunFile:
 
     directory: str
     script: str
+    opening: Opening = Opening()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +93,9 @@ def understand(words: Sequence[str], environment: Mapping[str, str]) -> Command:
     if given.directory is None:
         raise UsageRefused("no data directory: storenode <data_dir> ...; see --help")
     if form == "--health":
-        return CheckHealth(given.directory)
+        return CheckHealth(given.directory, _opening(given))
     if form == "-f":
-        return RunFile(given.directory, given.flags["-f"])
+        return RunFile(given.directory, given.flags["-f"], _opening(given))
     return _serve(given, given.directory, environment)
 
 
@@ -125,7 +135,12 @@ def _serve(given: flags.Given, directory: str, environment: Mapping[str, str]) -
         given.get("--backup-dir") or environment.get("STORE_BACKUP_DIR") or None,
         _unseal_for(given, environment),
         _first_owner(environment),
+        _opening(given),
     )
+
+
+def _opening(given: flags.Given) -> Opening:
+    return Opening(accept_clock_jump="--accept-clock-jump" in given)
 
 
 def _address(given: flags.Given, name: str) -> Address | None:

@@ -29,6 +29,9 @@ FLAGS: Final = (
     Flag("--cert-key", "<file>", "its private key (PEM)", True),
     Flag("--backup-dir", "<folder>", "folder for backup files; there are none yet", True),
     Flag("--unseal-for", "<duration>", "how long an unseal lasts; there are no vaults yet", True),
+    Flag(
+        "--accept-clock-jump", None, "start though the clock is a year or more past the log's end"
+    ),
     Flag("--health", None, "check a store that nobody serves; says well, sequence, hash"),
     Flag("-f", "<script>", "run a script file in a new directory, or in a store without users"),
     Flag("--help", None, "this text"),

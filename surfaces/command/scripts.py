@@ -29,9 +29,12 @@ async def run_file(command: RunFile, console: Console) -> bool:
         before it stays
     """
     script = read(command.script)
-    async with opened(
-        NodeSettings(command.directory, serves=False), system_doors(), console
-    ) as node:
+    settings = NodeSettings(
+        command.directory,
+        serves=False,
+        accept_clock_jump=command.opening.accept_clock_jump,
+    )
+    async with opened(settings, system_doors(), console) as node:
         if node.has_users():
             # A script runs as an owner without a password: it would be a way around them.
             raise NotOpened(

@@ -32,7 +32,11 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
     :raises NotOpened: an address, a certificate, a folder or the store can't be used; nothing has
         been changed on disk
     """
-    settings = NodeSettings(command.directory, first_owner=_first_owner(command))
+    settings = NodeSettings(
+        command.directory,
+        first_owner=_first_owner(command),
+        accept_clock_jump=command.opening.accept_clock_jump,
+    )
     with ExitStack() as held, StopSignals() as signals:
         certificate = _certificate(command)
         _check_backup_folder(command.backup_dir)

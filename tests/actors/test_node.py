@@ -19,7 +19,7 @@ from actors.runtime import ask, tell
 from protocol.errors import BadRequest, DiskFull, Failed, UnknownOutcome
 from protocol.requests import SignIn
 from storage.engine import Batch, EngineFailed
-from storage.faults import LogDamaged, StoreLocked
+from storage.faults import ClockRefused, LogDamaged, StoreLocked
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
 from tests.actors.nodes import (
@@ -35,7 +35,7 @@ from tests.actors.nodes import (
 from tests.actors.parts import KINDS, SOMEBODY, outcome, play, until
 from tests.logbook import Logbook
 from tests.simulation.disk import Fault, SimulatedDisk
-from tests.simulation.doors import LoopClock
+from tests.simulation.doors import START_US, LoopClock
 
 both = pytest.mark.parametrize("kind", KINDS)
 
@@ -554,3 +554,35 @@ def test_the_same_seed_is_the_same_run() -> None:
         return [*found, disk.operations, disk.image()]
 
     assert play("stepped", live, 5) == play("stepped", live, 5)
+
+
+DAY = 86_400_000_000
+
+
+@pytest.mark.parametrize(("ahead", "fine"), [(365 * DAY, True), (400 * DAY, False)])
+def test_a_clock_that_jumped_is_not_followed_by_itself(
+    ahead: int, fine: bool, logbook: Logbook
+) -> None:
+    disk, engine = SimulatedDisk(), MemoryEngine()
+
+    async def life(wall_us: int, **told: Any) -> int:
+        clock = LoopClock(asyncio.get_running_loop(), wall_us)
+        doors = simulated_doors("stepped", disk, engine, clock=clock)
+        async with running(doors, settings(**told)) as node:
+            await value(node, "DEFINE NAMESPACE OVERWRITE n;")
+            return node.committer.ledger.log_time()
+
+    play("stepped", lambda: life(START_US))
+    later = START_US + ahead
+    if not fine:
+        before = disk.image()
+        with pytest.raises(ClockRefused, match="--accept-clock-jump"):
+            play("stepped", lambda: life(later))
+        after = disk.image()
+        assert {path: after[path] for path in before if "/log/0" in path} == {
+            path: before[path] for path in before if "/log/0" in path
+        }, "nothing was written by that clock"
+        assert play("stepped", lambda: life(START_US + DAY)) < START_US + 2 * DAY
+        play("stepped", lambda: life(later, accept_clock_jump=True))
+        assert "the clock has jumped, and that was accepted" in logbook.names()
+    assert play("stepped", lambda: life(later)) >= later

@@ -472,6 +472,10 @@ class SimulatedDisk:
             raise _os_error(errno.EEXIST, path)
         self._change("make_directory", _Change(None, path, None))
 
+    def close_to_others(self, path: str) -> bool:
+        """There are no others here."""
+        return False
+
     def rename(self, source: str, target: str) -> None:
         """Atomic replace."""
         inode = self._file(source)

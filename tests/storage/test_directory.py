@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -18,6 +19,7 @@ from storage.faults import (
     StoreForeign,
     StoreLocked,
     StoreMissing,
+    StoreOpenToOthers,
     StoreTooNew,
     StoreTooOld,
 )
@@ -168,3 +170,40 @@ def test_node_file(tmp_path: Path) -> None:
     with pytest.raises(StoreDamaged):
         load_node(directory)
     directory.close()
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o750, 0o701, 0o770])
+def test_a_directory_open_to_others_is_closed(tmp_path: Path, mode: int) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    store.chmod(mode)
+    for opened in (True, False):
+        directory = open_directory(store, create=True)
+        assert directory.was_open_to_others is opened
+        assert store.stat().st_mode & 0o777 == 0o700
+        directory.close()
+
+
+def test_a_directory_open_to_others_and_somebody_elses_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_directory(tmp_path, create=True).close()
+    tmp_path.chmod(0o755)
+    before = everything(tmp_path)
+
+    def chmod(path: str, mode: int) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted", path)
+
+    monkeypatch.setattr(os, "chmod", chmod)
+    with pytest.raises(StoreOpenToOthers, match="open to other users"):
+        open_directory(tmp_path)
+    assert everything(tmp_path) == before
+
+
+def test_a_loser_leaves_the_mode_as_it_is(tmp_path: Path) -> None:
+    owner = open_directory(tmp_path, create=True)
+    tmp_path.chmod(0o755)
+    with pytest.raises(StoreLocked):
+        open_directory(tmp_path)
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+    owner.close()

@@ -11,7 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from actors.doors import SystemClock
+from storage.directory import StoreDirectory
+from storage.disk import Disk
 from tests.processes import command_line, environment, run, serving, tree
+from tests.simulation.doors import ManualClock, SeededRng
 
 SERVE = ("--http", "127.0.0.1:0")
 
@@ -171,3 +175,28 @@ def test_honest_start_on_the_same_store(store: Path) -> None:
     """The rig's own check: without the fault each test plants, the store opens."""
     with serving(store) as node:
         assert node.stop() == 0
+
+
+def test_a_clock_far_ahead_is_refused_unless_it_is_meant(tmp_path: Path) -> None:
+    """A store that was made, and written to last, as it says, two years ago."""
+    directory, script = tmp_path / "store", tmp_path / "s"
+    script.write_text("DEFINE NAMESPACE a; RETURN time::now()")
+    clock = ManualClock(SystemClock().wall_us() - 2 * 366 * 86_400_000_000)
+    StoreDirectory.open(str(directory), Disk(), clock, SeededRng(1), create=True).close()
+    for form in (SERVE, ("-f", str(script))):
+        refused(str(directory), *form, code=1, says="or start with --accept-clock-jump if it is")
+    health = run(str(directory), "--health")
+    assert (health.returncode, health.stderr) == (0, ""), "it only looks"
+    ran = run(str(directory), "-f", str(script), "--accept-clock-jump")
+    assert ran.returncode == 0, ran.stderr
+    assert run(str(directory), "--health").returncode == 0
+    with serving(directory) as node:  # the log has caught up
+        assert "the clock has jumped, and that was accepted" not in node.events()
+
+
+def test_a_directory_open_to_others_is_closed_and_said(tmp_path: Path) -> None:
+    directory = tmp_path / "store"
+    directory.mkdir(mode=0o755)
+    with serving(directory) as node:
+        assert "the data directory was open to other users and is closed now" in node.events()
+    assert directory.stat().st_mode & 0o777 == 0o700
