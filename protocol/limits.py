@@ -236,7 +236,10 @@ DESCRIPTORS_KEPT: Final = 512
 the state engine, segments, what is being written anew. Where fewer than twice as many are allowed
 in all, half of those."""
 RUNNING: Final = 400
-"""Statements (wire) or requests (HTTP) running at once."""
+"""Statements (wire) or requests (HTTP) running at once. Once it is reached, those that only ask
+INFO FOR RUNNING or KILL have a ceiling of their own, as high."""
+ADMINISTERING_CHARACTERS: Final = 4 * KIB
+"""Of such a script: it is parsed to see whether it is one."""
 FRAME_BYTES: Final = 16 * MIB
 GREETING_SECONDS: Final = 10
 PART_BYTES: Final = MIB

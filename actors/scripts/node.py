@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from typing import Final
 
 from actors.scripts import indexes, places, spaces, topics, users
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import handles
 from language import tree
-from protocol.errors import Conflict, NotInTransaction, Unknown
-from protocol.values import NONE, Value
+from protocol.errors import Conflict, NotInTransaction, TypeRefused, Unknown
+from protocol.values import NONE, Value, type_name
 from storage.state_hash import hash_in_slices
+
+ID_CHARACTERS: Final = 128
+"""Shown of an id that names nothing."""
 
 
 @handles(tree.DefineNode, "none")
@@ -27,11 +31,19 @@ def define_node(run: Execution, statement: tree.DefineNode) -> Value:
 
 @handles(tree.Kill, "none")
 def kill(run: Execution, statement: tree.Kill) -> Value:
-    """End a running script at its next slice. :raises Unknown: none has that id"""
+    """End a running script at its next slice.
+
+    :raises Unknown: none has that id
+    :raises TypeRefused: it is no string
+    """
     run.authorise("ADMINISTER")
     run.enlist()
-    if not run.services.running.cancel(statement.id, f"the script was killed by {run.caller.user}"):
-        raise Unknown(f"no script {statement.id} is running", id=statement.id)
+    id = run.evaluate(statement.id)
+    if not isinstance(id, str):
+        raise TypeRefused(f"KILL takes the id of a script, a string, not {type_name(id)}")
+    if not run.services.running.cancel(id, f"the script was killed by {run.caller.user}"):
+        shown = id[:ID_CHARACTERS]
+        raise Unknown(f"no script {shown} is running", id=shown)
     return NONE
 
 

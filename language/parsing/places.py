@@ -208,7 +208,7 @@ class Places(Records):
 
     def kill(self) -> tree.Kill:
         at = self._begin("KILL")
-        return tree.Kill(self.string("the id that INFO FOR RUNNING shows"), at)
+        return tree.Kill(self.expression(), at)
 
 
 def either(*words: str) -> str:

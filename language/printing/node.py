@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from language import tree
 from language.printing.clauses import dotted, drop, join, on_table, text
+from language.printing.expressions import print_expression
 from language.printing.statements import STATEMENTS
 from language.words import quote
 from protocol.text import quote_string
@@ -47,6 +48,6 @@ STATEMENTS.update(
         tree.DropUser: lambda node: drop("USER", node, node.name),
         tree.DefineNode: _define_node,
         tree.Info: _info,
-        tree.Kill: lambda node: f"KILL {quote_string(node.id)}",
+        tree.Kill: lambda node: f"KILL {print_expression(node.id)}",
     }
 )

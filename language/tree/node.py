@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from language.tree.expressions import Expression
 from language.tree.places import Exists
 
 
@@ -70,5 +71,5 @@ class Info:
 class Kill:
     """End a running script by the id that INFO FOR RUNNING shows."""
 
-    id: str
+    id: Expression
     at: int = field(default=0, compare=False)

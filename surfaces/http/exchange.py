@@ -67,6 +67,7 @@ class Exchange(HTTPConnection):
         self.complete = False
         self.known = False
         self.counted = False
+        self.beside = False
         self.close_after = head is None or not head.keep_alive
         self.msgpack = False
         self.headers_sent = False

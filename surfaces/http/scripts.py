@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tornado.httputil import HTTPMessageDelegate
 
 from actors.runtime import ask_now, tell
+from actors.scripts.administering import administers
 from protocol import binary, jsonvalues, limits
 from protocol.errors import BadRequest, Busy, Refusal
 from protocol.requests import CancelScript, RunScript, ScriptAnswer
@@ -121,6 +122,19 @@ class ScriptDelegate(HTTPMessageDelegate):
         error = form.plain(answers.error(refusal, exchange.request))
         body = await results.encode(form, answer.results, {"error": error}, work)
         exchange.reply(refusal.status, body, form.kind, answers.error_fields(refusal))
+
+
+def only_administers(exchange: Exchange) -> bool:
+    """Whether a request does nothing but ask what runs, or end some of it. Its body stays."""
+    head, route, body = exchange.head, exchange.route, exchange.body
+    if head is None or route is None or route.lean is not ScriptDelegate:
+        return False
+    if len(body) > limits.ADMINISTERING_CHARACTERS:
+        return False
+    try:
+        return administers(read(head, body).script)
+    except Refusal:
+        return False
 
 
 def read(head: Head, body: bytes, tick: Tick | None = None) -> Asked:

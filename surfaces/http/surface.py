@@ -17,7 +17,7 @@ from tornado.httputil import HTTPInputError
 
 from protocol import limits
 from protocol.errors import BadRequest, Busy, Draining, Full, MisdirectedRequest, SignInRefused
-from surfaces.http import answers
+from surfaces.http import answers, scripts
 from surfaces.http.connection import Connection
 from surfaces.http.exchange import Exchange
 from surfaces.http.head import Head
@@ -94,6 +94,8 @@ class HttpSurface:
         )
         self.counters = Counters()
         self.connections: set[Connection] = set()
+        self.beside = 0
+        """Of those begun, the ones that were let in where there was no room; see `_lets_in`."""
         self.begun = 0
         """Requests begun and not answered."""
         self.bodies_bytes = 0
@@ -224,8 +226,8 @@ class HttpSurface:
 
     @property
     def running(self) -> int:
-        """Requests running: those begun, but for scripts that wait for messages."""
-        return self.begun - self.node.running.waiting("http")
+        """Requests running: those begun, but for scripts that wait, and those let in beside."""
+        return self.begun - self.node.running.waiting("http") - self.beside
 
     def next_request(self) -> str:
         """A name for a request, unique in this process and unlikely to be met in another."""
@@ -279,7 +281,7 @@ class HttpSurface:
         assert route is not None
         assert head is not None
         if not route.probe:
-            if (running := self.running) >= self.settings.running:
+            if (running := self.running) >= self.settings.running and not self._lets_in(exchange):
                 if not judged:
                     self.later.judge(partial(self._judge, exchange))
                     return
@@ -309,6 +311,15 @@ class HttpSurface:
         else:
             self.begin(exchange, judged=True)
 
+    def _lets_in(self, exchange: Exchange) -> bool:
+        """Whether a request that finds no room is let in all the same: one that asks what runs, or
+        ends some of it. It counts beside the others."""
+        if self.beside >= self.settings.running or not scripts.only_administers(exchange):
+            return False
+        self.beside += 1
+        exchange.beside = True
+        return True
+
     def runs(self, exchange: Exchange) -> None:
         """A request is one of those that run, until it is finished."""
         self.begun += 1
@@ -322,6 +333,7 @@ class HttpSurface:
         if exchange.counted:
             exchange.counted = False
             self.begun -= 1
+            self.beside -= exchange.beside
             assert exchange.route is not None
             self.counters.ran(exchange.route.path, self.loop.time() - exchange.since)
             if self.stopping:

@@ -19,6 +19,7 @@ from typing import Any, Final, cast
 
 import structlog
 
+from actors.scripts.administering import administers
 from protocol import limits
 from protocol.conversation import Conversation, State
 from protocol.errors import (
@@ -71,6 +72,8 @@ class Wire:
         self.connections: set[WireConnection] = set()
         self.begun = 0
         """Scripts begun and not answered, on all connections together."""
+        self.beside = 0
+        """Of those, the ones that were let in where there was no room; see `lets_in`."""
         self.draining = False
         self.sparing = SparingLog("surfaces.wire")
         self.made = 0
@@ -84,8 +87,8 @@ class Wire:
 
     @property
     def running(self) -> int:
-        """Scripts running: those begun, but for those that wait for messages."""
-        return self.begun - self.gate.waiting()
+        """Scripts running: those begun, but for those that wait, and those let in beside."""
+        return self.begun - self.gate.waiting() - self.beside
 
     @property
     def held(self) -> int:
@@ -103,6 +106,12 @@ class Wire:
     def full(self) -> bool:
         """Whether as many scripts run as may."""
         return self.begun >= limits.RUNNING and self.running >= limits.RUNNING
+
+    def lets_in(self, body: dict[str, Any] | None) -> bool:
+        """Whether a RUN that finds no room is begun all the same: one that asks what runs, or ends
+        some of it. It counts beside the others."""
+        script = (body or {}).get("script")
+        return self.beside < limits.RUNNING and isinstance(script, str) and administers(script)
 
     @property
     def later(self) -> Later:
@@ -191,6 +200,8 @@ class _Script:
 
     message: Message
     name: str
+    beside: bool = False
+    """Whether it was let in where there was no room."""
     asked: bool = False
     """Whether the node has been asked yet; before that, cancelling is not asking."""
     cancelled: bool = False
@@ -462,16 +473,23 @@ class WireConnection(asyncio.Protocol):
         elif self._token is None:
             refusal = SignInRefused("a script needs a signed-in user")
             self._send(Kind.ERROR, id, bodies.error(refusal, name))
-        elif wire.full and not self._refusing:
+        elif not wire.full:
+            self._count(_Script(message, name))
+        elif wire.lets_in(message.body):
+            self._count(_Script(message, name, beside=True))
+        elif not self._refusing:
             self._put_off = True
             wire.later.judge(partial(self._judge, message))
-        elif wire.full:
+        else:
             refusal = Busy("the node is running as many statements as it will")
             self._send(Kind.ERROR, id, bodies.error(refusal, name))
-        else:
-            wire.begun += 1
-            self._scripts[id] = script = _Script(message, name)
-            self._batch.append(script)
+
+    def _count(self, script: _Script) -> None:
+        """It runs with the others of this read."""
+        self._wire.begun += 1
+        self._wire.beside += script.beside
+        self._scripts[script.message.id] = script
+        self._batch.append(script)
 
     def _judge(self, message: Message) -> None:
         """Begin a script that was put off, or refuse it."""
@@ -601,6 +619,7 @@ class WireConnection(asyncio.Protocol):
     ) -> None:
         """:param data: the message, when it is encoded already"""
         self._wire.begun -= 1
+        self._wire.beside -= script.beside
         del self._scripts[script.message.id]
         self._send(kind, script.message.id, body, data)
         self._end_if_done()

@@ -8,6 +8,7 @@ is named here, with the reason.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Iterator
 from enum import Enum
 from functools import cache
@@ -148,7 +149,7 @@ def clauses(name: str, found: list[Any]) -> Iterator[str]:
     """The fields of a node that no case sets, or that no case leaves out, and the words among which
     one may choose that no case chooses."""
     kind = NODES[name]
-    hints = get_type_hints(kind, vars(tree))
+    hints = get_type_hints(kind, {**vars(sys.modules[kind.__module__]), **vars(tree)})
     for field in dataclasses.fields(kind):
         values = [getattr(node, field.name) for node in found]
         if not field.compare:

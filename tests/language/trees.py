@@ -209,7 +209,8 @@ PLACES = st.one_of(
     NAMES.map(lambda name: tree.Info("USER", (name,))),
     st.lists(NAMES, max_size=1).map(lambda names: tree.Info("NAMESPACE", tuple(names))),
     st.lists(NAMES, max_size=2).map(lambda names: tree.Info("DATABASE", tuple(names))),
-    TEXT.map(tree.Kill),
+    TEXT.map(tree.Constant).map(tree.Kill),
+    st.just(tree.Kill(tree.Parameter("id"))),
 )
 LITERALS = st.one_of(
     st.sampled_from([None, True, False]), INTS, FLOATS, DECIMALS, TEXT, st.binary(max_size=8),

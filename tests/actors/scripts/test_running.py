@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from actors.runtime import ask
-from protocol.errors import Cancelled, StatementTimeout, TooLarge, Unknown
+from protocol.errors import Cancelled, StatementTimeout, TooLarge, TypeRefused, Unknown
 from protocol.requests import CancelScript, RunScript, ScriptAnswer
 from protocol.values import type_name
 from tests.nodes import OWNER, Running
@@ -151,6 +151,20 @@ async def test_nobody_is_killed_twice(node: Running) -> None:
     assert (await running).refusal is not None
     with pytest.raises(Unknown):
         await node.values(f"KILL '{one['id']}'")
+
+
+async def test_the_id_may_be_a_parameter(node: Running) -> None:
+    for script in ("KILL $id", "FOR $one IN [$id] { KILL $one }"):
+        running = started(node, "FOR $x IN 0..1000000 { LET $y = $x }")
+        await begun(node, running)
+        (one,) = await shown(node)
+        await node.values(script, {"id": one["id"]})
+        assert type((await running).refusal) is Cancelled
+    with pytest.raises(TypeRefused, match="a string, not int"):
+        await node.values("KILL $id", {"id": 7})
+    with pytest.raises(Unknown) as refused:
+        await node.values("KILL $id", {"id": "x" * 100_000})
+    assert len(str(refused.value)) < 300
 
 
 async def test_a_client_that_goes_takes_its_script_along(node: Running) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import resource
 import socket
@@ -13,6 +14,12 @@ from actors.node import Node
 from tests.logbook import Logbook
 from tests.surfaces.http.conftest import LONG, Serve, script, until
 from tests.surfaces.http.raw import Raw, request
+
+
+def asked(text: str, bearer: str, **parameters: str) -> bytes:
+    """POST /script with a JSON object."""
+    body = json.dumps({"script": text, "params": parameters}).encode()
+    return request("POST", "/script", body, authorization=bearer, content_type="application/json")
 
 
 async def test_too_many_running_is_busy_and_the_connection_stays(
@@ -35,6 +42,57 @@ async def test_too_many_running_is_busy_and_the_connection_stays(
             assert (await raw.ask("GET", "/ready")).json["reason"] == "full"
         await until(lambda: surface.running == 1)
         await raw.send(script("RETURN 1;", bearer))
+        assert (await raw.answer()).status == 200
+
+
+async def test_an_owner_sees_and_ends_what_runs_where_there_is_no_room(
+    serve: Serve, node: Node, bearer: str
+) -> None:
+    surface = await serve(running=2)
+    port = surface.address[1]
+    async with await Raw.connect(port) as one, await Raw.connect(port) as two:
+        await one.send(script(LONG, bearer))
+        await two.send(script(LONG, bearer))
+        await until(lambda: len(node.running) == 2)
+        async with await Raw.connect(port) as raw:
+            for form in (script("INFO FOR RUNNING", bearer), asked("INFO FOR RUNNING", bearer)):
+                await raw.send(form)
+                shown = (await raw.answer()).json["results"][0]["value"]
+                assert len(shown) == 3, "and itself"
+            for text in (
+                "RETURN 1",
+                "INFO FOR RUNNING; RETURN 1",
+                "INFO FOR NODE",
+                "KILL (SELECT VALUE id FROM thing)[0]",
+                "INFO FOR RUNNING;" * 100,
+                "INFO FOR RUNNING (",
+            ):
+                await raw.send(script(text, bearer))
+                assert (await raw.answer()).error["code"] == "Busy", text
+            await raw.send(script("INFO FOR RUNNING", "not a token of anybody"))
+            assert (await raw.answer()).status == 401
+            assert surface.beside == 0 and surface.running == 2
+            (id,) = [run["id"] for run in shown[:1]]
+            await raw.send(asked("KILL $id", bearer, id=id))
+            assert (await raw.answer()).status == 200
+            await until(lambda: surface.running == 1)
+            await raw.send(script("RETURN 1", bearer))
+            assert (await raw.answer()).status == 200
+
+
+async def test_so_many_are_let_in_beside_and_no_more(serve: Serve, node: Node, bearer: str) -> None:
+    surface = await serve(running=1)
+    port = surface.address[1]
+    async with await Raw.connect(port) as one, await Raw.connect(port) as raw:
+        await one.send(script(LONG, bearer))
+        await until(lambda: len(node.running) == 1)
+        surface.beside += 1
+        surface.begun += 1
+        await raw.send(script("INFO FOR RUNNING", bearer))
+        assert (await raw.answer()).error["code"] == "Busy"
+        surface.beside -= 1
+        surface.begun -= 1
+        await raw.send(script("INFO FOR RUNNING", bearer))
         assert (await raw.answer()).status == 200
 
 
