@@ -91,10 +91,11 @@ class Roles:
             return "no_roles"
         return None if SERVING in words else "not_serving"
 
-    def check_serving(self) -> None:
-        """:raises Draining: the node has no serving role"""
-        if SERVING not in self.words:
-            raise Draining("the node has no serving role", roles=list(self.words))
+    def check_answering(self) -> None:
+        """Any role makes the node answer its clients; without `serving` it only asks for no more of
+        them (`unready`). :raises Draining: it has none"""
+        if not self.words:
+            raise Draining("the node has no role: it answers nobody until one is declared")
 
     @property
     def endpoints(self) -> tuple[str, ...]:

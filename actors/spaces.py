@@ -26,7 +26,7 @@ from pykka import ActorRef
 
 from actors.access import Action, authorise
 from actors.commits import NODE, By, Committer, Promise
-from actors.roles import SERVING, Roles
+from actors.roles import Roles
 from actors.runtime import LoopActor, Runtime, Supervised, handles, stop, tell
 from actors.sessions import Sessions
 from language.literals import parse_value
@@ -232,7 +232,7 @@ class Spaces:
         if named is None or named.version != version or version > self.committer.released_upto:
             return None
         caller = self.sessions.glance(token, ledger.users_version)
-        if caller is None or not named.place.ref.is_alive() or SERVING not in self.roles.words:
+        if caller is None or not named.place.ref.is_alive() or not self.roles.words:
             return None
         return caller, named
 
@@ -551,7 +551,7 @@ class _Work:
         else:
             assert isinstance(who, Caller)
             self._caller = who
-        spaces.roles.check_serving()
+        spaces.roles.check_answering()
         found = find_space(tx, request.namespace, request.database, request.space)
         if found is None:
             raise no_space(request.namespace, request.database, request.space)

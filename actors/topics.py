@@ -24,7 +24,7 @@ from typing import Final
 
 from actors.access import Action, authorise
 from actors.commits import NODE, Committer, Promise
-from actors.roles import SERVING, Roles
+from actors.roles import Roles
 from actors.runtime import LoopActor, Runtime, Supervised, handles, stop, tell
 from actors.waiting import Waits
 from protocol import limits
@@ -142,7 +142,7 @@ class Topics:
 
     def roles_changed(self) -> None:
         """The node may write again, or not any more; or it drains."""
-        if SERVING not in self.roles.words:
+        if not self.roles.words:
             self.waits.end()
         self.waits.look_again()
         for at_us, topic in list(self._due.values()):

@@ -307,7 +307,7 @@ class Full(Refusal, status=503, retry=True, retry_after_s=1):
 
 
 class Draining(Refusal, status=503, retry=True, retry_after_s=1):
-    """The node is stopping or has no serving role."""
+    """The node is stopping or has no role."""
 
 
 class NotEnoughReplicas(Refusal, status=503, retry=True, retry_after_s=1):

@@ -145,7 +145,7 @@ class Execution:
             self.turn.push_deadline(self.request.timeout_us)
         self.prepared = self._script = prepared = self.scripts.get(self.request.script, self.tick)
         if not prepared.about_node_only:
-            self.services.roles.check_serving()
+            self.services.roles.check_answering()
         for first, end in prepared.transactions:
             if self._transact(first, end):
                 return

@@ -19,8 +19,8 @@ from storage.catalog import Space
 class Roles(Protocol):
     """The node's roles, read on the loop without asking an actor."""
 
-    def check_serving(self) -> None:
-        """:raises Draining: the node has no serving role"""
+    def check_answering(self) -> None:
+        """:raises Draining: the node has no role"""
 
     def define(
         self, roles: Sequence[str] | None, endpoints: Sequence[str] | None

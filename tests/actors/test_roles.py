@@ -36,10 +36,14 @@ def test_roles_are_in_force_once_saved_and_found_again(kind: str) -> None:
             roles.check_writable()
             await roles.define(["serving"], ["db.example:4000"])
             assert isinstance(_refused(roles.check_writable), NotWritable)
-            roles.check_serving()
+            roles.check_answering()
             await roles.define([], None)
             assert str(roles.unready) == "no_roles"
-            assert isinstance(_refused(roles.check_serving), Draining)
+            assert isinstance(_refused(roles.check_answering), Draining)
+            for word in ("coordinating", "writable", "serving"):
+                await roles.define([word], None)
+                roles.check_answering()
+                assert (roles.unready is None) == (word == "serving")
             await roles.define(["coordinating", "writable"], None)
             assert str(roles.unready) == "not_serving"
             assert roles.info()["roles"] == ["writable", "coordinating"]

@@ -196,6 +196,8 @@ async def test_a_glance_tells_what_the_actor_would_say_or_nothing(
     assert await here.run(GetKey("k"), who=who) == [{"value": 1, "ttl": None}]
     assert seen() == {"value": 1, "ttl": None}
     await nodes.run(here.node, "DEFINE NODE ROLES writable")
+    assert seen() == {"value": 1, "ttl": None}, "any role makes the node answer"
+    await nodes.run(here.node, "DEFINE NODE ROLES NONE")
     assert seen() is None
     await nodes.run(here.node, "DEFINE NODE ROLES serving, writable")
     assert seen() == {"value": 1, "ttl": None}

@@ -269,7 +269,7 @@ class Full(Refused):
 
 
 class Draining(Refused):
-    """The node is stopping or has no serving role."""
+    """The node is stopping or has no role."""
 
 
 class NotEnoughReplicas(Refused):

@@ -82,6 +82,15 @@ async def test_drained_a_node_answers_only_about_itself(node: Running) -> None:
     assert await node.value("SELECT * FROM thing") == []
 
 
+async def test_any_role_makes_a_node_answer(node: Running) -> None:
+    await node.values("DEFINE NODE ROLES writable; CREATE thing:1")
+    assert node.node.status().reason == "not_serving"
+    assert len(await node.value("SELECT * FROM thing")) == 1
+    await node.values("DEFINE NODE ROLES coordinating")
+    assert len(await node.value("SELECT * FROM thing:1")) == 1
+    assert isinstance(await refused(node, "CREATE thing:2"), NotWritable)
+
+
 async def test_without_the_writable_role_reads_go_on(node: Running) -> None:
     await node.values("CREATE thing:1; DEFINE NODE ROLES serving")
     for script in (

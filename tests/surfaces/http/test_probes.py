@@ -7,6 +7,7 @@ import pytest
 from actors.node import Node
 from protocol.version import VERSION
 from surfaces.http.surface import HttpSurface
+from tests.surfaces.http.conftest import script
 from tests.surfaces.http.raw import Raw
 
 
@@ -44,6 +45,30 @@ async def test_probes_of_a_surface_that_stops_still_answer(raw: Raw, surface: Ht
     assert (refused.status, refused.error["code"]) == (503, "Draining")
     assert refused.fields["retry-after"] == "1"
     assert await raw.rest() == b""
+
+
+async def test_any_role_answers_clients_and_only_serving_asks_for_them(
+    raw: Raw, bearer: str
+) -> None:
+    """Cache keys have a way of their own to be answered, which asks the roles by itself."""
+    key = "/kv/shop/main/c/key/k"
+
+    async def roles(words: str) -> tuple[int, object, int, int]:
+        await raw.send(script(f"DEFINE NODE ROLES {words}", bearer))
+        assert (await raw.answer()).status == 200
+        ready = await raw.ask("GET", "/ready")
+        read = await raw.ask("GET", key, authorization=bearer)
+        await raw.send(script("RETURN 1", bearer))
+        return ready.status, ready.json["reason"], read.status, (await raw.answer()).status
+
+    define = "DEFINE NAMESPACE shop; DEFINE DATABASE shop.main; USE shop.main; DEFINE SPACE c"
+    await raw.send(script(f"{define}; SET 'k' IN c VALUE 1", bearer))
+    assert (await raw.answer()).status == 200
+    assert (await raw.ask("GET", key, authorization=bearer)).status == 200
+    assert await roles("writable") == (503, "not_serving", 200, 200)
+    assert await roles("coordinating") == (503, "not_serving", 200, 200)
+    assert await roles("NONE") == (503, "no_roles", 503, 503)
+    assert await roles("serving") == (200, None, 200, 200)
 
 
 @pytest.mark.parametrize("path", ["/health", "/ready"])
