@@ -27,6 +27,7 @@ from actors.doors import Doors
 from actors.indexes import Indexes, IndexesActor
 from actors.log import LogActor
 from actors.passwords import Cost, Passwords
+from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Actor, Runtime, Supervised, ask, stop, tell
 from actors.scripts.actor import ScriptsActor
@@ -115,6 +116,8 @@ class Node:
         """The owner this start gave to a store that had no users."""
         self.generated_owner: FirstOwner | None = None
         """The owner this start has made up: to be shown once."""
+        self.rights = Rights()
+        """Judges what callers may do."""
         self.runtime = Runtime(doors.scheduler, doors.clock, self._actor_failed, self._noticed)
         self.directory: StoreDirectory | None = None
         self._log: Log | None = None
@@ -245,8 +248,8 @@ class Node:
             ),
             refoldable=True,
         )
-        self._spaces = self.spaces = Spaces(runtime, committer, self.roles, sessions)
-        self._topics = self.topics = Topics(runtime, committer, self.roles)
+        self._spaces = self.spaces = Spaces(runtime, committer, self.roles, sessions, self.rights)
+        self._topics = self.topics = Topics(runtime, committer, self.roles, self.rights)
         indexes = Indexes()
         self._indexes = self._supervise(
             lambda: IndexesActor.start(runtime, indexes, committer), refoldable=True
@@ -256,6 +259,7 @@ class Node:
         services = Services(
             committer=committer,
             roles=self.roles,
+            rights=self.rights,
             passwords=self.passwords,
             sessions=sessions,
             spaces=self.spaces,
@@ -283,6 +287,11 @@ class Node:
         place: Supervised[Any] = Supervised(begin, refoldable=refoldable)
         self._places.append(place)
         return place
+
+    def may_read_node(self, caller: Caller) -> bool:
+        """Whether a caller may have what INFO FOR NODE shows."""
+        with self.committer.begin() as tx:
+            return self.rights.reads_node(tx, caller)
 
     def has_users(self) -> bool:
         """Whether the store belongs to somebody already."""

@@ -18,22 +18,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 from pykka import ActorRef
 
-from actors.access import Action, authorise
 from actors.commits import NODE, By, Committer, Promise
+from actors.rights import REMEMBERED_USERS, Rights, Standing
 from actors.roles import Roles
 from actors.runtime import LoopActor, Runtime, Supervised, handles, stop, tell
 from actors.sessions import Sessions
 from language.literals import parse_value
 from language.words import quote
 from protocol import limits
-from protocol.errors import Busy, Conflict, Draining, NotASpace, NotWritable, Refusal
+from protocol.errors import Busy, Conflict, Draining, NotASpace, NotWritable, Refusal, Unknown
 from protocol.requests import AuthenticateToken, Caller, Surface
+from protocol.rights import NOTHING, Verbs
 from protocol.spaces import (
     DeleteKey,
     ExpireKey,
@@ -120,20 +121,26 @@ class _Named:
     """Of the catalog that says so."""
     place: Supervised[SpaceActor]
     space: Space
-    read: Action
-    write: Action
+    standings: dict[str, Standing] = field(default_factory=dict)
+    """Of users, by name, as that catalog has them."""
 
 
 class Spaces:
     """The spaces of the node and their actors; on the loop only."""
 
     def __init__(
-        self, runtime: Runtime, committer: Committer, roles: Roles, sessions: Sessions
+        self,
+        runtime: Runtime,
+        committer: Committer,
+        roles: Roles,
+        sessions: Sessions,
+        rights: Rights,
     ) -> None:
         self.runtime = runtime
         self.committer = committer
         self.roles = roles
         self.sessions = sessions
+        self.rights = rights
         self.places: dict[int, Supervised[SpaceActor]] = {}
         """By the space's id."""
         self.due_us: dict[int, int] = {}
@@ -162,9 +169,7 @@ class Spaces:
         if len(self._named) >= NAMES:
             self._named.clear()
         place = self._place(space)
-        noun = f"SPACE {space.path}"
-        read, write = Action("READ", noun), Action("WRITE", noun)
-        self._named[names] = _Named(version, place, space, read, write)
+        self._named[names] = _Named(version, place, space)
         return place.ref
 
     def glance(
@@ -176,15 +181,14 @@ class Spaces:
         :param token: its digest
         :param names: of namespace, database and space
         """
-        entered = self._enter_now(token, names)
+        entered = self._enter_now(token, names, GetKey.needs)
         if entered is None:
             return None
-        caller, named = entered
+        _, named = entered
         urgent = self.runtime.urgent
         if urgent is not None and urgent.since_us:
             urgent.give_way(self.runtime.clock.monotonic_us())
         try:
-            authorise(caller, named.read)
             return glance(self.committer.ledger, named.space, key)
         except (Refusal, EngineFailed):
             return None  # the actor meets it too, and answers with it
@@ -204,12 +208,11 @@ class Spaces:
         :param told: hears the answer, and why it is not durable, None when it is
         """
         committer = self.committer
-        entered = self._enter_now(token, names)
+        entered = self._enter_now(token, names, operation.needs)
         if entered is None:
             return False
         caller, named = entered
         try:
-            authorise(caller, named.write)
             with committer.begin() as tx:
                 here = Keys(tx, named.space)
                 answer = perform(here, operation)
@@ -224,8 +227,11 @@ class Spaces:
         committer.when_released(promise, partial(told, answer))
         return True
 
-    def _enter_now(self, token: bytes, names: tuple[str, str, str]) -> tuple[Caller, _Named] | None:
-        """Who asks, and of which space, when nothing has changed since that was last seen."""
+    def _enter_now(
+        self, token: bytes, names: tuple[str, str, str], verbs: Verbs
+    ) -> tuple[Caller, _Named] | None:
+        """Who asks, and of which space, when nothing has changed since that was last seen, and the
+        caller holds these verbs on it."""
         ledger = self.committer.ledger
         version = ledger.catalog_version
         named = self._named.get(names)
@@ -234,7 +240,20 @@ class Spaces:
         caller = self.sessions.glance(token, ledger.users_version)
         if caller is None or not named.place.ref.is_alive() or not self.roles.words:
             return None
-        return caller, named
+        try:
+            holds = self._standing(named, caller).holds(named.space)
+        except Refusal:
+            return None  # the actor meets it too, and answers with it
+        return (caller, named) if verbs <= holds else None
+
+    def _standing(self, named: _Named, caller: Caller) -> Standing:
+        standing = named.standings.get(caller.user)
+        if standing is None:
+            if len(named.standings) >= REMEMBERED_USERS:
+                named.standings.clear()
+            with self.committer.begin() as tx:
+                standing = named.standings[caller.user] = self.rights.standing(tx, caller)
+        return standing
 
     def expiring(self, space: Space, at_us: int) -> None:
         """A key of a space expires at that log time: it is to be swept then."""
@@ -498,6 +517,7 @@ class _Work:
         """The earliest expiry written; 0: none."""
         self.space: Space
         self._caller: Caller
+        self._standing: Standing
         self._statements: list[str] = []
         self.barred = False
         """Whether somebody's barrier stood in its way; then nothing has happened."""
@@ -506,7 +526,7 @@ class _Work:
         self._begun = False
         """Whether it has committed anything."""
         self._lapsed: list[bytes] = []
-        self._may: dict[bool, Refusal | None] = {}
+        self._may: dict[type, Refusal | None] = {}
 
     def run(self) -> None:
         """Run them all."""
@@ -527,7 +547,7 @@ class _Work:
                     tx = committer.begin()
                     keys = Keys(tx, self.space)
                 try:
-                    self._check(operation.writes)
+                    self._check(type(operation))
                     if type(operation) is ListKeys:
                         self._list(keys, operation, until_us)
                     else:
@@ -552,10 +572,12 @@ class _Work:
             assert isinstance(who, Caller)
             self._caller = who
         spaces.roles.check_answering()
-        found = find_space(tx, request.namespace, request.database, request.space)
-        if found is None:
-            raise no_space(request.namespace, request.database, request.space)
-        self.space = found
+        names = request.namespace, request.database
+        try:
+            self.space = spaces.rights.space(tx, self._caller, names, request.space, NOTHING)
+        except Unknown:
+            raise no_space(*names, request.space) from None
+        self._standing = spaces.rights.standing(tx, self._caller)
 
     def _begins_anew(self, tx: Transaction, keys: Keys, operation: KeyOperation) -> bool:
         """Whether an operation needs a commit of its own. A lock that is acquired twice needs two
@@ -564,20 +586,19 @@ class _Work:
             type(operation) is LockKey and bool(tx.size) and keys.written_here(operation.key)
         )
 
-    def _check(self, writes: bool) -> None:
+    def _check(self, operation: type[KeyOperation]) -> None:
         """:raises NotWritable, NotAllowed:"""
-        if writes not in self._may:
-            self._may[writes] = self._judge(writes)
-        refusal = self._may[writes]
+        if operation not in self._may:
+            self._may[operation] = self._judge(operation)
+        refusal = self._may[operation]
         if refusal is not None:
             raise refusal
 
-    def _judge(self, writes: bool) -> Refusal | None:
+    def _judge(self, operation: type[KeyOperation]) -> Refusal | None:
         try:
-            if writes:
+            if operation.writes:
                 self._committer.check_writable()
-            verb = "WRITE" if writes else "READ"
-            authorise(self._caller, Action(verb, f"SPACE {self.space.path}"))
+            self._standing.check(self.space, operation.needs)
         except Refusal as refusal:
             return refusal
         return None

@@ -22,14 +22,15 @@ from heapq import heappop, heappush
 from itertools import chain, repeat
 from typing import Final
 
-from actors.access import Action, authorise
 from actors.commits import NODE, Committer, Promise
+from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import LoopActor, Runtime, Supervised, handles, stop, tell
 from actors.waiting import Waits
 from protocol import limits
-from protocol.errors import NotAllowed, NotWritable, Refusal
+from protocol.errors import NotWritable, Refusal
 from protocol.requests import Caller, Request
+from protocol.rights import READ, Verbs
 from storage import catalog
 from storage.groups import Group, find_group, groups
 from storage.hand_outs import HandOuts
@@ -54,6 +55,8 @@ REMEMBERED: Final = 1_000
 """Topics for which it is remembered when they were last looked after; more if that was just now."""
 SWEPT_IDS: Final = 256
 """Ids forgotten in one commit."""
+FIGURES_NEED: Final[Verbs] = READ
+"""What a caller needs on a topic to see its figures in /metrics."""
 DUE: Final = "due"
 """Why the node does by itself what time brings."""
 
@@ -66,10 +69,13 @@ class Work(Request[None]):
 class Topics:
     """The topics of the node, as far as they are more than what is stored; on the loop only."""
 
-    def __init__(self, runtime: Runtime, committer: Committer, roles: Roles) -> None:
+    def __init__(
+        self, runtime: Runtime, committer: Committer, roles: Roles, rights: Rights
+    ) -> None:
         self.runtime = runtime
         self.committer = committer
         self.roles = roles
+        self.rights = rights
         self.waits = Waits()
         """Scripts that wait for messages."""
         self.places: dict[int, Supervised[TopicActor]] = {}
@@ -267,12 +273,9 @@ class Topics:
     async def _figures(self, tx: Transaction, caller: Caller) -> AsyncIterator[TopicFigures]:
         clock = self.runtime.clock
         until_us = clock.monotonic_us() + limits.SLICE_US
-        for topic in _all(tx):
-            try:
-                authorise(caller, Action("READ", f"TOPIC {topic.path}"))
-            except NotAllowed:
-                continue
-            yield _figures(tx, topic)
+        for topic in self.rights.topics(tx, caller, FIGURES_NEED):
+            if topic is not None:
+                yield _figures(tx, topic)
             if clock.monotonic_us() >= until_us:
                 tx.pause()
                 await asyncio.sleep(0)

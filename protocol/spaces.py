@@ -2,6 +2,7 @@
 
 Surfaces make them of routes and of wire messages, scripts of statements; `storage/spaces.py` has
 the rules. An operation's answer is an object with exactly the fields that its docstring names.
+`writes`: whether it needs a node that is writable; `needs`: what its caller needs on the space.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, ClassVar, Final, Literal
 from protocol import limits
 from protocol.errors import BadRequest, ExpireRefused, Refusal, TypeRefused
 from protocol.requests import AuthenticateToken, Caller, Request
+from protocol.rights import READ, WRITE, Verbs
 from protocol.values import NoneValue, Value, check_unicode, type_name
 
 When = Literal["ABSENT", "PRESENT"]
@@ -22,6 +24,7 @@ class GetKey:
     """`{value, ttl}`, or NONE when there is no such key; `ttl` is NULL for one that stays."""
 
     writes: ClassVar[bool] = False
+    needs: ClassVar[Verbs] = READ
     key: str
 
 
@@ -30,6 +33,7 @@ class SetKey:
     """`{written}`"""
 
     writes: ClassVar[bool] = True
+    needs: ClassVar[Verbs] = WRITE
     key: str
     value: Value
     expire_us: int | None = None
@@ -44,6 +48,7 @@ class SwapKey:
     """`{written}`: whether the key held `expect`, in type and value. NONE expects no key."""
 
     writes: ClassVar[bool] = True
+    needs: ClassVar[Verbs] = WRITE | READ
     key: str
     expect: Value
     value: Value
@@ -55,6 +60,7 @@ class IncrKey:
     """`{value}`: the new one."""
 
     writes: ClassVar[bool] = True
+    needs: ClassVar[Verbs] = WRITE
     key: str
     by: int = 1
 
@@ -64,6 +70,7 @@ class DeleteKey:
     """`{deleted}`: whether there was one."""
 
     writes: ClassVar[bool] = True
+    needs: ClassVar[Verbs] = WRITE
     key: str
 
 
@@ -72,6 +79,7 @@ class ExpireKey:
     """`{found}`"""
 
     writes: ClassVar[bool] = True
+    needs: ClassVar[Verbs] = WRITE
     key: str
     expire_us: int
 
@@ -81,6 +89,7 @@ class PersistKey:
     """`{found}`"""
 
     writes: ClassVar[bool] = True
+    needs: ClassVar[Verbs] = WRITE
     key: str
 
 
@@ -90,6 +99,7 @@ class LockKey:
     falls free, NULL for never."""
 
     writes: ClassVar[bool] = True
+    needs: ClassVar[Verbs] = WRITE
     key: str
     holder: str
     expire_us: int
@@ -102,6 +112,7 @@ class UnlockKey:
     """`{released}`"""
 
     writes: ClassVar[bool] = True
+    needs: ClassVar[Verbs] = WRITE
     key: str
     holder: str
     fence: int | None = None
@@ -113,6 +124,7 @@ class ListKeys:
     """`{keys}`, in the order of their bytes."""
 
     writes: ClassVar[bool] = False
+    needs: ClassVar[Verbs] = READ
     prefix: str = ""
     after: str = ""
     limit: int = limits.KEYS_LISTED

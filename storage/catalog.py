@@ -115,11 +115,16 @@ class Space:
 # --- looking up ---------------------------------------------------------------------------------
 
 
+def absent(kind: str, path: str) -> Unknown:
+    """The refusal of a name that stands for nothing, or for nothing that the caller may see."""
+    return Unknown(f"there is no {kind} {path}", kind=kind, name=path)
+
+
 def namespace(tx: Transaction, name: str) -> Namespace:
     """The namespace of that name. :raises Unknown:"""
     found = find_namespace(tx, name)
     if found is None:
-        raise Unknown(f"there is no namespace {name}", kind="namespace", name=name)
+        raise absent("namespace", name)
     return found
 
 
@@ -138,8 +143,7 @@ def database(tx: Transaction, namespace: Namespace, name: str) -> Database:
     """The database of that name in a namespace. :raises Unknown:"""
     found = find_database(tx, namespace, name)
     if found is None:
-        path = f"{namespace.name}.{name}"
-        raise Unknown(f"there is no database {path}", kind="database", name=path)
+        raise absent("database", f"{namespace.name}.{name}")
     return found
 
 
@@ -159,8 +163,7 @@ def table(tx: Transaction, database: Database, name: str) -> Table:
     """The table of that name in a database. :raises Unknown:"""
     found = find_table(tx, database, name)
     if found is None:
-        path = f"{database.path}.{name}"
-        raise Unknown(f"there is no table {path}", kind="table", name=path)
+        raise absent("table", f"{database.path}.{name}")
     return found
 
 
@@ -180,8 +183,7 @@ def space(tx: Transaction, database: Database, name: str) -> Space:
     """The cache space of that name in a database. :raises Unknown:"""
     found = find_space(tx, database, name)
     if found is None:
-        path = f"{database.path}.{name}"
-        raise Unknown(f"there is no space {path}", kind="space", name=path)
+        raise absent("space", f"{database.path}.{name}")
     return found
 
 

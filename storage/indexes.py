@@ -456,6 +456,19 @@ def entry_values(pair: Pair) -> bytes:
     return key if len(value) > 1 else key[: -1 - value[0]]
 
 
+def claimant(tx: Transaction, index: Index, values: bytes) -> bytes | None:
+    """The encoded id of the record that claims these values, encoded, in a UNIQUE index."""
+    return tx.get(index.entries + WHOLE + values)
+
+
+def entries(
+    tx: Transaction, index: Index, start: bytes, end: bytes, reverse: bool = False
+) -> Iterator[list[Pair]]:
+    """The entries of an index between two of its keys, in lists that are never empty."""
+    assert start.startswith(index.entries), "an index is read within its own keys"
+    return tx.scan(start, end, reverse)
+
+
 def any_mark(tx: Transaction, index: Index, side: bytes) -> bool:
     """Whether any record has a mark on this side."""
     return next(tx.scan(*keys.within(index.entries + side)), None) is not None

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from protocol import binary, limits
-from protocol.errors import AlreadyExists, BadRequest, StillHeld, Unknown
+from protocol.errors import AlreadyExists, BadRequest, StillHeld
 from protocol.text import check_name
 from storage import keys
-from storage.catalog import Database, Taken, check_comment, declared_of, next_id
+from storage.catalog import Database, Taken, absent, check_comment, declared_of, next_id
 from storage.transactions import Transaction
 
 Full = Literal["DROP", "REFUSE"]
@@ -84,8 +84,7 @@ def topic(tx: Transaction, database: Database, name: str) -> Topic:
     """The topic of that name in a database. :raises Unknown:"""
     found = find_topic(tx, database, name)
     if found is None:
-        path = f"{database.path}.{name}"
-        raise Unknown(f"there is no topic {path}", kind="topic", name=path)
+        raise absent("topic", f"{database.path}.{name}")
     return found
 
 

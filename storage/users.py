@@ -60,6 +60,11 @@ def find(tx: Transaction, name: str) -> User | None:
     return found
 
 
+def is_taken(tx: Transaction, name: str) -> bool:
+    """Whether there is a user of that name."""
+    return find(tx, name) is not None
+
+
 def everyone(tx: Transaction) -> list[User]:
     """All users, by name."""
     start, end = keys.users()

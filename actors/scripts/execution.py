@@ -11,10 +11,11 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from actors.access import Action, authorise
 from actors.commits import Promise
+from actors.rights import Names, untold
 from actors.scripts.attempts import Attempts
-from actors.scripts.handlers import HANDLERS, Handler
+from actors.scripts.handlers import Handler, handler_of
+from actors.scripts.judging import judged
 from actors.scripts.prepared import Prepared, PreparedScripts
 from actors.scripts.running import Run
 from actors.scripts.services import Services
@@ -39,10 +40,11 @@ from protocol.errors import (
     TooLarge,
 )
 from protocol.requests import Result, ResultKind, RunScript
+from protocol.rights import READ, Verbs
 from protocol.values import MICROSECOND, NONE, RecordId, Value
-from storage import catalog, keys, records
-from storage.catalog import Database, Table
-from storage.effects import SEQUENCE_BYTES
+from storage import records
+from storage.catalog import Space, Table
+from storage.topics import Topic
 from storage.transactions import Transaction
 
 _FROM_OUTSIDE = (Cancelled, DiskFull, Draining, SessionEnded, StatementTimeout)
@@ -80,6 +82,7 @@ class Execution:
         self, services: Services, request: RunScript, scripts: PreparedScripts, turn: Turn
     ) -> None:
         self.services = services
+        self.rights = services.rights
         self.request = request
         self.caller = request.caller
         self.scripts = scripts
@@ -335,23 +338,37 @@ class Execution:
         self.results.extend([Result(NONE, "none", 0, 0)] * answered)
 
     def _statement(self, statement: Any) -> None:
-        handler = HANDLERS[type(statement)]
+        handler = handler_of(statement)
         began_us = self.services.clock.monotonic_us()
         self.rows_read = 0
         self._answer(self._run(handler, statement), handler.kind, began_us)
 
     def _run(self, handler: Handler, statement: Any) -> Value:
+        timeout: timedelta | None = getattr(statement, "timeout", None)
+        if timeout is None:
+            return self.perform(handler, statement)
+        self.turn.push_deadline(timeout // MICROSECOND)
+        try:
+            return self.perform(handler, statement)
+        finally:
+            self.turn.pop_deadline()
+
+    def perform(self, handler: Handler, statement: Any) -> Value:
+        """Judge what a statement needs, and run it with what it names.
+
+        :raises NotWritable, Unknown, NotAllowed: the node, or the caller, may not
+        """
         if handler.writes:
             # The commit asks too; asked here, nothing is read, hashed or waited for in vain.
             self.services.committer.check_writable()
-        timeout: timedelta | None = getattr(statement, "timeout", None)
-        if timeout is None:
-            return handler.run(self, statement)
-        self.turn.push_deadline(timeout // MICROSECOND)
+        things = judged(self, self.prepared.claims(statement))
         try:
-            return handler.run(self, statement)
-        finally:
-            self.turn.pop_deadline()
+            return handler.run(self, statement, *things)
+        except Refusal as refusal:
+            table = refusal.detail.get("table")
+            if isinstance(table, str) and not self._may_read_named(table):
+                raise untold(refusal, table) from refusal.__cause__
+            raise
 
     def _answer(self, value: Value, kind: ResultKind, began_us: int) -> None:
         took_us = self.services.clock.monotonic_us() - began_us if began_us else 0
@@ -409,14 +426,14 @@ class Execution:
         self._nested += 1
         for statement in block.statements:
             self.tick()
-            value = self._run(HANDLERS[type(statement)], statement)
+            value = self._run(handler_of(statement), statement)
         self._nested -= 1
         return value
 
     def nested(self, statement: Any) -> Value:
         """Run a statement that stands inside another; its value."""
         self._nested += 1
-        value = self._run(HANDLERS[type(statement)], statement)
+        value = self._run(handler_of(statement), statement)
         self._nested -= 1
         return value
 
@@ -471,32 +488,60 @@ class Execution:
         value = self.prepared.expression(expression)(self)
         return value if is_bounded(expression) else bounded(value, self.tick)
 
-    def database(self) -> Database:
-        """The database the script stands in. :raises BadRequest: none is chosen"""
-        place, transaction = self.place, self.transaction
-        if place.database is None:
-            raise BadRequest("no database is chosen: name one with the request, or USE ns.db first")
-        namespace = catalog.namespace(transaction, chosen(place.namespace))
-        return catalog.database(transaction, namespace, place.database)
-
     def new_id(self) -> UUID:
         """An id for a record that was given none."""
         self._ids += 1
         return records.new_id(self.transaction, self._ids)
 
-    def authorise(self, verb: str, table: Table | None = None) -> None:
-        """:raises NotAllowed: the caller may not do that here"""
-        authorise(self.caller, Action(verb, self._noun(table)))
+    # --- what is judged -----------------------------------------------------------------------
 
-    def _noun(self, table: Table | None) -> str:
-        place = self.place
-        if table is not None:
-            return f"TABLE {place.namespace}.{place.database}.{table.name}"
-        return "NODE"
+    def names(self) -> Names:
+        """The database that the script stands in. :raises BadRequest: none is chosen"""
+        return self.database_of(None, None)
 
-    def table(self, name: str) -> Table:
-        """A table of the present database. :raises Unknown: it has none of that name"""
-        return catalog.table(self.transaction, self.database(), name)
+    def namespace_of(self, name: str | None) -> str:
+        """The namespace that a statement names, or stands in. :raises BadRequest: none is chosen"""
+        found = name or self.place.namespace
+        if found is None:
+            raise BadRequest("no namespace is chosen: name one with the request, or USE it first")
+        return found
+
+    def database_of(self, namespace: str | None, name: str | None) -> Names:
+        """The names of a database, as `namespace_of`."""
+        if name is None:
+            name = self.place.database
+            if name is None:
+                raise BadRequest(
+                    "no database is chosen: name one with the request, or USE ns.db first"
+                )
+        return self.namespace_of(namespace), name
+
+    def table(self, name: str, verbs: Verbs) -> Table:
+        """A table of the present database. :raises Unknown, NotAllowed:"""
+        return self.rights.table(self.transaction, self.caller, self.names(), name, verbs)
+
+    def topic(self, name: str, verbs: Verbs) -> Topic:
+        """A topic of the present database. :raises Unknown, NotAllowed:"""
+        return self.rights.topic(self.transaction, self.caller, self.names(), name, verbs)
+
+    def space(self, name: str, verbs: Verbs) -> Space:
+        """A cache space of the present database. :raises Unknown, NotAllowed:"""
+        return self.rights.space(self.transaction, self.caller, self.names(), name, verbs)
+
+    def verbs(self, statement: Any) -> Verbs:
+        """What a statement needs of the tables of the records that it names."""
+        return self.prepared.claims(statement).records
+
+    def may_read(self, table: Table) -> bool:
+        """Whether the caller may be told what records of a table hold."""
+        return self.rights.holds(self.transaction, self.caller, READ, table)
+
+    def _may_read_named(self, table: str) -> bool:
+        try:
+            self.table(table, READ)
+        except Refusal:
+            return False
+        return True
 
     # --- the environment of expressions -----------------------------------------------------------
 
@@ -515,27 +560,20 @@ class Execution:
         outer = self.variables.get("parent", NONE)
         self.variables["parent"] = parent
         try:
-            return self._run(HANDLERS[tree.Select], select)
+            return self._run(handler_of(select), select)
         finally:
             self.variables["parent"] = outer
 
     def pair(self, record: RecordId) -> Pairs | None:
-        """A record of the present database as it is stored."""
-        table = self.table(record.table)
-        key = keys.record(table.prefix, record.id)
-        raw = self.transaction.get(key)
-        if raw is None:
-            return None
-        return Pairs([(key, raw[SEQUENCE_BYTES:])], lambda _key: record)
+        """A record of the present database as it is stored. :raises Unknown, NotAllowed:"""
+        pair = records.pair(self.transaction, self.table(record.table, READ), record.id)
+        return None if pair is None else Pairs([pair], lambda _key: record)
 
-    def record(self, record: RecordId) -> dict[str, Any] | None:
-        """The fields of a record of the present database, `id` among them."""
-        raw = records.read(self.transaction, self.table(record.table), record.id)
+    def record(self, record: RecordId, verbs: Verbs = READ) -> dict[str, Any] | None:
+        """The fields of a record of the present database, `id` among them.
+
+        :param verbs: what is needed of its table; without READ nothing may come of it but its id
+        :raises Unknown, NotAllowed:
+        """
+        raw = records.read(self.transaction, self.table(record.table, verbs), record.id)
         return None if raw is None else {"id": record, **unpack_object(raw)}
-
-
-def chosen(namespace: str | None) -> str:
-    """The namespace that a script stands in. :raises BadRequest: none is chosen"""
-    if namespace is None:
-        raise BadRequest("no namespace is chosen: name one with the request, or USE it first")
-    return namespace

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any
 
 from actors.scripts.execution import Execution
-from actors.scripts.handlers import handles
+from actors.scripts.handlers import OnRecords, handles
 from actors.scripts.reading import source_of
 from actors.scripts.ways import Way
 from actors.scripts.writing import plan_targets
@@ -16,12 +16,13 @@ from language import tree
 from language.printing import print_expression
 from language.rows import Batch, Pairs
 from language.select import SelectPlan, plan_select
+from protocol.rights import READ
 from protocol.values import NONE, Value
 
 _JOINED = " AND "
 
 
-@handles(tree.Explain, "info")
+@handles(tree.Explain, "info", writes=False, needs=[OnRecords(READ)])
 def explain(run: Execution, statement: tree.Explain) -> Value:
     """How a statement would find its records; with ANALYZE they are found, and what that took is
     answered too. Nothing is written either way."""
@@ -33,7 +34,8 @@ def explain(run: Execution, statement: tree.Explain) -> Value:
         plan = run.prepared.plan(explained, plan_targets)
         sources = (explained.target,)
     began_us = run.services.clock.monotonic_us()
-    ways = [source_of(run, plan, source, alone=len(sources) == 1) for source in sources]
+    alone = len(sources) == 1
+    ways = [source_of(run, plan, source, READ, alone=alone) for source in sources]
     counted = plan.is_count_only
     answer: dict[str, Value] = {
         "statement": type(explained).__name__.upper(),

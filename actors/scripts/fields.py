@@ -9,8 +9,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from actors.scripts.execution import Execution
-from actors.scripts.handlers import handles
-from actors.scripts.places import may_define
+from actors.scripts.handlers import Need, handles
 from actors.scripts.prepared import Prepared
 from actors.scripts.taken import TAKEN
 from language import tree
@@ -32,6 +31,7 @@ from protocol.errors import (
     StatementTimeout,
 )
 from protocol.paths import path_text
+from protocol.rights import DEFINE, Kind
 from protocol.text import format_record
 from protocol.values import NONE, RecordId, Value
 from storage import catalog, records
@@ -171,16 +171,17 @@ class _Surroundings:
 # --- statements -----------------------------------------------------------------------------------
 
 
-@handles(tree.DefineField, "none", writes=True)
-def define_field(run: Execution, statement: tree.DefineField) -> Value:
+_ON_TABLE: Final = [Need(DEFINE, Kind.TABLE, ("table",))]
+
+
+@handles(tree.DefineField, "none", writes=True, needs=_ON_TABLE)
+def define_field(run: Execution, statement: tree.DefineField, table: Table) -> Value:
     """A field of a table that may hold records already.
 
     :raises AlreadyExists: it is defined and the statement does not say what then
     :raises TypeRefused, AssertFailed, FieldRefused: records of the table don't fit, how many, and
         the statement does not say OVERWRITE
     """
-    may_define(run)
-    table = run.table(statement.table)
     made = Field(
         path=statement.path,
         name=path_text(statement.path),
@@ -194,12 +195,10 @@ def define_field(run: Execution, statement: tree.DefineField) -> Value:
     return NONE
 
 
-@handles(tree.AlterField, "none", writes=True)
-def alter_field(run: Execution, statement: tree.AlterField) -> Value:
+@handles(tree.AlterField, "none", writes=True, needs=_ON_TABLE)
+def alter_field(run: Execution, statement: tree.AlterField, table: Table) -> Value:
     """One part of a field's definition. :raises Unknown: the table defines no such field
     :raises TypeRefused, AssertFailed, FieldRefused: records of the table don't fit, how many"""
-    may_define(run)
-    table = run.table(statement.table)
     field = catalog.find_field(table, path_text(statement.path))
     if statement.type is not None:
         field = replace(field, type=print_type(statement.type))
@@ -212,7 +211,7 @@ def alter_field(run: Execution, statement: tree.AlterField) -> Value:
     if statement.comment is not None:
         field = replace(field, comment=statement.comment or None)
     catalog.define_field(run.transaction, table, field, catalog.Taken.OVERWRITE)
-    table = run.table(table.name)
+    table = _as_it_is_now(run, table)
     check_definition(_definition(field))
     rules = _rules(run, table)
     if statement.type is not None or statement.assertion is not None:
@@ -220,22 +219,19 @@ def alter_field(run: Execution, statement: tree.AlterField) -> Value:
     return NONE
 
 
-@handles(tree.DropField, "none", writes=True)
-def drop_field(run: Execution, statement: tree.DropField) -> Value:
+@handles(tree.DropField, "none", writes=True, needs=_ON_TABLE)
+def drop_field(run: Execution, statement: tree.DropField, table: Table) -> Value:
     """The definition alone: records keep what they hold. :raises Unknown: there is none"""
-    may_define(run)
-    catalog.drop_field(run.transaction, run.table(statement.table), path_text(statement.path))
+    catalog.drop_field(run.transaction, table, path_text(statement.path))
     return NONE
 
 
-@handles(tree.AlterTable, "none", writes=True)
-def alter_table(run: Execution, statement: tree.AlterTable) -> Value:
+@handles(tree.AlterTable, "none", writes=True, needs=[Need(DEFINE, Kind.TABLE, ("name",))])
+def alter_table(run: Execution, statement: tree.AlterTable, table: Table) -> Value:
     """What a table demands, or its comment.
 
     :raises FieldRefused: it is to be SCHEMAFULL and records hold what is not defined, how many
     """
-    may_define(run)
-    table = run.table(statement.name)
     comment = table.comment if statement.comment is None else statement.comment or None
     schemafull = table.schemafull if statement.schemafull is None else statement.schemafull
     catalog.define_table(
@@ -247,12 +243,17 @@ def alter_table(run: Execution, statement: tree.AlterTable) -> Value:
         taken=catalog.Taken.OVERWRITE,
     )
     if schemafull and not table.schemafull:
-        table = run.table(table.name)
+        table = _as_it_is_now(run, table)
         free = tree.PlainType("any")
         every = (compile_rule(Definition(each.path, free)) for each in table.fields)
         bare = Schema(table.name, every, True)
         _check_records(run, table, Rules(bare), None)
     return NONE
+
+
+def _as_it_is_now(run: Execution, table: Table) -> Table:
+    """A table that the statement has just changed."""
+    return run.table(table.name, DEFINE)
 
 
 def _text(expression: tree.Expression | None) -> str | None:
@@ -266,7 +267,7 @@ def _define(run: Execution, table: Table, field: Field, exists: tree.Exists) -> 
     check_definition(_definition(field))
     if not catalog.define_field(run.transaction, table, field, TAKEN[exists]):
         return
-    table = run.table(table.name)
+    table = _as_it_is_now(run, table)
     # Compiled even when no record has to be checked: fields that contradict each other are refused.
     rules = _rules(run, table)
     if exists is not tree.Exists.OVERWRITE:

@@ -17,35 +17,35 @@ MESSAGE_CHARACTERS: Final = 4096
 """Of what THROW says: a refusal is shown, logged and sent whole, whatever the frame still takes."""
 
 
-@handles(tree.Begin, "none")
-@handles(tree.Commit, "none")
-@handles(tree.Cancel, "none")
+@handles(tree.Begin, "none", writes=False, needs=())
+@handles(tree.Commit, "none", writes=False, needs=())
+@handles(tree.Cancel, "none", writes=False, needs=())
 def edge(run: Execution, statement: object) -> Value:
     """The execution itself opens and ends transactions; the words only mark where."""
     return NONE
 
 
-@handles(tree.Let, "none")
+@handles(tree.Let, "none", writes=False, needs=())
 def let(run: Execution, statement: tree.Let) -> Value:
     """Bind a variable for the rest of the script."""
     run.bind(statement.name, _value(run, statement.value))
     return NONE
 
 
-@handles(tree.ReturnStatement, "value")
+@handles(tree.ReturnStatement, "value", writes=False, needs=())
 def return_(run: Execution, statement: tree.ReturnStatement) -> Value:
     """End the script with a value."""
     raise Returned(_value(run, statement.value))
 
 
-@handles(tree.Evaluate, "value")
+@handles(tree.Evaluate, "value", writes=False, needs=())
 def evaluate(run: Execution, statement: tree.Evaluate) -> Value:
     """An expression on its own answers its value."""
     value: Value = run.evaluate(statement.value)
     return value
 
 
-@handles(tree.If, "value")
+@handles(tree.If, "value", writes=False, needs=())
 def if_(run: Execution, statement: tree.If) -> Value:
     """The first branch whose condition is true, else ELSE, else NONE."""
     for condition, block in statement.branches:
@@ -54,7 +54,7 @@ def if_(run: Execution, statement: tree.If) -> Value:
     return run.block(statement.otherwise) if statement.otherwise else NONE
 
 
-@handles(tree.For, "none")
+@handles(tree.For, "none", writes=False, needs=())
 def for_(run: Execution, statement: tree.For) -> Value:
     """The body once for each item; the whole loop is one transaction."""
     items = run.evaluate(statement.items)
@@ -73,7 +73,7 @@ def for_(run: Execution, statement: tree.For) -> Value:
     return NONE
 
 
-@handles(tree.Throw, "none")
+@handles(tree.Throw, "none", writes=False, needs=())
 def throw(run: Execution, statement: tree.Throw) -> Value:
     """Refuse with the script's own words."""
     value = run.evaluate(statement.value)

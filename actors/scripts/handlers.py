@@ -1,42 +1,206 @@
-"""Which function runs which statement. Each module of statements adds its own."""
+"""Which function runs which statement, and what that needs. Each module of statements adds its own.
+
+What a statement needs is declared as data beside its function, `needs=`, and judged by
+`actors/rights.py` before the function runs. The function gets what the statement names from there,
+as arguments in the order of `needs`, and has no other way to come by it: a name alone opens
+nothing. Records are named by expressions, so their tables are judged when they are known:
+`Execution.table` asks for the verbs that `OnRecords` declares.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from language import tree
+from language.names import shape_of
+from language.rows import NO_FIELDS
 from protocol.requests import ResultKind
+from protocol.rights import NOTHING, Kind, Verbs
 from protocol.values import Value
 
 if TYPE_CHECKING:
-    from actors.scripts.execution import Execution
+    pass
 
 Run = TypeVar("Run", bound=Callable[..., Value])
+
+# --- what is needed -------------------------------------------------------------------------------
+
+
+class When(Enum):
+    """What a statement must ask for to need something."""
+
+    ALWAYS = "always"
+    ANSWERS = "with RETURN other than NONE"
+    FILTERS = "with WHERE"
+    LOOKS = "where an expression names a field"
+    MEETS = "with IGNORE or ON DUPLICATE"
+    BARE = "without a reader"
+    AS_READER = "as a reader"
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Verbs on something that a statement names, or stands in.
+
+    :ivar fields: of the statement's node, which hold its names, from the outside in; an int: that
+        item of `names`. None of a place: the one in use. One that is not given needs nothing.
+    """
+
+    verbs: Verbs
+    kind: Kind
+    fields: tuple[str | int, ...] = ()
+    when: When = When.ALWAYS
+
+
+@dataclass(frozen=True, slots=True)
+class OnRecords:
+    """Verbs on the tables of the records that a statement names, whatever names them."""
+
+    verbs: Verbs
+    when: When = When.ALWAYS
+
+
+Needs = Sequence[Need | OnRecords]
+
+
+def _answers(statement: Any) -> bool:
+    returning = statement.returning
+    return returning is not None and returning.kind != "NONE"
+
+
+_ASKS: Final[dict[When, Callable[[Any], bool]]] = {
+    When.ALWAYS: lambda statement: True,
+    When.ANSWERS: _answers,
+    When.FILTERS: lambda statement: statement.where is not None,
+    When.LOOKS: lambda statement: shape_of(statement.data) is not NO_FIELDS,
+    When.MEETS: lambda statement: statement.ignore or statement.on_duplicate is not None,
+    When.BARE: lambda statement: statement.reader is None,
+    When.AS_READER: lambda statement: statement.reader is not None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one statement needs of one thing. `names` are as in the statement; None: as given."""
+
+    kind: Kind
+    names: tuple[str | None, ...]
+    verbs: Verbs
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What one statement needs."""
+
+    things: tuple[Claim, ...]
+    """In the order in which the handler gets them."""
+    records: Verbs
+    """Of the tables of the records it names."""
+
+
+def claims_of(statement: Any) -> Claims:
+    """What a statement needs, by what its handler declares."""
+    things: dict[tuple[Kind, tuple[str | int, ...]], Verbs] = {}
+    records: Verbs = NOTHING
+    for need in handler_of(statement).needs:
+        verbs = need.verbs if _ASKS[need.when](statement) else NOTHING
+        if isinstance(need, OnRecords):
+            records |= verbs
+        else:
+            key = (need.kind, need.fields)
+            things[key] = things.get(key, NOTHING) | verbs
+    return Claims(
+        tuple(
+            Claim(kind, tuple(_named(statement, field) for field in fields), verbs)
+            for (kind, fields), verbs in things.items()
+        ),
+        records,
+    )
+
+
+def _named(statement: Any, field: str | int) -> str | None:
+    """What a field of a statement's node names; None where it is not given."""
+    found: str | None
+    if isinstance(field, int):
+        names = statement.names
+        found = names[field] if -len(names) <= field < len(names) else None
+    elif hasattr(statement, field):
+        found = getattr(statement, field)
+    else:
+        found = dict(statement.changes).get(field)
+    return found
+
+
+# --- the table ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """How one kind of statement is run and what its answer is called."""
+    """How one kind of statement is run, what its answer is called, and what it needs."""
 
-    run: Callable[[Execution, Any], Value]
+    run: Callable[..., Value]
+    """Called with the execution, the statement's node, and the things that `needs` names."""
     kind: ResultKind
-    writes: bool = False
-    """Whether it changes the store, so that a node which takes no changes refuses it."""
+    writes: bool
+    """Whether it needs a node that is writable."""
+    needs: tuple[Need | OnRecords, ...]
 
 
 HANDLERS: Final[dict[type, Handler]] = {}
+"""By the class of the statement's node; of all but INFO."""
+SUBJECTS: Final[dict[str, Handler]] = {}
+"""INFO FOR …, by its subject."""
+
+UNNAMED: Final = frozenset({Kind.STORE, Kind.NODE})
+"""What there is one of: it is judged, and there is nothing to hand over."""
 
 
-def handles(statement: type, kind: ResultKind, *, writes: bool = False) -> Callable[[Run], Run]:
-    """Let the decorated function run one kind of statement.
+def handler_of(statement: Any) -> Handler:
+    """What runs a statement."""
+    if type(statement) is tree.Info:
+        return SUBJECTS[statement.subject]
+    return HANDLERS[type(statement)]
 
-    :param writes: whether the statement changes the store
-    """
+
+def handles(
+    statement: type, kind: ResultKind, *, writes: bool, needs: Needs
+) -> Callable[[Run], Run]:
+    """Let the decorated function run one kind of statement."""
 
     def register(run: Run) -> Run:
         assert statement not in HANDLERS, f"{statement.__name__} has two handlers"
-        HANDLERS[statement] = Handler(run, kind, writes)
+        HANDLERS[statement] = _handler(run, kind, writes, needs)
         return run
 
     return register
+
+
+def informs(subject: str, *, needs: Needs) -> Callable[[Run], Run]:
+    """Let the decorated function answer INFO FOR one subject."""
+
+    def register(run: Run) -> Run:
+        assert subject not in SUBJECTS, f"{subject} is answered twice"
+        SUBJECTS[subject] = _handler(run, "info", False, needs)
+        return run
+
+    return register
+
+
+def _handler(run: Callable[..., Value], kind: ResultKind, writes: bool, needs: Needs) -> Handler:
+    things = _things(needs)
+    takes = len(inspect.signature(run).parameters) - 2
+    assert takes == things, f"{run.__name__} takes {takes} things, its needs name {things}"
+    return Handler(run, kind, writes, tuple(needs))
+
+
+def _things(needs: Iterable[Need | OnRecords]) -> int:
+    named = {
+        (need.kind, need.fields)
+        for need in needs
+        if isinstance(need, Need) and need.kind not in UNNAMED
+    }
+    return len(named)

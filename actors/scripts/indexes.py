@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from actors.scripts.execution import Execution
-from actors.scripts.handlers import handles
+from actors.scripts.handlers import Need, handles, informs
 from actors.scripts.taken import TAKEN
 from language import tree
 from language.printing import print_path
+from protocol.rights import DEFINE, INFO, Kind
 from protocol.values import NONE, Value
 from storage import catalog, index_builds, records
 from storage.catalog import Table
 from storage.indexes import BUILDING, FAILED, REBUILDING, Index
 
+_ON_TABLE: Final = [Need(DEFINE, Kind.TABLE, ("table",))]
 
-@handles(tree.DefineIndex, "none", writes=True)
-def define_index(run: Execution, statement: tree.DefineIndex) -> Value:
+
+@handles(tree.DefineIndex, "none", writes=True, needs=_ON_TABLE)
+def define_index(run: Execution, statement: tree.DefineIndex, table: Table) -> Value:
     """Declare an index and, on a small table, build it.
 
     :raises AlreadyExists: the name is taken and the statement does not say what then
     :raises Duplicate: it is UNIQUE, and two records have the same values
     """
-    table = _defined_on(run, statement.table)
     made = index_builds.define_index(
         run.transaction,
         table,
@@ -35,29 +39,26 @@ def define_index(run: Execution, statement: tree.DefineIndex) -> Value:
     return NONE
 
 
-@handles(tree.RebuildIndex, "none", writes=True)
-def rebuild_index(run: Execution, statement: tree.RebuildIndex) -> Value:
+@handles(tree.RebuildIndex, "none", writes=True, needs=_ON_TABLE)
+def rebuild_index(run: Execution, statement: tree.RebuildIndex, table: Table) -> Value:
     """Build an index anew. :raises Duplicate: as DEFINE INDEX"""
-    table = _defined_on(run, statement.table)
     found = catalog.index(table, statement.name)
     _build(run, index_builds.rebuild_index(run.transaction, table, found, run.tick))
     return NONE
 
 
-@handles(tree.DropIndex, "none", writes=True)
-def drop_index(run: Execution, statement: tree.DropIndex) -> Value:
+@handles(tree.DropIndex, "none", writes=True, needs=_ON_TABLE)
+def drop_index(run: Execution, statement: tree.DropIndex, table: Table) -> Value:
     """The index and its entries. :raises Unknown: the table has none of that name"""
-    table = _defined_on(run, statement.table)
     run.reason = statement.reason
     index_builds.drop_index(run.transaction, catalog.index(table, statement.name))
     return NONE
 
 
-def info_for_index(run: Execution, names: tuple[str, ...]) -> Value:
+@informs("INDEX", needs=[Need(INFO, Kind.TABLE, (1,))])
+def info_for_index(run: Execution, statement: tree.Info, table: Table) -> Value:
     """An index, and while it is being built how far that has come."""
-    name, table_name = names
-    table = run.table(table_name)
-    index = catalog.index(table, name)
+    index = catalog.index(table, statement.names[0])
     return {"table": table.name, **described(index), **_progress(run, table, index)}
 
 
@@ -72,18 +73,17 @@ def described(index: Index) -> dict[str, Value]:
     }
 
 
+_UNTOLD: Final = "records stand in its way; whoever may READ the table is told which"
+"""The problem of an index shows what records hold."""
+
+
 def _progress(run: Execution, table: Table, index: Index) -> dict[str, Value]:
     if index.state == FAILED:
-        return {"problem": index.problem}
+        return {"problem": index.problem if run.may_read(table) else _UNTOLD}
     if index.state not in (BUILDING, REBUILDING):
         return {}
     visited = index_builds.visited(run.transaction, index)
     return {"visited": visited, "records": records.count(run.transaction, table)}
-
-
-def _defined_on(run: Execution, table: str) -> Table:
-    run.authorise("DEFINE")
-    return run.table(table)
 
 
 def _build(run: Execution, index: Index) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Final
 
-from actors.scripts import indexes, places, spaces, topics, users
 from actors.scripts.execution import Execution
-from actors.scripts.handlers import handles
+from actors.scripts.handlers import Need, handles, informs
 from language import tree
 from protocol.errors import Conflict, NotInTransaction, TypeRefused, Unknown
+from protocol.rights import INFO, OWN, Kind
 from protocol.values import NONE, Value, type_name
 from storage.state_hash import hash_in_slices
 
@@ -17,11 +17,10 @@ ID_CHARACTERS: Final = 128
 """Shown of an id that names nothing."""
 
 
-@handles(tree.DefineNode, "none")
+@handles(tree.DefineNode, "none", writes=False, needs=[Need(OWN, Kind.NODE)])
 def define_node(run: Execution, statement: tree.DefineNode) -> Value:
     """Set the node's roles or endpoints. Not a write: accepted in every role, kept beside the
     log, so it can't be part of a transaction that might be cancelled."""
-    run.authorise("ADMINISTER")
     if run.in_block:
         raise NotInTransaction("DEFINE NODE is no part of a transaction")
     run.turn.wait(run.services.roles.define(statement.roles, statement.endpoints))
@@ -29,14 +28,13 @@ def define_node(run: Execution, statement: tree.DefineNode) -> Value:
     return NONE
 
 
-@handles(tree.Kill, "none")
+@handles(tree.Kill, "none", writes=False, needs=[Need(OWN, Kind.NODE)])
 def kill(run: Execution, statement: tree.Kill) -> Value:
     """End a running script at its next slice.
 
     :raises Unknown: none has that id
     :raises TypeRefused: it is no string
     """
-    run.authorise("ADMINISTER")
     run.enlist()
     id = run.evaluate(statement.id)
     if not isinstance(id, str):
@@ -47,21 +45,15 @@ def kill(run: Execution, statement: tree.Kill) -> Value:
     return NONE
 
 
-@handles(tree.Info, "info")
-def info(run: Execution, statement: tree.Info) -> Value:
-    """INFO FOR …, by its subject."""
-    if statement.subject not in _THEIR_OWN:
-        run.authorise("INFO")
-    return _SUBJECTS[statement.subject](run, statement.names)
-
-
-def info_for_node(run: Execution, names: tuple[str, ...]) -> Value:
+@informs("NODE", needs=[Need(INFO, Kind.NODE)])
+def info_for_node(run: Execution, statement: tree.Info) -> Value:
     """Identity, settings, roles, endpoints, and the hash of the state at a sequence."""
     return {**run.services.roles.info(), "state": _state(run)}
 
 
-def info_for_running(run: Execution, names: tuple[str, ...]) -> Value:
-    """Scripts being run, longest first."""
+@informs("RUNNING", needs=[Need(OWN, Kind.NODE)])
+def info_for_running(run: Execution, statement: tree.Info) -> Value:
+    """Scripts being run, longest first: everybody's, with their texts."""
     run.enlist()
     return run.services.running.info(run.services.clock.monotonic_us())
 
@@ -89,21 +81,3 @@ def _ticking(run: Execution, slices: Generator[None, None, str]) -> str:
         except StopIteration as done:
             return str(done.value)
         run.tick()
-
-
-_SUBJECTS: dict[str, Callable[[Execution, tuple[str, ...]], Value]] = {
-    "STORE": places.info_for_store,
-    "NAMESPACE": places.info_for_namespace,
-    "DATABASE": places.info_for_database,
-    "TABLE": places.info_for_table,
-    "SPACE": spaces.info_for_space,
-    "TOPIC": topics.info_for_topic,
-    "GROUP": topics.info_for_group,
-    "INDEX": indexes.info_for_index,
-    "USERS": users.info_for_users,
-    "USER": users.info_for_user,
-    "NODE": info_for_node,
-    "RUNNING": info_for_running,
-}
-_THEIR_OWN = ("USER", "USERS", "TOPIC", "GROUP")
-"""Subjects that decide by themselves who may ask."""

@@ -5,60 +5,54 @@ from __future__ import annotations
 from typing import Any
 
 from actors.scripts import indexes
-from actors.scripts.execution import Execution, Place, chosen
-from actors.scripts.handlers import handles
+from actors.scripts.execution import Execution, Place
+from actors.scripts.handlers import Need, handles, informs
 from actors.scripts.taken import TAKEN
 from actors.scripts.topics import described_topic
 from language import tree
+from protocol.rights import DEFINE, INFO, NOTHING, OWN, Kind
 from protocol.text import duration
 from protocol.values import NONE, Value
 from storage import catalog, records
-from storage.catalog import Namespace, Space, Table
+from storage.catalog import Database, Namespace, Space, Table
 from storage.fields import Field
 from storage.topics import each_topic
 
 
-@handles(tree.Use, "none")
-def use(run: Execution, statement: tree.Use) -> Value:
+@handles(tree.Use, "none", writes=False, needs=[Need(NOTHING, Kind.NAMESPACE, ("namespace",))])
+def use(run: Execution, statement: tree.Use, namespace: Namespace) -> Value:
     """Stand in another place for the rest of the script. :raises Unknown: there is none such"""
-    place = run.place
-    if statement.namespace is not None:
-        place = Place(statement.namespace, statement.database)
-    elif statement.database is not None:
-        place = Place(place.namespace, statement.database)
-    namespace = catalog.namespace(run.transaction, chosen(place.namespace))
-    if place.database is not None:
-        catalog.database(run.transaction, namespace, place.database)
-    run.place = place
+    database = statement.database
+    if database is not None:
+        run.rights.database(run.transaction, run.caller, namespace.name, database, NOTHING)
+    run.place = Place(namespace.name, database)
     return NONE
 
 
-@handles(tree.DefineNamespace, "none", writes=True)
+@handles(tree.DefineNamespace, "none", writes=True, needs=[Need(DEFINE, Kind.STORE)])
 def define_namespace(run: Execution, statement: tree.DefineNamespace) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
-    may_define(run)
     taken = TAKEN[statement.exists]
     catalog.define_namespace(run.transaction, statement.name, statement.comment, taken)
     return NONE
 
 
-@handles(tree.DefineDatabase, "none", writes=True)
-def define_database(run: Execution, statement: tree.DefineDatabase) -> Value:
+@handles(
+    tree.DefineDatabase, "none", writes=True, needs=[Need(DEFINE, Kind.NAMESPACE, ("namespace",))]
+)
+def define_database(run: Execution, statement: tree.DefineDatabase, namespace: Namespace) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
-    may_define(run)
-    namespace = _namespace(run, statement.namespace)
     taken = TAKEN[statement.exists]
     catalog.define_database(run.transaction, namespace, statement.name, statement.comment, taken)
     return NONE
 
 
-@handles(tree.DefineTable, "none", writes=True)
-def define_table(run: Execution, statement: tree.DefineTable) -> Value:
+@handles(tree.DefineTable, "none", writes=True, needs=[Need(DEFINE, Kind.DATABASE)])
+def define_table(run: Execution, statement: tree.DefineTable, database: Database) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
-    may_define(run)
     catalog.define_table(
         run.transaction,
-        run.database(),
+        database,
         statement.name,
         schemafull=statement.schemafull,
         comment=statement.comment,
@@ -67,80 +61,81 @@ def define_table(run: Execution, statement: tree.DefineTable) -> Value:
     return NONE
 
 
-@handles(tree.DropNamespace, "none", writes=True)
-def drop_namespace(run: Execution, statement: tree.DropNamespace) -> Value:
+@handles(tree.DropNamespace, "none", writes=True, needs=[Need(OWN, Kind.NAMESPACE, ("name",))])
+def drop_namespace(run: Execution, statement: tree.DropNamespace, namespace: Namespace) -> Value:
     """The namespace and everything in it."""
-    may_define(run)
     run.reason = statement.reason
-    catalog.drop_namespace(run.transaction, catalog.namespace(run.transaction, statement.name))
+    catalog.drop_namespace(run.transaction, namespace)
     run.afterwards += (run.services.spaces.look, run.services.topics.look)
     return NONE
 
 
-@handles(tree.DropDatabase, "none", writes=True)
-def drop_database(run: Execution, statement: tree.DropDatabase) -> Value:
+@handles(
+    tree.DropDatabase, "none", writes=True, needs=[Need(OWN, Kind.DATABASE, ("namespace", "name"))]
+)
+def drop_database(run: Execution, statement: tree.DropDatabase, database: Database) -> Value:
     """The database and everything in it."""
-    may_define(run)
     run.reason = statement.reason
-    namespace = _namespace(run, statement.namespace)
-    catalog.drop_database(
-        run.transaction, catalog.database(run.transaction, namespace, statement.name)
-    )
+    catalog.drop_database(run.transaction, database)
     run.afterwards += (run.services.spaces.look, run.services.topics.look)
     return NONE
 
 
-@handles(tree.DropTable, "none", writes=True)
-def drop_table(run: Execution, statement: tree.DropTable) -> Value:
+@handles(
+    tree.DropTable,
+    "none",
+    writes=True,
+    needs=[Need(DEFINE, Kind.DATABASE), Need(NOTHING, Kind.TABLE, ("name",))],
+)
+def drop_table(
+    run: Execution, statement: tree.DropTable, _database: Database, table: Table
+) -> Value:
     """The table and its records."""
-    may_define(run)
     run.reason = statement.reason
-    catalog.drop_table(run.transaction, run.table(statement.name))
+    catalog.drop_table(run.transaction, table)
     return NONE
 
 
-def info_for_store(run: Execution, names: tuple[str, ...]) -> Value:
+@informs("STORE", needs=[Need(INFO, Kind.STORE)])
+def info_for_store(run: Execution, statement: tree.Info) -> Value:
     """The namespaces of the store, and where its log stands."""
     return {
         "store": run.services.store_id,
         "sequence": run.transaction.sequence,
-        "namespaces": [_described(each) for each in catalog.namespaces(run.transaction)],
+        "namespaces": [
+            _described(each) for each in run.rights.namespaces(run.transaction, run.caller)
+        ],
     }
 
 
-def info_for_namespace(run: Execution, names: tuple[str, ...]) -> Value:
+@informs("NAMESPACE", needs=[Need(INFO, Kind.NAMESPACE, (0,))])
+def info_for_namespace(run: Execution, statement: tree.Info, namespace: Namespace) -> Value:
     """A namespace and its databases."""
-    found = _namespace(run, names[0] if names else None)
-    databases = catalog.databases(run.transaction, found)
-    return {**_described(found), "databases": [_described(each) for each in databases]}
+    databases = catalog.databases(run.transaction, namespace)
+    return {**_described(namespace), "databases": [_described(each) for each in databases]}
 
 
-def info_for_database(run: Execution, names: tuple[str, ...]) -> Value:
+@informs("DATABASE", needs=[Need(INFO, Kind.DATABASE, (-2, -1))])
+def info_for_database(run: Execution, statement: tree.Info, database: Database) -> Value:
     """A database with its tables, spaces and topics, and how much tables and topics hold."""
     transaction = run.transaction
-    if len(names) == 2:
-        found = catalog.database(transaction, _namespace(run, names[0]), names[1])
-    elif names:
-        found = catalog.database(transaction, _namespace(run, None), names[0])
-    else:
-        found = run.database()
-    tables = [_described_table(run, each) for each in catalog.tables(transaction, found)]
+    tables = [_described_table(run, each) for each in catalog.tables(transaction, database)]
     described: list[Value] = []
-    for topic in each_topic(transaction, found):
+    for topic in each_topic(transaction, database):
         described.append(described_topic(run, topic))
         run.tick()
     return {
-        **_described(found),
-        "namespace": found.namespace.name,
+        **_described(database),
+        "namespace": database.namespace.name,
         "tables": tables,
-        "spaces": [described_space(each) for each in catalog.spaces(transaction, found)],
+        "spaces": [described_space(each) for each in catalog.spaces(transaction, database)],
         "topics": described,
     }
 
 
-def info_for_table(run: Execution, names: tuple[str, ...]) -> Value:
+@informs("TABLE", needs=[Need(INFO, Kind.TABLE, (0,))])
+def info_for_table(run: Execution, statement: tree.Info, table: Table) -> Value:
     """A table and its fields."""
-    table = run.table(names[0])
     fields = [_described_field(field) for field in table.fields]
     return {**_described_table(run, table), "fields": fields}
 
@@ -172,12 +167,3 @@ def _described_field(field: Field) -> dict[str, Value]:
 
 def _described(thing: Any) -> dict[str, Value]:
     return {"name": thing.name, "comment": thing.comment}
-
-
-def _namespace(run: Execution, name: str | None) -> Namespace:
-    return catalog.namespace(run.transaction, chosen(name or run.place.namespace))
-
-
-def may_define(run: Execution) -> None:
-    """:raises NotAllowed: the caller may not define things here"""
-    run.authorise("DEFINE")

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
+from actors.scripts.handlers import Claims, claims_of
 from language import tree
 from language.compile import compile_rowless
 from language.parser import parse
@@ -36,6 +37,8 @@ class Prepared:
         self.about_node_only = all(map(_is_about_node, script.statements))
         """Whether a node without the serving role runs it too, so that it can be given one."""
         self._plans: dict[int, Any] = {}
+        self._claims: dict[int, tuple[Any, Claims]] = {}
+        """Each with its node, which must live as long: what stands at its address is judged."""
         self._redacted: dict[tuple[int, int], str] = {}
 
     def plan(self, node: Any, make: Callable[[Any], Plan]) -> Plan:
@@ -44,6 +47,13 @@ class Prepared:
         if plan is None:
             plan = self._plans[id(node)] = make(node)
         return plan
+
+    def claims(self, node: Any) -> Claims:
+        """What a statement needs, worked out once."""
+        found = self._claims.get(id(node))
+        if found is None:
+            found = self._claims[id(node)] = (node, claims_of(node))
+        return found[1]
 
     def expression(self, node: Any) -> Callable[[Any], Any]:
         """A compiled expression that reads no row: called with its environment."""

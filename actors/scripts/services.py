@@ -9,6 +9,7 @@ from typing import Protocol
 
 from actors.commits import Committer
 from actors.passwords import Asker
+from actors.rights import Rights
 from actors.scripts.running import Running
 from actors.topics import Topics
 from protocol.doors import Clock
@@ -74,6 +75,7 @@ class Services:
 
     committer: Committer
     roles: Roles
+    rights: Rights
     passwords: Passwords
     sessions: Sessions
     spaces: Spaces

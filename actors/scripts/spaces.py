@@ -10,15 +10,15 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from actors.access import Action, authorise
 from actors.scripts.execution import Execution
-from actors.scripts.handlers import handles
+from actors.scripts.handlers import Need, handles, informs
 from actors.scripts.places import described_space
 from actors.scripts.taken import TAKEN
 from actors.spaces import listed, perform
 from language import tree
 from protocol import limits
 from protocol.errors import TypeRefused
+from protocol.rights import DEFINE, INFO, NOTHING, WRITE, Kind
 from protocol.spaces import (
     DeleteKey,
     ExpireKey,
@@ -35,18 +35,17 @@ from protocol.spaces import (
 )
 from protocol.values import MICROSECOND, NONE, Value, type_name
 from storage import catalog
-from storage.catalog import Space
+from storage.catalog import Database, Space
 from storage.spaces import Keys
 
 
-@handles(tree.DefineSpace, "none", writes=True)
-def define_space(run: Execution, statement: tree.DefineSpace) -> Value:
+@handles(tree.DefineSpace, "none", writes=True, needs=[Need(DEFINE, Kind.DATABASE)])
+def define_space(run: Execution, statement: tree.DefineSpace, database: Database) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
-    run.authorise("DEFINE")
     expire = statement.expire
     catalog.define_space(
         run.transaction,
-        run.database(),
+        database,
         statement.name,
         expire_us=None if expire is None else expire // MICROSECOND,
         comment=statement.comment,
@@ -55,20 +54,25 @@ def define_space(run: Execution, statement: tree.DefineSpace) -> Value:
     return NONE
 
 
-@handles(tree.DropSpace, "none", writes=True)
-def drop_space(run: Execution, statement: tree.DropSpace) -> Value:
+@handles(
+    tree.DropSpace,
+    "none",
+    writes=True,
+    needs=[Need(DEFINE, Kind.DATABASE), Need(NOTHING, Kind.SPACE, ("name",))],
+)
+def drop_space(
+    run: Execution, statement: tree.DropSpace, _database: Database, space: Space
+) -> Value:
     """The space and its keys."""
-    run.authorise("DEFINE")
     run.reason = statement.reason
-    catalog.drop_space(run.transaction, _space(run, statement.name))
+    catalog.drop_space(run.transaction, space)
     run.afterwards.append(run.services.spaces.look)
     return NONE
 
 
-@handles(tree.DropKeys, "value", writes=True)
-def drop_keys(run: Execution, statement: tree.DropKeys) -> Value:
+@handles(tree.DropKeys, "value", writes=True, needs=[Need(WRITE, Kind.SPACE, ("space",))])
+def drop_keys(run: Execution, statement: tree.DropKeys, space: Space) -> Value:
     """Every key that begins with PREFIX."""
-    space = _may(run, statement.space, writes=True)
     run.reason = statement.reason
     prefix = check_prefix(run.evaluate(statement.prefix), "PREFIX")
     deleted = 0
@@ -78,10 +82,9 @@ def drop_keys(run: Execution, statement: tree.DropKeys) -> Value:
     return {"deleted": deleted}
 
 
-@handles(tree.ListKeys, "value")
-def list_keys(run: Execution, statement: tree.ListKeys) -> Value:
+@handles(tree.ListKeys, "value", writes=False, needs=[Need(ListKeys.needs, Kind.SPACE, ("space",))])
+def list_keys(run: Execution, statement: tree.ListKeys, space: Space) -> Value:
     """Keys in the order of their bytes."""
-    space = _may(run, statement.space, writes=False)
     keys = Keys(run.transaction, space)
     operation = ListKeys(
         "" if statement.prefix is None else run.evaluate(statement.prefix),
@@ -97,31 +100,32 @@ def list_keys(run: Execution, statement: tree.ListKeys) -> Value:
 
 
 def _operation(
-    kind: type, made: Callable[[Execution, Any], KeyOperation]
-) -> Callable[[Execution, Any], Value]:
-    """A handler of statements on one key."""
+    statement: type, operation: type[KeyOperation], made: Callable[[Execution, Any], KeyOperation]
+) -> Callable[[Execution, Any, Space], Value]:
+    """A handler of statements on one key: what the operation needs they need."""
+    needs = [Need(operation.needs, Kind.SPACE, ("space",))]
 
-    @handles(kind, "value", writes=kind is not tree.GetKey)
-    def on_key(run: Execution, statement: Any) -> Value:
-        operation = made(run, statement)
-        space = _may(run, statement.space, operation.writes)
+    @handles(statement, "value", writes=operation.writes, needs=needs)
+    def on_key(run: Execution, statement: Any, space: Space) -> Value:
         keys = Keys(run.transaction, space)
-        answer: Value = perform(keys, operation)
+        answer: Value = perform(keys, made(run, statement))
         _afterwards(run, space, keys)
         return answer
 
     return on_key
 
 
-get_key = _operation(tree.GetKey, lambda run, st: GetKey(run.evaluate(st.key)))
+get_key = _operation(tree.GetKey, GetKey, lambda run, st: GetKey(run.evaluate(st.key)))
 set_key = _operation(
     tree.SetKey,
+    SetKey,
     lambda run, st: SetKey(
         run.evaluate(st.key), run.evaluate(st.value), _expire(run, st.expire), st.keep, st.when
     ),
 )
 swap_key = _operation(
     tree.SwapKey,
+    SwapKey,
     lambda run, st: SwapKey(
         run.evaluate(st.key),
         run.evaluate(st.expect),
@@ -131,42 +135,40 @@ swap_key = _operation(
 )
 incr_key = _operation(
     tree.IncrKey,
+    IncrKey,
     lambda run, st: IncrKey(run.evaluate(st.key), 1 if st.by is None else run.evaluate(st.by)),
 )
-delete_key = _operation(tree.DeleteKey, lambda run, st: DeleteKey(run.evaluate(st.key)))
+delete_key = _operation(tree.DeleteKey, DeleteKey, lambda run, st: DeleteKey(run.evaluate(st.key)))
 expire_key = _operation(
-    tree.ExpireKey, lambda run, st: ExpireKey(run.evaluate(st.key), _lasting(run, st.expire))
+    tree.ExpireKey,
+    ExpireKey,
+    lambda run, st: ExpireKey(run.evaluate(st.key), _lasting(run, st.expire)),
 )
-persist_key = _operation(tree.PersistKey, lambda run, st: PersistKey(run.evaluate(st.key)))
+persist_key = _operation(
+    tree.PersistKey, PersistKey, lambda run, st: PersistKey(run.evaluate(st.key))
+)
 lock_key = _operation(
     tree.LockKey,
+    LockKey,
     lambda run, st: LockKey(
         run.evaluate(st.key), run.evaluate(st.holder), _lasting(run, st.expire)
     ),
 )
 unlock_key = _operation(
-    tree.UnlockKey, lambda run, st: UnlockKey(run.evaluate(st.key), run.evaluate(st.holder))
+    tree.UnlockKey,
+    UnlockKey,
+    lambda run, st: UnlockKey(run.evaluate(st.key), run.evaluate(st.holder)),
 )
 
 
-def info_for_space(run: Execution, names: tuple[str, ...]) -> Value:
+@informs("SPACE", needs=[Need(INFO, Kind.SPACE, (0,))])
+def info_for_space(run: Execution, statement: tree.Info, space: Space) -> Value:
     """A space, and how many keys it holds that have not expired."""
-    space = _space(run, names[0])
     count = 0
     for part in Keys(run.transaction, space).count():
         count += part
         run.tick()
     return {**described_space(space), "keys": count}
-
-
-def _space(run: Execution, name: str) -> Space:
-    return catalog.space(run.transaction, run.database(), name)
-
-
-def _may(run: Execution, name: str, writes: bool) -> Space:
-    space = _space(run, name)
-    authorise(run.caller, Action("WRITE" if writes else "READ", f"SPACE {space.path}"))
-    return space
 
 
 def _expire(run: Execution, expression: tree.Expression | None) -> int | None:

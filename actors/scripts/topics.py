@@ -11,34 +11,39 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from actors.access import Action, authorise
 from actors.scripts.execution import Execution
-from actors.scripts.handlers import handles
+from actors.scripts.handlers import Need, When, handles, informs
 from actors.scripts.taken import TAKEN
 from actors.waiting import Of, Wait
 from language import tree
 from protocol import limits
 from protocol.errors import BadRequest, TypeRefused, Unknown
+from protocol.rights import CONSUME, DEFINE, INFO, NOTHING, READ, WRITE, Kind
 from protocol.text import duration
 from protocol.values import MICROSECOND, NONE, Value, type_name
 from storage import groups, topics
+from storage.catalog import Database
 from storage.groups import Group
 from storage.hand_outs import HandOuts
 from storage.messages import Messages, redrive
 from storage.topics import START, Place, Topic
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_CONSUMES: Final = [Need(CONSUME, Kind.TOPIC, ("topic",))]
+_DEFINES_GROUP: Final = [
+    Need(DEFINE, Kind.TOPIC, ("topic",)),
+    Need(WRITE, Kind.TOPIC, ("dead_letter",)),
+]
 
 # --- topics ---------------------------------------------------------------------------------------
 
 
-@handles(tree.DefineTopic, "none", writes=True)
-def define_topic(run: Execution, statement: tree.DefineTopic) -> Value:
+@handles(tree.DefineTopic, "none", writes=True, needs=[Need(DEFINE, Kind.DATABASE)])
+def define_topic(run: Execution, statement: tree.DefineTopic, database: Database) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
-    run.authorise("DEFINE")
     made = topics.define_topic(
         run.transaction,
-        run.database(),
+        database,
         statement.name,
         keep_us=_microseconds(statement.keep),
         max_bytes=statement.max_bytes,
@@ -63,10 +68,9 @@ _TOPIC_SETTINGS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
 }
 
 
-@handles(tree.AlterTopic, "none", writes=True)
-def alter_topic(run: Execution, statement: tree.AlterTopic) -> Value:
+@handles(tree.AlterTopic, "none", writes=True, needs=[Need(DEFINE, Kind.TOPIC, ("name",))])
+def alter_topic(run: Execution, statement: tree.AlterTopic, topic: Topic) -> Value:
     """Change what the statement names and leave the rest."""
-    topic = _may(run, statement.name, "DEFINE")
     fields = {_TOPIC_SETTINGS[name][0]: _TOPIC_SETTINGS[name][1](value)
               for name, value in statement.changes}  # fmt: skip
     changed = replace(topic, **fields)
@@ -75,20 +79,25 @@ def alter_topic(run: Execution, statement: tree.AlterTopic) -> Value:
     return NONE
 
 
-@handles(tree.DropTopic, "none", writes=True)
-def drop_topic(run: Execution, statement: tree.DropTopic) -> Value:
+@handles(
+    tree.DropTopic,
+    "none",
+    writes=True,
+    needs=[Need(DEFINE, Kind.DATABASE), Need(NOTHING, Kind.TOPIC, ("name",))],
+)
+def drop_topic(
+    run: Execution, statement: tree.DropTopic, _database: Database, topic: Topic
+) -> Value:
     """The topic with its messages, readers and groups."""
-    run.authorise("DEFINE")
     run.reason = statement.reason
-    topics.drop_topic(run.transaction, _topic(run, statement.name))
+    topics.drop_topic(run.transaction, topic)
     run.afterwards.append(run.services.topics.look)
     return NONE
 
 
-@handles(tree.TrimTopic, "value", writes=True)
-def trim_topic(run: Execution, statement: tree.TrimTopic) -> Value:
+@handles(tree.TrimTopic, "value", writes=True, needs=[Need(DEFINE, Kind.TOPIC, ("name",))])
+def trim_topic(run: Execution, statement: tree.TrimTopic, topic: Topic) -> Value:
     """Every message before a position."""
-    topic = _may(run, statement.name, "DEFINE")
     run.reason = statement.reason
     trimmed = 0
     for part in Messages(run.transaction, topic).trim(_integer(run, statement.before, "BEFORE")):
@@ -108,10 +117,9 @@ def _look_after(run: Execution, topic: Topic) -> None:
 # --- messages -------------------------------------------------------------------------------------
 
 
-@handles(tree.Publish, "value", writes=True)
-def publish(run: Execution, statement: tree.Publish) -> Value:
+@handles(tree.Publish, "value", writes=True, needs=[Need(WRITE, Kind.TOPIC, ("topic",))])
+def publish(run: Execution, statement: tree.Publish, topic: Topic) -> Value:
     """Append one message or several. The positions answered are those that the commit gives."""
-    topic = _may(run, statement.topic, "WRITE")
     value = run.evaluate(statement.value)
     if statement.many and not isinstance(value, list):
         raise TypeRefused(f"VALUES takes an array, not {type_name(value)}", found=type_name(value))
@@ -159,10 +167,17 @@ def _due_us(run: Execution, statement: tree.Publish) -> int:
     return 0
 
 
-@handles(tree.ReadTopic, "value")
-def read_topic(run: Execution, statement: tree.ReadTopic) -> Value:
+@handles(
+    tree.ReadTopic,
+    "value",
+    writes=False,
+    needs=[
+        Need(READ, Kind.TOPIC, ("topic",), When.BARE),
+        Need(CONSUME, Kind.TOPIC, ("topic",), When.AS_READER),
+    ],
+)
+def read_topic(run: Execution, statement: tree.ReadTopic, topic: Topic) -> Value:
     """Messages after a position, or after that of a reader; nobody is moved."""
-    topic = _may(run, statement.topic, "READ" if statement.reader is None else "CONSUME")
     messages = Messages(run.transaction, topic)
     if statement.reader is not None:
         after = messages.reader(statement.reader)
@@ -182,11 +197,14 @@ def read_topic(run: Execution, statement: tree.ReadTopic) -> Value:
     return found
 
 
-@handles(tree.Redrive, "value", writes=True)
-def redrive_(run: Execution, statement: tree.Redrive) -> Value:
+@handles(
+    tree.Redrive,
+    "value",
+    writes=True,
+    needs=[Need(CONSUME, Kind.TOPIC, ("dead",)), Need(WRITE, Kind.TOPIC, ("topic",))],
+)
+def redrive_(run: Execution, statement: tree.Redrive, dead: Topic, topic: Topic) -> Value:
     """Move the oldest messages of one topic into another."""
-    dead = _may(run, statement.dead, "CONSUME")
-    topic = _may(run, statement.topic, "WRITE")
     limit = limits.MESSAGES_READ
     if statement.limit is not None:
         limit = _integer(run, statement.limit, "LIMIT")
@@ -206,36 +224,36 @@ def redrive_(run: Execution, statement: tree.Redrive) -> Value:
 # --- readers --------------------------------------------------------------------------------------
 
 
-@handles(tree.DefineReader, "none", writes=True)
-def define_reader(run: Execution, statement: tree.DefineReader) -> Value:
+@handles(tree.DefineReader, "none", writes=True, needs=_CONSUMES)
+def define_reader(run: Execution, statement: tree.DefineReader, topic: Topic) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
-    messages = Messages(run.transaction, _may(run, statement.topic, "CONSUME"))
+    messages = Messages(run.transaction, topic)
     place = START if statement.position is None else _place(run, statement.position)
     messages.define_reader(statement.name, place, TAKEN[statement.exists])
     return NONE
 
 
-@handles(tree.CommitReader, "value", writes=True)
-def commit_reader(run: Execution, statement: tree.CommitReader) -> Value:
+@handles(tree.CommitReader, "value", writes=True, needs=_CONSUMES)
+def commit_reader(run: Execution, statement: tree.CommitReader, topic: Topic) -> Value:
     """All up to a position is done."""
-    messages = Messages(run.transaction, _may(run, statement.topic, "CONSUME"))
+    messages = Messages(run.transaction, topic)
     position = _integer(run, statement.position, "AT")
     return {"position": messages.commit_reader(statement.name, position)}
 
 
-@handles(tree.AlterReader, "none", writes=True)
-def alter_reader(run: Execution, statement: tree.AlterReader) -> Value:
+@handles(tree.AlterReader, "none", writes=True, needs=_CONSUMES)
+def alter_reader(run: Execution, statement: tree.AlterReader, topic: Topic) -> Value:
     """Stand somewhere else."""
-    messages = Messages(run.transaction, _may(run, statement.topic, "CONSUME"))
+    messages = Messages(run.transaction, topic)
     run.reason = statement.reason
     messages.move_reader(statement.name, _place(run, statement.position))
     return NONE
 
 
-@handles(tree.DropReader, "none", writes=True)
-def drop_reader(run: Execution, statement: tree.DropReader) -> Value:
+@handles(tree.DropReader, "none", writes=True, needs=_CONSUMES)
+def drop_reader(run: Execution, statement: tree.DropReader, topic: Topic) -> Value:
     """:raises Unknown: the topic has none of that name"""
-    messages = Messages(run.transaction, _may(run, statement.topic, "CONSUME"))
+    messages = Messages(run.transaction, topic)
     run.reason = statement.reason
     messages.drop_reader(statement.name)
     run.afterwards.append(run.services.topics.look)
@@ -245,12 +263,11 @@ def drop_reader(run: Execution, statement: tree.DropReader) -> Value:
 # --- groups ---------------------------------------------------------------------------------------
 
 
-@handles(tree.DefineGroup, "none", writes=True)
-def define_group(run: Execution, statement: tree.DefineGroup) -> Value:
+@handles(tree.DefineGroup, "none", writes=True, needs=_DEFINES_GROUP)
+def define_group(
+    run: Execution, statement: tree.DefineGroup, topic: Topic, _dead: Topic | None
+) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
-    topic = _may(run, statement.topic, "DEFINE")
-    if statement.dead_letter is not None:
-        _may(run, statement.dead_letter, "WRITE")
     in_flight = statement.in_flight
     made = groups.define_group(
         run.transaction,
@@ -281,16 +298,15 @@ _GROUP_SETTINGS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
 }
 
 
-@handles(tree.AlterGroup, "none", writes=True)
-def alter_group(run: Execution, statement: tree.AlterGroup) -> Value:
+@handles(tree.AlterGroup, "none", writes=True, needs=_DEFINES_GROUP)
+def alter_group(
+    run: Execution, statement: tree.AlterGroup, topic: Topic, _dead: Topic | None
+) -> Value:
     """Move a group, change what the statement names of it, or both."""
-    topic = _may(run, statement.topic, "DEFINE")
     run.reason = statement.reason
     group = groups.group(run.transaction, topic, statement.name)
     fields = {_GROUP_SETTINGS[name][0]: _GROUP_SETTINGS[name][1](value)
               for name, value in statement.changes}  # fmt: skip
-    if fields.get("dead_letter") is not None:
-        _may(run, fields["dead_letter"], "WRITE")
     if fields:
         group = replace(group, **fields)
         groups.alter_group(run.transaction, group)
@@ -300,10 +316,9 @@ def alter_group(run: Execution, statement: tree.AlterGroup) -> Value:
     return NONE
 
 
-@handles(tree.DropGroup, "none", writes=True)
-def drop_group(run: Execution, statement: tree.DropGroup) -> Value:
+@handles(tree.DropGroup, "none", writes=True, needs=[Need(DEFINE, Kind.TOPIC, ("topic",))])
+def drop_group(run: Execution, statement: tree.DropGroup, topic: Topic) -> Value:
     """The group with what it has handed out."""
-    topic = _may(run, statement.topic, "DEFINE")
     run.reason = statement.reason
     groups.drop_group(run.transaction, groups.group(run.transaction, topic, statement.name))
     run.afterwards.append(run.services.topics.look)
@@ -313,10 +328,10 @@ def drop_group(run: Execution, statement: tree.DropGroup) -> Value:
 # --- hand-outs ------------------------------------------------------------------------------------
 
 
-@handles(tree.Take, "value", writes=True)
-def take(run: Execution, statement: tree.Take) -> Value:
+@handles(tree.Take, "value", writes=True, needs=_CONSUMES)
+def take(run: Execution, statement: tree.Take, topic: Topic) -> Value:
     """Hand messages out to the caller."""
-    hand_outs = _hand_outs(run, statement.topic, statement.group)
+    hand_outs = _hand_outs(run, topic, statement.group)
     group = hand_outs.group
     count = 1 if statement.count is None else _integer(run, statement.count, "TAKE")
     member = _string(run, statement.member, "MEMBER")
@@ -340,19 +355,19 @@ def take(run: Execution, statement: tree.Take) -> Value:
     return found
 
 
-@handles(tree.Ack, "value", writes=True)
-def ack(run: Execution, statement: tree.Ack) -> Value:
+@handles(tree.Ack, "value", writes=True, needs=_CONSUMES)
+def ack(run: Execution, statement: tree.Ack, topic: Topic) -> Value:
     """Messages are done with."""
-    hand_outs = _hand_outs(run, statement.topic, statement.group)
+    hand_outs = _hand_outs(run, topic, statement.group)
     answer = hand_outs.ack(_receipts(run, statement.receipts))
     _handed_out(run, hand_outs)
     return answer
 
 
-@handles(tree.Nack, "value", writes=True)
-def nack(run: Execution, statement: tree.Nack) -> Value:
+@handles(tree.Nack, "value", writes=True, needs=_CONSUMES)
+def nack(run: Execution, statement: tree.Nack, topic: Topic) -> Value:
     """Messages are to be handed out again."""
-    hand_outs = _hand_outs(run, statement.topic, statement.group)
+    hand_outs = _hand_outs(run, topic, statement.group)
     delay_us = None if statement.delay is None else _lasting(run, statement.delay, "DELAY")
     receipts = _receipts(run, statement.receipts)
     answer = hand_outs.nack(receipts, delay_us, _string(run, statement.error, "ERROR"))
@@ -360,20 +375,20 @@ def nack(run: Execution, statement: tree.Nack) -> Value:
     return answer
 
 
-@handles(tree.Extend, "value", writes=True)
-def extend(run: Execution, statement: tree.Extend) -> Value:
+@handles(tree.Extend, "value", writes=True, needs=_CONSUMES)
+def extend(run: Execution, statement: tree.Extend, topic: Topic) -> Value:
     """More time for messages that are out."""
-    hand_outs = _hand_outs(run, statement.topic, statement.group)
+    hand_outs = _hand_outs(run, topic, statement.group)
     by_us = _lasting(run, statement.by, "BY")
     answer = hand_outs.extend(_receipts(run, statement.receipts), by_us)
     _handed_out(run, hand_outs, by_us if answer["extended"] else None)
     return answer
 
 
-@handles(tree.GiveUp, "value", writes=True)
-def give_up(run: Execution, statement: tree.GiveUp) -> Value:
+@handles(tree.GiveUp, "value", writes=True, needs=_CONSUMES)
+def give_up(run: Execution, statement: tree.GiveUp, topic: Topic) -> Value:
     """Messages become dead letters."""
-    hand_outs = _hand_outs(run, statement.topic, statement.group)
+    hand_outs = _hand_outs(run, topic, statement.group)
     receipts = _receipts(run, statement.receipts)
     answer = hand_outs.give_up(receipts, _string(run, statement.error, "ERROR"))
     _handed_out(run, hand_outs)
@@ -411,16 +426,17 @@ def _handed_out(
 # --- INFO -----------------------------------------------------------------------------------------
 
 
-def info_for_topic(run: Execution, names: tuple[str, ...]) -> Value:
+@informs("TOPIC", needs=[Need(INFO, Kind.TOPIC, (0,))])
+def info_for_topic(run: Execution, statement: tree.Info, topic: Topic) -> Value:
     """A topic with its readers and groups."""
-    return Messages(run.transaction, _may(run, names[0], "INFO")).figures()
+    return Messages(run.transaction, topic).figures()
 
 
-def info_for_group(run: Execution, names: tuple[str, ...]) -> Value:
+@informs("GROUP", needs=[Need(INFO, Kind.TOPIC, (1,))])
+def info_for_group(run: Execution, statement: tree.Info, topic: Topic) -> Value:
     """One group of a topic."""
-    name, topic_name = names
-    topic = _may(run, topic_name, "INFO")
-    return HandOuts(run.transaction, groups.group(run.transaction, topic, name)).figures()
+    group = groups.group(run.transaction, topic, statement.names[0])
+    return HandOuts(run.transaction, group).figures()
 
 
 def described_topic(run: Execution, topic: Topic) -> dict[str, Value]:
@@ -443,19 +459,8 @@ def described_topic(run: Execution, topic: Topic) -> dict[str, Value]:
 # --- what statements have in common ---------------------------------------------------------------
 
 
-def _topic(run: Execution, name: str) -> Topic:
-    return topics.topic(run.transaction, run.database(), name)
-
-
-def _may(run: Execution, name: str, verb: str) -> Topic:
-    """A topic that the caller may do this with. :raises Unknown, NotAllowed:"""
-    topic = _topic(run, name)
-    authorise(run.caller, Action(verb, f"TOPIC {topic.path}"))
-    return topic
-
-
-def _hand_outs(run: Execution, topic: str, group: str) -> HandOuts:
-    found: Group = groups.group(run.transaction, _may(run, topic, "CONSUME"), group)
+def _hand_outs(run: Execution, topic: Topic, group: str) -> HandOuts:
+    found: Group = groups.group(run.transaction, topic, group)
     return HandOuts(run.transaction, found, run.tick)
 
 

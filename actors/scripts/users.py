@@ -4,26 +4,27 @@ from __future__ import annotations
 
 from actors.passwords import Asker, check_passhash
 from actors.scripts.execution import Execution
-from actors.scripts.handlers import handles
+from actors.scripts.handlers import Need, handles, informs
 from actors.tries import network
 from language import tree
 from protocol.errors import AlreadyExists, BadRequest, Unknown
+from protocol.rights import NOTHING, OWN, Kind
 from protocol.values import NONE, Value
 from storage import users
+from storage.users import User
 
 ROLES = ("owner",)
 """Of the roles, those whose rights are enforced today; another would promise what is not kept."""
 
 
-@handles(tree.DefineUser, "none", writes=True)
+@handles(tree.DefineUser, "none", writes=True, needs=[Need(OWN, Kind.STORE)])
 def define_user(run: Execution, statement: tree.DefineUser) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
-    _may_administer(run)
     _check_role(statement.role)
     if statement.space:
         # A user that is not held to its space would be one of the whole store.
         raise BadRequest(f"user {statement.name}: ON is not in this version, users are store-wide")
-    if users.find(run.transaction, statement.name) is not None:
+    if users.is_taken(run.transaction, statement.name):
         if statement.exists is tree.Exists.SKIP:
             return NONE
         if statement.exists is tree.Exists.REFUSE:
@@ -40,54 +41,48 @@ def define_user(run: Execution, statement: tree.DefineUser) -> Value:
     return NONE
 
 
-@handles(tree.AlterUser, "none", writes=True)
-def alter_user(run: Execution, statement: tree.AlterUser) -> Value:
+@handles(tree.AlterUser, "none", writes=True, needs=[Need(OWN, Kind.USER, ("name",))])
+def alter_user(run: Execution, statement: tree.AlterUser, user: User) -> Value:
     """Change a user's password or role; its sessions end.
 
     :raises LastOwner: it is the last store-wide owner and would be one no longer
     """
-    _may_administer(run)
     if statement.password is not None:
-        user = users.get(run.transaction, statement.name)
         passhash = _hash(run, statement.password)
         users.alter(run.transaction, user, passhash=passhash)
     else:
         assert statement.role is not None, "the parser asks for one of the two"
         _check_role(statement.role)
-        users.alter(
-            run.transaction, users.get(run.transaction, statement.name), role=statement.role
-        )
+        users.alter(run.transaction, user, role=statement.role)
     _end_sessions(run, statement.name)
     return NONE
 
 
-@handles(tree.DropUser, "none", writes=True)
-def drop_user(run: Execution, statement: tree.DropUser) -> Value:
+@handles(tree.DropUser, "none", writes=True, needs=[Need(OWN, Kind.USER, ("name",))])
+def drop_user(run: Execution, statement: tree.DropUser, user: User) -> Value:
     """Remove a user with its grants; its sessions end.
 
     :raises LastOwner: it is the last store-wide owner
     """
-    _may_administer(run)
     run.reason = statement.reason
-    users.drop(run.transaction, users.get(run.transaction, statement.name))
+    users.drop(run.transaction, user)
     _end_sessions(run, statement.name)
     return NONE
 
 
-def info_for_users(run: Execution, names: tuple[str, ...]) -> Value:
+@informs("USERS", needs=[Need(OWN, Kind.STORE)])
+def info_for_users(run: Execution, statement: tree.Info) -> Value:
     """Every user."""
-    run.authorise("ADMINISTER")
-    return [_described(user) for user in users.everyone(run.transaction)]
+    return [_described(user) for user in run.rights.users(run.transaction, run.caller)]
 
 
-def info_for_user(run: Execution, names: tuple[str, ...]) -> Value:
+@informs("USER", needs=[Need(NOTHING, Kind.USER, (0,))])
+def info_for_user(run: Execution, statement: tree.Info, user: User) -> Value:
     """One user. A user may always see itself."""
-    if names[0] != run.caller.user:
-        run.authorise("ADMINISTER")
-    return _described(users.get(run.transaction, names[0]))
+    return _described(user)
 
 
-def _described(user: users.User) -> dict[str, Value]:
+def _described(user: User) -> dict[str, Value]:
     return {
         "name": user.name,
         "role": user.role,
@@ -107,10 +102,6 @@ def _passhash(run: Execution, statement: tree.DefineUser) -> str:
 def _hash(run: Execution, password: str) -> str:
     asker = Asker(run.caller.user, network(run.caller.address))
     return run.turn.wait(run.services.passwords.hash(password, asker))
-
-
-def _may_administer(run: Execution) -> None:
-    run.authorise("ADMINISTER")
 
 
 def _check_role(role: str) -> None:

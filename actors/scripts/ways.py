@@ -389,13 +389,13 @@ class _Choice:
             indexes.can_claim(value) and type(value) is not list
             for value in map(self._values, candidate.equal)
         ):
-            holder = transaction.get(index.entries + indexes.WHOLE + spans.here[0].low)
+            holder = indexes.claimant(transaction, index, spans.here[0].low)
             return [] if holder is None else [holder]
         found: list[bytes] = []
         side = indexes.ELEMENTS if spans.elements else indexes.WHOLE
         for where, several in ((side, spans.here), (indexes.WHOLE, spans.beside)):
             for span in several:
-                for pairs in transaction.scan(*_range(index, where, span)):
+                for pairs in indexes.entries(transaction, index, *_range(index, where, span)):
                     found += map(indexes.entry_id, pairs)
                     if len(found) > FEW and len(found) > (most or self._worthwhile()):
                         return None
@@ -409,8 +409,11 @@ class _Choice:
         if spans is None:
             return None
         (span,) = spans.here
-        entries = self._run.transaction.scan(
-            *_range(index, indexes.WHOLE, span), candidate.backwards
+        entries = indexes.entries(
+            self._run.transaction,
+            index,
+            *_range(index, indexes.WHOLE, span),
+            candidate.backwards,
         )
         if candidate.backwards and candidate.ties_up:
             lists = _ties_up(entries)

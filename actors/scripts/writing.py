@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from actors.rights import untold
 from actors.scripts.execution import Execution
 from actors.scripts.fields import conform, conform_new
-from actors.scripts.handlers import handles
+from actors.scripts.handlers import Need, OnRecords, When, handles
 from actors.scripts.reading import one_record, rows
 from language import tree
 from language.rows import Objects
@@ -16,6 +17,7 @@ from language.writes import diff, plan_data
 from protocol import order
 from protocol.binary import unpack_object
 from protocol.errors import AlreadyExists, BadRequest, Duplicate, Refusal, TypeRefused
+from protocol.rights import READ, WRITE, Kind
 from protocol.text import format_record
 from protocol.values import (
     NONE,
@@ -37,36 +39,49 @@ AFTER = tree.Return("AFTER")
 NOTHING = tree.Return("NONE")
 
 
-@handles(tree.Create, "rows", writes=True)
+@handles(
+    tree.Create,
+    "rows",
+    writes=True,
+    needs=[OnRecords(WRITE), OnRecords(READ, When.ANSWERS)],
+)
 def create(run: Execution, statement: tree.Create) -> Value:
     """One new record. :raises AlreadyExists: its id is taken"""
+    verbs = run.verbs(statement)
     if isinstance(statement.target, tree.TableTarget):
-        table, named = run.table(statement.target.table), None
+        table, named = run.table(statement.target.table, verbs), None
     else:
         record = one_record(run, statement.target)
-        table, named = run.table(record.table), record.id
-    run.authorise("WRITE", table)
+        table, named = run.table(record.table, verbs), record.id
     fields = _apply(run, statement.data, {})
     record = _address(run, table, fields, named)
     fields = _storable(fields, run.tick)
     if table.fields or table.schemafull:
         fields = conform_new(run, table, record, fields)
     records.create(run.transaction, table, record.id, fields)
-    return _answers(run, statement.returning, AFTER, [(None, {"id": record, **fields})])
+    written = [(None, {"id": record, **fields})]
+    return _answers(run, statement.returning, _default(run, table), written)
 
 
-@handles(tree.Insert, "rows", writes=True)
-def insert(run: Execution, statement: tree.Insert) -> Value:
+@handles(
+    tree.Insert,
+    "rows",
+    writes=True,
+    needs=[
+        Need(WRITE, Kind.TABLE, ("table",)),
+        Need(READ, Kind.TABLE, ("table",), When.ANSWERS),
+        Need(READ, Kind.TABLE, ("table",), When.MEETS),
+    ],
+)
+def insert(run: Execution, statement: tree.Insert, table: Table) -> Value:
     """Any number of rows, all or none."""
-    table = run.table(statement.table)
-    run.authorise("WRITE", table)
     rows = run.evaluate(statement.rows)
     if isinstance(rows, dict):
         rows = [rows]
     if not isinstance(rows, list):
         raise TypeRefused(f"INSERT takes an array of objects, not {type_name(rows)}")
     written = list(_inserted(run, statement, table, rows))
-    return _answers(run, statement.returning, AFTER, written)
+    return _answers(run, statement.returning, _default(run, table), written)
 
 
 TOGETHER: Final = 64
@@ -171,25 +186,58 @@ def _change(
             run.variables["input"] = outer
 
 
-@handles(tree.Upsert, "rows", writes=True)
+@handles(
+    tree.Upsert,
+    "rows",
+    writes=True,
+    needs=[
+        OnRecords(WRITE),
+        OnRecords(READ, When.LOOKS),
+        OnRecords(READ, When.ANSWERS),
+    ],
+)
 def upsert(run: Execution, statement: tree.Upsert) -> Value:
     """Change a record, or create it."""
     record = one_record(run, statement.target)
-    table = run.table(record.table)
-    run.authorise("WRITE", table)
-    return _answers(run, statement.returning, AFTER, [_write(run, table, record, statement.data)])
+    table = run.table(record.table, run.verbs(statement))
+    written = [_write(run, table, record, statement.data)]
+    return _answers(run, statement.returning, _default(run, table), written)
 
 
-@handles(tree.Update, "rows", writes=True)
+@handles(
+    tree.Update,
+    "rows",
+    writes=True,
+    needs=[
+        OnRecords(WRITE),
+        OnRecords(READ, When.FILTERS),
+        OnRecords(READ, When.LOOKS),
+        OnRecords(READ, When.ANSWERS),
+    ],
+)
 def update(run: Execution, statement: tree.Update) -> Value:
     """Change every record that the target names and WHERE lets through."""
-    changes = [
-        _write(run, table, record, statement.data) for table, record in _targets(run, statement)
-    ]
+    told: dict[str, bool] = {}
+    changes = []
+    for table, record in _targets(run, statement):
+        change = _write(run, table, record, statement.data)
+        if table.name not in told:
+            told[table.name] = statement.returning is not None or run.may_read(table)
+        if told[table.name]:
+            changes.append(change)
     return _answers(run, statement.returning, AFTER, changes)
 
 
-@handles(tree.Delete, "rows", writes=True)
+@handles(
+    tree.Delete,
+    "rows",
+    writes=True,
+    needs=[
+        OnRecords(WRITE),
+        OnRecords(READ, When.FILTERS),
+        OnRecords(READ, When.ANSWERS),
+    ],
+)
 def delete(run: Execution, statement: tree.Delete) -> Value:
     """Remove every record that the target names and WHERE lets through."""
     changes: list[tuple[Row | None, Row | None]] = []
@@ -210,15 +258,15 @@ def _targets(
 ) -> Iterator[tuple[Table, RecordId]]:
     """The records to write. They are all found before the first is written, so that a statement
     never meets what it wrote itself."""
+    verbs = run.verbs(statement)
     plan: SelectPlan = run.prepared.plan(statement, plan_targets)
-    found = rows(run, plan, (statement.target,))
+    found = rows(run, plan, (statement.target,), verbs)
     tables: dict[str, Table] = {}
     for record in found:
         if not isinstance(record, RecordId):
             raise TypeRefused(f"only records can be written, not {type_name(record)}")
         if record.table not in tables:
-            tables[record.table] = run.table(record.table)
-            run.authorise("WRITE", tables[record.table])
+            tables[record.table] = run.table(record.table, verbs)
     return ((tables[record.table], record) for record in found)
 
 
@@ -243,7 +291,12 @@ def _write(
     run.tick()
     stored = records.stored(run.transaction, table, record.id)
     before = None if stored is None else {"id": record, **unpack_object(stored.raw)}
-    after = _apply(run, data, before or {"id": record})
+    try:
+        after = _apply(run, data, before or {"id": record})
+    except Refusal as refusal:
+        if run.may_read(table):
+            raise
+        raise untold(refusal, table.name) from None
     given = after.get("id", NONE)
     if given is not NONE and _identity(table, given) != record.id:
         raise BadRequest(f"the id of {format_record(record)} can't be changed")
@@ -291,6 +344,11 @@ def _identity(table: Table, given: Any) -> Any:
         return given.id
     check_record_id(given)
     return given
+
+
+def _default(run: Execution, table: Table) -> tree.Return:
+    """What is answered where RETURN is not said: nothing to whoever may not read."""
+    return AFTER if run.may_read(table) else NOTHING
 
 
 def _answers(

@@ -79,8 +79,11 @@ class SurfaceCollector(Collector):
         yield from self._node()
         yield from self._http()
         expires = self._surface.settings.certificate_expires
-        if expires is not None and self._who is not None and _may_read_node(self._who):
+        if expires is not None and self._may_read_node():
             yield _certificate(expires, self._surface.clock.wall_us())
+
+    def _may_read_node(self) -> bool:
+        return self._who is not None and self._surface.node.may_read_node(self._who)
 
     def _node(self) -> Iterator[Metric]:
         status = self._surface.node.status()
@@ -208,10 +211,6 @@ def topic_text(topics: Sequence[TopicFigures], tick: Tick) -> bytes:
                 more = "" if series.label is None else f',{series.label}="{name}"'
                 parts.append(f"{place}{more}}} {number}\n")
     return "".join(parts).encode()
-
-
-def _may_read_node(who: Caller) -> bool:
-    return who.role == "owner" and who.space is None
 
 
 def _certificate(expires: datetime, now_us: int) -> Metric:

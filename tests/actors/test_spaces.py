@@ -10,23 +10,22 @@ from typing import Any
 
 import pytest
 
-from actors import spaces
-from actors.access import Action
 from actors.commits import By
 from actors.node import Node
+from actors.rights import Standing, Thing
 from actors.runtime import Urgent, ask, tell
 from actors.sessions import token_digest
 from actors.spaces import Sweep, find_space
 from protocol import limits
 from protocol.errors import (
-    NotAllowed,
     NotANumber,
     NotASpace,
     NotWritable,
     Refusal,
     SessionEnded,
 )
-from protocol.requests import AuthenticateToken, Caller, SignIn
+from protocol.requests import AuthenticateToken, SignIn
+from protocol.rights import NOTHING, Verbs
 from protocol.spaces import (
     DeleteKey,
     ExpireKey,
@@ -201,9 +200,9 @@ async def test_a_glance_tells_what_the_actor_would_say_or_nothing(
     assert seen() is None
     await nodes.run(here.node, "DEFINE NODE ROLES serving, writable")
     assert seen() == {"value": 1, "ttl": None}
-    monkeypatch.setattr(spaces, "authorise", refuses)
-    assert seen() is None
-    monkeypatch.undo()
+    with monkeypatch.context() as nobody:
+        nobody.setattr(Standing, "holds", holds_nothing)
+        assert seen() is None
     await nodes.run(here.node, "DROP SPACE c; DEFINE SPACE c")
     assert seen() is None
     assert await here.run(GetKey("k"), who=who) == [NONE]
@@ -261,9 +260,9 @@ async def test_what_is_set_at_once_is_set_as_the_actor_would(
     for nothing in (LockKey("m", "me", SECOND), DeleteKey("m"), SwapKey("k", 1, 2), IncrKey("k")):
         assert not here.node.spaces.write_now(token, names, nothing, "http", told)
     assert not now("k", 1, into=("a", "b", "other"))
-    monkeypatch.setattr(spaces, "authorise", refuses)
-    assert not now("k", 1)
-    monkeypatch.undo()
+    with monkeypatch.context() as nobody:
+        nobody.setattr(Standing, "holds", holds_nothing)
+        assert not now("k", 1)
     assert committer.committed == before, "nothing is written by what is refused"
     await nodes.run(here.node, "DEFINE NODE ROLES serving")
     assert not now("k", 1)
@@ -316,8 +315,8 @@ def raises_engine_failed(_key: bytes) -> bytes:
     raise EngineFailed("planted")
 
 
-def refuses(caller: Caller, action: Action) -> None:
-    raise NotAllowed("planted")
+def holds_nothing(_who: Standing, _thing: Thing) -> Verbs:
+    return NOTHING
 
 
 async def test_a_glance_waits_for_no_declaration_in_flight(here: Desk) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +20,7 @@ from protocol.requests import Caller, ScriptAnswer
 from protocol.values import NONE, RecordId, identical
 from storage import indexes
 from tests.actors.scripts import questions
+from tests.callers import declare
 from tests.nodes import OWNER, Running
 
 LOOKUPS = (
@@ -74,7 +74,7 @@ class Comparison:
     """Asks with and without, and counts."""
 
     def __init__(self, node: Running, patch: pytest.MonkeyPatch) -> None:
-        self._node, self._patch = node, patch
+        self.node, self._patch = node, patch
         self._real = reading._one
         self.short = self.both = 0
 
@@ -86,9 +86,9 @@ class Comparison:
             return found[-1]  # type: ignore[no-any-return]
 
         self._patch.setattr(reading, "_one", noted)
-        quick = await self._node.answer(script, parameters, caller=caller)
+        quick = await self.node.answer(script, parameters, caller=caller)
         self._patch.setattr(reading, "_one", lambda *given: None)
-        run = await self._node.answer(script, parameters, caller=caller)
+        run = await self.node.answer(script, parameters, caller=caller)
         self.short += any(one is not None for one in found)
         self.both += 1
         return not identical(told(quick), told(run))
@@ -108,7 +108,7 @@ async def prepare(node: Running, rng: Random) -> None:
 async def compare(comparison: Comparison, asked: int) -> None:
     """Ask at random."""
     rng = Random(5)
-    stranger = replace(OWNER, role="none")
+    stranger = await declare(comparison.node.node, "bob", "member")
     for _ in range(asked):
         script, caller = rng.choice(LOOKUPS), stranger if rng.random() < 0.1 else OWNER
         parameters = {"id": parameter(rng), "code": parameter(rng)}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,10 +15,11 @@ from protocol.errors import (
     LastOwner,
     NotInTransaction,
     NotWritable,
+    SessionEnded,
     Unknown,
 )
 from protocol.requests import AuthenticatePassword
-from tests.nodes import PASSWORD, Running
+from tests.nodes import OWNER, PASSWORD, Running
 
 WEAK = "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHQ$aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g"
 BOMB = "$argon2id$v=19$m=4194304,t=999,p=1$c29tZXNhbHQ$aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g"
@@ -143,7 +145,9 @@ async def test_the_last_owner_stays(node: Running) -> None:
     assert isinstance(await refused(node, "DROP USER root"), LastOwner)
     assert isinstance(await refused(node, "DROP USER nobody"), Unknown)
     await node.values(f"DEFINE USER ana ROLE owner PASSWORD '{PASSWORD}'; DROP USER root")
-    assert isinstance(await refused(node, "DROP USER ana"), LastOwner)
+    assert isinstance(await refused(node, "DROP USER ana"), SessionEnded)
+    ana = replace(OWNER, user="ana")
+    assert isinstance(await refused(node, "DROP USER ana", caller=ana), LastOwner)
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,9 @@ from protocol.errors import (
     UnexpectedToken,
     Unknown,
 )
-from protocol.requests import Caller
+from protocol.rights import Verb
 from protocol.values import NONE, RecordId
+from tests.callers import Granted, declare
 from tests.nodes import Running, running
 
 WRITTEN = {"written": True}
@@ -212,7 +213,11 @@ async def test_roles_and_rights(node: Running) -> None:
     await node.values("DEFINE NODE ROLES NONE")
     assert await refused(node, "GET 'k' FROM c") is Draining
     await node.values("DEFINE NODE ROLES serving, writable")
-    stranger = Caller("bob", "member", None, None, "wire", "192.0.2.1:1")
+    stranger = await declare(node.node, "bob", "member")
+    for script in ("GET 'k' FROM c", "SET 'k' IN c VALUE 2", "KEYS FROM c", "INFO FOR SPACE c"):
+        answer = await node.answer(script, caller=stranger)
+        assert isinstance(answer.refusal, Unknown), script
+    Granted(node.node).grant("bob", Verb.CONSUME, "shop")
     for script in ("GET 'k' FROM c", "SET 'k' IN c VALUE 2", "KEYS FROM c", "INFO FOR SPACE c"):
         answer = await node.answer(script, caller=stranger)
         assert isinstance(answer.refusal, NotAllowed), script

@@ -32,10 +32,11 @@ from protocol.requests import (
     SignIn,
     SignOut,
 )
+from protocol.rights import Verb
+from tests.callers import Granted, declare
 from tests.nodes import OWNER, Running
 
 DECLARED = "DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 1h IN FLIGHT 10"
-NOBODY = Caller("eve", "member", None, None, "http", "127.0.0.1:50001")
 
 
 @pytest.fixture
@@ -268,7 +269,9 @@ RIGHTS = {
 @pytest.mark.parametrize("statement", RIGHTS)
 async def test_what_a_statement_needs(here: Running, statement: str) -> None:
     await here.values("DEFINE READER r ON t; DEFINE TOPIC u")
-    answer = await here.answer(statement, caller=NOBODY)
+    eve = await declare(here.node, "eve", "member")
+    Granted(here.node).grant("eve", Verb.UNSEAL, "shop", "main")  # it sees them, and that is all
+    answer = await here.answer(statement, caller=eve)
     assert isinstance(answer.refusal, NotAllowed)
     assert answer.refusal.detail["needs"] == f"{RIGHTS[statement]} ON TOPIC shop.main.t"
 

@@ -9,8 +9,9 @@ import pytest
 
 from actors.node import Node
 from actors.topics import GroupFigures, TopicFigures
-from protocol.requests import Caller
+from protocol.rights import Verb
 from surfaces.http.metrics import topic_text
+from tests.callers import Granted, declare
 from tests.surfaces.http.conftest import Serve, script, until
 from tests.surfaces.http.raw import Raw
 from tests.surfaces.http.test_metrics import samples
@@ -148,8 +149,10 @@ async def test_the_metrics_of_topics(raw: Raw, node: Node, bearer: str, topic: N
 
 
 async def test_metrics_show_what_the_caller_may_read(node: Node, topic: None) -> None:
-    eve = Caller("eve", "member", None, None, "http", "127.0.0.1:1")
+    eve = await declare(node, "eve", "member")
     assert await node.topics.figures(eve) == []
+    Granted(node).grant("eve", Verb.READ, "shop", "main", "t", kind="topic")
+    assert [each.name for each in await node.topics.figures(eve)] == ["t"]
 
 
 def test_the_metrics_of_very_many_topics_are_written_in_slices() -> None:

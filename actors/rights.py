@@ -1,0 +1,352 @@
+"""Who may do what: the one place that judges.
+
+1. A name becomes a thing only here. Statements, operations on keys and messages, and metrics get
+   tables, topics, spaces, places and users from `Rights`, which has judged the caller first; nobody
+   else in this room looks a name up for a caller. `tests/architecture/test_rights.py` holds that.
+2. What a caller may not see is `Unknown`, word for word as if it were absent: from the outermost
+   place on that it may not see. What it may see and not do is `NotAllowed`;
+   `detail.needs` says what is missing.
+3. Rights are those of the user as the transaction reads it, at each statement, not those of the
+   sign-in: a changed role acts on what is under way, and the transaction rests on the user's row as
+   on everything else it has read.
+
+A thing that was handed out stays with the statement it was judged for.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from protocol.errors import (
+    Cancelled,
+    NotAllowed,
+    Refusal,
+    SessionEnded,
+    StatementTimeout,
+    Unknown,
+)
+from protocol.requests import Caller
+from protocol.rights import (
+    ALL,
+    INFO,
+    NODE,
+    NOTHING,
+    PLACES,
+    ROLES,
+    STORE,
+    VERBS,
+    Kind,
+    Noun,
+    Verb,
+    Verbs,
+    needed,
+)
+from storage import catalog, topics, users
+from storage.catalog import Database, Namespace, Space, Table, absent
+from storage.topics import Topic
+from storage.transactions import Transaction
+from storage.users import User
+
+Thing = Namespace | Database | Table | Topic | Space | Noun
+"""What can be judged: what is declared, and the nouns `STORE` and `NODE`."""
+
+Found = TypeVar("Found", Table, Topic, Space)
+
+REMEMBERED_USERS: Final = 1_024
+REMEMBERED_THINGS: Final = 4_096
+"""Of whom, and of how many things each, it is remembered what they hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A verb that a user holds on something, beside what its role brings."""
+
+    verb: Verb
+    noun: Noun
+
+
+Grants = Callable[[Transaction, User], Sequence[Grant]]
+"""What is granted to a user in the state that a transaction reads. The same object again for as
+long as nothing has changed."""
+
+_NONE: Final[tuple[Grant, ...]] = ()
+
+
+def no_grants(_tx: Transaction, _user: User) -> Sequence[Grant]:
+    """Nothing is granted to anybody: grants are not in this version."""
+    return _NONE
+
+
+@dataclass(slots=True)
+class Standing:
+    """What one user holds, as long as neither its row nor its grants change."""
+
+    name: str
+    user: User | None
+    """None of whoever opened the directory."""
+    grants: Sequence[Grant] = _NONE
+    all: bool = False
+    """Whether it may do everything: a store-wide owner, or whoever opened the directory."""
+    _known: dict[tuple[Any, Any], tuple[Verbs, bool]] = field(default_factory=dict)
+
+    def holds(self, thing: Thing) -> Verbs:
+        """The verbs that it holds on something."""
+        return ALL if self.all else self._judged(thing)[0]
+
+    def sees(self, thing: Thing) -> bool:
+        """Whether it holds anything on it, on a place around it, or on something in it."""
+        return self.all or self._judged(thing)[1]
+
+    def check(self, thing: Thing, verbs: Verbs) -> None:
+        """:raises NotAllowed: it does not hold all of these verbs"""
+        if self.all:
+            return
+        missing = verbs - self._judged(thing)[0]
+        if missing:
+            raise self.refusal(needed(missing, noun_of(thing)))
+
+    def refusal(self, needs: str) -> NotAllowed:
+        """The refusal of what it may see and not do."""
+        return NotAllowed(f"{self.name} may not: {needs} is needed", needs=needs)
+
+    def _judged(self, thing: Thing) -> tuple[Verbs, bool]:
+        key = (type(thing), thing.kind if isinstance(thing, Noun) else thing.id)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= REMEMBERED_THINGS:
+                self._known.clear()
+            found = self._known[key] = self._judge(noun_of(thing))
+        return found
+
+    def _judge(self, noun: Noun) -> tuple[Verbs, bool]:
+        user = self.user
+        assert user is not None, "who may do everything is not judged"
+        held: Verbs = NOTHING
+        if _is_inside(noun.path, user.space) and (
+            noun.kind is not Kind.VAULT or user.role == OWNER
+        ):
+            held = ROLES[user.role]
+        held |= {grant.verb for grant in self.grants if grant.noun.covers(noun)}
+        # What is held on a place shows what is in it, whether or not it means anything there.
+        sees = bool(held) or (noun.kind in PLACES and self._has_part_in(noun, user))
+        return held & VERBS[noun.kind], sees
+
+    def _has_part_in(self, place: Noun, user: User) -> bool:
+        """Whether something that it holds anything on lies in a place."""
+        if ROLES[user.role] and user.space is not None and _is_inside(user.space, place.path):
+            return True
+        depth = len(place.ids)
+        return any(grant.noun.ids[:depth] == place.ids for grant in self.grants)
+
+
+OWNER: Final = "owner"
+
+
+def _is_inside(path: str, place: str | None) -> bool:
+    """Whether a path is that of a place, or of something in it; None: of the whole store. Names
+    hold no dots."""
+    return place is None or path == place or path.startswith(f"{place}.")
+
+
+def noun_of(thing: Thing) -> Noun:
+    """The noun that a declared thing is."""
+    match thing:
+        case Noun():
+            return thing
+        case Namespace():
+            return Noun(Kind.NAMESPACE, (thing.id,), thing.path)
+        case Database():
+            return Noun(Kind.DATABASE, (thing.namespace.id, thing.id), thing.path)
+    within = thing.database
+    ids = (within.namespace.id, within.id, thing.id)
+    kind = {Table: Kind.TABLE, Topic: Kind.TOPIC, Space: Kind.SPACE}[type(thing)]
+    return Noun(kind, ids, thing.path)
+
+
+class Rights:
+    """Judges callers and hands out what they name.
+
+    Every method takes the transaction whose state is judged, and the caller. `verbs` is what it
+    needs; `NOTHING`: it must be able to see it.
+
+    :param grants: what users hold beside what their roles bring
+    """
+
+    def __init__(self, grants: Grants = no_grants) -> None:
+        self.grants = grants
+        self._standings: OrderedDict[str, Standing] = OrderedDict()
+
+    def standing(self, tx: Transaction, caller: Caller) -> Standing:
+        """What a caller holds. :raises SessionEnded: its user is no more"""
+        if caller.surface == "command":
+            return _OPERATOR  # whoever may open the directory may do everything
+        user = users.find(tx, caller.user)
+        if user is None:
+            raise SessionEnded(f"there is no user {caller.user} any more: sign in again")
+        if user.role == OWNER and user.space is None:
+            return _STORE_OWNER
+        grants = self.grants(tx, user)
+        known = self._standings.get(user.name)
+        if known is None or known.user is not user or known.grants is not grants:
+            if known is None and len(self._standings) >= REMEMBERED_USERS:
+                self._standings.popitem(last=False)
+            known = self._standings[user.name] = Standing(user.name, user, grants)
+        return known
+
+    def holds(self, tx: Transaction, caller: Caller, verbs: Verbs, thing: Thing) -> bool:
+        """Whether a caller holds all of these verbs on something."""
+        return verbs <= self.standing(tx, caller).holds(thing)
+
+    # --- what has no name -----------------------------------------------------------------------
+
+    def store(self, tx: Transaction, caller: Caller, verbs: Verbs) -> None:
+        """:raises NotAllowed:"""
+        self.standing(tx, caller).check(STORE, verbs)
+
+    def node(self, tx: Transaction, caller: Caller, verbs: Verbs) -> None:
+        """:raises NotAllowed:"""
+        self.standing(tx, caller).check(NODE, verbs)
+
+    def reads_node(self, tx: Transaction, caller: Caller) -> bool:
+        """Whether a caller may have what INFO FOR NODE shows."""
+        return self.standing(tx, caller).holds(NODE) >= INFO
+
+    # --- places ---------------------------------------------------------------------------------
+
+    def namespace(self, tx: Transaction, caller: Caller, name: str, verbs: Verbs) -> Namespace:
+        """A namespace by its name. :raises Unknown, NotAllowed:"""
+        who = self.standing(tx, caller)
+        found = _namespace(tx, who, name)
+        who.check(found, verbs)
+        return found
+
+    def database(
+        self, tx: Transaction, caller: Caller, namespace: str, name: str, verbs: Verbs
+    ) -> Database:
+        """A database by its names. :raises Unknown, NotAllowed:"""
+        who = self.standing(tx, caller)
+        found = _database(tx, who, namespace, name)
+        who.check(found, verbs)
+        return found
+
+    def namespaces(self, tx: Transaction, caller: Caller) -> list[Namespace]:
+        """All namespaces, to whom may have all of them listed. :raises NotAllowed:"""
+        self.store(tx, caller, INFO)
+        return catalog.namespaces(tx)
+
+    # --- what stands in a database --------------------------------------------------------------
+
+    def table(
+        self, tx: Transaction, caller: Caller, place: Names, name: str, verbs: Verbs
+    ) -> Table:
+        """A table by its name. :raises Unknown, NotAllowed:"""
+        return self._inside(tx, caller, place, name, verbs, catalog.find_table, "table")
+
+    def space(
+        self, tx: Transaction, caller: Caller, place: Names, name: str, verbs: Verbs
+    ) -> Space:
+        """A cache space by its name. :raises Unknown, NotAllowed:"""
+        return self._inside(tx, caller, place, name, verbs, catalog.find_space, "space")
+
+    def topic(
+        self, tx: Transaction, caller: Caller, place: Names, name: str, verbs: Verbs
+    ) -> Topic:
+        """A topic by its name. :raises Unknown, NotAllowed:"""
+        return self._inside(tx, caller, place, name, verbs, topics.find_topic, "topic")
+
+    def topics(self, tx: Transaction, caller: Caller, verbs: Verbs) -> Iterator[Topic | None]:
+        """Every topic of the store on which a caller holds these verbs, and None for some on which
+        it doesn't: there may be very many, and whoever goes through them may pause at each."""
+        who = self.standing(tx, caller)
+        for namespace in filter(who.sees, catalog.namespaces(tx)):
+            for database in filter(who.sees, catalog.databases(tx, namespace)):
+                for topic in topics.each_topic(tx, database):
+                    yield topic if verbs <= who.holds(topic) else None
+
+    def _inside(
+        self,
+        tx: Transaction,
+        caller: Caller,
+        place: Names,
+        name: str,
+        verbs: Verbs,
+        find: Callable[[Transaction, Database, str], Found | None],
+        kind: str,
+    ) -> Found:
+        who = self.standing(tx, caller)
+        database = _database(tx, who, *place)
+        found = find(tx, database, name)
+        if found is None or not who.sees(found):
+            raise absent(kind, f"{database.path}.{name}")
+        who.check(found, verbs)
+        return found
+
+    # --- users ----------------------------------------------------------------------------------
+
+    def user(self, tx: Transaction, caller: Caller, name: str, verbs: Verbs) -> User:
+        """A user by its name. A user may see itself; another one is seen, and may be changed, by
+        an owner of the place it belongs to. :raises Unknown, NotAllowed:"""
+        who, found = self.standing(tx, caller), users.find(tx, name)
+        owns = found is not None and (who.all or _owns_place_of(who, found))
+        if found is None or not (owns or found is who.user):
+            raise absent("user", name)
+        if verbs and not owns:
+            raise who.refusal(needed(verbs, Noun(Kind.USER, (), name)))
+        return found
+
+    def users(self, tx: Transaction, caller: Caller) -> list[User]:
+        """All users. :raises NotAllowed: refused to everybody else, never narrowed"""
+        self.store(tx, caller, frozenset({Verb.OWN}))
+        return users.everyone(tx)
+
+
+Names = tuple[str, str]
+"""Of a namespace and a database in it."""
+
+_STORE_OWNER: Final = Standing("", None, all=True)
+_OPERATOR: Final = Standing("operator", None, all=True)
+
+
+def _owns_place_of(who: Standing, user: User) -> bool:
+    owner = who.user
+    if owner is None or owner.role != OWNER or owner.space is None or user.space is None:
+        return False
+    return _is_inside(user.space, owner.space)
+
+
+def _namespace(tx: Transaction, who: Standing, name: str) -> Namespace:
+    found = catalog.find_namespace(tx, name)
+    if found is None or not who.sees(found):
+        raise absent("namespace", name)
+    return found
+
+
+def _database(tx: Transaction, who: Standing, namespace: str, name: str) -> Database:
+    within = _namespace(tx, who, namespace)
+    found = catalog.find_database(tx, within, name)
+    if found is None or not who.sees(found):
+        raise absent("database", f"{within.path}.{name}")
+    return found
+
+
+# --- what a refusal tells -------------------------------------------------------------------------
+
+_TOLD: Final = frozenset({"table", "index", "field", "limit"})
+_OF_NO_RECORD: Final = (Cancelled, StatementTimeout, NotAllowed, Unknown)
+
+
+def untold(refusal: Refusal, table: str) -> Refusal:
+    """A refusal over records, for whoever may not read their table: where it is, and not what is
+    stored there. Claims of UNIQUE indexes, READONLY fields, an ASSERT, a path that leads nowhere:
+    all of them are refused for what a record holds."""
+    if refusal.retry or isinstance(refusal, _OF_NO_RECORD):
+        return refusal
+    detail = {name: value for name, value in refusal.detail.items() if name in _TOLD}
+    where = f"table {table}"
+    for part in ("field", "index"):
+        if part in detail:
+            where = f"{part} {detail[part]} of {where}"
+    return type(refusal)(f"{where} refuses it; whoever may READ is told more", **detail)

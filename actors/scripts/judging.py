@@ -1,0 +1,73 @@
+"""From what a statement needs to the things its function gets: judged, each by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from actors.scripts.handlers import UNNAMED, Claim, Claims
+from protocol.rights import Kind
+
+if TYPE_CHECKING:
+    from actors.scripts.execution import Execution
+
+
+def judged(run: Execution, claims: Claims) -> list[Any]:
+    """What a statement names, in the order of its handler's needs; None for what is not given.
+
+    :raises Unknown, NotAllowed: see `actors.rights`
+    """
+    found = []
+    for claim in claims.things:
+        thing = _JUDGE[claim.kind](run, claim)
+        if claim.kind not in UNNAMED:
+            found.append(thing)
+    return found
+
+
+def _store(run: Execution, claim: Claim) -> None:
+    run.rights.store(run.transaction, run.caller, claim.verbs)
+
+
+def _node(run: Execution, claim: Claim) -> None:
+    run.rights.node(run.transaction, run.caller, claim.verbs)
+
+
+def _namespace(run: Execution, claim: Claim) -> Any:
+    name = claim.names[0] if claim.names else None
+    return run.rights.namespace(run.transaction, run.caller, run.namespace_of(name), claim.verbs)
+
+
+def _database(run: Execution, claim: Claim) -> Any:
+    namespace, name = claim.names or (None, None)
+    return run.rights.database(
+        run.transaction, run.caller, *run.database_of(namespace, name), claim.verbs
+    )
+
+
+def _user(run: Execution, claim: Claim) -> Any:
+    (name,) = claim.names
+    assert name is not None, "a statement on a user names it"
+    return run.rights.user(run.transaction, run.caller, name, claim.verbs)
+
+
+def _in_database(
+    judge: Callable[[Execution, str, Any], Any],
+) -> Callable[[Execution, Claim], Any]:
+    def thing(run: Execution, claim: Claim) -> Any:
+        (name,) = claim.names
+        return None if name is None else judge(run, name, claim.verbs)
+
+    return thing
+
+
+_JUDGE: Final[dict[Kind, Callable[[Execution, Claim], Any]]] = {
+    Kind.STORE: _store,
+    Kind.NODE: _node,
+    Kind.NAMESPACE: _namespace,
+    Kind.DATABASE: _database,
+    Kind.USER: _user,
+    Kind.TABLE: _in_database(lambda run, name, verbs: run.table(name, verbs)),
+    Kind.TOPIC: _in_database(lambda run, name, verbs: run.topic(name, verbs)),
+    Kind.SPACE: _in_database(lambda run, name, verbs: run.space(name, verbs)),
+}

@@ -1,0 +1,337 @@
+"""Every statement and every operation on a key, run by every role: what each is answered.
+
+Users have no grants here. A handler, a subject of INFO or an operation without a row fails.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple, get_args
+
+import pytest
+
+from actors.runtime import ask
+from actors.scripts.handlers import HANDLERS, SUBJECTS, handles, informs
+from language import tree
+from language.parser import parse
+from protocol import spaces
+from protocol.errors import NotAllowed, NotASpace, Refusal, Unknown
+from protocol.spaces import KeyOperation, RunKeys
+from tests.callers import declare
+from tests.nodes import OWNER, Running
+
+SETTING: Final = """
+DEFINE TABLE u; CREATE u:1 SET n = 1;
+DEFINE FIELD n ON u TYPE any; DEFINE INDEX i ON u FIELDS n;
+DEFINE TOPIC q; DEFINE TOPIC dead; DEFINE GROUP g ON q DEADLINE 1m; DEFINE READER r ON q;
+PUBLISH INTO q VALUE 1; DEFINE SPACE c; SET 'k' IN c VALUE 1;
+DEFINE DATABASE shop.spare; DEFINE NAMESPACE spare;
+DEFINE USER other ROLE owner PASSWORD 'correct horse battery'
+"""
+ROLES: Final = ("editor", "viewer", "member")
+
+HIDDEN: Final = "Unknown"
+MAY: Final = "may"
+ON_U, ON_Q, ON_C = "TABLE shop.main.u", "TOPIC shop.main.q", "SPACE shop.main.c"
+ON_SHOP, ON_MAIN = "NAMESPACE shop", "DATABASE shop.main"
+
+
+class Row(NamedTuple):
+    """A statement, and what each role is answered: that it may, that there is no such thing, or
+    what it needs. A store-wide owner may everything."""
+
+    text: str
+    editor: str
+    viewer: str
+    member: str
+
+
+def of(text: str, verb: str, noun: str, *, both: str = "") -> Row:
+    """A statement that needs one verb on something, or `both` of two."""
+    held = {"editor": ("READ", "WRITE", "CONSUME", "DEFINE"), "viewer": ("READ", "INFO")}
+    answers = []
+    for role in ("editor", "viewer"):
+        missing = [each for each in (both or verb).split(", ") if each not in held[role]]
+        answers.append(f"{', '.join(missing)} ON {noun}" if missing else MAY)
+    return Row(text, answers[0], answers[1], HIDDEN)
+
+
+def owns(text: str, noun: str, member: str | None = None) -> Row:
+    """A statement that needs the owner of something."""
+    needs = f"OWNER OF {noun}"
+    return Row(text, needs, needs, needs if member is None else member)
+
+
+def anybody(text: str) -> Row:
+    return Row(text, MAY, MAY, MAY)
+
+
+WRITES_AND_READS: Final = "READ, WRITE"
+
+ROWS: Final[dict[str, list[Row]]] = {
+    # --- records
+    "Select": [
+        of("SELECT * FROM u", "READ", ON_U),
+        of("SELECT * FROM u:1", "READ", ON_U),
+        of("SELECT * FROM [u:1]", "READ", ON_U),
+        of("SELECT * FROM u:1..5", "READ", ON_U),
+        of("SELECT count() FROM u GROUP ALL", "READ", ON_U),
+    ],
+    "Create": [
+        of("CREATE u", "WRITE", ON_U),
+        of("CREATE u:2 RETURN NONE", "WRITE", ON_U),
+        of("CREATE u:2 RETURN AFTER", "", ON_U, both=WRITES_AND_READS),
+    ],
+    "Insert": [
+        of("INSERT INTO u [{ n: 2 }]", "WRITE", ON_U),
+        of("INSERT INTO u [{ id: 1 }] IGNORE", "", ON_U, both=WRITES_AND_READS),
+        of(
+            "INSERT INTO u { id: 1 } ON DUPLICATE UPDATE SET n = 2", "", ON_U, both=WRITES_AND_READS
+        ),
+    ],
+    "Upsert": [
+        of("UPSERT u:1 CONTENT { n: 2 }", "WRITE", ON_U),
+        of("UPSERT u:1 SET n = n + 1", "", ON_U, both=WRITES_AND_READS),
+    ],
+    "Update": [
+        of("UPDATE u SET n = 2", "WRITE", ON_U),
+        of("UPDATE u:1 SET n = 2", "WRITE", ON_U),
+        of("UPDATE u SET n = 2 WHERE n = 1", "", ON_U, both=WRITES_AND_READS),
+        of("UPDATE u SET n = 2 RETURN BEFORE", "", ON_U, both=WRITES_AND_READS),
+    ],
+    "Delete": [
+        of("DELETE u", "WRITE", ON_U),
+        of("DELETE u:1", "WRITE", ON_U),
+        of("DELETE u RETURN BEFORE", "", ON_U, both=WRITES_AND_READS),
+    ],
+    "Explain": [
+        of("EXPLAIN SELECT * FROM u", "READ", ON_U),
+        of("EXPLAIN SELECT * FROM u:1", "READ", ON_U),
+        of("EXPLAIN ANALYZE SELECT * FROM u:1", "READ", ON_U),
+        of("EXPLAIN UPDATE u SET n = 1 WHERE n = 2", "READ", ON_U),
+        of("EXPLAIN ANALYZE DELETE u:1", "READ", ON_U),
+    ],
+    # --- flow
+    "Let": [anybody("LET $x = 1"), of("LET $x = (SELECT * FROM u)", "READ", ON_U)],
+    "ReturnStatement": [anybody("RETURN 1"), of("RETURN u:1.n", "READ", ON_U)],
+    "Evaluate": [anybody("1 + 1"), of("u:1.n", "READ", ON_U)],
+    "If": [anybody("IF true { 1 }"), of("IF u:1.n = 1 { 1 }", "READ", ON_U)],
+    "For": [anybody("FOR $x IN [1] { 1 }"), of("FOR $x IN [1] { DELETE u }", "WRITE", ON_U)],
+    "Throw": [of("THROW u:1.n", "READ", ON_U)],
+    "Begin": [anybody("BEGIN; COMMIT")],
+    "Commit": [anybody("BEGIN; COMMIT")],
+    "Cancel": [anybody("BEGIN; CANCEL")],
+    # --- places
+    "Use": [Row("USE shop.main", MAY, MAY, HIDDEN), Row("USE NAMESPACE shop", MAY, MAY, HIDDEN)],
+    "DefineNamespace": [
+        Row("DEFINE NAMESPACE made", MAY, "DEFINE ON STORE", "DEFINE ON STORE"),
+        Row("DEFINE NAMESPACE shop", MAY, "DEFINE ON STORE", "DEFINE ON STORE"),
+    ],
+    "DefineDatabase": [of("DEFINE DATABASE shop.made", "DEFINE", ON_SHOP)],
+    "DefineTable": [of("DEFINE TABLE made", "DEFINE", ON_MAIN)],
+    "DropNamespace": [owns("DROP NAMESPACE spare", "NAMESPACE spare", HIDDEN)],
+    "DropDatabase": [owns("DROP DATABASE shop.spare", "DATABASE shop.spare", HIDDEN)],
+    "DropTable": [of("DROP TABLE u", "DEFINE", ON_MAIN)],
+    "AlterTable": [of("ALTER TABLE u SET COMMENT 'x'", "DEFINE", ON_U)],
+    "DefineField": [of("DEFINE FIELD m ON u TYPE any", "DEFINE", ON_U)],
+    "AlterField": [of("ALTER FIELD n ON u SET COMMENT 'x'", "DEFINE", ON_U)],
+    "DropField": [of("DROP FIELD n ON u", "DEFINE", ON_U)],
+    "DefineIndex": [of("DEFINE INDEX j ON u FIELDS n", "DEFINE", ON_U)],
+    "DropIndex": [of("DROP INDEX i ON u", "DEFINE", ON_U)],
+    "RebuildIndex": [of("REBUILD INDEX i ON u", "DEFINE", ON_U)],
+    # --- cache spaces
+    "DefineSpace": [of("DEFINE SPACE made", "DEFINE", ON_MAIN)],
+    "DropSpace": [of("DROP SPACE c", "DEFINE", ON_MAIN)],
+    "GetKey": [of("GET 'k' FROM c", "READ", ON_C)],
+    "SetKey": [of("SET 'k' IN c VALUE 2", "WRITE", ON_C)],
+    "SwapKey": [of("SWAP 'k' IN c EXPECT 1 VALUE 2", "", ON_C, both=WRITES_AND_READS)],
+    "IncrKey": [of("INCR 'k' IN c", "WRITE", ON_C)],
+    "DeleteKey": [of("DELETE 'k' FROM c", "WRITE", ON_C)],
+    "ExpireKey": [of("EXPIRE 'k' IN c 1h", "WRITE", ON_C)],
+    "PersistKey": [of("PERSIST 'k' IN c", "WRITE", ON_C)],
+    "LockKey": [of("LOCK 'l' IN c HOLDER 'h' EXPIRE 1m", "WRITE", ON_C)],
+    "UnlockKey": [of("UNLOCK 'l' IN c HOLDER 'h'", "WRITE", ON_C)],
+    "ListKeys": [of("KEYS FROM c", "READ", ON_C)],
+    "DropKeys": [of("DROP KEYS IN c PREFIX 'k'", "WRITE", ON_C)],
+    # --- topics
+    "DefineTopic": [of("DEFINE TOPIC made", "DEFINE", ON_MAIN)],
+    "AlterTopic": [of("ALTER TOPIC q SET KEEP 1h", "DEFINE", ON_Q)],
+    "DropTopic": [of("DROP TOPIC q", "DEFINE", ON_MAIN)],
+    "TrimTopic": [of("TRIM TOPIC q BEFORE 1", "DEFINE", ON_Q)],
+    "Publish": [of("PUBLISH INTO q VALUE 2", "WRITE", ON_Q)],
+    "ReadTopic": [
+        of("READ FROM q AFTER 0", "READ", ON_Q),
+        of("READ FROM q AS r", "CONSUME", ON_Q),
+    ],
+    "DefineReader": [of("DEFINE READER s ON q", "CONSUME", ON_Q)],
+    "CommitReader": [of("COMMIT READER r ON q AT 0", "CONSUME", ON_Q)],
+    "AlterReader": [of("ALTER READER r ON q SET POSITION END", "CONSUME", ON_Q)],
+    "DropReader": [of("DROP READER r ON q", "CONSUME", ON_Q)],
+    "DefineGroup": [
+        of("DEFINE GROUP h ON q DEADLINE 1m", "DEFINE", ON_Q),
+        of("DEFINE GROUP h ON q DEADLINE 1m DEAD LETTER dead", "DEFINE", ON_Q),
+    ],
+    "AlterGroup": [
+        of("ALTER GROUP g ON q SET IN FLIGHT 5", "DEFINE", ON_Q),
+        of("ALTER GROUP g ON q SET DEAD LETTER dead", "DEFINE", ON_Q),
+    ],
+    "DropGroup": [of("DROP GROUP g ON q", "DEFINE", ON_Q)],
+    "Take": [of("TAKE FROM q AS g", "CONSUME", ON_Q)],
+    "Ack": [of("ACK q AS g RECEIPTS []", "CONSUME", ON_Q)],
+    "Nack": [of("NACK q AS g RECEIPTS []", "CONSUME", ON_Q)],
+    "Extend": [of("EXTEND q AS g RECEIPTS [] BY 1m", "CONSUME", ON_Q)],
+    "GiveUp": [of("GIVE UP q AS g RECEIPTS []", "CONSUME", ON_Q)],
+    "Redrive": [of("REDRIVE FROM q TO dead", "CONSUME", ON_Q)],
+    # --- users and the node
+    "DefineUser": [
+        owns("DEFINE USER made ROLE owner PASSWORD 'correct horse battery'", "STORE"),
+        owns("DEFINE USER other ROLE owner PASSWORD 'correct horse battery'", "STORE"),
+    ],
+    "AlterUser": [
+        Row("ALTER USER other SET ROLE owner", HIDDEN, HIDDEN, HIDDEN),
+        Row(
+            "ALTER USER $me SET ROLE owner",
+            "OWNER OF USER $me",
+            "OWNER OF USER $me",
+            "OWNER OF USER $me",
+        ),
+    ],
+    "DropUser": [Row("DROP USER other", HIDDEN, HIDDEN, HIDDEN)],
+    "DefineNode": [owns("DEFINE NODE ROLES serving, writable", "NODE")],
+    "Kill": [owns("KILL 'none'", "NODE")],
+    # --- INFO FOR
+    "STORE": [Row("INFO FOR STORE", "INFO ON STORE", MAY, "INFO ON STORE")],
+    "NAMESPACE": [
+        of("INFO FOR NAMESPACE shop", "INFO", ON_SHOP),
+        of("INFO FOR NAMESPACE", "INFO", ON_SHOP),
+    ],
+    "DATABASE": [
+        of("INFO FOR DATABASE", "INFO", ON_MAIN),
+        of("INFO FOR DATABASE main", "INFO", ON_MAIN),
+        of("INFO FOR DATABASE shop.main", "INFO", ON_MAIN),
+    ],
+    "TABLE": [of("INFO FOR TABLE u", "INFO", ON_U)],
+    "INDEX": [of("INFO FOR INDEX i ON u", "INFO", ON_U)],
+    "SPACE": [of("INFO FOR SPACE c", "INFO", ON_C)],
+    "TOPIC": [of("INFO FOR TOPIC q", "INFO", ON_Q)],
+    "GROUP": [of("INFO FOR GROUP g ON q", "INFO", ON_Q)],
+    "USERS": [owns("INFO FOR USERS", "STORE")],
+    "USER": [Row("INFO FOR USER other", HIDDEN, HIDDEN, HIDDEN), anybody("INFO FOR USER $me")],
+    "NODE": [Row("INFO FOR NODE", "INFO ON NODE", MAY, "INFO ON NODE")],
+    "RUNNING": [owns("INFO FOR RUNNING", "NODE")],
+}
+"""By the class of the statement's node; of INFO by its subject."""
+
+ELSE: Final = {"Throw": "THROW 1"}
+"""How a statement ends for whoever may: with a refusal of its own."""
+ALONE: Final = frozenset({"DefineNode", "Kill", "Begin", "Commit", "Cancel", "Use"})
+"""What is no part of a transaction, or changes nothing."""
+
+
+def without_a_row(rows: dict[str, list[Row]]) -> set[str]:
+    """Handlers and subjects that no row is about, and rows that are about none."""
+    known = {kind.__name__ for kind in HANDLERS} | set(SUBJECTS)
+    return known ^ rows.keys()
+
+
+def test_every_handler_has_a_row() -> None:
+    assert without_a_row(ROWS) == set()
+
+
+def test_a_planted_handler_without_a_row_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as planted:
+        planted.setitem(HANDLERS, type("Planted", (), {}), HANDLERS[tree.Let])
+        assert without_a_row(ROWS) == {"Planted"}
+    assert without_a_row({**ROWS, "Gone": []}) == {"Gone"}
+
+
+def test_a_handler_must_declare_and_take_what_it_needs() -> None:
+    run: Any = lambda run, statement: None  # noqa: E731
+    with pytest.raises(TypeError):
+        handles(tree.Let, "none")  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        informs("PLANTED")  # type: ignore[call-arg]
+    declared = HANDLERS[tree.Publish].needs
+    with pytest.raises(AssertionError, match="takes 0 things, its needs name 1"):
+        handles(type("Planted", (), {}), "none", writes=True, needs=declared)(run)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_row_is_about_its_statement(name: str) -> None:
+    for row in ROWS[name]:
+        kinds = [_name(statement) for statement in parse(row.text.replace("$me", "me")).statements]
+        assert name in kinds, row.text
+
+
+def _name(statement: Any) -> str:
+    return str(statement.subject) if type(statement) is tree.Info else type(statement).__name__
+
+
+@pytest.mark.parametrize("name", ROWS)
+async def test_what_each_role_is_answered(node: Running, name: str) -> None:
+    await node.values(SETTING)
+    callers = {role: await declare(node.node, role, role) for role in ROLES}
+    for row in ROWS[name]:
+        for role, caller in callers.items():
+            expected = getattr(row, role).replace("$me", role)
+            text = row.text.replace("$me", role)
+            script = text if name in ALONE else f"BEGIN; {text}; CANCEL"
+            answer = await node.answer(script, caller=caller)
+            assert _told(name, answer.refusal) == expected, (role, text, answer.refusal)
+        script = row.text.replace("$me", "other")
+        refusal = (await node.answer(f"BEGIN; {script}; CANCEL")).refusal
+        if name in ALONE:
+            refusal = (await node.answer(script)).refusal
+        assert not isinstance(refusal, NotAllowed), row.text
+
+
+def _told(name: str, refusal: Refusal | None) -> str:
+    if isinstance(refusal, NotAllowed):
+        return str(refusal.detail["needs"])
+    if isinstance(refusal, Unknown) and refusal.detail["kind"] in ("namespace", "user"):
+        return HIDDEN
+    if refusal is not None and refusal.code not in ("Thrown", "AlreadyExists"):
+        return refusal.code
+    return MAY
+
+
+# --- operations on keys --------------------------------------------------------------------------
+
+OPERATIONS: Final[dict[type, tuple[KeyOperation, str, str]]] = {
+    spaces.GetKey: (spaces.GetKey("k"), MAY, MAY),
+    spaces.SetKey: (spaces.SetKey("k", 1), MAY, f"WRITE ON {ON_C}"),
+    spaces.SwapKey: (spaces.SwapKey("k", 1, 2), MAY, f"WRITE ON {ON_C}"),
+    spaces.IncrKey: (spaces.IncrKey("n"), MAY, f"WRITE ON {ON_C}"),
+    spaces.DeleteKey: (spaces.DeleteKey("k"), MAY, f"WRITE ON {ON_C}"),
+    spaces.ExpireKey: (spaces.ExpireKey("k", 1), MAY, f"WRITE ON {ON_C}"),
+    spaces.PersistKey: (spaces.PersistKey("k"), MAY, f"WRITE ON {ON_C}"),
+    spaces.LockKey: (spaces.LockKey("l", "h", 1), MAY, f"WRITE ON {ON_C}"),
+    spaces.UnlockKey: (spaces.UnlockKey("l", "h"), MAY, f"WRITE ON {ON_C}"),
+    spaces.ListKeys: (spaces.ListKeys(), MAY, MAY),
+}
+"""Operations, and what an editor and a viewer are answered. A member finds no space."""
+
+
+def test_every_operation_has_a_row() -> None:
+    assert set(get_args(KeyOperation)) == OPERATIONS.keys()
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+async def test_what_each_role_is_answered_to_an_operation(node: Running, operation: type) -> None:
+    await node.values(SETTING)
+    asked, *expected = OPERATIONS[operation]
+    ref = node.node.spaces.find("shop", "main", "c")
+    assert ref is not None
+    for role, needs in zip(("editor", "viewer"), expected, strict=True):
+        caller = await declare(node.node, role, role)
+        (answer,) = await ask(ref, RunKeys(caller, "shop", "main", "c", (asked,)))
+        told = answer.detail["needs"] if isinstance(answer, Refusal) else MAY
+        assert told == needs, (role, asked)
+    member = await declare(node.node, "member", "member")
+    refusals = []
+    for name in ("c", "nothing"):
+        with pytest.raises(NotASpace) as refused:
+            await ask(ref, RunKeys(member, "shop", "main", name, (asked,)))
+        refusals.append(refused.value.message.replace("nothing", "c"))
+    assert refusals[0] == refusals[1]
+    (answer,) = await ask(ref, RunKeys(OWNER, "shop", "main", "c", (asked,)))
+    assert not isinstance(answer, Refusal)

@@ -1,0 +1,312 @@
+"""The gate by itself: what each role and grant holds, what is seen, and what a refusal says."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter_ns
+
+import pytest
+
+from actors.rights import Rights, Standing, noun_of, untold
+from protocol.errors import Duplicate, NotAllowed, Refusal, SessionEnded, StatementTimeout, Unknown
+from protocol.requests import Caller
+from protocol.rights import (
+    ALL,
+    CONSUME,
+    DEFINE,
+    INFO,
+    NODE,
+    NOTHING,
+    OWN,
+    READ,
+    STORE,
+    VERBS,
+    WRITE,
+    Kind,
+    Noun,
+    Verb,
+    Verbs,
+    needed,
+)
+from storage import catalog, topics
+from storage.catalog import Database
+from storage.transactions import Transaction
+from tests.callers import Granted, declare
+from tests.nodes import OWNER, Running, running
+
+PLACE = ("shop", "main")
+ROLES = ("owner", "editor", "viewer", "member")
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Running]:
+    async with running(tmp_path / "store") as node:
+        await node.values(
+            "DEFINE TABLE t; DEFINE TOPIC q; DEFINE SPACE c; DEFINE DATABASE shop.other;"
+            " DEFINE NAMESPACE bank; DEFINE DATABASE bank.main"
+        )
+        for place in ("shop.other", "bank.main"):
+            await node.values(f"USE {place}; DEFINE TABLE t; DEFINE TOPIC q; DEFINE SPACE c")
+        yield node
+
+
+Ask = Callable[[Rights, Transaction, Caller], object]
+
+
+def asked(node: Running, caller: Caller, ask: Ask) -> object:
+    """What the gate hands over, or refuses."""
+    with node.node.committer.begin() as tx:
+        try:
+            return ask(node.node.rights, tx, caller)
+        except Refusal as refusal:
+            return refusal
+
+
+def table(verbs: Verbs, name: str = "t", place: tuple[str, str] = PLACE) -> Ask:
+    return lambda rights, tx, who: rights.table(tx, who, place, name, verbs)
+
+
+def user(name: str, verbs: Verbs) -> Ask:
+    return lambda rights, tx, who: rights.user(tx, who, name, verbs)
+
+
+def held(node: Running, caller: Caller) -> dict[Kind, Verbs]:
+    """What a caller holds on one thing of each kind in shop.main, and on the store and node."""
+    with node.node.committer.begin() as tx:
+        namespace = catalog.namespace(tx, "shop")
+        database = catalog.database(tx, namespace, "main")
+        things = (
+            STORE, NODE, namespace, database, catalog.table(tx, database, "t"),
+            topics.topic(tx, database, "q"), catalog.space(tx, database, "c"),
+            Noun(Kind.VAULT, (namespace.id, database.id, 1), "shop.main.v"),
+        )  # fmt: skip
+        standing = node.node.rights.standing(tx, caller)
+        return {noun_of(thing).kind: standing.holds(thing) for thing in things}
+
+
+DATA = (Kind.NAMESPACE, Kind.DATABASE, Kind.TABLE, Kind.TOPIC, Kind.SPACE)
+EDITOR = READ | WRITE | CONSUME | DEFINE
+VIEWER = READ | INFO
+
+HELD: dict[tuple[str, str | None], dict[Kind, Verbs]] = {
+    ("editor", None): {
+        Kind.STORE: DEFINE, Kind.NODE: NOTHING, Kind.VAULT: NOTHING,
+        **{kind: EDITOR & VERBS[kind] for kind in DATA},
+    },
+    ("viewer", None): {
+        Kind.STORE: INFO, Kind.NODE: INFO, Kind.VAULT: NOTHING,
+        **dict.fromkeys(DATA, VIEWER),
+    },
+    ("member", None): dict.fromkeys((*DATA, Kind.STORE, Kind.NODE, Kind.VAULT), NOTHING),
+    ("owner", "shop"): {
+        Kind.STORE: NOTHING, Kind.NODE: NOTHING, Kind.VAULT: VERBS[Kind.VAULT],
+        **{kind: VERBS[kind] for kind in DATA},
+    },
+    ("editor", "shop.main"): {
+        Kind.STORE: NOTHING, Kind.NODE: NOTHING, Kind.VAULT: NOTHING, Kind.NAMESPACE: NOTHING,
+        **{kind: EDITOR & VERBS[kind] for kind in DATA[1:]},
+    },
+    ("owner", "bank"): dict.fromkeys((*DATA, Kind.STORE, Kind.NODE, Kind.VAULT), NOTHING),
+    ("viewer", "sho"): dict.fromkeys((*DATA, Kind.STORE, Kind.NODE, Kind.VAULT), NOTHING),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("role", "space"), HELD)
+async def test_what_a_role_holds(node: Running, role: str, space: str | None) -> None:
+    who = await declare(node.node, "eve", role, space)
+    assert held(node, who) == HELD[role, space]
+
+
+async def test_a_store_wide_owner_holds_everything(node: Running) -> None:
+    who = await declare(node.node, "ana", "owner")
+    assert set(held(node, who).values()) == {ALL}
+
+
+async def test_whoever_opens_the_directory_may_do_everything(node: Running) -> None:
+    who = Caller("operator", "owner", None, None, "command", "local")
+    assert set(held(node, who).values()) == {ALL}
+    assert isinstance(asked(node, replace(who, surface="wire"), table(READ)), SessionEnded)
+
+
+async def test_the_stored_role_counts_and_not_that_of_the_sign_in(node: Running) -> None:
+    who = await declare(node.node, "eve", "editor")
+    assert held(node, who)[Kind.TABLE] == EDITOR & VERBS[Kind.TABLE]
+    await declare(node.node, "eve", "member")
+    assert held(node, who)[Kind.TABLE] == NOTHING
+    assert held(node, replace(who, role="owner"))[Kind.TABLE] == NOTHING
+
+
+async def test_a_user_that_is_no_more_holds_nothing(node: Running) -> None:
+    nobody = Caller("nobody", "owner", None, None, "http", "127.0.0.1:1")
+    assert isinstance(asked(node, nobody, table(READ)), SessionEnded)
+
+
+# --- what is seen -------------------------------------------------------------------------------
+
+
+async def test_what_may_not_be_seen_is_as_if_it_were_absent(node: Running) -> None:
+    """Word for word, from the outermost place on that is not seen."""
+    who = await declare(node.node, "eve", "viewer", "shop.main")
+
+    for hidden, missing in (
+        (("bank", "main", "t"), ("bonk", "main", "t")),
+        (("shop", "other", "t"), ("shop", "otter", "t")),
+    ):
+        told = []
+        for *place, name in (hidden, missing):
+            refusal = asked(node, who, table(READ, name, (place[0], place[1])))
+            assert isinstance(refusal, Unknown)
+            told.append([refusal.message, *refusal.detail.values()])
+        assert [
+            str(one).replace("bonk", "bank").replace("otter", "other") for one in told[1]
+        ] == told[0]
+    unknown = asked(node, who, table(READ, "u"))
+    assert isinstance(unknown, Unknown) and unknown.detail["name"] == "shop.main.u"
+
+
+async def test_a_place_is_seen_by_who_holds_something_in_it(node: Running) -> None:
+    eve, granted = await declare(node.node, "eve", "member"), Granted(node.node)
+    place: Ask = lambda rights, tx, who: rights.database(tx, who, *PLACE, NOTHING)  # noqa: E731
+    assert isinstance(asked(node, eve, place), Unknown)
+    granted.grant("eve", Verb.WRITE, *PLACE, "t")
+    assert isinstance(asked(node, eve, place), Database)
+    other: Ask = lambda rights, tx, who: rights.database(tx, who, "shop", "other", NOTHING)  # noqa: E731
+    assert isinstance(asked(node, eve, other), Unknown)
+    topic: Ask = lambda rights, tx, who: rights.topic(tx, who, PLACE, "q", NOTHING)  # noqa: E731
+    assert isinstance(asked(node, eve, topic), Unknown), "it is not in it, but beside it"
+
+
+async def test_what_is_seen_and_may_not_be_done_says_what_is_missing(node: Running) -> None:
+    eve, granted = await declare(node.node, "eve", "member"), Granted(node.node)
+    granted.grant("eve", Verb.CONSUME, "shop")
+    for verbs, needs in (
+        (READ, "READ ON TABLE shop.main.t"),
+        (READ | WRITE, "READ, WRITE ON TABLE shop.main.t"),
+    ):
+        refusal = asked(node, eve, table(verbs))
+        assert isinstance(refusal, NotAllowed) and refusal.detail == {"needs": needs}
+    drop: Ask = lambda rights, tx, who: rights.database(tx, who, *PLACE, OWN)  # noqa: E731
+    refusal = asked(node, eve, drop)
+    assert isinstance(refusal, NotAllowed)
+    assert refusal.detail == {"needs": "OWNER OF DATABASE shop.main"}
+
+
+# --- grants -------------------------------------------------------------------------------------
+
+
+async def test_a_grant_reaches_what_lies_in_its_place_and_nothing_else(node: Running) -> None:
+    eve, granted = await declare(node.node, "eve", "member"), Granted(node.node)
+    granted.grant("eve", Verb.READ, "shop", "main")
+    assert held(node, eve) == {
+        Kind.STORE: NOTHING, Kind.NODE: NOTHING, Kind.NAMESPACE: NOTHING, Kind.DATABASE: READ,
+        Kind.TABLE: READ, Kind.TOPIC: READ, Kind.SPACE: READ, Kind.VAULT: NOTHING,
+    }  # fmt: skip
+    assert isinstance(asked(node, eve, table(READ, "t", ("shop", "other"))), Unknown)
+    granted.revoke("eve")
+    assert set(held(node, eve).values()) == {NOTHING}
+    granted.grant("eve", Verb.WRITE, *PLACE, "t")
+    assert held(node, eve)[Kind.TABLE] == WRITE
+    assert held(node, eve)[Kind.TOPIC] == NOTHING
+
+
+async def test_a_grant_goes_with_what_it_is_on(node: Running) -> None:
+    """A thing of the same name has nothing to do with the one that was dropped."""
+    eve, granted = await declare(node.node, "eve", "member"), Granted(node.node)
+    granted.grant("eve", Verb.READ, *PLACE, "t")
+    assert asked(node, eve, table(READ)) is not None
+    await node.values("DROP TABLE t; DEFINE TABLE t")
+    assert isinstance(asked(node, eve, table(READ)), Unknown)
+
+
+async def test_only_verbs_that_mean_something_are_held(node: Running) -> None:
+    eve, granted = await declare(node.node, "eve", "member"), Granted(node.node)
+    granted.grant("eve", Verb.CONSUME, "shop")
+    assert held(node, eve)[Kind.TABLE] == NOTHING
+    assert held(node, eve)[Kind.TOPIC] == CONSUME
+
+
+async def test_much_that_is_remembered_is_forgotten_again(
+    node: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.rights.REMEMBERED_USERS", 3)
+    monkeypatch.setattr("actors.rights.REMEMBERED_THINGS", 2)
+    for number in range(6):
+        who = await declare(node.node, f"eve{number}", ROLES[1 + number % 3])
+        assert held(node, who) == HELD[who.role, None]
+    standings = node.node.rights._standings
+    assert len(standings) == 3
+    assert all(len(standing._known) <= 2 for standing in standings.values())
+
+
+# --- users --------------------------------------------------------------------------------------
+
+
+async def test_who_sees_and_changes_whom(node: Running) -> None:
+    names = {
+        "root": OWNER,
+        "chief": await declare(node.node, "chief", "owner", "shop"),
+        "clerk": await declare(node.node, "clerk", "editor", "shop.main"),
+        "guest": await declare(node.node, "guest", "member"),
+    }
+    expected = {
+        "root": dict.fromkeys(names, "may"),
+        "chief": {"root": "Unknown", "chief": "may", "clerk": "may", "guest": "Unknown"},
+        "clerk": {"root": "Unknown", "chief": "Unknown", "clerk": "sees", "guest": "Unknown"},
+        "guest": {"root": "Unknown", "chief": "Unknown", "clerk": "Unknown", "guest": "sees"},
+    }
+    for caller, row in expected.items():
+        for name, what in row.items():
+            sees, may = (asked(node, names[caller], user(name, verbs)) for verbs in (NOTHING, OWN))
+            if what == "Unknown":
+                assert isinstance(sees, Unknown) and isinstance(may, Unknown)
+                assert sees.message == f"there is no user {name}"
+            else:
+                assert not isinstance(sees, Refusal)
+                assert isinstance(may, NotAllowed) is (what == "sees"), (caller, name)
+
+
+# --- what a refusal tells ------------------------------------------------------------------------
+
+
+def test_a_refusal_over_records_tells_where_and_not_what() -> None:
+    refusal = Duplicate(
+        "index i of table t holds 'secret' already: t:1",
+        index="i", table="t", values=["secret"], record="t:1",
+    )  # fmt: skip
+    told = untold(refusal, "t")
+    assert type(told) is Duplicate and told.detail == {"index": "i", "table": "t"}
+    assert "secret" not in told.message and "index i of table t" in told.message
+    late = StatementTimeout("too late", table="t")
+    assert untold(late, "t") is late
+
+
+def test_what_is_needed_reads_as_a_grant_would() -> None:
+    noun = Noun(Kind.TABLE, (1, 2, 3), "a.b.t")
+    assert needed(WRITE | READ, noun) == "READ, WRITE ON TABLE a.b.t"
+    assert needed(OWN, STORE) == "OWNER OF STORE"
+    assert needed(INFO, NODE) == "INFO ON NODE"
+
+
+async def test_judging_an_owner_takes_little(
+    node: Running, figure: Callable[[str, object], None]
+) -> None:
+    """A figure, not a bound."""
+    rights, rounds = node.node.rights, 20_000
+    for name, who in (
+        ("owner", OWNER),
+        ("viewer", await declare(node.node, "eve", "viewer", "shop")),
+    ):
+        with node.node.committer.begin() as tx:
+            thing = rights.table(tx, who, PLACE, "t", READ)
+            began = perf_counter_ns()
+            for _ in range(rounds):
+                rights.standing(tx, who).check(thing, READ)
+            took = (perf_counter_ns() - began) / rounds
+            began = perf_counter_ns()
+            for _ in range(rounds):
+                rights.table(tx, who, PLACE, "t", READ)
+            by_name = (perf_counter_ns() - began) / rounds
+        figure(f"judging, ns: {name}", f"{took:.0f}; with finding a table by name {by_name:.0f}")
+    assert isinstance(rights.standing(tx, who), Standing)

@@ -1,0 +1,130 @@
+"""Only `actors/rights.py` judges, and what a name stands for is learned from there alone.
+
+Read off the calls of the rooms that answer callers. What works without a caller, the node itself,
+its sweepers and builders, is named below with the reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.architecture.sources import Source, called, files
+
+GATE = "actors/rights.py"
+ROOMS = ("actors", "surfaces")
+
+JUDGES = re.compile(r"(.*\.)?NotAllowed")
+FINDS = re.compile(
+    r"""
+      catalog\.(find_)?(namespace|database|table|space)s?
+    | (topics\.|catalog\.)?(find_)?topic
+    | (topics\.)?each_topic
+    | users\.(get|find|everyone)
+    """,
+    re.VERBOSE,
+)
+READS = re.compile(r"(.*\.)?(tx|transaction)\.(get|scan|hint)|(.*\.)?ledger\.(engine|flight)\.\w+")
+
+WITHOUT_A_CALLER = {
+    "actors/sessions.py": r"users\..*",  # who a caller is comes before what it may do
+    "actors/node.py": r"users\.everyone",  # whether a store has an owner yet
+    "actors/spaces.py": r"catalog\..*",  # a space's actor looks after its keys; see SpaceActor
+    "actors/topics.py": r"catalog\..*|find_topic|each_topic",  # a topic's actor likewise
+}
+INSIDE = {
+    "actors/scripts/places.py": r"catalog\.(databases|tables|spaces)|each_topic",
+}
+"""Listings of a place that was handed over by the gate, which judged INFO on it."""
+
+
+def violations(source: Source) -> list[str]:
+    """Calls and comparisons of a file by which it judges, or reads what nobody has judged."""
+    if source.path == GATE:
+        return []
+    excepted = [
+        re.compile(table[source.path])
+        for table in (WITHOUT_A_CALLER, INSIDE)
+        if source.path in table
+    ]
+    found = []
+    for line, name in called(source):
+        if any(one.fullmatch(name) for one in excepted):
+            continue
+        for what, pattern in (("judges", JUDGES), ("looks up", FINDS), ("reads", READS)):
+            if pattern.fullmatch(name):
+                found.append(f"{source.path}:{line} {what} past the gate: {name}")
+    found += [f"{source.path}:{line} judges by a role" for line in _by_role(source)]
+    return found
+
+
+def _by_role(source: Source) -> Iterator[int]:
+    """Lines that compare a role with a word."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            words = [side for side in sides if not _is_no_word(side)]
+            if words and any(
+                isinstance(one, ast.Attribute) and one.attr == "role" for one in sides
+            ):
+                yield node.lineno
+        if isinstance(node, ast.Attribute) and node.attr == "owns_store":
+            yield node.lineno
+
+
+def _is_no_word(side: ast.expr) -> bool:
+    """Another attribute, or None: whether it is the same role, or given at all."""
+    return isinstance(side, ast.Attribute) or (
+        isinstance(side, ast.Constant) and side.value is None
+    )
+
+
+def test_nobody_but_the_gate_judges_or_looks_up() -> None:
+    found = [line for source in files(*ROOMS) for line in violations(source)]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("actors/scripts/planted.py", "raise NotAllowed('no', needs='READ')"),
+        ("surfaces/http/planted.py", "if who.role == 'owner' and who.space is None: pass"),
+        ("actors/planted.py", "may = user.role in ('owner', 'editor')"),
+        ("actors/planted.py", "may = user.owns_store"),
+        ("actors/scripts/planted.py", "catalog.table(run.transaction, database, name)"),
+        ("actors/scripts/planted.py", "catalog.find_table(tx, database, name)"),
+        ("actors/scripts/planted.py", "catalog.namespaces(tx)"),
+        ("actors/scripts/planted.py", "topics.topic(tx, database, name)"),
+        ("actors/scripts/topics.py", "find_topic(tx, database, name)"),
+        ("actors/scripts/users.py", "users.get(run.transaction, name)"),
+        ("actors/scripts/planted.py", "run.transaction.get(key)"),
+        ("actors/scripts/reading.py", "tx.get(keys.record(prefix, id))"),
+        ("actors/scripts/ways.py", "self._run.transaction.scan(start, end)"),
+        ("surfaces/http/planted.py", "node.committer.ledger.engine.get(key)"),
+        ("actors/scripts/places.py", "catalog.table(tx, database, name)"),
+        ("actors/node.py", "users.get(tx, name)"),
+    ],
+)
+def test_planted_way_past_the_gate_is_caught(path: str, text: str) -> None:
+    assert len(violations(Source(path, text))) == 1
+    assert violations(Source(GATE, text)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("actors/scripts/planted.py", "run.table(name, READ)"),
+        ("actors/scripts/planted.py", "records.read(run.transaction, table, id)"),
+        ("actors/scripts/places.py", "catalog.tables(tx, database)"),
+        ("actors/scripts/planted.py", "catalog.index(table, name)"),
+        ("actors/sessions.py", "same = user.role == session.caller.role"),
+        ("actors/scripts/planted.py", "except NotAllowed: pass"),
+        ("actors/scripts/planted.py", "rights.topics(tx, caller, READ)"),
+    ],
+)
+def test_honest_line_is_not(path: str, text: str) -> None:
+    text = f"try: pass\n{text}" if text.startswith("except") else text
+    assert violations(Source(path, text)) == []

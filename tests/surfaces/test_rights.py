@@ -1,0 +1,634 @@
+"""Who asks over the sockets for what it may not: every route, and every roundabout way to a record,
+a key, a message or a declaration. Nothing of it may ever be in an answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from actors.rights import Standing
+from actors.scripts.execution import Execution
+from language.rows import Pairs
+from protocol.binary import unpack_object
+from protocol.frames import Kind as FrameKind
+from protocol.rights import ALL, READ, Verb, Verbs
+from protocol.values import RecordId
+from storage import catalog, records
+from storage.catalog import Table
+from surfaces.http.routes import ROUTES
+from surfaces.http.surface import HttpSettings, HttpSurface
+from surfaces.wire import NodeGate, WireSettings, WireSurface
+from tests.callers import PASSWORD, Granted, declare
+from tests.nodes import Running, running
+from tests.surfaces.http.raw import Answer, Raw
+from tests.surfaces.wire.peers import Peer, connected
+
+
+def lines(text: str) -> tuple[str, ...]:
+    """Scripts, one a line."""
+    return tuple(line.strip() for line in text.strip().splitlines())
+
+
+CANARY: Final = "canary7b1f"
+"""Stands in every value, key, message and comment that is not for everybody."""
+
+SETTING: Final = f"""
+DEFINE TABLE secret COMMENT '{CANARY}';
+CREATE secret:1 SET word = '{CANARY}', words = ['{CANARY}'], next = secret:2, n = 7;
+CREATE secret:2 SET word = '{CANARY}2', n = 8;
+DEFINE INDEX words ON secret FIELDS word UNIQUE COMMENT '{CANARY}';
+DEFINE FIELD word ON secret TYPE any DEFAULT '{CANARY}' COMMENT '{CANARY}';
+DEFINE TABLE open; CREATE open:1 SET link = secret:1, links = [secret:1, secret:2], n = 1;
+DEFINE TABLE box; CREATE box:1 SET n = 7, word = '{CANARY}', link = secret:1;
+DEFINE INDEX one ON box FIELDS word UNIQUE;
+DEFINE TOPIC news COMMENT '{CANARY}'; PUBLISH INTO news VALUE '{CANARY}';
+DEFINE GROUP g ON news DEADLINE 1m; DEFINE READER r ON news;
+DEFINE TOPIC mine;
+DEFINE SPACE cache COMMENT '{CANARY}'; SET '{CANARY}' IN cache VALUE '{CANARY}';
+SET 'k' IN cache VALUE '{CANARY}'
+"""
+
+
+class House:
+    """A node with both surfaces, and callers that are signed in to each."""
+
+    def __init__(self, here: Running, raw: Raw, wire: WireSurface, stack: AsyncExitStack) -> None:
+        self.here, self.raw = here, raw
+        self._wire, self._stack = wire, stack
+        self.tokens: dict[str, str] = {}
+        self.peers: dict[str, Peer] = {}
+
+    async def admit(self, name: str, role: str, space: str | None = None) -> None:
+        """Declare a user and sign it in on both surfaces."""
+        await declare(self.here.node, name, role, space, PASSWORD)
+        body = json.dumps({"user": name, "password": PASSWORD}).encode()
+        answer = await self.raw.ask("POST", "/session", body, content_type="application/json")
+        assert answer.status == 200, answer.body
+        self.tokens[name] = f"Bearer {answer.json['token']}"
+        peer = await self._stack.enter_async_context(connected(self._wire))
+        await peer.greet(user=name, password=PASSWORD)
+        self.peers[name] = peer
+
+    async def http(
+        self, name: str | None, text: str, parameters: Any = None, place: str = "shop.main"
+    ) -> Answer:
+        """A script over HTTP."""
+        fields = {} if name is None else {"authorization": self.tokens[name]}
+        namespace, _, database = place.partition(".")
+        body = {"script": text, "params": parameters or {}, "ns": namespace, "db": database}
+        return await self.raw.ask(
+            "POST", "/script", json.dumps(body).encode(), content_type="application/json", **fields
+        )
+
+    async def wire(self, name: str, text: str, parameters: Any = None) -> str:
+        """What a script over the wire is answered, as text."""
+        message = await self.peers[name].run(7, text, params=parameters or {}, ns="shop", db="main")
+        assert message.kind in (FrameKind.ANSWER, FrameKind.ERROR)
+        return repr(message.body)
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with running(tmp_path / "store") as here, AsyncExitStack() as stack:
+        await here.values(SETTING)
+        http = HttpSurface(here.node, HttpSettings("127.0.0.1", 0))
+        wire = WireSurface(NodeGate(here.node), WireSettings("127.0.0.1", 0))
+        for surface in (http, wire):
+            await surface.start()
+            stack.push_async_callback(surface.close)
+        raw = await stack.enter_async_context(await Raw.connect(http.address[1]))
+        async with AsyncExitStack() as peers:
+            yield House(here, raw, wire, peers)
+
+
+# --- a member without grants ----------------------------------------------------------------------
+
+ROUNDABOUT: Final = lines(
+    """
+    SELECT * FROM secret
+    SELECT * FROM secret:1
+    SELECT * FROM [secret:1, secret:2]
+    SELECT * FROM $id
+    SELECT * FROM $ids
+    SELECT * FROM secret:1..9
+    SELECT VALUE word FROM secret:1
+    SELECT count() FROM secret GROUP ALL
+    SELECT * FROM secret WHERE word = $word
+    SELECT * FROM secret WHERE n = 7
+    SELECT word FROM secret ORDER BY word LIMIT 1
+    SELECT * FROM (SELECT * FROM secret)
+    SELECT (SELECT * FROM secret) FROM [{ a: 1 }]
+    SELECT a.word FROM [{ a: secret:1 }]
+    SELECT VALUE a.next.word FROM [{ a: secret:1 }]
+    SELECT * FROM [{ a: secret:1 }] FETCH a
+    SELECT * FROM [{ a: [secret:1] }] FETCH a
+    SELECT * FROM [{ a: secret:1 }] WHERE a.word != 'x'
+    SELECT * FROM [{ a: secret:1 }] ORDER BY a.word
+    SELECT count() FROM [{ a: secret:1 }] GROUP BY a.word
+    SELECT * FROM [{ a: secret:1 }] LIMIT secret:1.n
+    SELECT * FROM [$id]
+    SELECT * FROM [{ a: 1 }] WHERE (SELECT VALUE n FROM secret) CONTAINS 7
+    RETURN secret:1.word
+    RETURN secret:1.*
+    RETURN secret:1['word']
+    RETURN $id.word
+    RETURN secret:1.next.word
+    RETURN [secret:1, secret:2].word
+    RETURN $ids.word
+    RETURN { a: secret:1.word }
+    RETURN array::len(secret:1.words)
+    RETURN secret:1[*]
+    RETURN string::len(secret:1.word) > 3
+    RETURN [10, 20][secret:1.n - 7]
+    RETURN (SELECT VALUE word FROM secret)[0]
+    RETURN type::record('secret', 1).word
+    RETURN secret:1.word ~ '^canary'
+    RETURN secret:1.word ?? 'none'
+    LET $x = secret:1.word; RETURN $x
+    LET $x = (SELECT * FROM secret:1); RETURN $x
+    LET $x = SELECT * FROM secret; RETURN $x
+    LET $x = secret:1; RETURN $x.word
+    IF secret:1.n = 7 { RETURN 'yes' } ELSE { RETURN 'no' }
+    IF true { SELECT * FROM secret }
+    RETURN IF secret:1.n = 7 { 'yes' } ELSE { 'no' }
+    FOR $x IN secret:1.words { THROW $x }
+    FOR $x IN [secret:1] { THROW $x.word }
+    THROW secret:1.word
+    THROW (SELECT * FROM secret)
+    secret:1.word
+    BEGIN; SELECT * FROM secret; COMMIT
+    BEGIN; RETURN secret:1.word; CANCEL
+    USE shop.main; SELECT * FROM secret:1
+    USE NAMESPACE shop
+    USE shop.main
+    EXPLAIN SELECT * FROM secret
+    EXPLAIN ANALYZE SELECT * FROM secret WHERE word = $word
+    EXPLAIN ANALYZE SELECT * FROM secret:1
+    EXPLAIN ANALYZE SELECT * FROM $ids
+    EXPLAIN ANALYZE DELETE secret WHERE n = 7
+    EXPLAIN UPDATE secret SET n = 1 WHERE word = 'x'
+    EXPLAIN SELECT * FROM secret:1
+    CREATE secret:1
+    CREATE open
+    CREATE open SET n = 2
+    CREATE open:7 SET n = $word
+    CREATE secret CONTENT { word: $word }
+    CREATE secret
+    CREATE $id
+    INSERT INTO secret [{ word: $word }]
+    INSERT INTO secret { id: 1 } IGNORE
+    INSERT INTO secret { id: 1 } ON DUPLICATE UPDATE SET n = 1
+    UPSERT secret:1 SET n = n
+    UPSERT secret:9 CONTENT { word: $word }
+    UPDATE secret SET n = 1 RETURN BEFORE
+    UPDATE secret:1 MERGE {}
+    UPDATE $id SET n = 1
+    UPDATE secret SET n = 1 WHERE n = 7
+    DELETE secret:1 RETURN BEFORE
+    DELETE secret
+    DELETE (SELECT VALUE id FROM secret) RETURN BEFORE
+    READ FROM news AFTER 0
+    READ FROM news AS r
+    TAKE FROM news AS g
+    TRIM TOPIC news BEFORE 9
+    PUBLISH INTO news VALUE 1 EXPECT 1
+    PUBLISH INTO mine VALUE secret:1.word
+    REDRIVE FROM news TO mine
+    DEFINE READER s ON news
+    COMMIT READER r ON news AT 1
+    GET 'k' FROM cache
+    KEYS FROM cache
+    SWAP 'k' IN cache EXPECT 1 VALUE 2
+    INCR 'k' IN cache
+    SET 'k' IN cache VALUE 1 IF ABSENT
+    LOCK 'k' IN cache HOLDER 'h' EXPIRE 1m
+    SET 'k' IN cache VALUE secret:1.word
+    DROP KEYS IN cache PREFIX ''
+    INFO FOR NAMESPACE shop
+    INFO FOR DATABASE shop.main
+    INFO FOR DATABASE
+    INFO FOR TABLE secret
+    INFO FOR INDEX words ON secret
+    INFO FOR TOPIC news
+    INFO FOR GROUP g ON news
+    INFO FOR SPACE cache
+    DEFINE TABLE secret
+    DEFINE DATABASE shop.main
+    DROP TABLE secret
+    DROP DATABASE shop.main
+    DROP NAMESPACE shop
+    ALTER TABLE secret SET SCHEMAFULL
+    DEFINE FIELD word ON secret TYPE int
+    DEFINE INDEX i ON secret FIELDS n UNIQUE
+    REBUILD INDEX words ON secret
+    DROP INDEX words ON secret
+    DEFINE FIELD copy ON open TYPE any DEFAULT (SELECT * FROM secret)
+    """
+)
+PARAMETERS: Final = {
+    "id": {"$rec": "secret:1"},
+    "ids": [{"$rec": "secret:1"}, {"$rec": "secret:2"}],
+    "word": "x",
+}
+ON_THE_WIRE: Final = {
+    "id": RecordId("secret", 1),
+    "ids": [RecordId("secret", 1), RecordId("secret", 2)],
+    "word": "x",
+}
+
+
+async def refused(house: House, text: str) -> None:
+    """A script is refused on both surfaces, word for word as if nothing were there: as in a place
+    that is none. Twice each: what has come before is run in another way."""
+    for _ in range(2):
+        answer = await house.http("eve", text, PARAMETERS)
+        assert answer.status == 404 and answer.error["code"] == "Unknown", (text, answer.body)
+        assert CANARY.encode() not in answer.body, text
+        absent = await house.http("eve", text.replace("shop", "ghost"), PARAMETERS, "ghost.main")
+        assert _anonymous(answer) == _anonymous(absent), text
+        on_wire = await house.wire("eve", text, ON_THE_WIRE)
+        assert "'Unknown'" in on_wire and CANARY not in on_wire, (text, on_wire)
+
+
+async def test_a_member_is_refused_on_every_way(
+    house: House, figure: Callable[[str, object], None]
+) -> None:
+    await house.admit("eve", "member")
+    before = await house.here.value("SELECT * FROM secret, open, box")
+    for text in ROUNDABOUT:
+        await refused(house, text)
+    figure("roundabout ways refused to a member", f"{len(ROUNDABOUT)}, each twice on each surface")
+    assert await house.here.value("SELECT * FROM secret, open, box") == before
+
+
+def _anonymous(answer: Answer) -> Any:
+    """A refusal without what differs by the request and the names of places."""
+    body = json.loads(answer.body.replace(b"ghost", b"shop"))
+    for result in body["results"]:
+        result.pop("took")
+    body["error"].pop("request")
+    body["error"].pop("column", None)  # a longer name stands before it
+    return body
+
+
+WHOLE_NODE: Final = (
+    "INFO FOR STORE", "INFO FOR NODE", "INFO FOR USERS", "INFO FOR RUNNING", "KILL 'x'",
+    "DEFINE NODE ROLES NONE", "DEFINE NAMESPACE mine",
+    "DEFINE USER mallory ROLE owner PASSWORD 'correct horse battery'",
+    "ALTER USER eve SET ROLE owner", "ALTER USER eve SET PASSWORD 'another horse battery'",
+    "DROP USER eve",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", WHOLE_NODE)
+async def test_a_member_does_nothing_to_the_node(house: House, text: str) -> None:
+    await house.admit("eve", "member")
+    answer = await house.http("eve", text)
+    assert answer.status == 403 and answer.error["detail"]["needs"], answer.body
+    assert "'NotAllowed'" in await house.wire("eve", text)
+
+
+KEYS: Final = (
+    {"op": "get", "key": "k"}, {"op": "keys"}, {"op": "incr", "key": "k"},
+    {"op": "set", "key": "k", "value": 1, "if": "absent"}, {"op": "delete", "key": "k"},
+    {"op": "swap", "key": "k", "expect": 1, "value": 2}, {"op": "persist", "key": "k"},
+)  # fmt: skip
+
+
+async def test_a_member_finds_no_space_on_the_wire(house: House) -> None:
+    await house.admit("eve", "member")
+    peer = house.peers["eve"]
+    for operation in KEYS:
+        told = []
+        for name in ("cache", "nothing"):
+            peer.say(FrameKind.KV, 9, {**operation, "ns": "shop", "db": "main", "space": name})
+            message = await peer.hear()
+            assert message is not None and message.kind is FrameKind.ERROR
+            told.append(repr(message.body).replace("nothing", "cache"))
+        assert told[0] == told[1] and "NotASpace" in told[0] and CANARY not in told[0]
+
+
+async def test_metrics_name_nothing_to_a_member(house: House) -> None:
+    await house.admit("eve", "member")
+    answer = await house.raw.ask("GET", "/metrics", authorization=house.tokens["eve"])
+    assert answer.status == 200
+    assert b"shop" not in answer.body and b"news" not in answer.body
+
+
+# --- a member with some grants --------------------------------------------------------------------
+
+BESIDE_ITS_GRANTS: Final = lines(
+    """
+    SELECT link.word FROM open
+    SELECT * FROM open FETCH link
+    SELECT * FROM open:1 FETCH links
+    SELECT * FROM open WHERE link.n = 7
+    SELECT * FROM open ORDER BY link.word
+    SELECT count() FROM open GROUP BY link.word
+    SELECT links.word FROM open
+    RETURN open:1.link.word
+    SELECT (SELECT * FROM $parent.link) AS x FROM open
+    SELECT * FROM open:1.link
+    SELECT * FROM (SELECT VALUE link FROM open)
+    SELECT links[*].word FROM open
+    RETURN (SELECT VALUE link FROM open)[0].word
+    EXPLAIN ANALYZE SELECT * FROM open WHERE link.n = 7
+    CREATE box SET x = secret:1.word
+    CREATE box CONTENT secret:1.*
+    UPDATE box SET x = secret:1.word
+    INSERT INTO box (SELECT * FROM secret)
+    UPSERT box:5 CONTENT { a: (SELECT * FROM secret) }
+    DELETE open:1.link
+    UPDATE (SELECT VALUE link FROM open) SET n = 1
+    DELETE (SELECT VALUE link FROM open)
+    """
+)
+
+
+async def test_what_a_member_may_read_leads_no_further(house: House) -> None:
+    await house.admit("eve", "member")
+    granted = Granted(house.here.node)
+    granted.grant("eve", Verb.READ, "shop", "main", "open")
+    granted.grant("eve", Verb.WRITE, "shop", "main", "box")
+    assert CANARY.encode() not in (await house.http("eve", "SELECT * FROM open")).body
+    before = await house.here.value("SELECT * FROM box, secret, open")
+    for text in BESIDE_ITS_GRANTS:
+        for _ in range(2):
+            answer = await house.http("eve", text)
+            assert answer.error["code"] == "Unknown", (text, answer.body)
+            assert answer.error["message"] == "there is no table shop.main.secret", text
+            assert CANARY.encode() not in answer.body
+            assert CANARY not in await house.wire("eve", text)
+    assert await house.here.value("SELECT * FROM box, secret, open") == before
+
+
+BLIND: Final = lines(
+    """
+    SELECT * FROM box
+    SELECT * FROM box:1
+    RETURN box:1.word
+    EXPLAIN SELECT * FROM box
+    CREATE box:9 RETURN AFTER
+    CREATE box:9 RETURN n
+    UPDATE box SET n = 1 RETURN BEFORE
+    UPDATE box SET n = 1 RETURN DIFF
+    UPDATE box:1 MERGE { m: 1 } RETURN AFTER
+    UPDATE box SET n = n + 1
+    UPDATE box SET m = $this
+    UPDATE box SET m = (SELECT VALUE $parent.word FROM [1])
+    UPDATE box MERGE { m: word }
+    UPDATE box:1 CONTENT { m: word }
+    UPDATE box SET n = 1 WHERE word = 'x'
+    UPDATE box SET n = 1 WHERE true
+    DELETE box WHERE word = 'x'
+    DELETE box:1 RETURN BEFORE
+    UPSERT box:1 SET n = n
+    UPSERT box:1 CONTENT {} RETURN BEFORE
+    INSERT INTO box { id: 1 } IGNORE
+    INSERT INTO box { id: 9 } RETURN AFTER
+    INSERT INTO box { id: 1 } ON DUPLICATE UPDATE SET n = 2
+    INFO FOR TABLE box
+    DEFINE INDEX i ON box FIELDS n
+    EXPLAIN ANALYZE UPDATE box SET n = 1
+    """
+)
+
+
+async def test_write_alone_reads_nothing(house: House) -> None:
+    await house.admit("eve", "member")
+    Granted(house.here.node).grant("eve", Verb.WRITE, "shop", "main", "box")
+    for text in BLIND:
+        for _ in range(2):
+            answer = await house.http("eve", text)
+            assert answer.status == 403, (text, answer.body)
+            assert answer.error["detail"]["needs"].endswith("ON TABLE shop.main.box"), text
+            assert "'NotAllowed'" in await house.wire("eve", text)
+
+
+ANSWERED_WITH_NOTHING: Final = lines(
+    """
+    CREATE box:20 SET n = 1
+    CREATE box CONTENT { n: 1 }
+    INSERT INTO box [{ n: 1 }, { n: 2 }]
+    UPSERT box:1 MERGE { m: 1 }
+    UPSERT box:21 CONTENT { m: 1 }
+    UPDATE box:1 SET m = 2
+    UPDATE box SET m = 3
+    UPDATE box:1 MERGE { m: 4 }
+    UPDATE box UNSET m
+    DELETE box:20
+    CREATE box:22 RETURN NONE
+    UPDATE box SET m.deep = 5
+    UPDATE box:1 CONTENT { m: 6 }
+    """
+)
+
+
+async def test_write_alone_writes(house: House) -> None:
+    await house.admit("eve", "member")
+    Granted(house.here.node).grant("eve", Verb.WRITE, "shop", "main", "box")
+    for text in ANSWERED_WITH_NOTHING:
+        answer = await house.http("eve", text)
+        assert answer.status == 200, (text, answer.body)
+        assert answer.json["results"][-1]["value"] == [], text
+    kept = await house.here.value("SELECT * FROM box:1")
+    assert kept == [{"id": RecordId("box", 1), "m": 6}]
+
+
+TELLS_WHERE: Final = {
+    f"CREATE box:9 SET word = '{CANARY}'": ("Duplicate", {"index": "one", "table": "box"}),
+    f"INSERT INTO box {{ word: '{CANARY}' }}": ("Duplicate", {"index": "one", "table": "box"}),
+    f"UPSERT box:9 CONTENT {{ word: '{CANARY}' }}": ("Duplicate", {"index": "one", "table": "box"}),
+    "UPDATE box:1 SET held = 2": ("FieldRefused", {"field": "held", "table": "box"}),
+    "UPDATE box:1 SET m = 2": ("AssertFailed", {"field": "sum", "table": "box"}),
+    "UPDATE box:1 SET word.deep = 1": ("TypeRefused", {}),
+    "UPDATE box:1 SET list[9] = 1": ("BadRequest", {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", TELLS_WHERE)
+async def test_a_refusal_to_write_alone_tells_where_and_no_more(house: House, text: str) -> None:
+    await house.admit("eve", "member")
+    await house.here.values(
+        f"UPDATE box:1 SET held = '{CANARY}', sum = '{CANARY}', list = [1, 2];"
+        " DEFINE FIELD held ON box TYPE any READONLY"
+    )
+    if "SET m" in text:
+        await house.here.values("DEFINE FIELD OVERWRITE sum ON box TYPE any ASSERT $value = m")
+    granted = Granted(house.here.node)
+    granted.grant("eve", Verb.WRITE, "shop", "main", "box")
+    code, detail = TELLS_WHERE[text]
+    answer = await house.http("eve", text)
+    assert (answer.error["code"], answer.error["detail"]) == (code, detail)
+    told = answer.error["message"]
+    assert CANARY not in told.replace(text, "") and "box:1" not in told and "2" not in told
+    granted.grant("eve", Verb.READ, "shop", "main", "box")
+    assert len((await house.http("eve", text)).error["message"]) > 0
+
+
+async def test_a_failed_index_shows_no_value_to_who_may_not_read(house: House) -> None:
+    here = house.here
+    await house.admit("eve", "member")
+    rows = [{"id": n, "w": CANARY if n in (7, 12_000) else n} for n in range(12_001)]
+    await here.values("DEFINE TABLE big; INSERT INTO big $rows RETURN NONE", {"rows": rows})
+    await here.values("DEFINE INDEX w ON big FIELDS w UNIQUE")
+    while (await here.value("INFO FOR INDEX w ON big"))["state"] == "building":
+        pass
+    granted = Granted(here.node)
+    granted.grant("eve", Verb.INFO, "shop", "main", "big")
+    answer = await house.http("eve", "INFO FOR INDEX w ON big")
+    assert answer.status == 200 and CANARY.encode() not in answer.body
+    assert "problem" in answer.json["results"][0]["value"]
+    granted.grant("eve", Verb.READ, "shop", "main", "big")
+    assert CANARY.encode() in (await house.http("eve", "INFO FOR INDEX w ON big")).body
+
+
+async def test_define_alone_is_told_no_value(house: House) -> None:
+    await house.admit("eve", "member")
+    Granted(house.here.node).grant("eve", Verb.DEFINE, "shop", "main", "secret")
+    for text in (
+        "DEFINE FIELD word2 ON secret TYPE int ASSERT word = 1",
+        "DEFINE FIELD n ON secret TYPE string",
+    ):
+        answer = await house.http("eve", text)
+        assert answer.status == 422, answer.body
+        assert set(answer.error["detail"]) <= {"table", "field"}
+        assert CANARY.encode() not in answer.body and b"secret:1" not in answer.body
+    await house.here.values("UPDATE secret SET m = 1")
+    answer = await house.http("eve", "DEFINE INDEX m ON secret FIELDS m UNIQUE")
+    assert answer.error["detail"] == {"index": "m", "table": "secret"}
+
+
+# --- rights that change ---------------------------------------------------------------------------
+
+
+async def test_a_changed_role_acts_on_what_is_under_way(house: House) -> None:
+    """On a script between two of its statements, and on every session."""
+    here = house.here
+    await house.admit("eve", "editor")
+    wait = "SELECT * FROM open; TAKE FROM mine AS g WAIT 1m; SELECT * FROM secret"
+    await here.values("DEFINE GROUP g ON mine DEADLINE 1m")
+    peer = house.peers["eve"]
+    peer.say(FrameKind.RUN, 7, {"script": wait, "ns": "shop", "db": "main"})
+    while not here.node.running.waiting("wire"):
+        assert (await here.value("RETURN 1")) == 1
+    await declare(here.node, "eve", "member")  # without the statement, which would end its sessions
+    await here.value("PUBLISH INTO mine VALUE 1")
+    message = await peer.hear()
+    assert message is not None and message.kind is FrameKind.ERROR
+    assert "'Unknown'" in repr(message.body) and CANARY not in repr(message.body)
+    answer = await house.http("eve", "SELECT * FROM open")
+    assert answer.status == 401
+
+
+# --- every route ----------------------------------------------------------------------------------
+
+KV: Final = "/kv/shop/main/cache"
+OPEN: Final = (200,) * 5
+REFUSED: Final = (401,) * 5
+READS: Final = (401, 404, 200, 200, 200)
+WRITES: Final = (401, 404, 403, 200, 200)
+REQUESTS: Final[dict[tuple[str, str], tuple[str, bytes, tuple[int, ...]]]] = {
+    ("GET", "/"): ("/", b"", OPEN),
+    ("GET", "/openapi.json"): ("/openapi.json", b"", OPEN),
+    ("GET", "/health"): ("/health", b"", OPEN),
+    ("GET", "/ready"): ("/ready", b"", OPEN),
+    ("GET", "/metrics"): ("/metrics", b"", OPEN),
+    ("POST", "/session"): ("/session", b"", (401, 400, 400, 400, 400)),
+    ("POST", "/password"): (
+        "/password", b'{"old":"wrong wrong","new":"wrong wrong"}', REFUSED,
+    ),
+    ("POST", "/script"): ("/script", b"SELECT * FROM open", READS),
+    ("GET", "/kv/{ns}/{db}/{space}"): (KV, b"", READS),
+    ("GET", "/kv/{ns}/{db}/{space}/key/{key}"): (f"{KV}/key/k", b"", READS),
+    ("PUT", "/kv/{ns}/{db}/{space}/key/{key}"): (f"{KV}/key/k", b"1", WRITES),
+    ("DELETE", "/kv/{ns}/{db}/{space}/key/{key}"): (f"{KV}/key/x", b"", WRITES),
+    ("POST", "/kv/{ns}/{db}/{space}/swap/{key}"): (
+        f"{KV}/swap/k", b'{"expect":1,"value":1}', WRITES,
+    ),
+    ("POST", "/kv/{ns}/{db}/{space}/incr/{key}"): (f"{KV}/incr/n", b"", WRITES),
+    ("POST", "/kv/{ns}/{db}/{space}/expire/{key}"): (f"{KV}/expire/x?expire=1h", b"", WRITES),
+    ("POST", "/kv/{ns}/{db}/{space}/persist/{key}"): (f"{KV}/persist/x", b"", WRITES),
+    ("POST", "/kv/{ns}/{db}/{space}/lock/{key}"): (
+        f"{KV}/lock/l?holder=h&expire=1h", b"", WRITES,
+    ),
+    ("POST", "/kv/{ns}/{db}/{space}/unlock/{key}"): (f"{KV}/unlock/l?holder=h", b"", WRITES),
+    ("DELETE", "/session"): ("/session", b"", (401, 204, 204, 204, 204)),
+}  # fmt: skip
+"""Requests, and their statuses for no credential, member, viewer, editor, owner."""
+WHO: Final = (None, "member", "viewer", "editor", "owner")
+
+
+def test_every_route_has_a_row() -> None:
+    asked = {(route.method, route.path) for route in ROUTES}
+    assert asked == REQUESTS.keys()
+
+
+async def test_what_each_role_is_answered_on_each_route(house: House) -> None:
+    for admitted in WHO[1:]:
+        assert admitted is not None
+        await house.admit(admitted, admitted)
+    for (method, _), (path, body, statuses) in REQUESTS.items():
+        for role, status in zip(WHO, statuses, strict=True):
+            fields = {} if role is None else {"authorization": house.tokens[role]}
+            if path == "/script":
+                fields |= {"store_namespace": "shop", "store_database": "main"}
+            if path.startswith(KV):
+                fields["content_type"] = "application/json"
+            elif body:
+                fields["content_type"] = "text/plain" if path == "/script" else "application/json"
+            answer = await house.raw.ask(method, path, body, **fields)
+            assert answer.status == status, (role, method, path, answer.body)
+            if role in (None, "member"):
+                assert CANARY.encode() not in answer.body
+
+
+# --- the checker ----------------------------------------------------------------------------------
+
+
+def _unjudged(run: Execution, name: str) -> Table:
+    namespace = catalog.namespace(run.transaction, run.namespace_of(None))
+    database = catalog.database(run.transaction, namespace, run.names()[1])
+    return catalog.table(run.transaction, database, name)
+
+
+def _record(run: Execution, record: RecordId, verbs: Verbs = READ) -> dict[str, Any] | None:
+    """`Execution.record` as it was once: by a name that nobody has judged."""
+    raw = records.read(run.transaction, _unjudged(run, record.table), record.id)
+    return None if raw is None else {"id": record, **unpack_object(raw)}
+
+
+def _pair(run: Execution, record: RecordId) -> Pairs | None:
+    """`Execution.pair` likewise."""
+    pair = records.pair(run.transaction, _unjudged(run, record.table), record.id)
+    return None if pair is None else Pairs([pair], lambda _key: record)
+
+
+FAULTS: Final[dict[str, Callable[[pytest.MonkeyPatch], None]]] = {
+    "everybody holds everything": lambda patch: patch.setattr(
+        Standing, "_judge", lambda self, noun: (ALL, True)
+    ),
+    "everybody sees everything": lambda patch: patch.setattr(Standing, "sees", lambda *_: True),
+    "links are followed by their names": lambda patch: patch.setattr(Execution, "record", _record),
+    "records are read by their names": lambda patch: patch.setattr(Execution, "pair", _pair),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_planted_fault_is_found(
+    house: House, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    await house.admit("eve", "member")
+    FAULTS[fault](monkeypatch)
+    found = 0
+    for text in ROUNDABOUT:
+        try:
+            await refused(house, text)
+        except AssertionError:
+            found += 1
+    assert found, fault
