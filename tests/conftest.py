@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import leaks
+from tests import durations, leaks
 from tests.logbook import Logbook
 
 settings.register_profile(
@@ -53,16 +53,23 @@ def figure(request: pytest.FixtureRequest) -> Callable[[str, object], None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the figures that tests recorded."""
-    lines = sorted(
+    """Print the figures that tests recorded, and how long each rig took."""
+    reports = [
+        report
+        for some in terminalreporter.stats.values()
+        for report in some
+        if isinstance(report, pytest.TestReport)
+    ]
+    figures = sorted(
         str(value)
-        for reports in terminalreporter.stats.values()
         for report in reports
-        if isinstance(report, pytest.TestReport) and report.when == "call"
+        if report.when == "call"
         for name, value in report.user_properties
         if name == FIGURE
     )
-    if lines:
-        terminalreporter.section("figures")
-        for line in lines:
-            terminalreporter.write_line(line)
+    hard = [report for report in reports if "hard" in report.keywords]
+    for title, lines in (("figures", figures), ("rigs", hard and durations.by_rig(hard))):
+        if lines:
+            terminalreporter.section(title)
+            for line in lines:
+                terminalreporter.write_line(line)

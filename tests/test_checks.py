@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pykka
 import pytest
 import structlog
 
-from tests import leaks
+from tests import durations, leaks
 from tests.logbook import Logbook
 
 
@@ -32,6 +33,20 @@ def test_actor_left_alive_is_seen() -> None:
     assert len(leaks.leaked_actors()) == 1
     ref.stop()
     assert leaks.leaked_actors() == []
+
+
+def test_how_long_each_rig_took_is_said() -> None:
+    reports = [
+        SimpleNamespace(nodeid="tests/a.py::test_one", duration=20.0),
+        SimpleNamespace(nodeid="tests/a.py::test_one", duration=50.4),
+        SimpleNamespace(nodeid="tests/a.py::test_two[x::y]", duration=0.0),
+        SimpleNamespace(nodeid="tests/b.py::TestC::test_three", duration=600.0),
+    ]
+    assert durations.by_rig(reports) == [
+        "  10 min 00 s     1 tests  tests/b.py",
+        "   1 min 10 s     2 tests  tests/a.py",
+        "  11 min 10 s     3 tests  all of them",
+    ]
 
 
 @pytest.mark.parametrize("level", ["warning", "error", "critical"])
