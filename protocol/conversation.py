@@ -32,8 +32,8 @@ from protocol.frames import FROM_CLIENT, FrameReader, Kind, Message, encode
 from protocol.values import Tick
 
 HELLO_BYTES: Final = 16 * limits.KIB
-"""A frame of a peer that has not been welcomed: room for the longest password, no room to fill
-the memory of the node from thousands of connections without a credential."""
+"""A frame of a peer that nobody has signed in for, welcomed or not: room for the longest password,
+no room to fill the memory of the node from thousands of connections without a credential."""
 
 
 class State(Enum):
@@ -55,7 +55,7 @@ _REFUSED_ALONE: Final = frozenset({Kind.RUN, Kind.KV})
 class Conversation:
     """One connection. `receive` bytes, take messages with `next`, build answers with `send`."""
 
-    __slots__ = ("_reader", "_signing", "open", "state", "welcomed")
+    __slots__ = ("_reader", "_signing", "known", "open", "state", "welcomed")
 
     def __init__(self) -> None:
         self._reader = FrameReader(HELLO_BYTES)
@@ -65,6 +65,9 @@ class Conversation:
         """Ids of the requests not answered yet."""
         self.welcomed = False
         """Whether the peer has been told WELCOME: which form a last word to it takes."""
+        self.known = False
+        """Whether somebody has signed in for it; to be set before WELCOME says so. Frames may be
+        long only then."""
 
     @property
     def unread(self) -> int:
@@ -75,6 +78,11 @@ class Conversation:
     def ahead(self) -> int:
         """Bytes of the frame that `next` would decode now; 0 when there is none."""
         return self._reader.ahead if self.state is State.OPEN else 0
+
+    @property
+    def awaited(self) -> int:
+        """Bytes of the frame that has begun to come and is not whole; 0 when none has."""
+        return self._reader.awaited
 
     def receive(self, data: bytes) -> None:
         """Take bytes from the peer."""
@@ -146,7 +154,8 @@ class Conversation:
             self.open.discard(id)
             self.state = State.CLOSED if kind is Kind.REFUSED else State.OPEN
             self.welcomed = self.welcomed or kind is Kind.WELCOME
-            self._reader.bytes_max = limits.FRAME_BYTES
+            if kind is Kind.WELCOME:
+                self._reader.bytes_max = limits.FRAME_BYTES if self.known else HELLO_BYTES
         elif kind in _CLOSES and id:
             assert id in self.open, f"id {id} is answered twice, or was never asked"
             self.open.remove(id)

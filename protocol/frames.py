@@ -115,6 +115,17 @@ class FrameReader:
         length = int.from_bytes(kept[self._at : start], "big")
         return length if length <= min(self.bytes_max, len(kept) - start) else 0
 
+    @property
+    def awaited(self) -> int:
+        """Bytes of a frame that has begun to come and is not whole, as far as it says; 0 when the
+        next one is whole, or has not begun."""
+        unread = len(self._kept) - self._at
+        if unread < PREFIX_BYTES:
+            return PREFIX_BYTES if unread else 0
+        start = self._at + PREFIX_BYTES
+        length = PREFIX_BYTES + int.from_bytes(self._kept[self._at : start], "big")
+        return length if length > unread else 0
+
     def next(self, tick: Tick | None = None) -> Message | None:
         """The next message, or None until more bytes come.
 

@@ -241,7 +241,10 @@ INFO FOR RUNNING or KILL have a ceiling of their own, as high."""
 ADMINISTERING_CHARACTERS: Final = 4 * KIB
 """Of such a script: it is parsed to see whether it is one."""
 FRAME_BYTES: Final = 16 * MIB
+"""One frame of the wire, and so one answer: two of the largest records fit."""
 GREETING_SECONDS: Final = 10
+"""From a wire connection to a user signed in on it: some round trips on a bad line. How long a
+credential takes to be judged is not counted."""
 PART_BYTES: Final = MIB
 HEAD_BYTES: Final = 64 * KIB
 HEAD_FIELDS: Final = 100

@@ -17,3 +17,11 @@ def half_close(transport: asyncio.Transport) -> bool:
         # The peer has reset the connection. asyncio hears of it here first, and lets it through.
         transport.abort()
     return True
+
+
+def read_at_most(transport: asyncio.Transport, size: int) -> None:
+    """Have one read bring at most so many bytes, where the transport has a say in it: TLS reads as
+    its records come, in 256 KiB at most.
+    """
+    if hasattr(transport, "max_size"):  # asyncio's selector transport; it is no part of its promise
+        transport.max_size = size

@@ -21,7 +21,7 @@ import structlog
 
 from actors.scripts.administering import administers
 from protocol import limits
-from protocol.conversation import Conversation, State
+from protocol.conversation import HELLO_BYTES, Conversation, State
 from protocol.errors import (
     AnswerTooLarge,
     BadRequest,
@@ -30,6 +30,7 @@ from protocol.errors import (
     Draining,
     Failed,
     Refusal,
+    RequestTimeout,
     SignInRefused,
 )
 from protocol.frames import Kind, Message, encode_in_steps
@@ -38,7 +39,7 @@ from protocol.spaces import KeyAnswer
 from protocol.values import LONG, Tick, is_large, let_go
 from surfaces.later import Later
 from surfaces.logs import SparingLog
-from surfaces.sockets import half_close
+from surfaces.sockets import half_close, read_at_most
 from surfaces.turns import LongWork
 from surfaces.wire import bodies, spaces
 from surfaces.wire.gate import Gate, Place
@@ -54,6 +55,10 @@ of a millisecond for a hundred messages of a topic, a few milliseconds for what 
 
 TOGETHER_SECONDS: Final = limits.SLICE_US / 1_000_000
 """How long scripts of one read are begun one right after the other."""
+
+READ_BYTES: Final = 256 * limits.KIB
+"""What one read of a signed-in peer brings at most; before that HELLO_BYTES, for what it brings
+waits in memory while the node judges the credential in front of it."""
 
 GOODBYE_SECONDS: Final = 2
 """How long a peer has to answer the node's BYE with its own. What it sends until then is refused
@@ -222,6 +227,11 @@ class WireConnection(asyncio.Protocol):
         self._goodbye_over = False
         self._gone = False
         self._timer: asyncio.TimerHandle | None = None
+        self._sign_in_by = 0.0
+        """On the loop's clock; for a peer that nobody has signed in for."""
+        self._greeting: asyncio.TimerHandle | None = None
+        self._frame: asyncio.TimerHandle | None = None
+        """Ends a frame that does not come whole in time."""
         self._minor = 0
         self._token: str | None = None
         self._own_session = False
@@ -249,6 +259,7 @@ class WireConnection(asyncio.Protocol):
         """The peer is there; it has `limits.GREETING_SECONDS` to say HELLO."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=limits.CONNECTION_BUFFER_BYTES)
+        read_at_most(self._transport, HELLO_BYTES)
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self._address = f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
@@ -256,7 +267,8 @@ class WireConnection(asyncio.Protocol):
         if self._wire.draining:
             self._break_off(self._wire.leaving())
         else:
-            self._timer = self._loop.call_later(limits.GREETING_SECONDS, self._not_greeted)
+            self._sign_in_by = self._loop.time() + limits.GREETING_SECONDS
+            self._await_sign_in()
 
     def data_received(self, data: bytes) -> None:
         """Bytes of the peer."""
@@ -278,7 +290,7 @@ class WireConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is over, whoever ended it."""
         self._gone = True
-        self._stop_timer()
+        self._stop_timers()
         self._abandon()
         if self._own_session and self._token is not None:
             self._sign_out(self._token)
@@ -339,6 +351,7 @@ class WireConnection(asyncio.Protocol):
             self._ask_keys()
         self._refusing = False
         self._steer()
+        self._await_frame()
         if self._goodbye_over:
             self._end_if_done()
 
@@ -361,6 +374,9 @@ class WireConnection(asyncio.Protocol):
 
     def _act(self, message: Message) -> None:
         kind = message.kind
+        if self._frame is not None:
+            self._frame.cancel()
+            self._frame = None
         if kind is Kind.KV:
             self._begin_key(message)
         elif kind is Kind.RUN:
@@ -370,9 +386,10 @@ class WireConnection(asyncio.Protocol):
         elif kind is Kind.CANCEL:
             self._cancel(message.id)
         elif kind is Kind.AUTH:
+            self._stop_greeting()  # how long it takes now is the node's affair
             self._wire.spawn(self._sign_in_again(message))
         elif kind is Kind.HELLO:
-            self._stop_timer()
+            self._stop_greeting()
             self._wire.spawn(self._greet(message))
         elif kind is Kind.BYE:
             self._end_if_done()
@@ -420,8 +437,12 @@ class WireConnection(asyncio.Protocol):
             failed = self._failed(self._name(message.id))
             self._send(Kind.ERROR, message.id, bodies.error(failed, self._name(message.id)))
         else:
+            if caller is None and self._talk.known:  # signed out: it may sign in anew
+                self._sign_in_by = self._loop.time() + limits.GREETING_SECONDS
             self._welcome(message.id, caller)
             return
+        if not self._talk.known:
+            self._await_sign_in()
         self._advance()
 
     async def _sign_in(self, credential: bodies.Credential | None) -> Caller | None:
@@ -450,15 +471,40 @@ class WireConnection(asyncio.Protocol):
     def _welcome(self, id: int, caller: Caller | None) -> None:
         status = self._wire.gate.status()
         greeted = self._talk.welcomed
+        self._talk.known = caller is not None
+        read_at_most(self._transport, READ_BYTES if caller is not None else HELLO_BYTES)
+        if caller is None:
+            self._await_sign_in()
         self._send(Kind.WELCOME, id, bodies.welcome(self._minor, status, caller))
         if self._wire.draining and not greeted:
             self.say_goodbye()
         self._advance()
 
-    def _not_greeted(self) -> None:
+    def _await_sign_in(self) -> None:
+        """Until somebody has signed in, the peer has no more than its time, however it is spent."""
+        if not (self._gone or self._finishing):
+            self._greeting = self._loop.call_at(self._sign_in_by, self._not_signed_in)
+
+    def _not_signed_in(self) -> None:
+        self._greeting = None
         seconds = limits.GREETING_SECONDS
-        self._timer = None
-        self._break_off(BadRequest(f"no HELLO within {seconds} seconds", seconds=seconds))
+        what = "nobody signed in" if self._talk.welcomed else "no HELLO"
+        self._break_off(BadRequest(f"{what} within {seconds} seconds", seconds=seconds))
+
+    def _await_frame(self) -> None:
+        """A frame that has begun to come has a time to be whole, for as long as it is read."""
+        awaited = self._talk.awaited
+        if not awaited or self._frame is not None or self._finishing or self._gone:
+            return
+        seconds = limits.BODY_SECONDS + awaited / limits.BODY_SECONDS_BYTES
+        self._frame = self._loop.call_later(seconds, self._frame_is_late)
+
+    def _frame_is_late(self) -> None:
+        self._frame = None
+        if not self._reading:
+            self._await_frame()  # it is the node that did not read on
+        else:
+            self._break_off(RequestTimeout("a frame did not arrive in time"))
 
     # --- running scripts -------------------------------------------------------------------------
 
@@ -807,7 +853,7 @@ class WireConnection(asyncio.Protocol):
         """Let the last word be read, then close."""
         self._talk.state = State.CLOSED
         self._finishing = True
-        self._stop_timer()
+        self._stop_timers()
         if self._gone or self._transport.is_closing():
             return
         self.flush()
@@ -827,6 +873,18 @@ class WireConnection(asyncio.Protocol):
             self._linger()
         else:
             self._transport.abort()
+
+    def _stop_greeting(self) -> None:
+        if self._greeting is not None:
+            self._greeting.cancel()
+            self._greeting = None
+
+    def _stop_timers(self) -> None:
+        self._stop_timer()
+        self._stop_greeting()
+        if self._frame is not None:
+            self._frame.cancel()
+            self._frame = None
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -19,8 +19,9 @@ def state(talk: Conversation) -> State:
     return talk.state
 
 
-def opened() -> Conversation:
+def opened(known: bool = True) -> Conversation:
     talk = fresh()
+    talk.known = known
     talk.receive(encode(Kind.HELLO, 0, {}))
     assert talk.next() is not None
     talk.send(Kind.WELCOME, 0, {})
@@ -58,9 +59,14 @@ def test_a_stranger_has_little_room() -> None:
     talk.receive((HELLO_BYTES + 1).to_bytes(4, "big"))
     with pytest.raises(TooLarge):
         talk.next()
+    talk = opened(known=False)
+    talk.receive((HELLO_BYTES + 1).to_bytes(4, "big"))
+    with pytest.raises(TooLarge):  # a HELLO without a user is no way around it
+        talk.next()
     talk = opened()
     talk.receive((HELLO_BYTES + 1).to_bytes(4, "big"))
     assert talk.next() is None
+    assert talk.awaited == 4 + HELLO_BYTES + 1
 
 
 def test_what_follows_hello_waits_for_its_answer() -> None:

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from protocol.conversation import Conversation
+from protocol import limits
+from protocol.conversation import HELLO_BYTES, Conversation, State
 from protocol.errors import SessionEnded
 from protocol.frames import Kind, encode
-from protocol.requests import Caller
+from protocol.requests import Caller, Session
 from surfaces import logs
 from surfaces.wire import WireSurface, bodies
 from tests.logbook import Logbook
-from tests.surfaces.wire.peers import FakeNode, connected, serving, until
+from tests.surfaces.wire.peers import PASSWORD, USER, FakeNode, connected, serving, until
 
 GREETING = {"magic": "STORE", "major": 1, "minor": [0, 0]}
 
@@ -117,6 +118,103 @@ async def gone_while_judged(
     await loop.sock_sendall(peer, encode(Kind.HELLO, 0, GREETINGS[1]) + b"\x00\x00\x01\x00abc")
     async with asyncio.timeout(10):
         await asked
+
+
+class TestGreetingLimits:
+    """They hold until somebody has signed in: a HELLO without a user is no way around them."""
+
+    async def test_a_frame_stays_small(self, surface: WireSurface) -> None:
+        async with connected(surface) as peer:
+            await peer.greet()
+            peer.writer.write((HELLO_BYTES + 1).to_bytes(4, "big") + bytes(100))
+            assert "TooLarge" in str(await peer.must_hear(Kind.ERROR))
+            assert await peer.closed()
+
+    async def test_it_grows_with_a_user_and_shrinks_with_a_sign_out(
+        self, surface: WireSurface
+    ) -> None:
+        big = {"script": "RETURN", "params": {"v": "x" * HELLO_BYTES}}
+        async with connected(surface) as peer:
+            await peer.greet()
+            peer.say(Kind.AUTH, 1, {"user": USER, "password": "wrong"})
+            await peer.must_hear(Kind.ERROR, 1)
+            peer.say(Kind.AUTH, 2, {"user": USER, "password": PASSWORD})
+            await peer.must_hear(Kind.WELCOME, 2)
+            peer.say(Kind.RUN, 3, big)
+            await peer.must_hear(Kind.ANSWER, 3)
+            peer.say(Kind.AUTH, 4)
+            await peer.must_hear(Kind.WELCOME, 4)
+            peer.say(Kind.RUN, 5, big)
+            assert "TooLarge" in str(await peer.must_hear(Kind.ERROR))
+
+    @pytest.mark.parametrize("before", ["greeting", "wrong", "sign-out", "pings"])
+    async def test_who_does_not_sign_in_in_time_is_told_and_closed(
+        self, surface: WireSurface, monkeypatch: pytest.MonkeyPatch, before: str
+    ) -> None:
+        monkeypatch.setattr(limits, "GREETING_SECONDS", 0.3)
+        async with connected(surface) as peer:
+            if before == "sign-out":
+                await peer.sign_in()
+                peer.say(Kind.AUTH, 1)
+                await peer.must_hear(Kind.WELCOME, 1)
+            else:
+                await peer.greet()
+            if before == "wrong":
+                peer.say(Kind.AUTH, 1, {"user": USER, "password": "wrong"})
+                await peer.must_hear(Kind.ERROR, 1)
+            if before == "pings":
+                peer.say(Kind.PING, 2)
+                await peer.must_hear(Kind.PONG, 2)
+            error = await peer.must_hear(Kind.ERROR)
+            assert "nobody signed in" in error["error"]["message"]
+            assert await peer.closed()
+        await until(lambda: not surface.held)
+
+    async def test_who_signed_in_in_time_stays(
+        self, surface: WireSurface, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(limits, "GREETING_SECONDS", 0.1)
+        async with connected(surface) as peer:
+            await peer.sign_in()
+            connection = next(iter(surface._wire.connections))
+            assert connection._greeting is None
+
+    @pytest.mark.parametrize("known", [0, 100])
+    async def test_a_frame_that_does_not_come_whole_in_time(
+        self, surface: WireSurface, monkeypatch: pytest.MonkeyPatch, known: int
+    ) -> None:
+        monkeypatch.setattr(limits, "BODY_SECONDS", 0.1)
+        monkeypatch.setattr(limits, "BODY_SECONDS_BYTES", 1 << 40)
+        async with connected(surface) as peer:
+            await peer.sign_in()
+            peer.say(Kind.PING, 1)
+            await peer.must_hear(Kind.PONG, 1)
+            peer.writer.write(b"\x00\x10" if not known else b"\x00\x10\x00\x00" + bytes(known))
+            assert "RequestTimeout" in str(await peer.must_hear(Kind.ERROR))
+            assert await peer.closed()
+
+    async def test_what_waits_behind_a_credential_is_one_small_read(
+        self, surface: WireSurface, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        thinking = asyncio.get_running_loop().create_future()
+
+        async def sign_in(*_args: str) -> Session:
+            await thinking
+            raise SessionEnded("no")
+
+        monkeypatch.setattr(node, "sign_in", sign_in)
+        async with connected(surface) as peer:
+            hello = encode(Kind.HELLO, 0, {**GREETING, "user": USER, "password": "x"})
+            peer.writer.write(hello + bytes(1_000_000))
+            await until(lambda: any(c._talk.state is State.SIGNING_IN for c in held(surface)))
+            assert all(c._talk.unread <= HELLO_BYTES for c in held(surface))
+            thinking.set_result(None)
+            await peer.must_hear(Kind.REFUSED)
+
+
+def held(surface: WireSurface) -> set[Any]:
+    """The connections of a surface."""
+    return set(surface._wire.connections)
 
 
 class TestABugIsALineASecond:

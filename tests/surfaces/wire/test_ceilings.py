@@ -14,7 +14,7 @@ from protocol import limits
 from protocol.frames import FrameReader, Kind, Message, encode
 from tests.processes import serving
 
-HELLO = encode(Kind.HELLO, 0, {"magic": "STORE", "major": 1, "minor": [0, 0]})
+GREETING = {"magic": "STORE", "major": 1, "minor": [0, 0]}
 
 
 @pytest.fixture
@@ -27,10 +27,10 @@ def many_descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def greet(address: tuple[str, int], held: ExitStack) -> tuple[socket.socket, Message]:
+def greet(address: tuple[str, int], held: ExitStack, hello: bytes) -> tuple[socket.socket, Message]:
     """A connection and the node's first word on it."""
     peer = held.enter_context(socket.create_connection(address, timeout=30))
-    peer.sendall(HELLO)
+    peer.sendall(hello)
     reader = FrameReader()
     while (message := reader.next()) is None:
         data = peer.recv(65536)
@@ -43,17 +43,19 @@ def greet(address: tuple[str, int], held: ExitStack) -> tuple[socket.socket, Mes
 def test_the_ceiling_of_connections(
     tmp_path: Path, many_descriptors: None, figure: Callable[[str, object], None]
 ) -> None:
-    with serving(tmp_path / "store", "--serve", "127.0.0.1:0") as node, ExitStack() as held:
+    with serving(tmp_path / "store") as node, ExitStack() as held:
         address = node.address("wire")
+        token = node.request("POST", "/session").json["token"]  # who does not sign in can't stay
+        hello = encode(Kind.HELLO, 0, {**GREETING, "token": token})
         descriptors = Path(f"/proc/{node.process.pid}/fd")
         before = len(list(descriptors.iterdir()))
         peers = []
         for _ in range(limits.CONNECTIONS):
-            peer, message = greet(address, held)
+            peer, message = greet(address, held, hello)
             assert message.kind is Kind.WELCOME, message
             peers.append(peer)
         for _ in range(20):
-            refused, message = greet(address, held)
+            refused, message = greet(address, held, hello)
             assert message.kind is Kind.REFUSED
             assert message.body is not None
             assert message.body["error"]["code"] == "Full"
@@ -63,7 +65,7 @@ def test_the_ceiling_of_connections(
         assert peers[7].recv(100) == encode(Kind.PONG, 1)
         peers.pop().close()
         while True:  # the node hears of it in its own time
-            _, message = greet(address, held)
+            _, message = greet(address, held, hello)
             if message.kind is Kind.WELCOME:
                 break
         held.close()
