@@ -24,6 +24,7 @@ from pykka import ActorRef
 from actors.checkpoints import CheckpointNow, CheckpointsActor, FlushActor
 from actors.commits import NODE, CommitsActor, Committer
 from actors.doors import Doors
+from actors.facts import Facts
 from actors.indexes import Indexes, IndexesActor
 from actors.log import LogActor
 from actors.passwords import Cost, Passwords
@@ -119,6 +120,8 @@ class Node:
         self.rights = Rights()
         """Judges what callers may do."""
         self.runtime = Runtime(doors.scheduler, doors.clock, self._actor_failed, self._noticed)
+        self.facts = Facts(self.status)
+        self.facts.settings["directory"] = settings.data_dir
         self.directory: StoreDirectory | None = None
         self._log: Log | None = None
         self._engine: Engine | None = None
@@ -267,6 +270,7 @@ class Node:
             running=self.running,
             indexes=indexes,
             clock=self.doors.clock,
+            facts=self.facts,
             store_id=str(self.directory.store_id),
         )
         prepared = PreparedScripts()

@@ -47,8 +47,8 @@ def kill(run: Execution, statement: tree.Kill) -> Value:
 
 @informs("NODE", needs=[Need(INFO, Kind.NODE)])
 def info_for_node(run: Execution, statement: tree.Info) -> Value:
-    """Identity, settings, roles, endpoints, and the hash of the state at a sequence."""
-    return {**run.services.roles.info(), "state": _state(run)}
+    """Identity, version, roles, endpoints, settings in force, where it listens."""
+    return {**run.services.roles.info(), **run.services.facts.info()}
 
 
 @informs("RUNNING", needs=[Need(OWN, Kind.NODE)])
@@ -58,19 +58,28 @@ def info_for_running(run: Execution, statement: tree.Info) -> Value:
     return run.services.running.info(run.services.clock.monotonic_us())
 
 
-def _state(run: Execution) -> Value:
-    """The hash of the committed state and the sequence it stands at, taken slice by slice.
+@informs("STATE", needs=[Need(INFO, Kind.NODE)])
+def info_for_state(run: Execution, statement: tree.Info) -> Value:
+    """The hash of the committed state and the sequence it stands at, taken slice by slice, and kept
+    until something is committed.
 
     A transaction of its own reads it: the engine alone may hold a part of a commit, and the
     script's own may have changes that nobody has committed.
     """
-    with run.services.committer.begin() as transaction:
+    committer, facts = run.services.committer, run.services.facts
+    with committer.begin() as transaction:
+        sequence = transaction.sequence
+        known = facts.state_hash(sequence)
+        if known is not None:
+            return {"sequence": sequence, "hash": known}
         transaction.pause()
         digest = _ticking(run, hash_in_slices(transaction))
         if transaction.withdrawn:
             raise Conflict("a commit that this had seen was taken back: disk full")
         run.depends_on(transaction.saw)
-        return {"sequence": transaction.sequence, "hash": digest}
+        if sequence <= committer.released_upto:
+            facts.keep_state_hash(sequence, digest)
+        return {"sequence": sequence, "hash": digest}
 
 
 def _ticking(run: Execution, slices: Generator[None, None, str]) -> str:

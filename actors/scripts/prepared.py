@@ -77,7 +77,7 @@ class Prepared:
 
 def _is_about_node(statement: tree.Statement) -> bool:
     if isinstance(statement, tree.Info):
-        return statement.subject in ("NODE", "RUNNING")
+        return statement.subject in ("NODE", "STATE", "RUNNING")
     return isinstance(statement, tree.DefineNode)
 
 

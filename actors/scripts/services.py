@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from actors.commits import Committer
+from actors.facts import Facts
 from actors.passwords import Asker
 from actors.rights import Rights
 from actors.scripts.running import Running
@@ -83,4 +84,5 @@ class Services:
     running: Running
     indexes: Indexes
     clock: Clock
+    facts: Facts
     store_id: str

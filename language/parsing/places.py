@@ -232,5 +232,5 @@ DROPS: Final[dict[str, Any]] = {
 }
 _SUBJECTS: Final = (
     "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "TOPIC", "GROUP", "USERS", "USER",
-    "NODE", "RUNNING",
+    "NODE", "STATE", "RUNNING",
 )  # fmt: skip

@@ -53,7 +53,7 @@ class DefineNode:
 
 InfoSubject = Literal[
     "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "TOPIC", "GROUP", "USERS", "USER",
-    "NODE", "RUNNING",
+    "NODE", "STATE", "RUNNING",
 ]  # fmt: skip
 
 

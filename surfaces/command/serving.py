@@ -12,7 +12,9 @@ import structlog
 
 from actors import node as node_room
 from actors.doors import system_doors
+from actors.facts import Listening
 from actors.node import Node, NodeSettings
+from protocol.requests import Surface
 from protocol.version import VERSION
 from surfaces.command import addresses, certificates, descriptors, heap, notify
 from surfaces.command.addresses import Address, AddressRefused, Reservation
@@ -48,6 +50,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
                 for surface in surfaces:
                     await _listen(surface)
                 held.close()
+                _show(node, command, surfaces, certificate)
                 heap.leave_the_start_alone()
                 _tell_ready(command, node, surfaces, console)
                 notify.notify(environment, notify.READY)
@@ -69,10 +72,9 @@ def _surfaces(
     most: int,
 ) -> list[AnySurface]:
     tls = certificate.context if certificate else None
-    expires = certificate.expires if certificate else None
     found: list[AnySurface] = []
     if http is not None:
-        settings = HttpSettings(http.host, http.port, tls, expires, descriptors=most)
+        settings = HttpSettings(http.host, http.port, tls, descriptors=most)
         found.append(HttpSurface(node, settings))
     if wire is not None:
         found.append(WireSurface(NodeGate(node), WireSettings(wire.host, wire.port, tls, most)))
@@ -84,6 +86,26 @@ async def _listen(surface: AnySurface) -> None:
         await surface.start()
     except OSError as error:  # taken in the moment since it was reserved
         raise NotOpened(f"can't listen: {addresses.reason(error)}") from error
+
+
+def _show(
+    node: Node, command: Serve, surfaces: Sequence[AnySurface], certificate: Certificate | None
+) -> None:
+    """What INFO FOR NODE and /metrics show of all this."""
+    node.facts.settings |= {
+        "http": None if command.http is None else str(command.http),
+        "serve": None if command.wire is None else str(command.wire),
+        "cert": command.cert,
+        "cert_key": command.cert_key,
+        "backup_dir": command.backup_dir,
+        "unseal_for": command.unseal_for,
+        "accept_clock_jump": command.opening.accept_clock_jump,
+    }
+    expires = certificate.expires if certificate else None
+    node.facts.listening = tuple(
+        Listening(_name(surface), str(Address(*surface.address)), certificate is not None, expires)
+        for surface in surfaces
+    )
 
 
 async def _until_over(node: Node, signals: StopSignals) -> None:
@@ -172,5 +194,5 @@ def _warn_in_the_clear(listening: Sequence[tuple[str, int]]) -> None:
         )
 
 
-def _name(surface: AnySurface) -> str:
+def _name(surface: AnySurface) -> Surface:
     return "http" if isinstance(surface, HttpSurface) else "wire"

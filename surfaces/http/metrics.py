@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from actors.facts import Listening
 from actors.topics import GroupFigures, TopicFigures
 from protocol.requests import Caller
 from protocol.values import Tick, paced
@@ -78,9 +78,8 @@ class SurfaceCollector(Collector):
         """The families."""
         yield from self._node()
         yield from self._http()
-        expires = self._surface.settings.certificate_expires
-        if expires is not None and self._may_read_node():
-            yield _certificate(expires, self._surface.clock.wall_us())
+        if self._may_read_node():
+            yield _certificates(self._surface.node.facts.listening)
 
     def _may_read_node(self) -> bool:
         return self._who is not None and self._surface.node.may_read_node(self._who)
@@ -213,13 +212,15 @@ def topic_text(topics: Sequence[TopicFigures], tick: Tick) -> bytes:
     return "".join(parts).encode()
 
 
-def _certificate(expires: datetime, now_us: int) -> Metric:
+def _certificates(listening: Iterable[Listening]) -> Metric:
     family = GaugeMetricFamily(
         "store_tls_certificate_expires_seconds",
-        "Until the certificate that the surface presents expires",
+        "When the certificate that the surface presents expires, in seconds since 1970",
         labels=["surface"],
     )
-    family.add_metric(["http"], expires.timestamp() - now_us / 1_000_000)
+    for one in listening:
+        if one.certificate_expires is not None:
+            family.add_metric([one.surface], one.certificate_expires.timestamp())
     return family
 
 

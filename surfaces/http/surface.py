@@ -7,7 +7,6 @@ import ssl
 import sys
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from datetime import datetime
 from email.utils import formatdate
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -60,7 +59,6 @@ class HttpSettings:
     """Where and how the surface listens.
 
     :ivar tls: HTTPS exactly when given
-    :ivar certificate_expires: of the certificate in `tls`, for /metrics
     :ivar connections, running: the ceilings; tests lower them
     :ivar descriptors: every connection's is below this number: `surfaces/listener.py`
     """
@@ -68,7 +66,6 @@ class HttpSettings:
     host: str
     port: int
     tls: ssl.SSLContext | None = None
-    certificate_expires: datetime | None = None
     deadlines: Deadlines = field(default_factory=Deadlines)
     connections: int = limits.CONNECTIONS
     running: int = limits.RUNNING

@@ -135,10 +135,10 @@ async def test_the_state_after_replay_is_the_same_to_the_byte(tmp_path: Path) ->
         await node.values(
             "UPDATE thing SET a = a + 1 WHERE a < 3 RETURN NONE; DELETE thing WHERE a = 5"
         )
-        before = (await node.value("INFO FOR NODE"))["state"]
+        before = await node.value("INFO FOR STATE")
     shutil.rmtree(tmp_path / "store" / "state")
     async with running(tmp_path / "store") as node:
-        assert (await node.value("INFO FOR NODE"))["state"]["hash"] == before["hash"]
+        assert (await node.value("INFO FOR STATE"))["hash"] == before["hash"]
         assert await wrong_entries(node.node, "main") == []
 
 

@@ -24,7 +24,8 @@ PARAMETERS = {"one": 1, "name": "Ana", "list": [1, 2, 3]}
 
 
 CHANGING = re.compile(
-    r"\b(created|hash|id|sequence|since|store|took): (?:'[^']*'|[^,{}\[\]]+?)(?= ?[,}])"
+    r"\b(created|directory|hash|id|log_begins|sequence|since|store|took|uptime|version): "
+    r"(?:'[^']*'|[^,{}\[\]]+?)(?= ?[,}])"
 )
 """What differs from one run to the next, in the answers of INFO and EXPLAIN ANALYZE."""
 

@@ -204,7 +204,7 @@ PLACES = st.one_of(
     st.builds(tree.DefineNode, st.lists(ROLES, max_size=3).map(tuple), st.none()),
     st.builds(tree.Use, NAMES, st.none() | NAMES),
     st.builds(tree.Use, st.none(), NAMES),
-    st.sampled_from([tree.Info(one) for one in ("STORE", "USERS", "NODE", "RUNNING")]),
+    st.sampled_from([tree.Info(one) for one in ("STORE", "USERS", "NODE", "STATE", "RUNNING")]),
     NAMES.map(lambda name: tree.Info("TABLE", (name,))),
     NAMES.map(lambda name: tree.Info("USER", (name,))),
     st.lists(NAMES, max_size=1).map(lambda names: tree.Info("NAMESPACE", tuple(names))),

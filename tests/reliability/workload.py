@@ -452,10 +452,10 @@ def _records(tables: list[Any]) -> Records:
 
 def state_hash(node: NodeProcess) -> str:
     """Of a node that serves."""
-    answer = node.script("INFO FOR NODE")
+    answer = node.script("INFO FOR STATE")
     if "error" in answer:
         raise Broken(f"no state hash: {answer['error']}")
-    found: str = answer["results"][0]["value"]["state"]["hash"]
+    found: str = answer["results"][0]["value"]["hash"]
     return found
 
 

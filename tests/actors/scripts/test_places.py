@@ -8,6 +8,7 @@ from argon2 import PasswordHasher
 
 from actors.passwords import Cost
 from actors.runtime import ask
+from actors.scripts import node as statements_on_the_node
 from protocol.errors import (
     AlreadyExists,
     BadRequest,
@@ -19,6 +20,9 @@ from protocol.errors import (
     Unknown,
 )
 from protocol.requests import AuthenticatePassword
+from protocol.version import VERSION
+from storage.engine import Reader
+from storage.state_hash import hash_in_slices
 from tests.nodes import OWNER, PASSWORD, Running
 
 WEAK = "$argon2id$v=19$m=64,t=1,p=1$c29tZXNhbHQ$aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g"
@@ -121,10 +125,10 @@ async def test_the_nodes_own_statements_know_their_words(node: Running) -> None:
 
 
 async def test_the_state_hash_follows_the_state(node: Running) -> None:
-    before = (await node.value("INFO FOR NODE"))["state"]
-    assert (await node.value("INFO FOR NODE"))["state"] == before
+    before = await node.value("INFO FOR STATE")
+    assert await node.value("INFO FOR STATE") == before
     await node.values("CREATE thing:1")
-    after = (await node.value("INFO FOR NODE"))["state"]
+    after = await node.value("INFO FOR STATE")
     assert after["sequence"] == before["sequence"] + 1 and after["hash"] != before["hash"]
 
 
@@ -200,3 +204,26 @@ async def test_a_drained_node_tells_of_itself_only(node: Running) -> None:
         assert isinstance((await node.answer(script)).refusal, Draining)
     await node.values("DEFINE NODE ROLES serving, writable")
     assert (await node.answer("INFO FOR USERS")).refusal is None
+
+
+async def test_what_a_node_says_of_itself_hashes_nothing(
+    node: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hash is asked for by its own name, and computed once for each state."""
+    hashed: list[object] = []
+
+    def counted(state: Reader) -> Any:
+        hashed.append(state)
+        return hash_in_slices(state)
+
+    monkeypatch.setattr(statements_on_the_node, "hash_in_slices", counted)
+    info = await node.value("INFO FOR NODE")
+    assert info["settings"]["directory"] == node.node.settings.data_dir
+    assert (info["version"], info["sequence"]) == (VERSION, node.node.status().sequence)
+    assert not hashed
+    first = await node.value("INFO FOR STATE")
+    assert await node.value("INFO FOR STATE") == first
+    assert len(hashed) == 1
+    await node.values("CREATE thing:1")
+    assert (await node.value("INFO FOR STATE"))["hash"] != first["hash"]
+    assert len(hashed) == 2

@@ -125,7 +125,7 @@ async def test_a_transaction_takes_records_and_keys_together(node: Running) -> N
     await node.answer(f"BEGIN; {both}; CANCEL")
     assert await node.value("SELECT * FROM thing") == []
     assert await node.value("KEYS FROM c") == {"keys": []}
-    before = (await node.value("INFO FOR NODE"))["state"]["sequence"]
+    before = (await node.value("INFO FOR STATE"))["sequence"]
     answer = await node.answer(f"BEGIN; {both}; GET 'k' FROM c; COMMIT")
     assert answer.results[4].value == {"value": 1, "ttl": None}, "it sees its own"
     assert answer.sequence == before + 1, "one commit"

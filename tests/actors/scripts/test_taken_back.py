@@ -139,9 +139,9 @@ def test_the_hash_of_a_node_is_that_of_one_commit(
         writing = asyncio.ensure_future(value(node, "INSERT INTO t $rows", {"rows": rows}))
         told = []
         while not writing.done():
-            told.append((await value(node, "INFO FOR NODE"))["state"])
+            told.append(await value(node, "INFO FOR STATE"))
         for _ in range(20):
-            told.append((await value(node, "INFO FOR NODE"))["state"])
+            told.append(await value(node, "INFO FOR STATE"))
         ledger = node.committer.ledger
         await until(lambda: not ledger.flight.layers)
         wanted = {"sequence": ledger.durable_upto, "hash": state_hash(ledger.engine)}
@@ -153,10 +153,10 @@ def test_the_hash_of_a_node_is_that_of_one_commit(
 
 def test_the_hash_leaves_out_what_the_script_has_not_committed() -> None:
     async def main(node: Node, disk: SimulatedDisk) -> None:
-        before = (await value(node, "INFO FOR NODE"))["state"]
-        answer = await run(node, "BEGIN; CREATE t:1; INFO FOR NODE; COMMIT")
+        before = await value(node, "INFO FOR STATE")
+        answer = await run(node, "BEGIN; CREATE t:1; INFO FOR STATE; COMMIT")
         info: Any = answer.results[2].value
-        assert info["state"] == before
+        assert info == before
 
     played(main)
 

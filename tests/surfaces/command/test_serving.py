@@ -245,3 +245,15 @@ def test_failed_log_ends_the_process_with_an_error(tmp_path: Path) -> None:
         names = str(node.script("INFO FOR STORE")["results"][0]["value"])
         assert "before" in names
         assert "after" not in names
+
+
+def test_a_node_shows_what_it_was_started_with(tmp_path: Path) -> None:
+    with serving(tmp_path / "store") as node:
+        info = node.script("INFO FOR NODE")["results"][0]["value"]
+        found = {one["surface"]: one["address"] for one in info["surfaces"]}
+        wanted = {name: ":".join(map(str, node.address(name))) for name in ("http", "wire")}
+    assert found == wanted
+    assert [one["tls"] for one in info["surfaces"]] == [False, False]
+    assert info["settings"]["directory"] == str(tmp_path / "store")
+    assert info["settings"]["unseal_for"] == {"$dur": "10m"}
+    assert info["settings"]["cert"] is None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from actors.facts import Listening
 from actors.node import Node
 from tests.surfaces.http.conftest import Serve, script
 from tests.surfaces.http.raw import Raw
@@ -50,12 +52,21 @@ async def test_a_refused_credential_is_refused_here_too(raw: Raw) -> None:
     assert (answer.status, answer.error["code"]) == (401, "SessionEnded")
 
 
-async def test_the_certificate_is_shown_to_who_may_read_the_node(serve: Serve, bearer: str) -> None:
-    surface = await serve(certificate_expires=datetime.now(UTC) + timedelta(days=3))
+async def test_the_certificates_are_shown_to_who_may_read_the_node(
+    serve: Serve, bearer: str, node: Node
+) -> None:
+    expires = datetime.now(UTC) + timedelta(days=3)
+    node.facts.listening = (
+        Listening("http", "127.0.0.1:1", True, expires),
+        Listening("wire", "127.0.0.1:2", True, expires + timedelta(days=1)),
+    )
+    surface = await serve()
     async with await Raw.connect(surface.address[1]) as raw:
         anonymous = await raw.ask("GET", "/metrics")
         owner = await raw.ask("GET", "/metrics", authorization=bearer)
     name = "store_tls_certificate_expires_seconds"
     assert name not in anonymous.body.decode()
-    left = samples(owner.body.decode())[name, frozenset({("surface", "http")})]
-    assert timedelta(days=2).total_seconds() < left <= timedelta(days=3).total_seconds()
+    shown = samples(owner.body.decode())
+    for number, surface_name in enumerate(("http", "wire")):
+        when = (expires + timedelta(days=number)).timestamp()
+        assert shown[name, frozenset({("surface", surface_name)})] == pytest.approx(when, abs=0.01)

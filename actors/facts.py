@@ -1,0 +1,64 @@
+"""What the node was started with, where it listens, and how its state hashes: for INFO FOR NODE,
+INFO FOR STATE and /metrics. On the loop only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from protocol.requests import NodeStatus, Surface
+from protocol.values import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """One surface that answers."""
+
+    surface: Surface
+    address: str
+    """`host:port`, with the port that was taken."""
+    tls: bool = False
+    certificate_expires: datetime | None = None
+    """Of the certificate that it presents."""
+
+
+class Facts:
+    """:param status: what the node says of itself at the moment"""
+
+    def __init__(self, status: Callable[[], NodeStatus]) -> None:
+        self._status = status
+        self.settings: dict[str, Value] = {}
+        """In force, by the names of their flags."""
+        self.listening: tuple[Listening, ...] = ()
+        self._hashed: tuple[int, str] | None = None
+
+    def info(self) -> dict[str, Value]:
+        """What INFO FOR NODE shows of it."""
+        status = self._status()
+        return {
+            "version": status.version,
+            "uptime": timedelta(seconds=status.uptime_seconds),
+            "sequence": status.sequence,
+            "log_begins": status.log_begins,
+            "settings": dict(self.settings),
+            "surfaces": [
+                {
+                    "surface": one.surface,
+                    "address": one.address,
+                    "tls": one.tls,
+                    "certificate_expires": one.certificate_expires,
+                }
+                for one in self.listening
+            ],
+        }
+
+    def state_hash(self, sequence: int) -> str | None:
+        """The state's hash at that sequence, if it is the last that was computed."""
+        hashed = self._hashed
+        return hashed[1] if hashed is not None and hashed[0] == sequence else None
+
+    def keep_state_hash(self, sequence: int, digest: str) -> None:
+        """Remember a hash. :param sequence: durable; another is given again, to another commit,
+        when a full disk takes it back"""
+        self._hashed = sequence, digest
