@@ -9,18 +9,23 @@ whoever waits for a message that is now to be handed out again is woken.
   entry, a time, for each topic that has something to come, and one timer for all of them. An actor
   is started when the time has come, and goes when it has nothing to do for a while.
 - These times are a service, not what makes anything right: TAKE judges deadlines exactly, by
-  itself. So they are kept about a second apart, save where somebody waits.
+  itself. So they are kept apart a little, save where somebody waits.
+- What is refused is logged, counted and tried again after growing pauses, a group's work without
+  holding up that of another.
 - Nothing here is kept but what the store says too: a failed actor is replaced.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from heapq import heappop, heappush
 from itertools import chain, repeat
 from typing import Final
+
+import structlog
 
 from actors.commits import NODE, Committer, Promise
 from actors.rights import Rights
@@ -28,7 +33,7 @@ from actors.roles import Roles
 from actors.runtime import LoopActor, Runtime, Supervised, handles, stop, tell
 from actors.waiting import Waits
 from protocol import limits
-from protocol.errors import NotWritable, Refusal
+from protocol.errors import DiskFull, Failed, NotWritable, Refusal, TooLarge, UnknownOutcome
 from protocol.requests import Caller, Request
 from protocol.rights import READ, Verbs
 from storage import catalog
@@ -38,27 +43,42 @@ from storage.messages import Messages
 from storage.topics import Topic, each_topic, find_topic
 from storage.transactions import Transaction
 
+log = structlog.get_logger("topics")
+
 SECOND_US: Final = 1_000_000
-APART_US: Final = SECOND_US
-"""How often a topic is looked after where nobody waits."""
-OVER_US: Final = SECOND_US // 20
-"""… and where a topic is over the bytes that it may hold."""
+APART_US: Final = SECOND_US // 20
+"""How often a topic is looked after at most, where nobody waits, …"""
+APART_EACH_US: Final = SECOND_US // 1_000
+"""… unless more topics have something to come: then so much for each of them. A look takes some
+0.3 ms, so that however many they are, all together take a third of the loop at most, …"""
+APART_MOST_US: Final = SECOND_US
+"""… and no topic is left alone for longer than this."""
+PAUSE_US: Final = SECOND_US
+"""When work that was refused is tried again. The pause doubles each time, …"""
+PAUSE_MOST_US: Final = 32 * SECOND_US
+"""… up to this."""
 UNWRITABLE_US: Final = 60 * SECOND_US
 """When a node that takes no writes looks again whether it does."""
 LONGEST_S: Final = 3_600.0
 """The longest that the timer is set for: a deadline may be a thousand years away."""
 IDLE_US: Final = 60 * SECOND_US
-"""An actor with nothing to do for longer than this goes."""
+"""An actor with nothing to do for longer than this goes. Longer than any pause: it knows them."""
 BEGUN_AT_ONCE: Final = 64
 """Topics whose time has come that are begun with in one turn of the loop."""
 REMEMBERED: Final = 1_000
-"""Topics for which it is remembered when they were last looked after; more if that was just now."""
+"""Topics for which it is remembered when they were last looked after, or that work on them was
+refused; more if that was just now."""
 SWEPT_IDS: Final = 256
 """Ids forgotten in one commit."""
 FIGURES_NEED: Final[Verbs] = READ
 """What a caller needs on a topic to see its figures in /metrics."""
 DUE: Final = "due"
 """Why the node does by itself what time brings."""
+ALL: Final = -1
+RETENTION: Final = 0
+"""Parts of an actor's work that belong to no group."""
+OF_THE_NODE: Final = (DiskFull, Failed, UnknownOutcome)
+"""Refusals that say nothing about a topic; what they come from is logged already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +108,8 @@ class Topics:
         self._agenda: list[tuple[int, int]] = []
         """Times and topics; an entry counts as long as `_due` says the same."""
         self._worked_us: dict[int, int] = {}
+        self.refusals: dict[int, int] = {}
+        """How often what was due was refused, by the topic's id; since the start."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_us = 0
         self._stopping = False
@@ -129,13 +151,16 @@ class Topics:
         :param exact: somebody waits for it
         """
         if not exact:
-            at_us = max(at_us, self._worked_us.get(topic.id, 0) + APART_US)
+            at_us = max(at_us, self._worked_us.get(topic.id, 0) + self._apart_us())
         due = self._due.get(topic.id)
         if due is not None and due[0] <= at_us:
             return
         self._due[topic.id] = at_us, topic
         heappush(self._agenda, (at_us, topic.id))
         self._arm()
+
+    def _apart_us(self) -> int:
+        return min(max(APART_US, APART_EACH_US * len(self._due)), APART_MOST_US)
 
     def expected_us(self, topic: int) -> int | None:
         """When the topic of that id will be looked after: log time; None: there is no need."""
@@ -154,28 +179,42 @@ class Topics:
         for at_us, topic in list(self._due.values()):
             self.expects(topic, min(at_us, self.committer.ledger.log_time()))
 
-    def worked(self, topic: Topic, next_us: int | None, began_us: int) -> None:
+    def is_awaited(self, tx: Transaction, group: Group) -> bool:
+        """Whether somebody waits for what becomes of a group's deadlines: to take from it, or for
+        its dead letters."""
+        if self.waits.is_taken_from(group.topic.id, group.id):
+            return True
+        if group.dead_letter is None or group.deliveries is None:
+            return False
+        dead = find_topic(tx, group.topic.database, group.dead_letter)
+        return dead is not None and self.waits.is_awaited(dead.id)
+
+    def refused(self, topic: Topic) -> None:
+        """What was due on a topic was refused."""
+        self.refusals[topic.id] = self.refusals.get(topic.id, 0) + 1
+
+    def worked(self, topic: Topic, next_us: int | None, began_us: int, *, awaited: bool) -> None:
         """A topic's actor has done what there was to do.
 
         :param next_us: when there will be something; None: not as far as one can see
         :param began_us: when it began
+        :param awaited: whether somebody waits for that
         """
         self.working.discard(topic.id)
         if len(self._worked_us) > REMEMBERED:
-            ago_us = began_us - APART_US
+            ago_us = began_us - APART_MOST_US
             self._worked_us = {id: us for id, us in self._worked_us.items() if us > ago_us}
         self._worked_us[topic.id] = began_us
         if next_us is not None:
             # What is due already, and was not done, waits for something else than time.
-            exact = next_us > began_us and bool(self.waits.taken_from(topic.id))
-            self.expects(topic, next_us, exact=exact)
+            self.expects(topic, next_us, exact=awaited and next_us > began_us)
         due = self.expected_us(topic.id)
         if due is None or due > began_us + IDLE_US:
             self._part(topic.id)
 
     def begin_again(self, topic: Topic) -> None:
         """An actor takes the place of one that failed, and left what it had to do."""
-        self.expects(topic, self.committer.ledger.log_time() + APART_US)
+        self.expects(topic, self.committer.ledger.log_time() + PAUSE_US)
 
     def _part(self, topic: int) -> None:
         place = self.places.pop(topic, None)
@@ -244,8 +283,7 @@ class Topics:
         if topic.keep_us is not None:
             self.expects(topic, now_us + topic.keep_us)
         if topic.max_bytes is not None and over is not False:
-            worked_us = self._worked_us.get(topic.id, 0)
-            self.expects(topic, max(now_us, worked_us + OVER_US), exact=True)
+            self.expects(topic, now_us)
         if topic.dedup_us is not None:
             self.expects(topic, now_us + topic.dedup_us)
 
@@ -275,7 +313,7 @@ class Topics:
         until_us = clock.monotonic_us() + limits.SLICE_US
         for topic in self.rights.topics(tx, caller, FIGURES_NEED):
             if topic is not None:
-                yield _figures(tx, topic)
+                yield _figures(tx, topic, self.refusals.get(topic.id, 0))
             if clock.monotonic_us() >= until_us:
                 tx.pause()
                 await asyncio.sleep(0)
@@ -305,9 +343,11 @@ class TopicFigures:
     readers: tuple[tuple[str, int], ...]
     """Names and lags."""
     groups: tuple[GroupFigures, ...]
+    refused: int
+    """How often what was due on it was refused."""
 
 
-def _figures(tx: Transaction, topic: Topic) -> TopicFigures:
+def _figures(tx: Transaction, topic: Topic, refused: int) -> TopicFigures:
     messages = Messages(tx, topic)
     found = []
     for group in groups(tx, topic):
@@ -329,6 +369,7 @@ def _figures(tx: Transaction, topic: Topic) -> TopicFigures:
         messages.last,
         tuple((name, messages.lag(position)) for name, position in messages.readers()),
         tuple(found),
+        refused,
     )
 
 
@@ -347,6 +388,10 @@ class TopicActor(LoopActor):
         self._working = False
         self._swept_to = b""
         """Before this place no id is remembered."""
+        self._trims = limits.TRIM_MESSAGES
+        """Messages that it removes in one commit; fewer once that was too large for one."""
+        self._refused: dict[int, _Refused] = {}
+        """What was refused last time, by the group's id; RETENTION, and ALL of it."""
 
     def on_start(self) -> None:
         """What an actor before this one has left is not lost."""
@@ -361,62 +406,107 @@ class TopicActor(LoopActor):
         self._working = True
         owner, ledger = self._owner, self._committer.ledger
         began_us = ledger.log_time()
-        more, next_us = True, None
+        done = _Done(more=True)
         try:
-            while more:
-                more, next_us = await self._slice()
+            while done.more:
+                done = await self._slice()
         except NotWritable:
-            next_us = began_us + UNWRITABLE_US
-        except Refusal:  # no room on the disk, or the node is on its way down
-            next_us = ledger.log_time() + APART_US
+            done.next_us = began_us + UNWRITABLE_US
+        except Refusal as refusal:  # no room on the disk, or the node is on its way down
+            done.next_us = self._pause(ALL, "all of it", refusal)
+        else:
+            self._refused.pop(ALL, None)
         finally:
             self._working = False
-        owner.worked(self._topic, next_us, began_us)
+        owner.worked(self._topic, done.next_us, began_us, awaited=done.awaited)
 
-    async def _slice(self) -> tuple[bool, int | None]:
-        """Some of each kind of work, if it is due. Answers whether there is more of any, and when
-        there will be."""
+    async def _slice(self) -> _Done:
+        """Some of each kind of work, if it is due."""
         committer, now_us = self._committer, self._monotonic_us
         generation, began_us, worked_us = committer.generation, now_us(), 0
-        done = self._retain()
-        waited = set(self._owner.waits.taken_from(self._topic.id))
-        for group in done.groups:
+        done = _Done()
+        self._try(RETENTION, "retention", done, self._retain)
+        for group in self._groups(done):
             if now_us() - began_us >= limits.SLICE_US:
                 worked_us += now_us() - began_us
                 await asyncio.sleep(0)
                 began_us = now_us()
-            self._take_back(group, done, waited=group.id in waited)
+            self._try(group.id, f"group {group.name}", done, partial(self._take_back, group))
         worked_us += now_us() - began_us
         if done.sequence:
             await committer.released(Promise(done.sequence, generation))
         self._swept_to = max(self._swept_to, done.swept_to)
         if done.wrote:
             await asyncio.sleep(worked_us / 1_000_000)
-        return done.more, done.next_us
+        return done
 
-    def _retain(self) -> _Done:
+    def _try(self, part: int, name: str, done: _Done, work: Callable[[_Done], None]) -> None:
+        """Do a part of the work, unless it was refused just now. Where it is refused, all else goes
+        on. :raises NotWritable, Failed: no part of it would be taken"""
+        refused = self._refused.get(part)
+        if refused is not None and refused.until_us > self._committer.ledger.log_time():
+            done.expects(refused.until_us)
+            return
+        try:
+            work(done)
+        except (NotWritable, Failed):
+            raise
+        except Refusal as refusal:
+            done.expects(self._pause(part, name, refusal))
+            if part == RETENTION and isinstance(refusal, TooLarge):
+                self._trims = max(self._trims // 8, 1)
+        else:
+            self._refused.pop(part, None)
+
+    def _pause(self, part: int, name: str, refusal: Refusal) -> int:
+        """Note that a part of the work was refused; log time when it is to be tried again."""
+        refused = self._refused.setdefault(part, _Refused())
+        pause_us = min(PAUSE_US << min(refused.times, 16), PAUSE_MOST_US)
+        refused.times += 1
+        refused.until_us = self._committer.ledger.log_time() + pause_us
+        self._owner.refused(self._topic)
+        if not isinstance(refusal, OF_THE_NODE):
+            log.warning(
+                "what is due on a topic was refused",
+                topic=self._topic.path,
+                part=name,
+                code=refusal.code,
+                reason=refusal.message,
+                times=refused.times,
+                again_in_seconds=pause_us / SECOND_US,
+            )
+        return refused.until_us
+
+    def _groups(self, done: _Done) -> list[Group]:
+        """The topic's groups, and whether somebody waits for one of them."""
+        with self._committer.begin() as tx:
+            topic = self._present(tx)
+            found = [] if topic is None else groups(tx, topic)
+            done.awaited = any(self._owner.is_awaited(tx, group) for group in found)
+        return found
+
+    def _retain(self, done: _Done) -> None:
         """Remove messages that are too old or too much, and forget ids."""
-        done = _Done()
         with self._committer.begin() as tx:
             topic = self._present(tx)
             if topic is None:
-                return done
+                return
             messages = Messages(tx, topic)
-            done.trimmed, done.more = messages.trim_due()
+            trimmed, more = messages.trim_due(self._trims)
             forgotten, last = messages.sweep_ids(SWEPT_IDS, self._swept_to)
-            done.more = done.more or forgotten == SWEPT_IDS
-            done.groups = groups(tx, topic)
-            done.expects(messages.next_trim_us())
-            done.swept_to = last
-            done.expects(messages.next_id_us(max(self._swept_to, last)))
+            due_us = (
+                messages.next_trim_us(),
+                messages.next_id_us(max(self._swept_to, last)),
+            )
             done.end(self._committer, tx)
-        return done
+        done.trimmed, done.more = trimmed, more or forgotten == SWEPT_IDS
+        done.swept_to = last
+        for at_us in due_us:
+            done.expects(at_us)
 
-    def _take_back(self, group: Group, done: _Done, *, waited: bool) -> None:
-        """Take back hand-outs of a group whose deadline has passed.
-
-        :param waited: somebody waits to take from it
-        """
+    def _take_back(self, group: Group, done: _Done) -> None:
+        """Take back hand-outs of a group whose deadline has passed."""
+        waited = self._owner.waits.is_taken_from(self._topic.id, group.id)
         with self._committer.begin() as tx:
             topic = self._present(tx)
             found = find_group(tx, topic, group.name) if topic is not None else None
@@ -424,8 +514,9 @@ class TopicActor(LoopActor):
                 return
             hand_outs = HandOuts(tx, found)
             hand_outs.lapse()
-            done.expects(hand_outs.next_due_us(ready=waited))
+            due_us = hand_outs.next_due_us(ready=waited)
             done.end(self._committer, tx)
+        done.expects(due_us)
         done.more = done.more or hand_outs.more
         if hand_outs.wakes or waited or done.trimmed:
             self._owner.may_take(found)
@@ -439,6 +530,16 @@ class TopicActor(LoopActor):
         within = catalog.find_database(tx, namespace, database.name) if namespace else None
         found = find_topic(tx, within, self._topic.name) if within is not None else None
         return found if found is not None and found.id == self._topic.id else None
+
+
+@dataclass(slots=True)
+class _Refused:
+    """Work that was refused."""
+
+    times: int = 0
+    """How often in a row."""
+    until_us: int = 0
+    """Log time before which it is not tried again."""
 
 
 @dataclass(slots=True)
@@ -457,7 +558,8 @@ class _Done:
     """Whether it has made a commit."""
     swept_to: bytes = b""
     """The place of the last id that it has forgotten."""
-    groups: list[Group] = field(default_factory=list)
+    awaited: bool = False
+    """Whether somebody waits for what is to come."""
 
     def end(self, committer: Committer, tx: Transaction) -> None:
         """End one of its transactions."""

@@ -266,6 +266,10 @@ class Waits:
         lines = self._lines.get(topic)
         return lines is not None and group in lines
 
+    def is_awaited(self, topic: int) -> bool:
+        """Whether somebody waits for messages of a topic, to read or to take them."""
+        return topic in self._readers or topic in self._lines
+
     def published(self, topic: int, last: int) -> None:
         """A topic has got messages, up to this position."""
         readers = self._readers.get(topic)

@@ -113,15 +113,18 @@ GROUP_DELIVERIES: Final = 1_000_000
 """Hand-outs of one message."""
 GROUP_BACKOFF: Final = 32
 """Steps of a BACKOFF."""
-GROUP_PARKED: Final = 10_000
-"""Messages that a group ORDERED BY KEY has looked at and holds back behind earlier ones of their
-key. With more, it looks no further until some of them were acknowledged."""
 GROUP_LOOKED: Final = 500
 """Messages that a TAKE looks at before others get their turn: delayed and held back ones."""
 SPAN_SECONDS: Final = 1_000 * 365 * 86_400
 """The longest retention, deadline, delay and backoff: a thousand years."""
 LAPSE_HAND_OUTS: Final = 500
 """Hand-outs whose deadline has passed that are taken back in one commit."""
+LAPSE_BYTES: Final = 8 * MIB
+"""… and bytes of the dead letters that this makes, which one more may pass: with its headers the
+largest message is then still well below a transaction."""
+TAKE_BYTES: Final = 4 * MIB
+"""What a TAKE that has found nothing yet changes in one commit, about: delayed messages, held back
+ones and lapsed deadlines that it has to pass first may be millions."""
 RECEIPTS: Final = 10_000
 """Receipts of one ACK, NACK, EXTEND or GIVE UP."""
 MEMBER_BYTES: Final = 256

@@ -21,7 +21,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from struct import Struct
 from typing import Any, Final
@@ -65,7 +65,9 @@ DEAD_HEADERS: Final = (
 )  # fmt: skip
 """What a dead letter says of where it comes from."""
 LAPSED: Final = "the deadline passed"
-"""The error of a dead letter that nobody refused."""
+REFUSED: Final = "it was refused"
+GIVEN_UP: Final = "it was given up"
+"""The error of a dead letter of which nobody has said any: what became of its last hand-out."""
 
 _AHEAD_US: Final = 1_000_000
 """How far beyond now an index is looked at, so as not to look again before something can be due."""
@@ -113,6 +115,27 @@ class _Taken:
         self.found.append(made)
         self.wanted -= 1
         self.room -= len(row)
+
+
+class _Over:
+    """Messages whose last hand-out is over: they are to be dead letters."""
+
+    __slots__ = ("_letter", "bytes", "letters", "rows")
+
+    def __init__(self, letter: Callable[[int, HandOut], bytes] | None) -> None:
+        """:param letter: makes the dead letter of a position; None: they are dropped"""
+        self._letter = letter
+        self.rows: dict[int, HandOut] = {}
+        self.letters: dict[int, bytes] = {}
+        self.bytes = 0
+        """What the letters take."""
+
+    def add(self, position: int, row: HandOut) -> None:
+        """One more, which is no longer out."""
+        self.rows[position] = row
+        if self._letter is not None:
+            letter = self.letters[position] = self._letter(position, row)
+            self.bytes += len(letter)
 
 
 class HandOuts:
@@ -212,9 +235,6 @@ class HandOuts:
                 waits_us = due_us(row)
                 head = self._head(key) if key else None
                 if head is not None:
-                    if state.parked >= limits.GROUP_PARKED:
-                        taken.full = True
-                        break
                     self._park(position, key, head, waits_us)
                 elif waits_us > now_us:
                     self._wait(position, HandOut(WAITING, 0, 0, waits_us, 0, key=key))
@@ -274,12 +294,12 @@ class HandOuts:
             raise BadRequest("DELAY takes a duration up to 1000 years")
         done = 0
         for out in self._out(receipts):
-            over: dict[int, HandOut] = {}
+            over = self._over(REFUSED)
             self._leave(out)
             for position, row in out.items():
                 row.error = said or row.error
                 if self._is_last(row):
-                    over[position] = row
+                    over.add(position, row)
                     continue
                 self._return(position, row, self._now_us, delay_us)
             self._bury(over)
@@ -317,10 +337,12 @@ class HandOuts:
         said = _checked_error(error)
         done = 0
         for out in self._out(receipts):
+            over = self._over(GIVEN_UP)
             self._leave(out)
-            for row in out.values():
+            for position, row in out.items():
                 row.error = said or row.error
-            self._bury(out)
+                over.add(position, row)
+            self._bury(over)
             done += len(out)
         self._store()
         return {"given_up": done, "stale": len(receipts) - done}
@@ -442,25 +464,31 @@ class HandOuts:
         state.ready_from_us = min(state.ready_from_us, row.due_us)
         self._expects(row.due_us)
 
-    def _bury(self, over: dict[int, HandOut]) -> None:
+    def _over(self, became: str) -> _Over:
+        """:param became: what becomes of the last hand-outs that will be in it"""
+        if self.group.dead_letter is None:
+            return _Over(None)
+        return _Over(lambda position, row: self._letter(position, row, became))
+
+    def _bury(self, over: _Over) -> None:
         """Make dead letters of messages that are no longer out, in the order of their positions."""
-        if not over:
+        if not over.rows:
             return
         group, state = self.group, self._state
         name = group.dead_letter
         dead = None if name is None else find_topic(self._tx, group.topic.database, name)
         if dead is not None:
-            bodies = [self._letter(position, over[position]) for position in sorted(over)]
-            MessageRows(self._tx, dead).append(bodies)
+            letters = [over.letters[position] for position in sorted(over.letters)]
+            MessageRows(self._tx, dead).append(letters)
             self.dead = dead
-        state.dead_lettered += len(over)
-        self._forget(over)
+        state.dead_lettered += len(over.rows)
+        self._forget(over.rows)
 
-    def _letter(self, position: int, row: HandOut) -> bytes:
+    def _letter(self, position: int, row: HandOut, became: str) -> bytes:
         message = self._messages.get(position)
         said = (
             self.group.topic.name, self.group.name, str(position), str(row.attempt),
-            row.error.decode() or LAPSED, format_datetime(moment(self._now_us)),
+            row.error.decode() or became, format_datetime(moment(self._now_us)),
         )  # fmt: skip
         return with_headers(
             message, {**headers_of(message), **dict(zip(DEAD_HEADERS, said, strict=True))}
@@ -469,7 +497,8 @@ class HandOuts:
     # --- deadlines ------------------------------------------------------------------------------
 
     def lapse(self, most: int = limits.LAPSE_HAND_OUTS) -> int:
-        """Take back about so many hand-outs whose deadline has passed; how many there were."""
+        """Take back about so many hand-outs whose deadline has passed, fewer where they make
+        large dead letters; how many there were. `more` says whether any are left."""
         self._load()
         self.more = False
         done = self._lapse(most)
@@ -481,24 +510,30 @@ class HandOuts:
         if not state.out or state.deadlines_from_us > now_us:
             return 0
         done, next_us = 0, now_us + _AHEAD_US
-        over: dict[int, HandOut] = {}
+        over = self._over(LAPSED)
         for key, entry in self._from(group.deadlines, state.deadlines_from_us, next_us):
             time_us, first = _PLACE.unpack_from(key, len(group.deadlines))
-            if time_us > now_us or done >= most:
+            if time_us > now_us or done >= most or over.bytes >= limits.LAPSE_BYTES:
                 self.more = time_us <= now_us
                 next_us = time_us
                 break
             count, last = _ENTRY.unpack(entry)
-            self._tx.delete(key)
             taken_back = self._take_back(time_us, first, last, over)
+            done += taken_back
+            if taken_back < count:
+                # Larger than one commit should be: what is left stands in the entry still.
+                self._tx.put(key, _ENTRY.pack(count - taken_back, last))
+                self.more, next_us = True, time_us
+                break
             assert taken_back == count, "an entry counts what is out under it"
-            done += count
+            self._tx.delete(key)
         state.deadlines_from_us = next_us
         self._bury(over)
         return done
 
-    def _take_back(self, due_us: int, first: int, last: int, over: dict[int, HandOut]) -> int:
-        """Take back what is out under one entry of the index of deadlines; how much that is.
+    def _take_back(self, due_us: int, first: int, last: int, over: _Over) -> int:
+        """Take back what is out under one entry of the index of deadlines; how much that is: all
+        of it, unless it makes more dead letters than one commit should hold.
 
         :param over: gets what is to be a dead letter
         """
@@ -507,12 +542,14 @@ class HandOuts:
         back: dict[int, HandOut] = {}
         for position, row in self._rows_between(first, last):
             if row.state == OUT and row.due_us == due_us and row.batch == first:
+                if self._is_last(row):
+                    if over.bytes >= limits.LAPSE_BYTES:
+                        break
+                    over.add(position, row)
                 back[position] = row
         self._state.out -= len(back)
         for position, row in back.items():
-            if self._is_last(row):
-                over[position] = row
-            else:
+            if position not in over.rows:
                 self._return(position, row, due_us, None)
         return len(back)
 
@@ -664,6 +701,18 @@ class HandOuts:
 
     # --- for INFO -------------------------------------------------------------------------------
 
+    def _lapsed(self, state: Standing) -> int:
+        """How many are still to be taken back though their deadline has passed."""
+        if not state.out or state.deadlines_from_us > self._now_us:
+            return 0
+        found = 0
+        deadlines, end_us = self.group.deadlines, self._now_us + 1
+        for number, (_, entry) in enumerate(self._from(deadlines, state.deadlines_from_us, end_us)):
+            found += _ENTRY.unpack(entry)[0]
+            if number % _PART == 0 and self._tick is not None:
+                self._tick()
+        return found
+
     def figures(self) -> Answer:
         """`{name, handed_out, committed, lag, in_flight, width, redelivered, dead_lettered,
         deadline, max_in_flight, deliveries, dead_letter, epoch}` and `backoff, ordered`, as
@@ -676,8 +725,9 @@ class HandOuts:
             "handed_out": state.handed_out,
             "committed": state.committed,
             "lag": last - state.committed,
-            "in_flight": state.out,
-            "width": state.handed_out - state.committed,
+            "in_flight": state.out - self._lapsed(state),
+            # What was trimmed before it was handed out is done all the same.
+            "width": max(state.handed_out - state.committed, 0),
             "redelivered": state.redelivered,
             "dead_lettered": state.dead_lettered,
             "deadline": timedelta(microseconds=group.deadline_us),
@@ -697,9 +747,7 @@ class HandOuts:
 
     def _store(self) -> None:
         """Keep where the group stands."""
-        state = self._state
-        state.handed_out = max(state.handed_out, state.committed)
-        row = state.pack()
+        row = self._state.pack()
         if differ(self._before, row):
             self._tx.put(self.group.state, row)
 

@@ -140,7 +140,8 @@ class Messages:
         :param expect: refuse unless the last position is this one
         :raises BadRequest: no values, too many, an id with several; a key or id of a wrong length
         :raises TypeRefused: a value of NONE; a key, id or headers that are no strings
-        :raises TooLarge: a message over `Topic.largest`; headers over their limits
+        :raises TooLarge: a message over `Topic.largest` or `Topic.max_bytes`; headers over their
+            limits
         :raises AssertFailed: of `expect`
         :raises Full: it would take more than `Topic.max_bytes`, and the topic refuses
         """
@@ -193,16 +194,34 @@ class Messages:
             if tick is not None:
                 tick()
         bodies = body(packed, due_us, key, id, headers)
-        largest = self.topic.largest
-        size = max(map(len, bodies)) + HEAD.size
-        if size > largest:
-            raise TooLarge(
-                f"a message of topic {self.topic.path} takes at most {largest} bytes, this one"
-                f" {size}",
-                limit=largest,
-                size=size,
-            )
+        self.check_sizes(bodies)
         return bodies
+
+    def check_sizes(self, bodies: Sequence[bytes], begin: int | None = None) -> None:
+        """:raises TooLarge: a message takes more than LARGEST, or than BYTES gives to all: it would
+        be acknowledged and trimmed at once
+
+        :param begin: the position of the first of them in the topic that they come from, so that
+            the refusal can say which it is
+        """
+        topic = self.topic
+        bound, setting = topic.largest, "LARGEST"
+        if topic.max_bytes is not None and topic.max_bytes < bound:
+            bound, setting = topic.max_bytes, "BYTES"
+        sizes = [len(body) + HEAD.size for body in bodies]
+        if max(sizes) <= bound:
+            return
+        number, size = next(found for found in enumerate(sizes) if found[1] > bound)
+        which, detail = "this one", {}
+        if begin is not None:
+            which, detail = f"that at position {begin + number}", {"position": begin + number}
+        raise TooLarge(
+            f"a message of topic {topic.path} takes at most {bound} bytes ({setting}), {which}"
+            f" {size}",
+            limit=bound,
+            size=size,
+            **detail,
+        )
 
     def _known(self, id: str) -> Published | None:
         """The message that had the id within the window."""
@@ -357,26 +376,34 @@ class Messages:
             for _ in HandOuts(tx, group).trimmed(first):
                 yield 0
 
-    def trim_due(self) -> tuple[int, bool]:
-        """Remove a slice of what is too old or too much: how many messages, and whether more is
-        due now."""
+    def trim_due(self, most: int = limits.TRIM_MESSAGES) -> tuple[int, bool]:
+        """Remove up to so many messages of those that are too old or too much: how many there were,
+        and whether more are due now."""
         rows = self._rows
         trimmed, _ = rows.trimmed()
         last, held_to = rows.end()
         now_us, topic = self._tx.now_us, self.topic
         too_old_us = -1 if topic.keep_us is None else now_us - topic.keep_us
-        drops = topic.max_bytes is not None and topic.full == "DROP"
-        too_much = held_to - topic.max_bytes if drops and topic.max_bytes is not None else -1
+        too_much = held_to - self._kept_bytes(last)
 
         def stays(row: bytes) -> bool:
             return time_us(row) > too_old_us and total(row) - len(row) >= too_much
 
-        end = min(last, trimmed + limits.TRIM_MESSAGES) + 1
+        end = min(last, trimmed + most) + 1
         if end == trimmed + 1 or stays(rows.get(trimmed + 1)):
             return 0, False
         first = end if not stays(rows.get(end - 1)) else rows.first_where(trimmed + 1, end, stays)
         more = first == end <= last and not stays(rows.get(end))
         return sum(self._trim(first)), more
+
+    def _kept_bytes(self, last: int) -> int:
+        """What the messages may take before the oldest of them go. The newest stays, though it be
+        a dead letter that takes more than all may. :param last: its position"""
+        topic, rows = self.topic, self._rows
+        if topic.max_bytes is None or topic.full != "DROP":
+            return limits.INT_MAX
+        last_is_held = last > rows.trimmed()[0]
+        return max(topic.max_bytes, len(rows.get(last)) if last_is_held else 0)
 
     def next_trim_us(self) -> int | None:
         """Log time when `trim_due` will next have something to do, now or in the past included;
@@ -386,8 +413,7 @@ class Messages:
         last, held_to = rows.end()
         if last == trimmed:
             return None
-        drops = topic.max_bytes is not None and topic.full == "DROP"
-        if drops and topic.max_bytes is not None and held_to - gone > topic.max_bytes:
+        if held_to - gone > self._kept_bytes(last):
             return self._tx.now_us
         if topic.keep_us is None:
             return None
@@ -470,6 +496,8 @@ def redrive(
     :param tick: called now and then
     :raises BadRequest: the same topic; a limit outside 1 … `limits.REDRIVEN`
     :raises Full: of the other topic
+    :raises TooLarge: a message takes more than one of the other topic may; `position` in the detail
+        says which. Nothing is moved then; what comes before it, with a LIMIT.
     """
     if dead.id == topic.id:
         raise BadRequest("REDRIVE moves messages into another topic")
@@ -490,6 +518,7 @@ def redrive(
     if not bodies:
         return Redriven(0, None)
     target = Messages(tx, topic)
+    target.check_sizes(bodies, begin)
     target._check_room(bodies)
     append = MessageRows(tx, topic).append(bodies)
     first = append.seen + append.count - len(bodies) + 1

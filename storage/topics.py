@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from protocol import binary, limits
-from protocol.errors import AlreadyExists, BadRequest, StillHeld
+from protocol.errors import AlreadyExists, BadRequest, StillHeld, TooLarge
 from protocol.text import check_name
 from storage import keys
+from storage.appends import NUMBER, unpack_counter
 from storage.catalog import Database, Taken, absent, check_comment, declared_of, next_id
 from storage.transactions import Transaction
 
@@ -30,7 +31,8 @@ class Topic:
     keep_us: int | None = None
     """Older messages are trimmed; None: none is too old."""
     max_bytes: int | None = None
-    """What its messages may take together; None: any amount."""
+    """What its messages may take together, and each of them; None: any amount. Dead letters are
+    taken whatever they take, and the newest message is never trimmed for its size."""
     largest: int = limits.MESSAGE_BYTES
     """Bytes that one message may take as it is stored."""
     dedup_us: int | None = None
@@ -140,6 +142,7 @@ def define_topic(
     messages, readers and groups.
 
     :raises BadRequest: a duration or a size out of its range
+    :raises TooLarge: as `alter_topic`
     """
     check_name(name, "topic")
     present = find_topic(tx, database, name)
@@ -156,14 +159,38 @@ def define_topic(
     if present is None:
         made = replace(made, id=next_id(tx, keys.TOPIC_IDS))
     made = _placed(made)
-    _put(tx, made)
+    if present is None:
+        _put(tx, made)
+    else:
+        alter_topic(tx, made)
     return made
 
 
 def alter_topic(tx: Transaction, changed: Topic) -> None:
-    """Declare a topic that there is as it is here. :raises BadRequest, TooLarge: of its settings"""
+    """Declare a topic that there is as it is here.
+
+    :raises BadRequest: a duration or a size out of its range
+    :raises TooLarge: BYTES would not hold the newest message: it was acknowledged, and would go
+    """
     _check(changed)
+    present = find_topic(tx, changed.database, changed.name)
+    if present is None or present.max_bytes != changed.max_bytes:
+        _check_newest(tx, changed)
     _put(tx, changed)
+
+
+def _check_newest(tx: Transaction, topic: Topic) -> None:
+    if topic.max_bytes is None:
+        return
+    last, _ = unpack_counter(tx.appended(topic.last))
+    newest = tx.get(topic.messages + NUMBER.pack(last))
+    if newest is not None and len(newest) > topic.max_bytes:
+        raise TooLarge(
+            f"the newest message of topic {topic.path} takes {len(newest)} bytes, more than BYTES"
+            f" {topic.max_bytes}",
+            limit=topic.max_bytes,
+            size=len(newest),
+        )
 
 
 def drop_topic(tx: Transaction, topic: Topic) -> None:

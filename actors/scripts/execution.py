@@ -126,6 +126,9 @@ class Execution:
     """Of the statement at hand, which may have to wait for messages."""
     hands_out = False
     """Whether messages are handed out to the caller by the transaction at hand."""
+    goes_on = False
+    """Whether the statement at hand has done a part of its work that is to be a commit of its own,
+    and is to run again at once: it has answered nothing so far."""
     waits = False
     """Whether it has found nothing and is to wait: it runs again from its beginning then."""
     waiting = False
@@ -154,8 +157,9 @@ class Execution:
                 return
 
     def _transact(self, first: int, end: int) -> bool:
-        """Run statements `first` to `end` as one transaction, again when it lost a race, or when
-        it waits and there may be something now. Answers whether RETURN ended the script."""
+        """Run statements `first` to `end` as one transaction, again when it lost a race, when it
+        goes on in another commit, or when it waits and there may be something now. Answers whether
+        RETURN ended the script."""
         place, variables, done = self.place, self.variables, len(self.results)
         held, lost = self._held.held, False
         shown, written = (self.sequence, self.generation), self.written
@@ -174,7 +178,7 @@ class Execution:
                 try:
                     ended = self._statements(first, end, done)
                     self._commit(first, end)
-                    if not self.waits:
+                    if not (self.waits or self.goes_on):
                         return ended
                 except Refusal as refusal:
                     del self.results[done:]
@@ -195,7 +199,10 @@ class Execution:
                     # It has answered nothing yet, so it shows nothing of what it saw: should that
                     # be taken back, it finds what there is then.
                     self.sequence, self.generation = shown
-                    self._wait(first)
+                    if self.goes_on:
+                        self._part_done(first)
+                    else:
+                        self._wait(first)
         finally:
             if attempts is not None:
                 attempts.leave()
@@ -238,6 +245,14 @@ class Execution:
     def barrier(self) -> bool:
         """Whether nobody commits to what the transaction at hand reads, until it has ended."""
         return self._attempts is not None and self._attempts.barrier
+
+    def _part_done(self, number: int) -> None:
+        """The next part of a statement begins when the one before is released: no more than one is
+        ever in flight. :raises Refusal: the script is ended, or the part was taken back"""
+        try:
+            self.turn.wait(self.services.committer.released(self.promise))
+        except Refusal as refusal:
+            raise self._located(refusal, number) from refusal.__cause__
 
     def _wait(self, number: int) -> None:
         """Stand in line, until there may be something or the time is up. :raises Refusal: the
@@ -302,7 +317,7 @@ class Execution:
         self.began = True
         self.read_at = self.transaction.sequence
         self._ids = 0
-        self.waits = self.hands_out = False
+        self.waits = self.goes_on = self.hands_out = False
         self._nested = 0
         self.reason = None
         del self.results[done:]
@@ -442,10 +457,15 @@ class Execution:
         """Whether what the statement at hand answers may be used by others of its transaction."""
         return self._nested > 0
 
+    @property
+    def may_run_again(self) -> bool:
+        """Whether the statement at hand is all of its transaction: it stands in no BEGIN … COMMIT,
+        IF, FOR or LET."""
+        return not (self.in_block or self._nested)
+
     def check_may_wait(self) -> None:
-        """:raises NotInTransaction: the statement at hand stands in BEGIN … COMMIT, IF, FOR or LET,
-        whose transaction would wait with it"""
-        if self.in_block or self._nested:
+        """:raises NotInTransaction: others of its transaction would wait with the statement"""
+        if not self.may_run_again:
             raise NotInTransaction("WAIT stands in a statement of its own, in no transaction")
 
     def check_session(self) -> None:

@@ -346,6 +346,9 @@ def take(run: Execution, statement: tree.Take, topic: Topic) -> Value:
             return []
     found = hand_outs.take(count, member)
     while not found and hand_outs.more:
+        if run.may_run_again and run.transaction.size > limits.TAKE_BYTES:
+            run.goes_on = True
+            break
         run.tick()
         found = hand_outs.take(count, member)
     if wait is not None and not found:
@@ -411,6 +414,8 @@ def _handed_out(
         at_us = hand_outs.next_due_us()
         # What can't be handed out although it is due waits for something else than time.
         exact = at_us is not None and at_us > now_us
+    elif at_us is not None:
+        exact = service.is_awaited(run.transaction, group)
 
     def follow_up() -> None:
         if at_us is not None:

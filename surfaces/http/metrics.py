@@ -169,6 +169,11 @@ _SERIES: Final = (
         lambda topic: (("", topic.last_position),),
     ),
     _Series(
+        "store_topic_due_refused_total", "counter",
+        "Times that what time brings to a topic was refused, since the start", None,
+        lambda topic: (("", topic.refused),),
+    ),
+    _Series(
         "store_topic_consumer_lag", "gauge", "Messages after the position of a reader", "consumer",
         lambda topic: topic.readers,
     ),

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from actors.node import Node
-from actors.topics import IDLE_US, TopicActor
+from actors.topics import APART_US, IDLE_US, TopicActor
 from protocol import limits
-from protocol.errors import Refusal
+from protocol.errors import Refusal, TooLarge
 from storage.engine import Engine
+from storage.hand_outs import HandOuts
 from storage.memory import MemoryEngine
 from tests.actors import nodes
 from tests.logbook import Logbook
@@ -174,6 +175,48 @@ async def test_who_waits_hears_of_a_lapse_at_its_time(here: Desk) -> None:
     assert found[0]["attempt"] == 2
 
 
+async def test_who_waits_for_dead_letters_hears_of_each_at_its_time(here: Desk) -> None:
+    """Whoever reads them, or takes them; and INFO says at once what is in flight."""
+    await here.value("DEFINE TOPIC dead; DEFINE GROUP d ON dead DEADLINE 1h; DEFINE TOPIC t;"
+                     "DEFINE GROUP g ON t DEADLINE 10s DELIVERIES 1 DEAD LETTER dead;"
+                     "PUBLISH INTO t VALUES 1..=6")  # fmt: skip
+    statements = ("TAKE FROM dead AS d WAIT 1m", "READ FROM dead AFTER $n WAIT 1m")
+    for number in range(6):
+        statement = statements[number % 2]
+        waiting = nodes.run(here.node, statement, {"n": number})
+        hearing = asyncio.ensure_future(waiting)
+        while not len(here.node.topics.waits):
+            await asyncio.sleep(0)
+        await here.value("TAKE FROM t AS g")
+        await here.pass_time(10 * SECOND - 1)
+        assert not hearing.done()
+        assert (await here.group())["in_flight"] == 1
+        here.clock.advance(1)
+        assert (await here.group())["in_flight"] == 0, "though nobody has taken it back yet"
+        await here.settle()
+        found: Any = (await asyncio.wait_for(hearing, 30)).results[0].value
+        assert [message["value"] for message in found] == [number + 1]
+        await here.value("TAKE 9 FROM dead AS d")
+
+
+@pytest.mark.parametrize("others", [0, 400])
+async def test_lapses_are_looked_after_promptly_where_nobody_waits(here: Desk, others: int) -> None:
+    """Where many topics have something to come, each is looked after less often."""
+    for number in range(others):
+        await here.value(f"DEFINE TOPIC o{number} KEEP 1h; PUBLISH INTO o{number} VALUE 1")
+    await here.value("DEFINE TOPIC dead; DEFINE TOPIC t;"
+                     "DEFINE GROUP g ON t DEADLINE 10s DELIVERIES 1 DEAD LETTER dead;"
+                     "PUBLISH INTO t VALUES [1, 2]; TAKE FROM t AS g")  # fmt: skip
+    await here.pass_time(SECOND // 100)
+    await here.value("TAKE FROM t AS g")
+    await here.pass_time(10 * SECOND - SECOND // 100)
+    assert await here.messages("dead") == 1
+    await here.pass_time(APART_US)
+    assert await here.messages("dead") == (1 if others else 2)
+    await here.pass_time(others * 2_000)
+    assert await here.messages("dead") == 2
+
+
 async def test_one_lapse_does_not_put_off_the_next(here: Desk) -> None:
     """Where nobody waits a topic is looked after once a second; where somebody does, in time."""
     await here.value("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 100ms; PUBLISH INTO t VALUE 1;"
@@ -248,6 +291,65 @@ async def test_moving_a_group_while_workers_hold_receipts(here: Desk) -> None:
     assert {message["attempt"] for message in again} == {1}
     assert (await here.value("ACK t AS g RECEIPTS $r", receipts(again)))["acked"] == 95
     assert (await here.group())["committed"] == 100
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+async def test_what_one_group_is_refused_holds_up_no_other(
+    here: Desk, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    """It is logged, counted, and tried again after growing pauses."""
+    logbook.allow("what is due on a topic was refused")
+    await here.value(
+        "DEFINE TOPIC dead; DEFINE TOPIC t KEEP 1h; PUBLISH INTO t VALUES [1, 2];"
+        "DEFINE GROUP bad ON t DEADLINE 10s; TAKE 2 FROM t AS bad;"
+        "DEFINE GROUP good ON t DEADLINE 10s DELIVERIES 1 DEAD LETTER dead; TAKE 2 FROM t AS good"
+    )
+    lapse, tried, refuses = HandOuts.lapse, [], True
+
+    def refused(hand_outs: HandOuts, *most: int) -> int:
+        if hand_outs.group.name == "bad":
+            tried.append(here.clock.monotonic_us() // SECOND)
+            if refuses:
+                raise TooLarge("a transaction changes at most so much")
+        return lapse(hand_outs, *most)
+
+    monkeypatch.setattr(HandOuts, "lapse", refused)
+    await here.pass_time(10 * SECOND)
+    assert await here.messages("dead") == 2, "that of another group goes on"
+    began = tried[0]
+    for _ in range(100):
+        await here.pass_time(SECOND)
+    assert [at - began for at in tried] == [0, 1, 3, 7, 15, 31, 63, 95]
+    assert logbook.names().count("what is due on a topic was refused") == len(tried)
+    (line,) = [event for event in logbook.events if event.get("times") == 3]
+    assert (line["topic"], line["part"], line["code"]) == ("a.b.t", "group bad", "TooLarge")
+    (_, figures) = await here.node.topics.figures(nodes.ANA)
+    assert (figures.name, figures.refused) == ("t", len(tried))
+    await here.pass_time(HOUR)
+    assert await here.messages() == 0, "and what is too old goes"
+    refuses = False
+    await here.value("PUBLISH INTO t VALUE 3; TAKE FROM t AS bad")
+    await here.pass_time(40 * SECOND)
+    assert (await here.group("bad"))["in_flight"] == 0
+    assert (await here.node.topics.figures(nodes.ANA))[1].refused == figures.refused + 1
+
+
+async def test_what_is_trimmed_at_once_shrinks_until_it_is_taken(
+    here: Desk, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    logbook.allow("what is due on a topic was refused")
+    await here.value(
+        "DEFINE TOPIC t KEEP 10s; DEFINE GROUP g ON t DEADLINE 1h IN FLIGHT 1000;"
+        "PUBLISH INTO t VALUES 1..=400; TAKE 400 FROM t AS g"
+    )
+    monkeypatch.setattr(limits, "TRANSACTION_BYTES", 8 * limits.KIB)
+    await here.pass_time(11 * SECOND)
+    assert await here.messages() == 400
+    await here.pass_time(2 * SECOND)
+    await here.pass_time(4 * SECOND)
+    assert await here.messages() == 0
 
 
 # --- retention and ids ----------------------------------------------------------------------------
@@ -392,10 +494,10 @@ async def test_an_actor_that_fails_is_replaced_and_goes_on(
     failing = True
     original = TopicActor._retain
 
-    def retain(actor: TopicActor) -> Any:
+    def retain(actor: TopicActor, done: Any) -> None:
         if failing:
             raise ValueError("a bug")
-        return original(actor)
+        original(actor, done)
 
     monkeypatch.setattr(TopicActor, "_retain", retain)
     here.clock.advance(11 * SECOND)
@@ -412,7 +514,7 @@ async def test_an_actor_that_fails_too_often_ends_the_node(
 ) -> None:
     logbook.allow("failed")
 
-    def retain(_actor: TopicActor) -> Any:
+    def retain(_actor: TopicActor, _done: Any) -> None:
         raise ValueError("a bug")
 
     monkeypatch.setattr(TopicActor, "_retain", retain)

@@ -76,6 +76,10 @@ class GroupModel:
         """The position before the first message that is not done."""
         return min(self.rows) - 1 if self.rows else self.cursor
 
+    def out_at(self, now: int) -> int:
+        """How many are out, their deadline not passed."""
+        return sum(row.state == OUT and row.due > now for row in self.rows.values())
+
     def count(self, state: int) -> int:
         """How many rows are in a state."""
         return sum(row.state == state for row in self.rows.values())
@@ -157,8 +161,7 @@ class Model:
         one = self.topics[topic]
         due = due if due > self.now else 0
         made = [Message(self.now, value, key, id, dict(headers or {}), due) for value in values]
-        if any(message.size > one.largest for message in made):
-            raise TooLarge("")
+        self._check_sizes(one, made)
         if id is not None and one.dedup is not None and id in one.ids:
             position, at = one.ids[id]
             if self.now < at + one.dedup:
@@ -173,6 +176,12 @@ class Model:
             one.ids[id] = positions[0], self.now
             self.named.append((topic, id))
         return positions[0], len(values), False
+
+    @staticmethod
+    def _check_sizes(one: TopicModel, made: list[Message]) -> None:
+        bound = min(one.largest, one.max_bytes or one.largest)
+        if any(message.size > bound for message in made):
+            raise TooLarge("")
 
     def shown(self, topic: str, position: int) -> dict[str, Any]:
         """A message as it is answered."""
@@ -214,7 +223,6 @@ class Model:
             for position in sorted(n for n in group.rows if n < before):
                 self._done(group, topic, position)
             group.cursor = max(group.cursor, one.trimmed)
-            group.handed_out = max(group.handed_out, group.committed)
         return len(gone)
 
     def trim_due(self, topic: str) -> int:
@@ -225,6 +233,7 @@ class Model:
             message = one.messages[position]
             old = one.keep is not None and message.at + one.keep <= self.now
             much = one.full == "DROP" and one.max_bytes is not None and size > one.max_bytes
+            much = much and position < one.last
             if not old and not much:
                 break
             before, size = position + 1, size - message.size
@@ -249,6 +258,7 @@ class Model:
             message = one.messages[position]
             headers = {name: text for name, text in message.headers.items() if name not in DEAD}
             made.append(Message(self.now, message.value, message.key, message.id, headers))
+        self._check_sizes(target, made)
         added = sum(message.size for message in made)
         refuses = target.full == "REFUSE" and target.max_bytes is not None and made
         if refuses and target.max_bytes is not None and target.size + added > target.max_bytes:
@@ -266,7 +276,8 @@ class Model:
         group = self.topics[topic].groups[name]
         past = [n for n, row in group.rows.items() if row.state == OUT and row.due <= self.now]
         for position in sorted(past):
-            self._back(topic, name, position, group.rows[position].due, None)
+            due = group.rows[position].due
+            self._back(topic, name, position, due, None, "the deadline passed")
         return len(past)
 
     def take(self, topic: str, name: str, count: int, member: str | None) -> list[dict[str, Any]]:
@@ -304,7 +315,6 @@ class Model:
                 "receipt": f"{group.id}.{group.epoch}.{position}.{row.attempt}",
                 "attempt": row.attempt, "deadline": moment(row.due), "member": member,
             })  # fmt: skip
-        group.handed_out = max(group.handed_out, group.committed)
         return answers
 
     def out(self, topic: str, name: str, receipts: list[str]) -> list[int]:
@@ -339,7 +349,7 @@ class Model:
         for position in good:
             row = self.topics[topic].groups[name].rows[position]
             row.error = error or row.error
-            self._back(topic, name, position, self.now, delay)
+            self._back(topic, name, position, self.now, delay, "it was refused")
         return len(good)
 
     def give_up(self, topic: str, name: str, receipts: list[str], error: str | None) -> int:
@@ -348,7 +358,7 @@ class Model:
         for position in good:
             row = self.topics[topic].groups[name].rows[position]
             row.error = error or row.error
-            self._bury(topic, name, position)
+            self._bury(topic, name, position, "it was given up")
         return len(good)
 
     def extend(self, topic: str, name: str, receipts: list[str], by: int) -> int:
@@ -357,6 +367,16 @@ class Model:
         for position in good:
             self.topics[topic].groups[name].rows[position].due = self.now + by
         return len(good)
+
+    def alter(self, topic: str, keep: int | None, max_bytes: int | None) -> None:
+        """Other bounds."""
+        one = self.topics[topic]
+        newest = one.messages.get(one.last)
+        if max_bytes not in (None, one.max_bytes) and newest is not None:
+            assert max_bytes is not None
+            if newest.size > max_bytes:
+                raise TooLarge("")
+        one.keep, one.max_bytes = keep, max_bytes
 
     def move(self, topic: str, name: str, place: Place) -> int:
         """Begin anew."""
@@ -367,25 +387,27 @@ class Model:
         group.cursor = group.handed_out = position
         return position
 
-    def _back(self, topic: str, name: str, position: int, since: int, delay: int | None) -> None:
+    def _back(
+        self, topic: str, name: str, position: int, since: int, delay: int | None, became: str
+    ) -> None:
         group = self.topics[topic].groups[name]
         row = group.rows[position]
         if group.deliveries is not None and row.attempt >= group.deliveries:
-            self._bury(topic, name, position)
+            self._bury(topic, name, position, became)
             return
         if delay is None:
             steps = group.backoff
             delay = steps[min(row.attempt, len(steps)) - 1] if steps else 0
         row.state, row.due, row.member = WAITING, since + delay, ""
 
-    def _bury(self, topic: str, name: str, position: int) -> None:
+    def _bury(self, topic: str, name: str, position: int, became: str) -> None:
         group = self.topics[topic].groups[name]
         message, row = self.topics[topic].messages[position], group.rows[position]
         group.dead_lettered += 1
         if group.dead_letter is not None:
             said = (
                 topic, name, str(position), str(row.attempt),
-                row.error or "the deadline passed", format_datetime(moment(self.now)),
+                row.error or became, format_datetime(moment(self.now)),
             )  # fmt: skip
             headers = {**message.headers, **dict(zip(DEAD, said, strict=True))}
             letter = Message(self.now, message.value, message.key, message.id, headers)
@@ -398,4 +420,3 @@ class Model:
         if behind and group.rows[min(behind)].state == PARKED:
             row = group.rows[min(behind)]
             row.state, row.due = WAITING, max(row.due, self.now)
-        group.handed_out = max(group.handed_out, group.committed)

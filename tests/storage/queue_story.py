@@ -460,11 +460,11 @@ class Story:
     def _settings(self) -> tuple[str, Real, Meant]:
         topic, name = self._some_group()
         ordered, in_flight = self.random.choice((True, False)), self.random.choice((1, 3, 1000))
-        keep = self.random.choice((None, 2 * SECOND))
+        keep, size = self.random.choice((None, 2 * SECOND)), self.random.choice((None, 900, 90))
 
         def real(tx: Transaction) -> Any:
             there = self._topic(tx, topic)
-            topics.alter_topic(tx, replace(there, keep_us=keep))
+            topics.alter_topic(tx, replace(there, keep_us=keep, max_bytes=size))
             one = groups.group(tx, there, name)
             groups.define_group(
                 tx, there, name, deadline_us=one.deadline_us, in_flight=in_flight,
@@ -473,21 +473,21 @@ class Story:
             )  # fmt: skip
 
         def meant(model: Model) -> Any:
-            model.topics[topic].keep = keep
+            model.alter(topic, keep, size)
             one = model.topics[topic].groups[name]
             one.in_flight = in_flight
             if one.ordered != ordered:
                 one.ordered = ordered
                 model.move(topic, name, Place("AFTER", one.committed))
 
-        return f"settings {topic} {name} {ordered} {in_flight} {keep}", real, meant
+        return f"settings {topic} {name} {ordered} {in_flight} {keep} {size}", real, meant
 
     def _figures(self) -> tuple[str, Real, Meant]:
         topic = self._some_topic()
         return (
             f"figures {topic}",
             lambda tx: short(Messages(tx, self._topic(tx, topic)).figures()),
-            lambda model: meant_figures(model, topic),
+            lambda model: meant_figures(model, topic, model.now),
         )
 
     # --- the log --------------------------------------------------------------------------------
@@ -552,7 +552,7 @@ class Story:
             for name, one in model.topics.items():
                 topic = self._topic(tx, name)
                 there = Messages(tx, topic)
-                assert short(there.figures()) == meant_figures(model, name), name
+                assert short(there.figures()) == meant_figures(model, name, tx.now_us), name
                 held = there.read(0, 1000)
                 assert held == model.read(name, 0, 1000), name
                 times = [answer["at"] for answer in held]
@@ -585,8 +585,8 @@ def short(figures: dict[str, Any]) -> dict[str, Any]:
     return {name: figures[name] for name in kept} | {"groups": shared}
 
 
-def meant_figures(model: Model, topic: str) -> dict[str, Any]:
-    """The same, as the model has them."""
+def meant_figures(model: Model, topic: str, now: int) -> dict[str, Any]:
+    """The same, as the model has them at that time."""
     one = model.topics[topic]
     readers: list[dict[str, Any]] = [
         {"name": name, "position": position, "lag": one.last - max(position, one.trimmed)}
@@ -595,8 +595,8 @@ def meant_figures(model: Model, topic: str) -> dict[str, Any]:
     shared = [
         {
             "name": name, "handed_out": group.handed_out, "committed": group.committed,
-            "lag": one.last - group.committed, "in_flight": group.count(OUT),
-            "width": group.handed_out - group.committed, "redelivered": group.redelivered,
+            "lag": one.last - group.committed, "in_flight": group.out_at(now),
+            "width": max(group.handed_out - group.committed, 0), "redelivered": group.redelivered,
             "dead_lettered": group.dead_lettered, "epoch": group.epoch,
         }
         for name, group in sorted(one.groups.items())

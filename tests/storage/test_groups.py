@@ -18,6 +18,7 @@ from storage.hand_outs import HandOuts
 from storage.memory import MemoryEngine
 from storage.messages import Messages
 from storage.topics import END, START, Place, Topic
+from storage.transactions import Transaction
 from tests.simulation.doors import START_US
 from tests.storage.queues import SECOND, Queues, moment
 
@@ -253,7 +254,7 @@ def test_a_deadline_is_exact_whoever_looks(queues: Queues, topic: Topic) -> None
     queues.book.clock.advance(1)
     assert queues.call(made, "ack", [first[1]]) == {"acked": 0, "stale": 1}, "nobody has looked"
     assert queues.call(made, "extend", [first[1]], SECOND) == {"extended": 0, "stale": 1}
-    assert queues.figures(made)[2] == 2
+    assert queues.figures(made)[2] == 1, "in flight is what has a deadline to come"
     ((value, receipt),) = queues.take(made)
     assert (value, receipt) == (1, f"{made.id}.1.1.2")
     assert queues.figures(made) == (2, 0, 2, 1, 0)
@@ -289,8 +290,8 @@ def test_a_timer_takes_back_in_slices(queues: Queues) -> None:
         found: tuple[int, bool, bool] = queues.do(work)
         return found
 
+    assert queues.figures(made)[2] == 0, "none has time left, taken back or not"
     assert lapse() == (10, True, True)
-    assert queues.figures(made)[2] == 10
     assert lapse() == (10, False, True)
     assert lapse() == (0, False, False)
     assert queues.figures(made)[2] == 0
@@ -379,6 +380,58 @@ def test_dead_letters(queues: Queues, topic: Topic) -> None:
     queues.advance(10)
     queues.call(made, "lapse")
     assert queues.read(dead)[2]["headers"]["dead-error"] == "the deadline passed"
+
+
+def test_a_dead_letter_says_what_became_of_its_last_hand_out(queues: Queues, topic: Topic) -> None:
+    dead = queues.topic("dead")
+    made = queues.group(topic, deliveries=1, dead_letter="dead")
+    refused, given_up, _, said = receipts(queues.take(made, 4))
+    queues.call(made, "nack", [refused])
+    queues.call(made, "give_up", [given_up])
+    queues.call(made, "give_up", [said], "no such order")
+    queues.advance(10)
+    queues.call(made, "lapse")
+    assert {letter["value"]: letter["headers"]["dead-error"] for letter in queues.read(dead)} == {
+        1: "it was refused", 2: "it was given up", 3: "the deadline passed", 4: "no such order",
+    }  # fmt: skip
+
+
+def test_dead_letters_that_fall_due_together_are_cut_by_their_bytes(
+    queues: Queues, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those of one TAKE, which share an entry of the index of deadlines. With the cut they
+    once made a commit that was too large, again and again."""
+    monkeypatch.setattr(limits, "LAPSE_BYTES", 1_000)
+    monkeypatch.setattr(limits, "TRANSACTION_BYTES", 4_000)
+    topic, dead = queues.topic(), queues.topic("dead")
+    made = queues.group(topic, deliveries=1, dead_letter="dead")
+    for number in range(40):
+        queues.publish(topic, f"{number} " + "x" * 300)
+    for _ in range(4):
+        assert len(queues.take(made, 8)) == 8
+        queues.advance(1)
+    queues.advance(10)
+    assert queues.figures(made)[2] == 0
+
+    def lapse(tx: Transaction) -> tuple[int, bool]:
+        hand_outs = HandOuts(tx, made)
+        return hand_outs.lapse(), hand_outs.more
+
+    done, lapses = 0, 0
+    while True:
+        count, more = queues.do(lapse)
+        assert 1 <= count <= 4
+        done, lapses = done + count, lapses + 1
+        if not more:
+            break
+        if lapses == 2:
+            (taken,) = queues.take(made)
+            assert taken[0].startswith("32 "), "what is new is handed out meanwhile"
+    assert lapses >= 8
+    assert queues.figures(made) == (33, 32, 1, 0, 32)
+    letters = queues.read(dead)
+    assert [letter["value"].split()[0] for letter in letters] == [str(n) for n in range(32)]
+    assert {letter["headers"]["dead-error"] for letter in letters} == {"the deadline passed"}
 
 
 def test_without_a_topic_for_them_dead_letters_are_counted(queues: Queues, topic: Topic) -> None:
@@ -483,17 +536,27 @@ def test_a_delayed_message_holds_back_its_key(queues: Queues) -> None:
     assert values(queues.take(made, 9)) == [3]
 
 
-def test_a_bounded_number_is_parked(queues: Queues, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "GROUP_PARKED", 3)
+def test_a_hot_key_holds_up_no_other(queues: Queues) -> None:
     topic = queues.topic()
     made = queues.group(topic, ordered=True)
-    queues.publish(topic, *range(5), key="a")
+    hot = 12_000
+    for start in range(0, hot, 4_000):
+        queues.publish(topic, *range(start, start + 4_000), key="a")
     queues.publish(topic, "b", key="b")
-    taken = queues.take(made, 9)
+    taken = queues.take(made)
     assert values(taken) == [0]
-    assert queues.take(made, 9) == [], "it looks no further"
+
+    def another(tx: Transaction) -> tuple[int, list[Any]]:
+        hand_outs, looks = HandOuts(tx, made), 1
+        while not (found := hand_outs.take()) and hand_outs.more:
+            looks += 1
+        return looks, [message["value"] for message in found]
+
+    looks, found = queues.do(another)
+    assert found == ["b"], "however many wait behind the first of their key"
+    assert looks > hot // (2 * limits.GROUP_LOOKED), "in slices"
     queues.call(made, "ack", receipts(taken))
-    assert values(queues.take(made, 9)) == [1, "b"]
+    assert values(queues.take(made, 9)) == [1]
 
 
 # --- moving and trimming ------------------------------------------------------------------------
@@ -528,7 +591,8 @@ def test_trimming_takes_hand_outs_away(queues: Queues) -> None:
     queues.call(made, "nack", receipts(taken)[1:2])
     queues.do(lambda tx: sum(Messages(tx, topic).trim(4)))
     assert queues.figures(made) == (4, 3, 1, 0, 0)
-    assert queues.figures(other) == (3, 3, 0, 0, 0)
+    assert queues.figures(other) == (0, 3, 0, 0, 0), "what was trimmed was handed out to nobody"
+    assert queues.call(other, "figures")["width"] == 0
     assert queues.call(made, "ack", receipts(taken)) == {"acked": 1, "stale": 2}
     assert values(queues.take(made, 9)) == [5, 6, 8], "5 is the first of its key now"
     queues.do(lambda tx: sum(Messages(tx, topic).trim(99)))
@@ -536,7 +600,10 @@ def test_trimming_takes_hand_outs_away(queues: Queues) -> None:
     assert queues.take(made) == []
     queues.publish(topic, 9, key="a")
     assert values(queues.take(made)) == [9]
-    assert queues.figures(other) == (8, 8, 0, 0, 0)
+    assert queues.figures(other) == (0, 8, 0, 0, 0)
+    queues.publish(topic, 10)
+    assert values(queues.take(other, 9)) == [9, 10]
+    assert queues.figures(other) == (10, 8, 2, 0, 0)
 
 
 # --- what actors are told -----------------------------------------------------------------------

@@ -431,12 +431,54 @@ def test_a_full_topic_drops_the_oldest(queues: Queues) -> None:
     assert queues.do(lambda tx: Messages(tx, made).trim_due()) == (7, False)
     assert queues.values(made) == [7, 8, 9]
     assert queues.do(lambda tx: Messages(tx, made).next_trim_us()) is None
-    queues.publish(made, "x" * 200)
-    assert queues.do(lambda tx: Messages(tx, made).trim_due()) == (4, False)
-    assert queues.values(made) == []
-    assert queues.publish(made, 1) == 12
     figures = queues.do(lambda tx: Messages(tx, made).figures())
-    assert (figures["first_position"], figures["bytes"], figures["messages"]) == (12, 33, 1)
+    assert (figures["first_position"], figures["bytes"], figures["messages"]) == (8, 99, 3)
+
+
+@pytest.mark.parametrize("full", ["DROP", "REFUSE"])
+def test_a_message_that_bytes_would_not_hold_is_refused(queues: Queues, full: Any) -> None:
+    """It was acknowledged, and trimmed in the next moment."""
+    made = queues.topic(max_bytes=100, full=full)
+    queues.publish(made, 1)
+    for values in (["x" * 200], ["y", "x" * 200]):
+        with pytest.raises(TooLarge) as refused:
+            queues.publish(made, *values)
+        assert refused.value.detail == {"limit": 100, "size": 234}
+    assert queues.values(made) == [1]
+    queues.do(lambda tx: list(Messages(tx, made).trim(2)))
+    queues.publish(made, "x" * 66)
+
+    def alter(size: int) -> None:
+        queues.do(lambda tx: topics.alter_topic(tx, replace(made, max_bytes=size)))
+
+    for smaller in (50, 99):
+        with pytest.raises(TooLarge) as refused:
+            alter(smaller)
+        assert refused.value.detail == {"limit": smaller, "size": 100}
+    with pytest.raises(TooLarge):
+        queues.topic("t", max_bytes=99, taken=Taken.OVERWRITE)
+    alter(101)
+    queues.do(lambda tx: list(Messages(tx, made).trim(3)))
+    alter(50)
+
+
+def test_the_newest_message_stays_whatever_it_takes(queues: Queues) -> None:
+    """A dead letter is taken whatever its topic holds: then it must not go in the next moment."""
+    dead, made = queues.topic("dead", max_bytes=100), queues.topic("t")
+    group = queues.group(made, dead_letter="dead", deliveries=1)
+    queues.publish(made, "first", "second")
+    for name in ("first", "second"):
+        ((value, receipt),) = queues.take(group)
+        assert value == name
+        queues.call(group, "give_up", [receipt])
+        for _ in range(3):
+            queues.do(lambda tx: Messages(tx, dead).trim_due())
+        assert queues.values(dead) == [name]
+        assert queues.do(lambda tx: Messages(tx, dead).next_trim_us()) is None
+    queues.do(lambda tx: topics.alter_topic(tx, replace(dead, comment="not about its size")))
+    queues.publish(dead, 1)
+    assert queues.do(lambda tx: Messages(tx, dead).trim_due()) == (1, False)
+    assert queues.values(dead) == [1]
 
 
 def test_old_messages_are_trimmed_to_the_microsecond(queues: Queues) -> None:
@@ -623,6 +665,20 @@ def test_redrive_into_a_full_topic_moves_nothing(queues: Queues) -> None:
         queues.do(lambda tx: messages.redrive(tx, dead, made))
     assert queues.do(lambda tx: messages.redrive(tx, dead, made, 1)).moved == 1
     assert (queues.values(dead), queues.values(made)) == ([2], [1])
+
+
+@pytest.mark.parametrize("bound", [{"largest": 50}, {"max_bytes": 50}])
+def test_redrive_moves_nothing_that_is_too_large_for_the_other_topic(
+    queues: Queues, bound: dict[str, int]
+) -> None:
+    dead, made = queues.topic("dead"), queues.topic("t", **bound)
+    queues.publish(dead, 1, "x" * 50, 3)
+    with pytest.raises(TooLarge) as refused:
+        queues.do(lambda tx: messages.redrive(tx, dead, made))
+    assert refused.value.detail == {"limit": 50, "size": 84, "position": 2}
+    assert (len(queues.values(dead)), queues.values(made)) == (3, [])
+    assert queues.do(lambda tx: messages.redrive(tx, dead, made, 1)).moved == 1
+    assert queues.values(made) == [1]
 
 
 def test_many_messages_are_worked_on_in_parts(queues: Queues) -> None:

@@ -20,6 +20,7 @@ from protocol.errors import (
     NotWritable,
     SessionEnded,
     StatementTimeout,
+    TooLarge,
     TypeRefused,
     Unknown,
 )
@@ -630,6 +631,40 @@ async def test_who_waits_while_idle_costs_nothing(here: Running) -> None:
     assert here.node.committer.committed == committed
     here.node.not_ready()
     await asyncio.gather(*takers)
+
+
+@pytest.mark.parametrize("script", ["TAKE FROM t AS {g}", "TAKE FROM t AS {g} WAIT 1m"])
+async def test_a_take_passes_more_than_one_commit_holds(
+    here: Running, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    """Delayed messages, messages behind one of their key, lapsed deadlines: however many are in the
+    way, it gets to what is behind them, in commits of their own."""
+    await here.values(
+        "DEFINE TOPIC dead; DEFINE GROUP ordered ON t DEADLINE 1h ORDERED BY KEY;"
+        "DEFINE GROUP once ON t DEADLINE 1m IN FLIGHT 10000 DELIVERIES 1 DEAD LETTER dead"
+    )
+    await here.values("PUBLISH INTO t VALUES $v KEY 'hot'", {"v": ["x" * 50] * 1500})
+    await here.values("TAKE FROM t AS ordered; TAKE 1000 FROM t AS once; TAKE 500 FROM t AS once")
+    await here.values("PUBLISH INTO t VALUES $v DELAY 1h; PUBLISH INTO t VALUE 'at once'",
+                      {"v": ["x" * 50] * 1500})  # fmt: skip
+    # Nothing else looks after them.
+    monkeypatch.setattr(here.node.topics, "keep_time", lambda: None)
+    await here.values("ALTER GROUP g ON t SET POSITION 1500")
+    monkeypatch.setattr(limits, "TRANSACTION_BYTES", 64 * limits.KIB)
+    monkeypatch.setattr(limits, "TAKE_BYTES", 16 * limits.KIB)
+    monkeypatch.setattr(limits, "LAPSE_BYTES", 16 * limits.KIB)
+    monkeypatch.setattr(limits, "GROUP_LOOKED", 100)
+    ledger: Any = here.node.committer.ledger
+    for group in ("ordered", "once", "g"):
+        if group == "once":
+            ledger._time += 60_000_000
+        before = here.node.committer.committed
+        (found,) = await here.value(script.format(g=group))
+        assert found["value"] == "at once"
+        assert here.node.committer.committed - before > 3, group
+    answer = await here.answer("BEGIN; ALTER GROUP g ON t SET POSITION 1500; TAKE FROM t AS g;"
+                               "COMMIT")  # fmt: skip
+    assert isinstance(answer.refusal, TooLarge), "a block is one commit"
 
 
 async def test_many_that_take_and_acknowledge_a_thousand_at_once_all_get_their_turn(

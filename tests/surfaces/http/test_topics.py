@@ -116,6 +116,7 @@ async def test_a_drain_answers_who_waits(
 SERIES = {
     "store_topic_messages": ("topic", 4),
     "store_topic_last_position": ("topic", 5),
+    "store_topic_due_refused_total": ("topic", 0),
     "store_topic_consumer_lag": ("consumer", 3),
     "store_topic_group_lag": ("group", 4),
     "store_topic_group_in_flight": ("group", 2),
@@ -158,7 +159,7 @@ async def test_metrics_show_what_the_caller_may_read(node: Node, topic: None) ->
 def test_the_metrics_of_very_many_topics_are_written_in_slices() -> None:
     group = GroupFigures("g", 1, 2, 3, 4)
     topics = [
-        TopicFigures("n", "d", f"t{n}", n, n, (("r", n),), (group, group)) for n in range(20_000)
+        TopicFigures("n", "d", f"t{n}", n, n, (("r", n),), (group, group), 0) for n in range(20_000)
     ]
     ticks = 0
 
@@ -168,7 +169,7 @@ def test_the_metrics_of_very_many_topics_are_written_in_slices() -> None:
 
     text = topic_text(topics, tick).decode()
     assert ticks > 100
-    assert text.count("\n") == 14 + 20_000 * (3 + 4 * 2)
+    assert text.count("\n") == 16 + 20_000 * (4 + 4 * 2)
     assert (
         'store_topic_consumer_lag{namespace="n",database="d",topic="t7",consumer="r"} 7\n' in text
     )
