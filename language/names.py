@@ -57,6 +57,25 @@ def _collect(node: Any, names: set[str]) -> bool:
     return all(_collect(child, names) for child in children(node))
 
 
+def reads_store(node: Any, row: tree.Parameter | None = None) -> bool:
+    """Whether an expression may read records: a subquery, or a path, which may go over a link.
+
+    :param row: a parameter that is an object: the first step from it goes over none
+    """
+    if isinstance(node, tree.Attribute) and row is not None and node.of == row:
+        return False
+    if isinstance(node, tree.Subquery | tree.Attribute | tree.Index | tree.Each):
+        return True
+    return any(reads_store(child, row) for child in children(node))
+
+
+def mentions(node: Any, names: frozenset[str]) -> bool:
+    """Whether one of some parameters stands in an expression."""
+    if isinstance(node, tree.Parameter):
+        return node.name in names
+    return any(mentions(child, names) for child in children(node))
+
+
 def parent_fields(node: Any) -> frozenset[str] | None:
     """The fields of `$parent` that a subquery looks at; None when at all of it."""
     found: set[str] = set()

@@ -19,7 +19,7 @@ from language.compile import compile_condition, compile_expression, count_of
 from language.env import Env
 from language.generate import Memo
 from language.grouping import AGGREGATES, Grouping, check_ungrouped
-from language.names import children, rebuilt, shape_of, weight
+from language.names import children, mentions, parent_fields, rebuilt, shape_of, weight
 from language.ordering import Sorter
 from language.planner import (
     Branches,
@@ -36,6 +36,8 @@ from language.rows import WHOLE, Batch, Pairs, Row, Shape, item_value, whole
 from protocol.errors import BadRequest
 from protocol.values import NONE
 
+_BOUND_ROW_BY_ROW: Final = frozenset({"input", "value"})
+"""By ON DUPLICATE UPDATE and ASSERT."""
 _FEW: Final = 64
 """Rows seen in all for which closures are called; past this, code is generated."""
 
@@ -274,6 +276,14 @@ class SelectPlan:
         return [count] if self._select.value else [{self._columns[0][0][0]: count}]
 
     # --- running ----------------------------------------------------------------------------------
+
+    @cached_property
+    def is_steady(self) -> bool:
+        """Whether it answers the same wherever in a statement it stands: it looks neither at the
+        row around it nor at what is bound to another value for each row."""
+        return parent_fields(self._select) == frozenset() and not mentions(
+            self._select, _BOUND_ROW_BY_ROW
+        )
 
     @cached_property
     def question(self) -> Question:

@@ -154,7 +154,7 @@ class _Visit:
         row, id = self._rows.of_packed(value[SEQUENCE_BYTES:]), key[keys.RECORD_PREFIX_BYTES :]
         found = self._entries.of(row, id)
         if self._entries.index.unique:
-            indexes.check_claims(self._tx, self._entries, row, found, id, {})
+            indexes.check_claims(self._tx, self._entries, row, found, id)
         for entry, kept in found.items():
             self._tx.put(entry, kept)
 

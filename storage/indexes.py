@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from protocol import limits, order
 from protocol.binary import fits_slot, shape_decoder, slots, unpack_object
@@ -365,20 +365,49 @@ class Keeper:
         id = key[keys.RECORD_PREFIX_BYTES :]
         old_row = None if before is None else self._rows.of_packed(before)
         new_row = None if after is None else self._rows.of_fields(after)
-        changes: list[tuple[dict[bytes, bytes], dict[bytes, bytes], Index]] = []
+        moves = self._moves(id, old_row, new_row)
+        if new_row is not None:
+            _check_moves(tx, moves, new_row, id)
+        _leave(tx, moves)
+        _enter(tx, moves)
+
+    def leave(self, tx: Transaction, key: bytes, before: bytes, after: bytes) -> list[Move]:
+        """The first half of what `keep` does, for records that change together: take away what the
+        record will not have any more. When all of them have left, each `enter`s.
+
+        :param before: its fields, packed; `after` too
+        :raises TooLarge:
+        """
+        rows = self._rows
+        moves = self._moves(
+            key[keys.RECORD_PREFIX_BYTES :], rows.of_packed(before), rows.of_packed(after)
+        )
+        _leave(tx, moves)
+        return [move for move in moves if move.entered]
+
+    def enter(self, tx: Transaction, key: bytes, after: bytes, moves: list[Move] | None) -> None:
+        """The second half: put what the record has now. Checked before the first entry is put.
+
+        :param moves: what `leave` answered; None: the record is new
+        :raises Duplicate: a UNIQUE index holds the values of another record, as it is by now
+        :raises TooLarge:
+        """
+        id, row = key[keys.RECORD_PREFIX_BYTES :], self._rows.of_packed(after)
+        if moves is None:
+            moves = self._moves(id, None, row)
+        _check_moves(tx, moves, row, id)
+        _enter(tx, moves)
+
+    def _moves(self, id: bytes, old_row: list[Any] | None, new_row: list[Any] | None) -> list[Move]:
+        moves = []
         for entries in self._all:
             old = {} if old_row is None else entries.of(old_row, id)
             new = {} if new_row is None else entries.of(new_row, id)
-            if entries.index.unique and new_row is not None:
-                check_claims(tx, entries, new_row, new, id, old)
-            changes.append((old, new, entries.index))
-        for old, new, index in changes:
-            for entry, value in old.items():
-                if entry not in new and _may_delete(tx, index, entry, value):
-                    tx.delete(entry)
-            for entry, value in new.items():
-                if entry not in old:
-                    tx.put(entry, value)
+            if old != new:
+                left = {entry: value for entry, value in old.items() if entry not in new}
+                entered = {entry: value for entry, value in new.items() if entry not in old}
+                moves.append(Move(entries, left, entered))
+        return moves
 
     def of_new(
         self, tx: Transaction, ids: list[bytes], rows: Sequence[dict[str, Any]]
@@ -408,7 +437,35 @@ class Keeper:
         row = self._rows.of_fields(fields)
         for entries in self._all:
             if entries.index.unique:
-                check_claims(tx, entries, row, entries.of(row, id), id, {})
+                check_claims(tx, entries, row, entries.of(row, id), id)
+
+
+class Move(NamedTuple):
+    """What one index has no more, and has instead, as a record goes from one state to another."""
+
+    entries: Entries
+    left: dict[bytes, bytes]
+    entered: dict[bytes, bytes]
+
+
+def _check_moves(tx: Transaction, moves: list[Move], row: list[Any], id: bytes) -> None:
+    """:raises Duplicate: what a record is to have in a UNIQUE index is another one's"""
+    for move in moves:
+        if move.entries.index.unique:
+            check_claims(tx, move.entries, row, move.entered, id)
+
+
+def _leave(tx: Transaction, moves: list[Move]) -> None:
+    for move in moves:
+        for entry, value in move.left.items():
+            if _may_delete(tx, move.entries.index, entry, value):
+                tx.delete(entry)
+
+
+def _enter(tx: Transaction, moves: list[Move]) -> None:
+    for move in moves:
+        for entry, value in move.entered.items():
+            tx.put(entry, value)
 
 
 def check_claims(
@@ -417,12 +474,10 @@ def check_claims(
     row: list[Any],
     found: dict[bytes, bytes],
     id: bytes,
-    but: dict[bytes, bytes],
 ) -> None:
-    """:raises Duplicate: a claim among the entries of a record is another one's, those in `but`
-    left out"""
+    """:raises Duplicate: a claim among the entries of a record is another one's"""
     for entry, value in found.items():
-        if len(value) > 1 and entry not in but:
+        if len(value) > 1:
             holder = tx.get(entry)
             if holder is not None and holder != id:
                 raise entries.duplicate(row, entry, holder)

@@ -1,4 +1,4 @@
-"""The rules of records: read, created, changed, deleted, counted.
+"""The rules of records: read, created, deleted, counted; what changes them is `changes.py`.
 
 A record's value is the sequence of the commit that last changed it (8 bytes), then its fields as
 one msgpack object. Its id is in its key alone. What callers get and give here is the object's
@@ -73,12 +73,11 @@ def create(tx: Transaction, table: Table, id: Any, fields: dict[str, Any]) -> No
     :raises TooLarge: the record, its id or the transaction is over its limit
     """
     key = keys.record(table.prefix, id)
-    if tx.get(key) is not None:
-        raise _taken(table, id)
-    packed = _packed(fields)
+    check_absent(tx, table, key)
+    raw = packed(fields)
     if table.keeper is not None:
         table.keeper.keep(tx, key, None, fields)
-    tx.put_record(key, packed, 0)
+    tx.put_record(key, raw, 0)
     tx.add(table.count_key, 1)
 
 
@@ -101,18 +100,18 @@ def create_together(
     if not tx.none_of(keys_made):
         return 0
     try:
-        packed = binary.pack_some(rows, TOGETHER_BYTES)
+        raw = binary.pack_some(rows, TOGETHER_BYTES)
     except binary.HoldsNone:
         return 0
-    if max(map(len, packed)) > limits.RECORD_BYTES:
+    if max(map(len, raw)) > limits.RECORD_BYTES:
         return 0
-    made = len(packed)
+    made = len(raw)
     if table.keeper is not None:
         entries = table.keeper.of_new(tx, ids[:made], rows[:made])
         if entries is None:
             return 0
         tx.put_all(entries)
-    tx.put_new_records(dict(zip(keys_made, packed, strict=False)))
+    tx.put_new_records(dict(zip(keys_made, raw, strict=False)))
     tx.add(table.count_key, made)
     return made
 
@@ -124,32 +123,16 @@ TOGETHER_BYTES: Final = 64 * limits.KIB
 def check_new(tx: Transaction, table: Table, id: Any, fields: dict[str, Any]) -> None:
     """What `create` would refuse for what is there already. :raises AlreadyExists, Duplicate:"""
     key = keys.record(table.prefix, id)
-    if tx.get(key) is not None:
-        raise _taken(table, id)
+    check_absent(tx, table, key)
     if table.keeper is not None:
         table.keeper.check_new(tx, key, fields)
 
 
-def _taken(table: Table, id: Any) -> AlreadyExists:
-    name = text.format_record(RecordId(table.name, id))
-    return AlreadyExists(f"record {name} exists", kind="record", name=name)
-
-
-def put(
-    tx: Transaction, table: Table, id: Any, fields: dict[str, Any], before: Stored | None
-) -> None:
-    """Replace or make a record. `before` is what `stored` said of it.
-
-    :raises Duplicate: a UNIQUE index holds its values of another record; nothing is written
-    :raises TooLarge:
-    """
-    key = keys.record(table.prefix, id)
-    packed = _packed(fields)
-    if table.keeper is not None:
-        table.keeper.keep(tx, key, None if before is None else before.raw, fields)
-    tx.put_record(key, packed, 0 if before is None else before.sequence)
-    if before is None:
-        tx.add(table.count_key, 1)
+def check_absent(tx: Transaction, table: Table, key: bytes) -> None:
+    """:raises AlreadyExists: a table has a record with that key"""
+    if tx.get(key) is not None:
+        name = text.format_record(record_id(table)(key))
+        raise AlreadyExists(f"record {name} exists", kind="record", name=name)
 
 
 def delete(tx: Transaction, table: Table, id: Any, before: Stored) -> None:
@@ -239,12 +222,13 @@ def _without_sequence(pairs: list[Pair]) -> list[Pair]:
     return [(key, value[SEQUENCE_BYTES:]) for key, value in pairs]
 
 
-def _packed(fields: dict[str, Any]) -> bytes:
-    packed = binary.pack(fields)
-    if len(packed) > limits.RECORD_BYTES:
+def packed(fields: dict[str, Any]) -> bytes:
+    """A record's fields as they are kept. :raises TooLarge: over `limits.RECORD_BYTES`"""
+    found = binary.pack(fields)
+    if len(found) > limits.RECORD_BYTES:
         raise TooLarge(
-            f"a record takes at most {limits.RECORD_BYTES} bytes, this one {len(packed)}",
+            f"a record takes at most {limits.RECORD_BYTES} bytes, this one {len(found)}",
             limit=limits.RECORD_BYTES,
-            size=len(packed),
+            size=len(found),
         )
-    return packed
+    return found

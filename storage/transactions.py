@@ -40,6 +40,14 @@ _OVERHEAD_BYTES: Final = 16
 """What an effect takes in a frame beside its key and value, at most."""
 
 
+def too_large() -> TooLarge:
+    """What a transaction that changes more than it may is refused with."""
+    return TooLarge(
+        f"a transaction changes at most {limits.TRANSACTION_BYTES} bytes",
+        limit=limits.TRANSACTION_BYTES,
+    )
+
+
 class Transaction:
     """Made by `Ledger.begin`; ended by `Ledger.commit` or `release`, or by leaving a `with`."""
 
@@ -325,10 +333,7 @@ class Transaction:
     def _grow(self, count: int) -> None:
         self.size += count
         if self.size > limits.TRANSACTION_BYTES:
-            raise TooLarge(
-                f"a transaction changes at most {limits.TRANSACTION_BYTES} bytes",
-                limit=limits.TRANSACTION_BYTES,
-            )
+            raise too_large()
 
     # --- looking up declarations ----------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from actors.waiting import Queue, Wait
 from language import tree
 from language.budget import Budget, bounded, is_bounded
 from language.rows import Pairs
+from language.select import SelectPlan, plan_select
 from protocol import limits
 from protocol.binary import unpack_object
 from protocol.doors import Rng
@@ -138,6 +139,8 @@ class Execution:
     """Of the transaction at hand, once it has lost."""
     _nested = 0
     """Blocks of IF and FOR around the statement at hand."""
+    _answered: dict[int, tuple[tree.Select, Value]] | None = None
+    """What subqueries of the statement at hand have answered, by their identity."""
 
     # --- the run -------------------------------------------------------------------------------
 
@@ -359,6 +362,15 @@ class Execution:
         self._answer(self._run(handler, statement), handler.kind, began_us)
 
     def _run(self, handler: Handler, statement: Any) -> Value:
+        """Run a statement, which may stand inside another. What its subqueries answered is
+        forgotten with it: the next statement reads what this one has written."""
+        outer, self._answered = self._answered, None
+        try:
+            return self._timed(handler, statement)
+        finally:
+            self._answered = outer
+
+    def _timed(self, handler: Handler, statement: Any) -> Value:
         timeout: timedelta | None = getattr(statement, "timeout", None)
         if timeout is None:
             return self.perform(handler, statement)
@@ -576,13 +588,25 @@ class Execution:
         return self.transaction.rng
 
     def select(self, select: tree.Select, parent: Value) -> Value:
-        """The rows of a subquery."""
+        """The rows of a subquery; of one that looks at nothing around it the same for all of a
+        statement."""
+        if self._answered is not None and parent is NONE:
+            known = self._answered.get(id(select))
+            if known is not None:
+                return known[1]
         outer = self.variables.get("parent", NONE)
         self.variables["parent"] = parent
         try:
-            return self._run(handler_of(select), select)
+            found = self._timed(handler_of(select), select)
         finally:
             self.variables["parent"] = outer
+        plan: SelectPlan = self.prepared.plan(select, plan_select)
+        if parent is NONE and plan.is_steady:
+            if self._answered is None:
+                self._answered = {}
+            # The tree is held, so that no other one can get its id.
+            self._answered[id(select)] = select, found
+        return found
 
     def pair(self, record: RecordId) -> Pairs | None:
         """A record of the present database as it is stored. :raises Unknown, NotAllowed:"""

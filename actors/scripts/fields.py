@@ -40,7 +40,7 @@ from storage.fields import Field
 
 Row = dict[str, Any]
 
-_NO_MISFIT: Final = (Cancelled, Conflict, DiskFull, Draining, StatementTimeout)
+NO_MISFIT: Final = (Cancelled, Conflict, DiskFull, Draining, StatementTimeout)
 """Refusals that say nothing of the record at hand."""
 
 
@@ -63,7 +63,7 @@ def conform_new(run: Execution, table: Table, record: RecordId, fields: Row) -> 
     """
     try:
         return conform(run, table, record, fields, None, None)
-    except _NO_MISFIT:
+    except NO_MISFIT:
         raise
     except Refusal:
         records.check_new(run.transaction, table, record.id, fields)
@@ -293,7 +293,7 @@ def _check_records(run: Execution, table: Table, rules: Rules, field: Field | No
                     rules.schema.conform(record, fields, None, env)
                 else:
                     rules.schema.conform_below(str(field.path[0]), record, fields, env)
-            except _NO_MISFIT:
+            except NO_MISFIT:
                 raise
             except Refusal as refusal:
                 misfits += 1

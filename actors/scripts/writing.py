@@ -1,16 +1,24 @@
-"""CREATE, INSERT, UPSERT, UPDATE, DELETE."""
+"""CREATE, INSERT, UPSERT, UPDATE, DELETE.
+
+A statement reads the state as it was when it began, and never meets its own writes: every
+expression of it, those of WHERE, SET, DEFAULT, ASSERT and RETURN and the subqueries in them, is
+evaluated before the first record is written. So each statement here computes what it will write,
+then what it answers, and writes last.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from actors.rights import untold
 from actors.scripts.execution import Execution
-from actors.scripts.fields import conform, conform_new
+from actors.scripts.fields import NO_MISFIT, conform, conform_new
 from actors.scripts.handlers import Need, OnRecords, When, handles
 from actors.scripts.reading import one_record, rows
 from language import tree
+from language.budget import Budget
+from language.names import reads_store
 from language.rows import Objects
 from language.select import SelectPlan, plan_select
 from language.writes import diff, plan_data
@@ -27,12 +35,12 @@ from protocol.values import (
     Value,
     check,
     check_record_id,
-    paced,
     type_name,
     without_none,
 )
-from storage import records
+from storage import keys, records
 from storage.catalog import Table
+from storage.changes import Changes
 
 Row = dict[str, Any]
 AFTER = tree.Return("AFTER")
@@ -58,9 +66,11 @@ def create(run: Execution, statement: tree.Create) -> Value:
     fields = _storable(fields, run.tick)
     if table.fields or table.schemafull:
         fields = conform_new(run, table, record, fields)
+    answer = _Answer(run, statement.returning, _default(run, table))
+    answer.add(None, {"id": record, **fields})
+    told = answer.value()
     records.create(run.transaction, table, record.id, fields)
-    written = [(None, {"id": record, **fields})]
-    return _answers(run, statement.returning, _default(run, table), written)
+    return told
 
 
 @handles(
@@ -80,110 +90,186 @@ def insert(run: Execution, statement: tree.Insert, table: Table) -> Value:
         rows = [rows]
     if not isinstance(rows, list):
         raise TypeRefused(f"INSERT takes an array of objects, not {type_name(rows)}")
-    written = list(_inserted(run, statement, table, rows))
-    return _answers(run, statement.returning, _default(run, table), written)
+    return _Insertion(run, statement, table).of(rows)
 
 
 TOGETHER: Final = 64
 """Rows that are inserted in one go where that is possible."""
-
-
-def _inserted(
-    run: Execution, statement: tree.Insert, table: Table, rows: list[Any]
-) -> Iterator[tuple[Row | None, Row]]:
-    """The records that were written, before and after; none where RETURN asks for none."""
-    quiet = statement.returning is not None and statement.returning.kind == "NONE"
-    plain = not (table.fields or table.schemafull)
-    # What came with the request has been checked, and stays as it came.
-    checked = type(statement.rows) is tree.Parameter and rows is run.request.parameters.get(
-        statement.rows.name
-    )
-    at = 0
-    while at < len(rows):
-        run.tick()
-        part = rows[at : at + TOGETHER]
-        made = _together(run, table, part, checked) if plain else []
-        changes: Iterable[tuple[Row | None, Row]]
-        if made:
-            at += len(made)
-            changes = ((None, {"id": RecordId(table.name, id), **row}) for id, row in made)
-        else:
-            at += len(part)
-            changes = _one_by_one(run, statement, table, part)
-        for change in changes:
-            if not quiet:
-                yield change
-
-
-def _together(
-    run: Execution, table: Table, rows: list[Any], checked: bool
-) -> list[tuple[Any, Row]]:
-    """Make the first of some new records, as many as are made in one go. Answers their ids and
-    fields; none when each has to be made for itself: one is refused, or meets another one."""
-    ids: list[Any] = []
-    fields: list[Row] = []
-    if set(map(type, rows)) != _OBJECTS:
-        return []
-    try:
-        for row in rows:
-            if not checked:
-                check(row, 0, run.tick)
-            given = row.get("id", NONE)
-            # An integer is an id as it is.
-            ids.append(given if type(given) is int else _address(run, table, row, None).id)
-            if "id" in row:
-                row = row.copy()
-                del row["id"]
-            fields.append(row)
-    except Refusal:
-        return []
-    made = records.create_together(run.transaction, table, order.encode_all(ids), fields)
-    return list(zip(ids[:made], fields, strict=False))
-
-
 _OBJECTS: Final = frozenset({dict})
+_ONCE: Final = "ON DUPLICATE UPDATE changes what was there before the statement, and a record once"
 
 
-def _one_by_one(
-    run: Execution, statement: tree.Insert, table: Table, rows: list[Any]
-) -> Iterator[tuple[Row | None, Row]]:
-    transaction = run.transaction
-    for row in rows:
+class _Insertion:
+    """One INSERT.
+
+    New records are written as they come where nothing is read between two of them; records that are
+    changed, and new ones where something is, wait for the last row.
+    """
+
+    def __init__(self, run: Execution, statement: tree.Insert, table: Table) -> None:
+        self._run = run
+        self._statement = statement
+        self._table = table
+        self._has_rules = bool(table.fields) or table.schemafull
+        self._at_once = not (
+            self._has_rules
+            or reads_store(statement.returning)
+            or reads_store(statement.on_duplicate, tree.Parameter("input"))
+        )
+        self._changes = Changes(run.transaction, table)
+        self._written: set[bytes] = set()
+        """Keys of records that ON DUPLICATE UPDATE must not meet: the statement has written them,
+        or is going to."""
+        self._answer = _Answer(run, statement.returning, _default(run, table))
+
+    def of(self, rows: list[Any]) -> Value:
+        """Write the rows. The answer of the statement."""
+        for part, made in self._parts(rows):
+            if made:
+                self._note(made)
+            elif not all(map(self._take, part)):
+                break
+        told = self._answer.value()
+        passed = self._changes.write(self._run.tick, self._is_passed)
+        return [one for number, one in enumerate(told) if number not in passed] if passed else told
+
+    def _parts(self, rows: list[Any]) -> Iterator[tuple[list[Any], list[tuple[Any, Row]]]]:
+        """The rows some at a time, with the ids and fields of those that were made in one go; where
+        there are none, each has to be seen to."""
+        # What came with the request has been checked, and stays as it came.
+        source = self._statement.rows
+        checked = type(source) is tree.Parameter and rows is self._run.request.parameters.get(
+            source.name
+        )
+        at = 0
+        while at < len(rows):
+            self._run.tick()
+            part = rows[at : at + TOGETHER]
+            made = self._together(part, checked) if self._at_once else []
+            yield part, made
+            at += len(made) or len(part)
+
+    def _together(self, rows: list[Any], checked: bool) -> list[tuple[Any, Row]]:
+        """Make the first of some new records, as many as are made in one go. Answers their ids and
+        fields; none when each has to be made for itself: one is refused, or meets another one."""
+        run, table = self._run, self._table
+        ids: list[Any] = []
+        fields: list[Row] = []
+        if set(map(type, rows)) != _OBJECTS:
+            return []
+        try:
+            for row in rows:
+                if not checked:
+                    check(row, 0, run.tick)
+                given = row.get("id", NONE)
+                # An integer is an id as it is.
+                ids.append(given if type(given) is int else _address(run, table, row, None).id)
+                if "id" in row:
+                    row = row.copy()
+                    del row["id"]
+                fields.append(row)
+        except Refusal:
+            return []
+        made = records.create_together(run.transaction, table, order.encode_all(ids), fields)
+        return list(zip(ids[:made], fields, strict=False))
+
+    def _note(self, made: list[tuple[Any, Row]]) -> None:
+        """Remember and answer what was made in one go."""
+        table = self._table
+        if self._statement.on_duplicate is not None:
+            self._written.update(keys.record(table.prefix, id) for id, _ in made)
+        if not self._answer.is_empty:
+            for id, fields in made:
+                self._answer.add(None, {"id": RecordId(table.name, id), **fields})
+
+    def _take(self, row: Any) -> bool:
+        """See to one row. Answers whether to go on: not behind one that is refused unless one
+        before it is."""
+        run, table = self._run, self._table
         run.tick()
         if type(row) is not dict:
             raise TypeRefused(f"a row is an object, not {type_name(row)}", found=type_name(row))
-        record = _address(run, table, row, None)
-        fields = _storable(row, run.tick)
+        record, fields = _address(run, table, row, None), _storable(row, run.tick)
+        if self._at_once:
+            self._create(record, fields, row)
+            return True
+        return self._compute(record, fields, row)
+
+    def _create(self, record: RecordId, fields: Row, row: Row) -> None:
+        """Write a record now."""
         try:
-            if table.fields or table.schemafull:
-                fields = conform_new(run, table, record, fields)
-            records.create(transaction, table, record.id, fields)
+            records.create(self._run.transaction, self._table, record.id, fields)
         except (AlreadyExists, Duplicate) as taken:
-            if statement.ignore:
-                continue
-            if statement.on_duplicate is None:
+            self._meet(taken, record, row)
+        else:
+            self._note([(record.id, fields)])
+
+    def _compute(self, record: RecordId, fields: Row, row: Row) -> bool:
+        """Have a record written with all the others. As `_take`."""
+        run, table, statement = self._run, self._table, self._statement
+        refused: Refusal | None = None
+        if self._has_rules:
+            try:
+                fields = conform(run, table, record, fields, None, None)
+            except NO_MISFIT:
                 raise
-            # What a UNIQUE index met is the record that has the values, under whatever id.
-            met = taken.detail["record"] if isinstance(taken, Duplicate) else record
-            assert isinstance(met, RecordId)
-            yield _change(run, table, met, statement.on_duplicate, row)
-        else:
-            yield None, {"id": record, **fields}
+            except Refusal as refusal:
+                refused = refusal
+        if statement.ignore or statement.on_duplicate is not None:
+            try:
+                records.check_new(run.transaction, table, record.id, fields)
+            except (AlreadyExists, Duplicate) as taken:
+                self._meet(taken, record, row)
+                return True
+        if refused is not None:
+            # One before it may be refused first, or be what is in its way: that shows at the end.
+            self._changes.refuse(record.id, fields, refused)
+            return statement.ignore
+        self._changes.put(record.id, fields, None)
+        self._answer.add(None, {"id": record, **fields})
+        return True
+
+    def _meet(self, taken: AlreadyExists | Duplicate, record: RecordId, row: Row) -> None:
+        """What becomes of a row that is there already, or whose values another record has."""
+        data = self._statement.on_duplicate
+        if self._statement.ignore:
+            return
+        if data is None:
+            raise taken
+        # What a UNIQUE index met is the record that has the values, under whatever id.
+        met = taken.detail["record"] if isinstance(taken, Duplicate) else record
+        assert isinstance(met, RecordId)
+        key = keys.record(self._table.prefix, met.id)
+        if key in self._written:
+            raise _twice(taken)
+        self._written.add(key)
+        self._change(met, data, row)
+
+    def _change(self, record: RecordId, data: tree.Data, row: Row) -> None:
+        """Change a record, with the row that met it as `$input`."""
+        run = self._run
+        outer = run.variables.get("input", NONE)
+        run.variables["input"] = row
+        try:
+            stored = records.stored(run.transaction, self._table, record.id)
+            self._answer.add(*_put(run, self._changes, self._table, record, stored, data))
+        finally:
+            if outer is NONE:
+                del run.variables["input"]
+            else:
+                run.variables["input"] = outer
+
+    def _is_passed(self, taken: AlreadyExists | Duplicate) -> bool:
+        """Whether a new record that turns out to be there is passed over. It was not there when the
+        statement began, so what is in its way is another row."""
+        if self._statement.on_duplicate is not None:
+            raise _twice(taken)
+        return self._statement.ignore
 
 
-def _change(
-    run: Execution, table: Table, record: RecordId, data: tree.Data, row: Row
-) -> tuple[Row | None, Row]:
-    """Change the record that a row met, with the row as `$input`."""
-    outer = run.variables.get("input", NONE)
-    run.variables["input"] = row
-    try:
-        return _write(run, table, record, data)
-    finally:
-        if outer is NONE:
-            del run.variables["input"]
-        else:
-            run.variables["input"] = outer
+def _twice(taken: AlreadyExists | Duplicate) -> Refusal:
+    """The refusal of a row that meets another row of its own statement, there or in a record."""
+    return type(taken)(f"{taken.message}, as another row of this INSERT: {_ONCE}", **taken.detail)
 
 
 @handles(
@@ -200,8 +286,13 @@ def upsert(run: Execution, statement: tree.Upsert) -> Value:
     """Change a record, or create it."""
     record = one_record(run, statement.target)
     table = run.table(record.table, run.verbs(statement))
-    written = [_write(run, table, record, statement.data)]
-    return _answers(run, statement.returning, _default(run, table), written)
+    changes = Changes(run.transaction, table)
+    answer = _Answer(run, statement.returning, _default(run, table))
+    stored = records.stored(run.transaction, table, record.id)
+    answer.add(*_put(run, changes, table, record, stored, statement.data))
+    told = answer.value()
+    changes.write(run.tick)
+    return told
 
 
 @handles(
@@ -217,15 +308,25 @@ def upsert(run: Execution, statement: tree.Upsert) -> Value:
 )
 def update(run: Execution, statement: tree.Update) -> Value:
     """Change every record that the target names and WHERE lets through."""
-    told: dict[str, bool] = {}
-    changes = []
+    answer = _Answer(run, statement.returning, AFTER)
+    changes: dict[str, Changes] = {}
+    is_told: dict[str, bool] = {}
     for table, record in _targets(run, statement):
-        change = _write(run, table, record, statement.data)
-        if table.name not in told:
-            told[table.name] = statement.returning is not None or run.may_read(table)
-        if told[table.name]:
-            changes.append(change)
-    return _answers(run, statement.returning, AFTER, changes)
+        run.tick()
+        stored = records.stored(run.transaction, table, record.id)
+        if stored is None:
+            continue
+        name = table.name
+        if name not in changes:
+            changes[name] = Changes(run.transaction, table)
+            is_told[name] = statement.returning is not None or run.may_read(table)
+        change = _put(run, changes[name], table, record, stored, statement.data)
+        if is_told[name]:
+            answer.add(*change)
+    told = answer.value()
+    for each in changes.values():
+        each.write(run.tick)
+    return told
 
 
 @handles(
@@ -240,24 +341,29 @@ def update(run: Execution, statement: tree.Update) -> Value:
 )
 def delete(run: Execution, statement: tree.Delete) -> Value:
     """Remove every record that the target names and WHERE lets through."""
-    changes: list[tuple[Row | None, Row | None]] = []
+    answer = _Answer(run, statement.returning, NOTHING)
+    targets, told = _targets(run, statement), []
     # What is not answered is not held: a table deleted whole may be larger than memory.
-    asked = statement.returning is not None and statement.returning.kind != "NONE"
-    for table, record in _targets(run, statement):
+    if not answer.is_empty:
+        targets = list(targets)
+        for table, record in targets:
+            run.tick()
+            raw = records.read(run.transaction, table, record.id)
+            if raw is not None:
+                answer.add({"id": record, **unpack_object(raw)}, None)
+        told = answer.value()
+    for table, record in targets:
         run.tick()
         stored = records.stored(run.transaction, table, record.id)
         if stored is not None:
             records.delete(run.transaction, table, record.id, stored)
-            if asked:
-                changes.append(({"id": record, **unpack_object(stored.raw)}, None))
-    return _answers(run, statement.returning, NOTHING, changes)
+    return told
 
 
 def _targets(
     run: Execution, statement: tree.Update | tree.Delete
-) -> Iterator[tuple[Table, RecordId]]:
-    """The records to write. They are all found before the first is written, so that a statement
-    never meets what it wrote itself."""
+) -> Iterable[tuple[Table, RecordId]]:
+    """The records to write, each once. They are all found before the first is computed."""
     verbs = run.verbs(statement)
     plan: SelectPlan = run.prepared.plan(statement, plan_targets)
     found = rows(run, plan, (statement.target,), verbs)
@@ -267,7 +373,18 @@ def _targets(
             raise TypeRefused(f"only records can be written, not {type_name(record)}")
         if record.table not in tables:
             tables[record.table] = run.table(record.table, verbs)
-    return ((tables[record.table], record) for record in found)
+    targets = ((tables[record.table], record) for record in found)
+    # A table has each of its records once; what an expression names may stand there twice.
+    return _each_once(targets) if isinstance(statement.target, tree.ExpressionTarget) else targets
+
+
+def _each_once(targets: Iterable[tuple[Table, RecordId]]) -> Iterator[tuple[Table, RecordId]]:
+    seen: set[bytes] = set()
+    for table, record in targets:
+        key = keys.record(table.prefix, record.id)
+        if key not in seen:
+            seen.add(key)
+            yield table, record
 
 
 def plan_targets(statement: tree.Update | tree.Delete) -> SelectPlan:
@@ -284,12 +401,16 @@ def plan_targets(statement: tree.Update | tree.Delete) -> SelectPlan:
     )
 
 
-def _write(
-    run: Execution, table: Table, record: RecordId, data: tree.Data
+def _put(
+    run: Execution,
+    changes: Changes,
+    table: Table,
+    record: RecordId,
+    stored: records.Stored | None,
+    data: tree.Data,
 ) -> tuple[Row | None, Row]:
-    """Change a record that may not exist yet. Answers it before and after."""
-    run.tick()
-    stored = records.stored(run.transaction, table, record.id)
+    """Compute what becomes of a record, which may not exist yet, and have it written when the time
+    comes. Answers it before and after."""
     before = None if stored is None else {"id": record, **unpack_object(stored.raw)}
     try:
         after = _apply(run, data, before or {"id": record})
@@ -303,7 +424,7 @@ def _write(
     fields = _storable(after, run.tick)
     if table.fields or table.schemafull:
         fields = conform(run, table, record, fields, before, data)
-    records.put(run.transaction, table, record.id, fields, stored)
+    changes.put(record.id, fields, stored)
     return before, {"id": record, **fields}
 
 
@@ -351,38 +472,59 @@ def _default(run: Execution, table: Table) -> tree.Return:
     return AFTER if run.may_read(table) else NOTHING
 
 
-def _answers(
-    run: Execution,
-    returning: tree.Return | None,
-    default: tree.Return,
-    changes: list[Any],
-) -> Value:
-    """What RETURN asks for of each (before, after); NONE stands for a side that is not there."""
-    returning = returning or default
-    if returning.kind == "FIELDS":
-        plan: SelectPlan = run.prepared.plan(returning, _plan_returning)
-        return plan.run(_afters(changes), run)
-    if returning.kind == "DIFF":
-        return [
-            diff(before or {}, after or {}, run.tick) for before, after in paced(changes, run.tick)
-        ]
-    return _SHAPES[returning.kind](changes)
+ANSWERED: Final = 512
+"""Records in an answer after which it is weighed how much it holds."""
 
 
-def _afters(changes: list[Any]) -> Iterator[Objects]:
-    for start in range(0, len(changes), PACE):
-        part = changes[start : start + PACE]
-        yield Objects([after if after is not None else before for before, after in part])
+class _Answer:
+    """What RETURN asks for of each record that a statement writes: taken in before the first of
+    them is written, so that its expressions see what the others of the statement see."""
+
+    def __init__(self, run: Execution, returning: tree.Return | None, default: tree.Return) -> None:
+        self._run = run
+        self._returning = returning or default
+        self._kind = self._returning.kind
+        self._rows: list[Any] = []
+        self._budget = Budget(tick=run.tick)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is asked for."""
+        return self._kind == "NONE"
+
+    def add(self, before: Row | None, after: Row | None) -> None:
+        """A record as it is and as it will be; None: it is not there.
+
+        :raises TooLarge: the answer would hold more than a statement may
+        """
+        if self._kind == "NONE":
+            return
+        self._rows.append(self._shown(before, after))
+        if not len(self._rows) % ANSWERED:
+            self._budget.sample(self._rows[-ANSWERED:])
+
+    def _shown(self, before: Row | None, after: Row | None) -> Any:
+        if self._kind == "DIFF":
+            return diff(before or {}, after or {}, self._run.tick)
+        if self._kind == "FIELDS":
+            return before if after is None else after
+        row = before if self._kind == "BEFORE" else after
+        return NONE if row is None else row
+
+    def value(self) -> list[Any]:
+        """The answer, a row for each record that was added."""
+        if self._kind != "FIELDS":
+            return self._rows
+        plan: SelectPlan = self._run.prepared.plan(self._returning, _plan_returning)
+        return plan.run(_batches(self._rows), self._run)
+
+
+def _batches(rows: list[Row]) -> Iterator[Objects]:
+    for start in range(0, len(rows), PACE):
+        yield Objects(rows[start : start + PACE])
 
 
 def _plan_returning(returning: tree.Return) -> SelectPlan:
     return plan_select(
         tree.Select(value=False, everything=False, columns=returning.columns, omit=(), sources=())
     )
-
-
-_SHAPES: dict[str, Callable[[list[Any]], Value]] = {
-    "NONE": lambda changes: [],
-    "BEFORE": lambda changes: [NONE if before is None else before for before, _ in changes],
-    "AFTER": lambda changes: [NONE if after is None else after for _, after in changes],
-}

@@ -484,6 +484,8 @@ class Author:
         def run(draft: Draft) -> Any:
             draft.table(table)
             answers = []
+            if "UPDATE" in taken and len(set(ids)) < len(ids):
+                raise Refused("AlreadyExists")  # a statement never meets its own rows
             for row in rows:
                 id, fields = row["id"], {name: row[name] for name in row if name != "id"}
                 present = draft.table(table).get(id)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from storage import effects
+from storage.catalog import Table
+from storage.changes import Changes
 from storage.effects import Attribution, Effect
 from storage.frames import Frame
 from storage.ledger import Ledger, Tail
 from storage.memory import MemoryEngine
+from storage.records import Stored
 from storage.transactions import Transaction
 from tests.simulation.doors import ManualClock, SeededRng
 
@@ -16,6 +21,15 @@ BY = Attribution("ana", "wire test")
 def digests(frames: list[Frame], upto: int | None = None) -> list[bytes]:
     """Of the frames of a log from its beginning, as the log says them with what is durable."""
     return [frame.digest() for frame in frames[:upto]]
+
+
+def put(
+    tx: Transaction, table: Table, id: Any, fields: dict[str, Any], before: Stored | None
+) -> None:
+    """Set one record, as a statement that is about it alone does."""
+    changes = Changes(tx, table)
+    changes.put(id, fields, before)
+    changes.write(lambda: None)
 
 
 class Book:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from protocol import limits, order
+from protocol.binary import unpack_object
 from protocol.errors import AlreadyExists, BadRequest, Conflict, Duplicate, Refusal, TooLarge
 from protocol.paths import EACH, Path, Step
 from protocol.values import NONE, RecordId
 from storage import catalog, index_builds, indexes, keys, records
 from storage.catalog import Table, Taken
+from storage.changes import Changes
 from storage.indexes import BUILDING, FAILED, READY, REBUILDING, Index, value_at
 from storage.ledger import Ledger, Tail
 from storage.memory import MemoryEngine
@@ -22,7 +25,7 @@ from storage.state_hash import state_hash
 from storage.transactions import Transaction
 from tests.actors.scripts import questions
 from tests.simulation.doors import ManualClock, SeededRng
-from tests.storage.books import Book
+from tests.storage.books import Book, put
 from tests.storage.index_entries import differences, held
 
 HISTORIES = 60
@@ -64,7 +67,7 @@ class Store(Book):
         """Set a record in a commit of its own."""
         with self.begin() as tx:
             table = self.table(tx)
-            records.put(tx, table, id, fields, records.stored(tx, table, id))
+            put(tx, table, id, fields, records.stored(tx, table, id))
             self.commit(tx)
 
     def state(self, name: str) -> Index:
@@ -110,10 +113,34 @@ def create_together(rng: Random, store: Store, tx: Transaction) -> None:
     records.create_together(tx, store.table(tx), list(map(order.encode, ids)), rows)
 
 
+def change_together(rng: Random, store: Store, tx: Transaction) -> None:
+    """What one statement makes of several records; they may exchange their values. A refusal in its
+    midst ends the transaction."""
+    table = store.table(tx)
+    changes = Changes(tx, table)
+    ids = rng.sample(range(60), rng.randrange(1, 8))
+    before = [records.stored(tx, table, id) for id in ids]
+    after = [unpack_object(one.raw) if one else questions.record(rng, 5) for one in before]
+    if rng.random() < 0.7:
+        rng.shuffle(after)
+    for id, stored, fields in zip(ids, before, after, strict=True):
+        fields = {name: value for name, value in fields.items() if value is not NONE}
+        changes.put(id, {**fields, "b": rng.randrange(9)}, stored)
+    try:
+        changes.write(lambda: None, lambda taken: rng.random() < 0.9)
+    except Duplicate:
+        tx.release()
+
+
 def change(rng: Random, store: Store, tx: Transaction) -> None:
-    """One change of a record, or a refusal that leaves the transaction as it was."""
-    if rng.random() < 0.2:
+    """One change of a record, or of several. A refusal of a new one leaves the transaction as it
+    was, any other ends it."""
+    kind = rng.random()
+    if kind < 0.2:
         create_together(rng, store, tx)
+        return
+    if kind < 0.4:
+        change_together(rng, store, tx)
         return
     table, id = store.table(tx), rng.randrange(60)
     fields = questions.record(rng, rng.randrange(25))
@@ -127,9 +154,10 @@ def change(rng: Random, store: Store, tx: Transaction) -> None:
         elif rng.random() < 0.3:
             records.delete(tx, table, id, stored)
         else:
-            records.put(tx, table, id, fields, stored)
+            put(tx, table, id, fields, stored)
     except Duplicate:
-        pass
+        if stored is not None:
+            tx.release()
 
 
 def declare(rng: Random, store: Store, tx: Transaction) -> None:
@@ -172,10 +200,12 @@ def step(rng: Random, store: Store) -> None:
             tx.pause()
             with store.begin() as beside:
                 change(rng, store, beside)
-                store.commit(beside)
+                if not beside.ended:
+                    store.commit(beside)
         for _ in range(rng.randrange(3)):
-            change(rng, store, tx)
-        if rng.random() < 0.15:
+            if not tx.ended:
+                change(rng, store, tx)
+        if rng.random() < 0.15 or tx.ended:
             return
         try:
             store.commit(tx)
@@ -217,6 +247,8 @@ def test_entries_follow_from_records_after_any_history(
 FAULTS = [
     "nothing is deleted",
     "an update puts nothing",
+    "an update deletes nothing",
+    "claims of several not looked at",
     "stale claims",
     "the last of many left out",
     "claims of many not looked at",
@@ -231,15 +263,26 @@ def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -
     def faulty(self: indexes.Keeper, tx: Transaction, key: bytes, before: Any, after: Any) -> None:
         if fault == "nothing is deleted":
             before = None
-        if fault == "an update puts nothing" and before is not None and after is not None:
-            return
         keep(self, tx, key, before, after)
 
     monkeypatch.setattr(indexes.Keeper, "keep", faulty)
+    if fault == "an update puts nothing":
+        monkeypatch.setattr(indexes.Keeper, "enter", lambda *given: None)
+    if fault == "an update deletes nothing":
+        leave: Any = indexes.Keeper.leave
+        monkeypatch.setattr(
+            indexes.Keeper,
+            "leave",
+            lambda self, tx, *given: leave(self, SimpleNamespace(delete=id, get=tx.get), *given),
+        )
+    if fault == "claims of several not looked at":
+        monkeypatch.setattr(indexes, "_check_moves", lambda tx, moves, row, id: None)
     if fault == "the last of many left out":
         plain = indexes.Entries._of_plain
 
         def fewer(self: indexes.Entries, columns: Any, ids: Any) -> Any:
+            if len(ids) < 2:
+                return plain(self, columns, ids)
             return plain(self, [column[:-1] for column in columns], ids[:-1])
 
         monkeypatch.setattr(indexes.Entries, "_of_plain", fewer)
@@ -383,7 +426,7 @@ def test_a_rebuild_that_finds_the_old_one_wrong_says_so(store: Store) -> None:
         store.put(id, a=id)
     with store.begin() as tx:  # what only a fault of the node could do
         kept = store.table(tx)
-        records.put(tx, replace(kept, keeper=None), 9, {"a": 0}, records.stored(tx, kept, 9))
+        put(tx, replace(kept, keeper=None), 9, {"a": 0}, records.stored(tx, kept, 9))
         store.commit(tx)
     rebuild(store, "u")
     store.build()

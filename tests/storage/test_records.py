@@ -17,7 +17,7 @@ from storage.catalog import Table
 from storage.records import Stored
 from storage.state_hash import state_hash
 from storage.transactions import Transaction
-from tests.storage.books import BY, Book
+from tests.storage.books import BY, Book, put
 
 
 @pytest.fixture
@@ -82,8 +82,8 @@ def test_the_log_tells_the_change_before(book: Book, table: Table) -> None:
     for n in range(3):
         tx = book.begin()
         before = records.stored(tx, table, 7)
-        records.put(tx, table, 7, {"n": n}, before)
-        records.put(tx, table, 7, {"n": n, "again": True}, records.stored(tx, table, 7))
+        put(tx, table, 7, {"n": n}, before)
+        put(tx, table, 7, {"n": n, "again": True}, records.stored(tx, table, 7))
         sequences.append(book.commit(tx))
     tx = book.begin()
     before = records.stored(tx, table, 7)
@@ -131,8 +131,8 @@ def test_count(book: Book, table: Table) -> None:
         before = records.stored(tx, table, id)
         assert before is not None
         records.delete(tx, table, id, before)
-    records.put(tx, table, 5, {"n": 0}, records.stored(tx, table, 5))
-    records.put(tx, table, 99, {"n": 0}, None)
+    put(tx, table, 5, {"n": 0}, records.stored(tx, table, 5))
+    put(tx, table, 99, {"n": 0}, None)
     assert records.count(tx, table) == 9
     book.commit(tx)
     assert records.count(book.begin(), table) == 9
@@ -292,7 +292,7 @@ def test_a_record_changed_again_and_again_is_counted_once(
     monkeypatch.setattr(limits, "TRANSACTION_BYTES", 3_000)
     tx = book.begin()
     for n in range(50):
-        records.put(tx, table, 1, {"x": "y" * 900, "n": n}, records.stored(tx, table, 1))
+        put(tx, table, 1, {"x": "y" * 900, "n": n}, records.stored(tx, table, 1))
         stored = records.stored(tx, table, 1)
         assert stored is not None
     assert tx.size < 1_200

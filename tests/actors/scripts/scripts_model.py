@@ -57,8 +57,8 @@ class Model:
     unique: tuple[str, ...]
     rows: Rows = field(default_factory=dict)
 
-    def checked(self, id: int, row: Row) -> Row:
-        """The record as it is stored. :raises Refused: with all that is wrong with it"""
+    def fitted(self, row: Row) -> Row:
+        """The record as the fields want it. :raises Refused: with all that is wrong with it"""
         row = {name: value for name, value in row.items() if value is not NONE}
         row.setdefault("a", 1)
         codes = set()
@@ -73,8 +73,6 @@ class Model:
             codes.add("TypeRefused")
         if self.full and "z" in row:
             codes.add("FieldRefused")
-        if self.holder(id, row) is not None:
-            codes.add("Duplicate")
         if codes:
             raise Refused(*codes)
         return row
@@ -96,11 +94,27 @@ class Model:
             return set(values[0])
         return {tuple(rank(value) for value in values)}
 
-    def store(self, id: int, row: Row) -> Row:
-        """Write a record; answers it as it reads."""
-        row = self.checked(id, row)
+    def make(self, id: int, row: Row) -> Row:
+        """Write a new record; answers it as it reads."""
+        taken = {"AlreadyExists"} if id in self.rows else set()
+        if self.holder(id, row) is not None:
+            taken.add("Duplicate")
+        try:
+            row = self.fitted(row)
+        except Refused as refused:
+            raise Refused(*refused.args, *taken) from None
+        if taken:
+            raise Refused(*taken)
         self.rows[id] = row
         return shown(id, row)
+
+    def change(self, changes: list[tuple[int, Row]]) -> list[Row]:
+        """Write records together: no two have the same values once all are written."""
+        fitting = [(id, self.fitted(row)) for id, row in changes]
+        self.rows.update(fitting)
+        if any(self.holder(id, row) is not None for id, row in fitting):
+            raise Refused("Duplicate")
+        return [shown(id, row) for id, row in fitting]
 
 
 def shown(id: int, row: Row) -> Row:
@@ -236,9 +250,7 @@ def create(chance: Random) -> Step:
     id, given = chance.randint(1, IDS), fields(chance)
 
     def act(model: Model) -> Any:
-        if id in model.rows:
-            raise Refused("AlreadyExists")
-        return [model.store(id, given)]
+        return [model.make(id, given)]
 
     return Step(f"CREATE t:{id} CONTENT {format_value(given)}", act)
 
@@ -250,22 +262,53 @@ def insert(chance: Random) -> Step:
             row["tags"] = row["tags"][:1]
     how = chance.choice(["", " IGNORE", " ON DUPLICATE UPDATE SET a = a + 1, b = $input.b"])
 
+    parted = [(row["id"], {name: row[name] for name in row if name != "id"}) for row in given]
+
     def act(model: Model) -> Any:
+        if "UPDATE" in how:
+            return inserted_or_changed(model, parted)
         told = []
-        for row in given:
-            id, content = row["id"], {name: row[name] for name in row if name != "id"}
+        for id, content in parted:
             other = id if id in model.rows else model.holder(id, content)
             if other is None:
-                told.append(model.store(id, content))
+                told.append(model.make(id, content))
             elif not how:
                 raise Refused("AlreadyExists" if other == id else "Duplicate")
-            elif how != " IGNORE":
-                before = model.rows[other]
-                after = {**before, "a": before["a"] + 1, "b": content.get("b", NONE)}
-                told.append(model.store(other, after))
         return told
 
     return Step(f"INSERT INTO t {format_value(given)}{how}", act)
+
+
+def inserted_or_changed(model: Model, given: list[tuple[int, Row]]) -> list[Row]:
+    """ON DUPLICATE UPDATE: rows meet the records that were there before the statement, each of
+    them one row at most."""
+    changes: dict[int, Row] = {}
+    parts: list[tuple[int, Row]] = []
+    for id, content in given:
+        other = id if id in model.rows else model.holder(id, content)
+        if other in changes:
+            raise Refused("AlreadyExists" if other == id else "Duplicate")
+        if other is not None:
+            before = model.rows[other]
+            after = {**before, "a": before["a"] + 1, "b": content.get("b", NONE)}
+            changes[other] = model.fitted(after)
+            parts.append((other, changes[other]))
+            continue
+        parts.append((id, content))
+        try:
+            model.fitted(content)
+        except Refused:
+            break  # or whatever is found to be wrong with one before it
+    model.rows.update(changes)
+    told = []
+    for id, row in parts:
+        if id not in changes:
+            told.append(model.make(id, row))
+        elif model.holder(id, row) is not None:
+            raise Refused("Duplicate")
+        else:
+            told.append(shown(id, row))
+    return told
 
 
 def changed(chance: Random, upsert: bool = False) -> tuple[str, Callable[[Row], Row]]:
@@ -305,7 +348,7 @@ def merged(row: Row, given: Row) -> Row:
 def upsert(chance: Random) -> Step:
     id, (text, change) = chance.randint(1, IDS), changed(chance, upsert=True)
     return Step(
-        f"UPSERT t:{id} {text}", lambda model: [model.store(id, change(model.rows.get(id, {})))]
+        f"UPSERT t:{id} {text}", lambda model: model.change([(id, change(model.rows.get(id, {})))])
     )
 
 
@@ -319,13 +362,10 @@ def update(chance: Random) -> Step:
     before = chance.random() < 0.3
 
     def act(model: Model) -> Any:
-        told = []
-        for id in found(model, fits):
-            if target in ("t", f"t:{id}"):
-                was = model.rows[id]
-                now = model.store(id, change(was))
-                told.append(shown(id, was) if before else now)
-        return told
+        ids = [id for id in found(model, fits) if target in ("t", f"t:{id}")]
+        was = [shown(id, model.rows[id]) for id in ids]
+        now = model.change([(id, change(model.rows[id])) for id in ids])
+        return was if before else now
 
     return Step(f"UPDATE {target} {text}{clause}{' RETURN BEFORE' if before else ''}", act)
 
@@ -337,10 +377,8 @@ def update_found(chance: Random) -> Step:
     limit = chance.randint(1, 3)
 
     def act(model: Model) -> Any:
-        told = []
-        for id in order(model, found(model, fits))[:limit]:
-            told.append(model.store(id, {**model.rows[id], "b": "found"}))
-        return told
+        ids = order(model, found(model, fits))[:limit]
+        return model.change([(id, {**model.rows[id], "b": "found"}) for id in ids])
 
     chosen = f"(SELECT VALUE id FROM t{clause}{by} LIMIT {limit})"
     return Step(f"UPDATE {chosen} SET b = 'found'", act)

@@ -1,0 +1,142 @@
+"""What one statement makes of the records of a table: collected first, then written.
+
+A statement reads the state as it was when it began. So whatever writes more than one record
+computes all of them before it writes the first: until `Changes.write` nothing that it reads shows a
+change.
+
+UNIQUE is asked of the state after the statement. All records that change give up what they have in
+the indexes before the first takes what it will have: one may take what another leaves, whatever the
+order. So what is refused in `write` may have been written in part: the transaction ends with it, as
+every transaction does in which a statement was refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from protocol import limits
+from protocol.errors import AlreadyExists, Duplicate, Refusal
+from protocol.values import Tick
+from storage import keys, records
+from storage.catalog import Table
+from storage.indexes import Move
+from storage.records import Stored
+from storage.transactions import Transaction, too_large
+
+
+class _Change(NamedTuple):
+    """A record as it will be; `before` None: it is new."""
+
+    number: int
+    key: bytes
+    packed: bytes
+    before: Stored | None
+
+
+class _Refused(NamedTuple):
+    """A new record that does not fit, unless it turns out that it is there already."""
+
+    id: Any
+    fields: dict[str, Any]
+    refusal: Refusal
+
+
+IsPassed = Callable[[AlreadyExists | Duplicate], bool]
+"""Whether a new record that is refused so is passed over."""
+
+
+class Changes:
+    """The records of one table that a statement makes and changes, each at most once."""
+
+    def __init__(self, tx: Transaction, table: Table) -> None:
+        self._tx = tx
+        self._table = table
+        self._bytes = 0
+        self._count = 0
+        self._collected: list[_Change | _Refused] = []
+        self._moves: dict[int, list[Move]] = {}
+
+    def put(self, id: Any, fields: dict[str, Any], before: Stored | None) -> None:
+        """Replace or make a record. `before` is what `records.stored` said of it.
+
+        :param fields: checked values, without the id
+        :raises TooLarge: the record, or all of them together, are over their limit
+        """
+        key, packed = keys.record(self._table.prefix, id), records.packed(fields)
+        self._bytes += len(key) + len(packed)
+        # Each is another record: no transaction takes more of them, whatever it holds already.
+        if self._bytes > limits.TRANSACTION_BYTES:
+            raise too_large()
+        self._collected.append(_Change(self._count, key, packed, before))
+        self._count += 1
+
+    def refuse(self, id: Any, fields: dict[str, Any], refusal: Refusal) -> None:
+        """A new record that is refused when its turn comes, if nothing is in its way by then."""
+        self._collected.append(_Refused(id, fields, refusal))
+
+    def write(self, tick: Tick, is_passed: IsPassed = lambda taken: False) -> set[int]:
+        """Write them in the order in which they came.
+
+        :param is_passed: asked of new records that are there by now, or whose values another has
+        :returns: which were passed over, of those that were `put`, counted from 0
+        :raises AlreadyExists, Duplicate: a record that was to be new is there, or its values are
+        :raises Duplicate: two records would have the same values
+        :raises Refusal: what was given to `refuse`
+        :raises TooLarge: the transaction is over its limit
+        """
+        self._leave(tick)
+        passed: set[int] = set()
+        collected = self._collected
+        collected.reverse()
+        while collected:
+            tick()
+            change = collected.pop()  # a million of them freed at once would hold the loop
+            if isinstance(change, _Refused):
+                self._refuse(change, is_passed)
+            elif change.before is not None:
+                self._change(change, change.before)
+            elif not self._make(change, is_passed):
+                passed.add(change.number)
+        return passed
+
+    def _leave(self, tick: Tick) -> None:
+        """Take from the indexes what the records that change will not have any more."""
+        keeper = self._table.keeper
+        if keeper is None:
+            return
+        for change in self._collected:
+            tick()
+            if isinstance(change, _Change) and change.before is not None:
+                moves = keeper.leave(self._tx, change.key, change.before.raw, change.packed)
+                if moves:
+                    self._moves[change.number] = moves
+
+    def _change(self, change: _Change, before: Stored) -> None:
+        moves = self._moves.pop(change.number, None)
+        if moves is not None and self._table.keeper is not None:
+            self._table.keeper.enter(self._tx, change.key, change.packed, moves)
+        self._tx.put_record(change.key, change.packed, before.sequence)
+
+    def _make(self, change: _Change, is_passed: IsPassed) -> bool:
+        tx, table = self._tx, self._table
+        try:
+            records.check_absent(tx, table, change.key)
+            if table.keeper is not None:
+                table.keeper.enter(tx, change.key, change.packed, None)
+        except (AlreadyExists, Duplicate) as taken:
+            if is_passed(taken):
+                return False
+            raise
+        tx.put_record(change.key, change.packed, 0)
+        tx.add(table.count_key, 1)
+        return True
+
+    def _refuse(self, refused: _Refused, is_passed: IsPassed) -> None:
+        try:
+            records.check_new(self._tx, self._table, refused.id, refused.fields)
+        except (AlreadyExists, Duplicate) as taken:
+            if is_passed(taken):
+                return
+            raise
+        raise refused.refusal
