@@ -17,7 +17,7 @@ from pykka import ActorRef
 from actors.commits import NODE, Committer
 from actors.runtime import LoopActor, Runtime, handles, tell
 from protocol import limits
-from protocol.errors import Conflict, DiskFull, Failed, NotWritable, UnknownOutcome
+from protocol.errors import Busy, Conflict, DiskFull, Failed, NotWritable, UnknownOutcome
 from storage import index_builds
 
 AGAIN_SECONDS: Final = 1.0
@@ -78,7 +78,7 @@ class IndexesActor(LoopActor):
                 self._unfinished.pop(0)
             try:
                 promise = committer.commit(tx, NODE, reason="index build")
-            except (NotWritable, Conflict):  # a conflict: somebody's barrier stands
+            except (NotWritable, Conflict, Busy):  # a conflict: somebody's barrier stands
                 self._unfinished.clear()  # it was begun with, and nothing of that was kept
                 self._later()
                 return

@@ -226,7 +226,10 @@ class Node:
         runtime, committer, engine = self.runtime, self.committer, self._engine
         self._commits = commits = CommitsActor.start(runtime, committer)
         self._log_ref = log_ref = LogActor.start(
-            runtime, self._log, commits, engine.unflushed_bytes
+            runtime,
+            self._log,
+            commits,
+            lambda: engine.unflushed_bytes() + committer.unsettled_bytes,
         )
         self._roles = self.roles = Roles(runtime, self.directory)
         committer.attach(committer.ledger, commits, log_ref, self.roles.check_writable)

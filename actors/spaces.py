@@ -272,7 +272,7 @@ class Spaces:
             tx.passes = True  # a read says that they are gone: they may not come back
             try:
                 return self.committer.commit(tx, NODE, reason=EXPIRED).sequence
-            except NotWritable:
+            except (NotWritable, Busy):
                 return tx.saw
 
     def look(self) -> None:

@@ -51,6 +51,10 @@ SEGMENT_BYTES: Final = 64 * MIB
 """A segment is closed past this: small enough to prune in steps."""
 SEGMENT_FRAMES: Final = 16_384
 """… or past this many frames, so that pruning follows small frames too."""
+IN_FLIGHT_BYTES: Final = 320 * MIB
+"""Memory of commits that the state has not taken; past this, changes are refused `Busy`. The
+largest transaction of small records takes 250 MiB until the state has taken it, and must not shut
+out the others meanwhile."""
 TAIL_BYTES: Final = 8 * MIB
 """Newest frames kept in memory for whoever follows the store: about what a disk takes in a tenth
 of a second, so that one who fell behind and has read the log to its end finds the next frame."""

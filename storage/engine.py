@@ -80,6 +80,10 @@ class Engine(Reader, Protocol):
     def batch(self) -> Batch:
         """An empty batch."""
 
+    def takes_writes(self) -> bool:
+        """Whether a write is taken at once. False: it would wait until the disk has caught up, and
+        everybody with it that shares its thread."""
+
     def write(self, batch: Batch, applied: int) -> None:
         """Apply a batch and note that the state now stands at sequence `applied`.
 

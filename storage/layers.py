@@ -36,6 +36,9 @@ def stamped(key: bytes, value: bytes | None, sequence: int) -> bytes | None:
     return sequence.to_bytes(SEQUENCE_BYTES, "big") + value[SEQUENCE_BYTES:]
 
 
+KEY_BYTES: Final = 200
+"""What a key in flight takes in memory beside its own bytes and its value's: three entries in
+dictionaries, and the heads of the objects. Measured."""
 _NOTHING: Final[set[bytes]] = set()
 """Never added to: a layer that declares something gets a set of its own."""
 
@@ -43,12 +46,14 @@ _NOTHING: Final[set[bytes]] = set()
 class Layer:
     """The changes of one transaction. A value of None is a deletion."""
 
-    __slots__ = ("_ordered", "catalog", "declared", "ranges", "sequence", "writes")
+    __slots__ = ("_ordered", "catalog", "declared", "ranges", "sequence", "size", "writes")
 
     def __init__(self, sequence: int = 0) -> None:
         self.sequence = sequence
         self.writes: dict[bytes, bytes | None] = {}
         self.ranges: list[Range] = []
+        self.size = 0
+        """Bytes of its changes, about, once it is committed."""
         self.catalog = False
         """Whether a declaration is among what changed."""
         self.declared: set[bytes] = _NOTHING
@@ -178,19 +183,27 @@ def lookup(layers: Iterable[Layer], key: bytes) -> tuple[int, bytes | None] | No
 class InFlight:
     """The layers between the newest commit and the engine, oldest first."""
 
-    __slots__ = ("_ranges", "_sequences", "layers", "values")
+    __slots__ = ("_ranges", "_sequences", "bytes", "layers", "values")
 
     def __init__(self) -> None:
         self.layers: deque[Layer] = deque()
+        self.bytes = 0
+        """Of the changes in all of them, about."""
         self.values: dict[bytes, bytes | None] = {}
         self._sequences: dict[bytes, int] = {}
         self._ranges: list[tuple[int, bytes, bytes]] = []
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it takes in memory, about."""
+        return self.bytes + KEY_BYTES * len(self.values)
 
     def add(self, layer: Layer) -> None:
         """Put the newest commit on top."""
         sequence = layer.sequence
         assert not self.layers or self.layers[-1].sequence < sequence
         self.layers.append(layer)
+        self.bytes += layer.size
         for start, end in layer.ranges:
             for key in [key for key in self.values if start <= key < end]:
                 self.values[key] = None
@@ -243,6 +256,7 @@ class InFlight:
         layers = self.layers
         if count == len(layers):
             layers.clear()
+            self.bytes = 0
             self.values = {}
             self._sequences = {}
             self._ranges = []
@@ -251,6 +265,7 @@ class InFlight:
             self._take_away(layers.popleft())
 
     def _take_away(self, layer: Layer) -> None:
+        self.bytes -= layer.size
         sequence, sequences = layer.sequence, self._sequences
         for key in layer.writes:
             if sequences.get(key) == sequence:

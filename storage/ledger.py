@@ -246,7 +246,7 @@ class Ledger:
             some = effects.encode_some(late + self._sums(tx))
             body = effects.join(attribution, [*tx.prepared, some])
         self._hand_over(Frame(sequence, self.epoch, time, 0, body))
-        own.sequence = sequence
+        own.sequence, own.size = sequence, tx.size
         self.flight.add(own)
         self._committed = sequence
         self._frame_time = time
@@ -312,6 +312,11 @@ class Ledger:
         that don't hold the loop for long."""
         assert upto <= self._durable, "what is not durable is not shown"
         self._released = max(self._released, upto)
+
+    @property
+    def may_settle(self) -> bool:
+        """Whether `settle` would be done at once, and not wait for the disk in the engine."""
+        return self.engine.takes_writes()
 
     def settle(self) -> bool:
         """Bring the next part of what is released to the engine; whether there is more to bring.

@@ -106,6 +106,9 @@ class MemoryEngine:
     def batch(self) -> Batch:
         return MemoryBatch()
 
+    def takes_writes(self) -> bool:
+        return True
+
     def write(self, batch: Batch, applied: int) -> None:
         assert isinstance(batch, MemoryBatch)
         self._version = _changed(self._version, batch, applied)

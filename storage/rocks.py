@@ -128,6 +128,17 @@ class RocksEngine:
     def batch(self) -> Batch:
         return WriteBatch(raw_mode=True)
 
+    def takes_writes(self) -> bool:
+        # RocksDB makes its writers wait, for seconds on a slow disk, when too many memtables are
+        # not on the disk yet or compaction is far behind. A write that finds the last memtable full
+        # begins a new one, and then waits itself: so the one before the last must do.
+        told = self._db.property_int_value
+        return (
+            (told("rocksdb.num-immutable-mem-table") or 0) < MEMTABLES - 1
+            and not told("rocksdb.is-write-stopped")
+            and not told("rocksdb.actual-delayed-write-rate")
+        )
+
     def write(self, batch: Batch, applied: int) -> None:
         assert isinstance(batch, WriteBatch)
         batch.put(APPLIED_KEY, applied.to_bytes(8, "big"))

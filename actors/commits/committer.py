@@ -26,7 +26,8 @@ from actors.commits.batches import Batches
 from actors.commits.tail import Tail
 from actors.log import Append, Mark
 from actors.runtime import Runtime, tell
-from protocol.errors import DiskFull, Failed, Refusal, UnknownOutcome
+from protocol import limits
+from protocol.errors import Busy, DiskFull, Failed, Refusal, UnknownOutcome
 from storage import keys
 from storage.effects import Attribution
 from storage.frames import Frame
@@ -36,6 +37,8 @@ from storage.transactions import Transaction
 Told = Callable[[BaseException | None], None]
 """Hears why a commit was not released, or None when it was."""
 
+STALL_SECONDS: Final = 0.01
+"""How often a state that takes nothing is asked again."""
 IDLE_SECONDS: Final = 1.0
 """A log without a new commit for so long gets a mark."""
 
@@ -105,6 +108,9 @@ class Committer:
         """Called when what was in flight was taken back. Whoever has seen it and found that there
         was nothing to do may find something now."""
         self._settling = False
+        """Whether a turn to settle more is on its way."""
+        self._stalled: asyncio.TimerHandle | None = None
+        """Runs while the state takes nothing."""
         self._batches = Batches(runtime, self._send)
         self.barriers = Barriers(runtime)
         self._idle: asyncio.TimerHandle | None = None
@@ -161,13 +167,14 @@ class Committer:
         :raises NotWritable: the node takes no changes, and there are some
         :raises Conflict: somebody else committed to what it read; or another's barrier stands, and
             the transaction is `barred`: it may come again when `barriers.tell_gone` says so
-        :raises Busy: too many commits wait for the log
+        :raises Busy: too many commits wait for the log, or too much for the state
         :raises Failed: the log has failed
         """
         if self._lost is not None:
             raise Failed("the log has failed: the node takes nothing more")
         if transaction.size:
             self.check_writable()
+            self._check_room()
         if transaction.paused and who is not NODE:
             # Nothing of a caller's is committed behind what took its right away meanwhile.
             transaction.rest_on(keys.user(who.user))
@@ -183,6 +190,10 @@ class Committer:
             if self.ledger.committed != before:
                 self.lose(error)
             raise
+
+    def _check_room(self) -> None:
+        if self.ledger.flight.memory_bytes > limits.IN_FLIGHT_BYTES:
+            raise Busy("the state has not taken what was committed before: the disk is slow")
 
     # --- promises -----------------------------------------------------------------------------
 
@@ -273,10 +284,30 @@ class Committer:
                 self._tell(told, None)
 
     def _settle_part(self) -> None:
-        """Bring a part of what is released to the engine; the rest after others had their turn."""
+        """Bring a part of what is released to the engine; the rest after others had their turn.
+
+        Nothing, as long as the engine would make a writer wait: this is the thread that everybody
+        waits for. What is not settled stays in flight, where every read finds it.
+        """
+        if not self.ledger.may_settle:
+            if self._stalled is None:
+                self._stalled = self._runtime.loop.call_later(STALL_SECONDS, self._look_again)
+            return
         if self.ledger.settle() and not self._settling:
             self._settling = True
             tell(self._commits, SettleMore())
+
+    def _look_again(self) -> None:
+        self._stalled = None
+        if not self._settling:
+            self._settling = True
+            tell(self._commits, SettleMore())  # what fails is the actor's to tell
+
+    @property
+    def unsettled_bytes(self) -> int:
+        """What is in flight because the state takes nothing: it needs room on the disk yet. May be
+        read from another thread."""
+        return self.ledger.flight.bytes if self._stalled is not None else 0
 
     def settle_more(self) -> None:
         """The turn for the rest has come."""
@@ -319,6 +350,9 @@ class Committer:
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
         self.barriers.close()
 
     def _fail_waiters(self, after: int, error: Callable[[int], BaseException]) -> None:

@@ -14,10 +14,12 @@ from actors.commits import NODE, By, Promise, Who
 from actors.log import SPARE_BYTES, Mark
 from actors.runtime import ask, stop, tell
 from protocol import limits
-from protocol.errors import Conflict, DiskFull, Failed, NotWritable, UnknownOutcome
+from protocol.errors import Busy, Conflict, DiskFull, Failed, NotWritable, UnknownOutcome
 from storage.effects import Attribution, decode
+from storage.engine import Batch
 from storage.faults import LogFailed
 from storage.log import LogSizes
+from storage.memory import MemoryEngine
 from tests.actors.nodes import ANA
 from tests.actors.parts import KINDS, SOMEBODY, Parts, checkpoints, key, outcome, parts, play, until
 from tests.logbook import Logbook
@@ -581,3 +583,68 @@ def test_a_busy_loop_lets_the_log_through() -> None:
             await stop(ref)
 
     play("real", main)
+
+
+class Stalling(MemoryEngine):
+    """Takes nothing for a while, as RocksDB does on a slow disk. To write to it then would hold the
+    loop."""
+
+    stalled = False
+
+    def takes_writes(self) -> bool:
+        return not self.stalled
+
+    def write(self, batch: Batch, applied: int) -> None:
+        assert not self.stalled, "the loop would stand still here"
+        super().write(batch, applied)
+
+
+@both
+def test_a_state_that_takes_nothing_holds_up_no_answer(kind: str) -> None:
+    async def main() -> None:
+        engine = Stalling()
+        async with parts(kind, engine=engine) as node:
+            await node.durable(node.put("a", b"1"))
+            engine.stalled = True
+            for number in range(50):
+                await node.durable(node.put("a", f"{number}".encode()))
+                assert node.get("a") == f"{number}".encode()
+            assert (engine.applied, node.committer.released_upto) == (1, 51)
+            assert node.committer.unsettled_bytes > 0
+            engine.stalled = False
+            await until(lambda: engine.applied == 51)
+            assert node.committer.unsettled_bytes == 0
+            await node.durable(node.put("b", b"1"))
+            assert engine.applied == 52
+            engine.stalled = True
+            await node.durable(node.put("b", b"2"))
+            engine.stalled = False  # and it stops
+
+    play(kind, main)
+
+
+@both
+def test_what_the_state_has_not_taken_is_bounded(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "IN_FLIGHT_BYTES", 100_000)
+
+    async def main() -> None:
+        engine = Stalling()
+        async with parts(kind, engine=engine) as node:
+            engine.stalled = True
+            taken = 0
+            with pytest.raises(Busy, match="disk is slow"):
+                while True:
+                    await node.durable(node.put(f"k{taken}", b"x" * 1_000))
+                    taken += 1
+            assert 70 < taken < 90, "some 1250 bytes each"
+            assert node.get(f"k{taken - 1}") is not None
+            with node.committer.begin() as reading:
+                assert node.committer.commit(reading, SOMEBODY).sequence == 0
+            engine.stalled = False
+            await until(lambda: engine.applied == taken)
+            await node.durable(node.put("more", b""))
+            assert node.ledger.flight.bytes == 0
+
+    play(kind, main)

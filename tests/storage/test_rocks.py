@@ -346,3 +346,53 @@ def test_a_scan_of_a_view_reads_nothing_behind_its_range(
     assert steps == 3
     view.close()
     engine.close()
+
+
+def test_a_state_whose_writers_would_have_to_wait_says_so(tmp_path: Path) -> None:
+    """Too many tables that nobody compacts: RocksDB stops its writers until there are fewer."""
+    engine = RocksEngine(str(tmp_path / "state"))
+    quiet = {
+        "level0_file_num_compaction_trigger": "1000",
+        "level0_slowdown_writes_trigger": "1000",
+        "level0_stop_writes_trigger": "1000",
+    }
+    engine._db.set_options(quiet)
+    for number in range(4):
+        assert engine.takes_writes()
+        batch = engine.batch()
+        batch.put(b"\0\1\x40" + bytes((number,)), b"1")
+        engine.write(batch, number + 1)
+        engine.flush()
+    for trigger in ("level0_slowdown_writes_trigger", "level0_stop_writes_trigger"):
+        engine._db.set_options({**quiet, trigger: "4"})
+        assert not engine.takes_writes(), trigger
+        engine._db.set_options(quiet)
+        assert engine.takes_writes()
+    engine.write(engine.batch(), 5)
+    engine.close()
+
+
+def test_it_says_so_before_a_write_finds_every_memtable_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = rocks._options
+
+    def gathers(cache: rocksdict.Cache) -> rocksdict.Options:
+        options = made(cache)
+        options.set_min_write_buffer_number_to_merge(rocks.MEMTABLES)  # nothing is flushed before
+        return options
+
+    monkeypatch.setattr(rocks, "_options", gathers)
+    engine = RocksEngine(str(tmp_path / "state"))
+    written = 0
+    while engine.takes_writes():
+        batch = engine.batch()
+        batch.put(b"\0\1\x40" + written.to_bytes(4, "big"), bytes(256 * 1024))
+        written += 1
+        engine.write(batch, written)
+    assert engine._db.property_int_value("rocksdb.num-immutable-mem-table") == rocks.MEMTABLES - 1
+    held = written * 256 * 1024
+    assert held > 1.5 * rocks.MEMTABLE_BYTES, "it gave up too early"
+    engine.flush()
+    assert engine.takes_writes()
+    engine.close()
