@@ -264,8 +264,9 @@ WRITE_SECONDS: Final = 30
 """A peer that takes nothing for so long is cut off."""
 IDLE_SECONDS: Final = 75
 BODIES_BYTES: Final = 256 * MIB
-"""Bodies that the HTTP surface holds at once, half received ones included: 16384 connections with
-16 MiB each would not fit any machine."""
+"""Bodies over SMALL_BODY_BYTES that the HTTP surface holds at once, half received ones included:
+16384 connections with 16 MiB each would not fit any machine. One user's are at most half of what
+the others leave."""
 SMALL_BODY_BYTES: Final = 64 * KIB
 """A body of a route that needs none, or a small one (sign-in, password)."""
 PIPELINED: Final = 64

@@ -26,7 +26,6 @@ from httptools import (
 from protocol import limits
 from protocol.errors import (
     BadRequest,
-    Busy,
     Full,
     HeadTooLarge,
     NotImplementedHere,
@@ -35,10 +34,11 @@ from protocol.errors import (
     TooLarge,
     VersionNotSupported,
 )
+from surfaces.http.credentials import caller
 from surfaces.http.exchange import Context, Exchange
 from surfaces.http.head import METHODS, SINGLE, Head, judge
 from surfaces.http.known import BLOCK_BYTES, MISSES, REQUEST_LINE, KnownHead
-from surfaces.sockets import half_close
+from surfaces.sockets import half_close, read_at_most
 
 if TYPE_CHECKING:
     from surfaces.http.surface import HttpSurface
@@ -69,6 +69,8 @@ class Connection(asyncio.Protocol):
         self.address = ""
         self.closed = False
         self._parser = HttpRequestParser(self)
+        self._judging = False
+        """Whether a credential is being judged before more of a body is read."""
         self._ended = False
         self._pumping = False
         self._reading_paused = False
@@ -101,6 +103,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection stands (with TLS: after the handshake)."""
         self.transport = cast(asyncio.Transport, transport)
+        read_at_most(self.transport, limits.SMALL_BODY_BYTES)
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.address = f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
@@ -243,6 +246,12 @@ class Connection(asyncio.Protocol):
             if head.length > limits.SMALL_BODY_BYTES or head.length < 0 or b"expect" in head.fields:
                 raise  # its body is not worth reading: answer, and close
         if head.has_body:
+            small = 0 <= head.length <= limits.SMALL_BODY_BYTES
+            exchange.large = (
+                exchange.route is not None
+                and not small
+                and (exchange.route.credential == "required")
+            )
             self._expect_body(exchange, head.fields.get(b"expect"), head.length)
 
     def on_body(self, chunk: bytes) -> None:
@@ -256,10 +265,7 @@ class Connection(asyncio.Protocol):
             )
         if not exchange.discard:
             exchange.chunks.append(chunk)
-            exchange.bytes_held += len(chunk)
-            self.surface.bodies_bytes += len(chunk)
-            if self.surface.bodies_bytes > limits.BODIES_BYTES:
-                raise Busy("the node holds as many request bodies as it will")
+            self.surface.hold(exchange, len(chunk))
 
     def on_message_complete(self) -> None:
         """The request is whole: it waits for its turn."""
@@ -410,7 +416,7 @@ class Connection(asyncio.Protocol):
         elif self.receiving is not None:
             exchange = self.receiving
             allowed = deadlines.body_s + exchange.bytes_in / limits.BODY_SECONDS_BYTES
-            if self._body_since and now - self._body_since >= allowed:
+            if self._body_since and not self._judging and now - self._body_since >= allowed:
                 self._end_with(RequestTimeout("the body did not arrive in time"))
                 self._pump()
         elif self.current is None and not self.queue:
@@ -468,13 +474,38 @@ class Connection(asyncio.Protocol):
         self._raw = 0 if self._raw < 0 else self._raw + read
         if self._raw > limits.SMALL_BODY_BYTES + CHUNK_OVERHEAD * (1 + exchange.bytes_in):
             self._end_with(BadRequest("more framing than body"))
-            return
+        elif exchange.large and exchange.owner is None and not self._judging:
+            self._judge(exchange)
+
+    def _judge(self, exchange: Exchange) -> None:
+        """Ask who sends a large body before more of it is read: who is nobody can fill no memory,
+        and what a user fills counts as that user's."""
+        self._judging = True
+        self.surface.spawn(self._judged(exchange))
+
+    async def _judged(self, exchange: Exchange) -> None:
+        try:
+            who = await caller(exchange)
+            if self.receiving is exchange:
+                self.surface.own(exchange, who.user)
+        except Refusal as refusal:
+            if self.receiving is exchange:
+                self._end_with(refusal)
+        finally:
+            self._judging = False
+            self._body_since = self.surface.loop.time()  # the client's time goes on from here
+            if not self.closed:
+                self._pump()
 
     def _invite_body(self) -> None:
         """Ask for the body of a client that waits to be asked, once its turn to be answered has
         come: before that the line would stand among other answers."""
         exchange = self.receiving
         if exchange is None or not exchange.wants_continue or self.current or self.queue:
+            return
+        if exchange.large and exchange.owner is None:
+            if not self._judging:
+                self._judge(exchange)
             return
         exchange.wants_continue = False
         if not exchange.bytes_in:
@@ -533,7 +564,8 @@ class Connection(asyncio.Protocol):
         """Read on, so that a client that goes away is noticed, unless too much waits already."""
         queue = self.queue
         held = sum(exchange.bytes_held for exchange in queue)
-        if len(queue) > limits.PIPELINED or held > limits.CONNECTION_BUFFER_BYTES:
+        full = len(queue) > limits.PIPELINED or held > limits.CONNECTION_BUFFER_BYTES
+        if full or self._judging:
             if not self._reading_paused:
                 self._reading_paused = True
                 self.transport.pause_reading()

@@ -47,6 +47,8 @@ class Exchange(HTTPConnection):
     :ivar refusal: set when the answer was decided by the head alone
     :ivar since: when the request began to run, on the loop's clock
     :ivar known: whether it is known who asks
+    :ivar large: the body may be larger than what is read of anybody's
+    :ivar owner: the user whose holdings the body counts as, judged while it comes
     """
 
     def __init__(self, connection: Connection, head: Head | None, request: str) -> None:
@@ -66,6 +68,8 @@ class Exchange(HTTPConnection):
         self.since = 0.0
         self.complete = False
         self.known = False
+        self.large = False
+        self.owner: str | None = None
         self.counted = False
         self.beside = False
         self.close_after = head is None or not head.keep_alive

@@ -16,6 +16,7 @@ from tornado.httputil import HTTPInputError
 
 from protocol import limits
 from protocol.errors import BadRequest, Busy, Draining, Full, MisdirectedRequest, SignInRefused
+from surfaces.holdings import Holdings
 from surfaces.http import answers, scripts
 from surfaces.http.connection import Connection
 from surfaces.http.exchange import Exchange
@@ -96,6 +97,9 @@ class HttpSurface:
         self.begun = 0
         """Requests begun and not answered."""
         self.bodies_bytes = 0
+        """Held in all. Of one that nobody signed in for it is at most a small body."""
+        self.bodies = Holdings(limits.BODIES_BYTES)
+        """The large ones of them, by user."""
         self.stopping = False
         self.sparing = SparingLog("surfaces.http")
         self.known = KnownHeads(node.doors.rng.bytes(32))
@@ -336,9 +340,25 @@ class HttpSurface:
             if self.stopping:
                 self._quiet.set()
 
+    def hold(self, exchange: Exchange, size: int) -> None:
+        """So many bytes more of a body have come. :raises Busy: they are more than its user may
+        have held"""
+        if exchange.owner is not None and not self.bodies.take(exchange.owner, size):
+            raise _too_many_bodies()
+        exchange.bytes_held += size
+        self.bodies_bytes += size
+
+    def own(self, exchange: Exchange, user: str) -> None:
+        """It has been found out whose a body is that is still coming. :raises Busy: as `hold`"""
+        if not self.bodies.take(user, exchange.bytes_held):
+            raise _too_many_bodies()
+        exchange.owner = user
+
     def release(self, exchange: Exchange) -> None:
         """Its body is no longer held."""
         self.bodies_bytes -= exchange.bytes_held
+        if exchange.owner is not None and exchange.bytes_held:
+            self.bodies.give(exchange.owner, exchange.bytes_held)
         exchange.bytes_held = 0
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -394,6 +414,10 @@ class HttpSurface:
 
     def _busy(self) -> int:
         return sum(connection.busy for connection in self.connections)
+
+
+def _too_many_bodies() -> Busy:
+    return Busy("the node holds as many request bodies as it will")
 
 
 def _no_room() -> bytes:

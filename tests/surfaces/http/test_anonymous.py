@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
 import socket
 import struct
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
+from protocol import limits
 from surfaces import logs
 from surfaces.http import connection
 from surfaces.http.surface import HttpSurface
 from tests.logbook import Logbook
-from tests.surfaces.http.conftest import Serve, until
+from tests.surfaces.http.conftest import PASSWORD, Serve, until
 from tests.surfaces.http.raw import Raw, request
 
 
@@ -70,6 +75,127 @@ async def test_a_bug_before_anybody_signed_in_is_a_line_a_second(
     assert logbook.names() == ["node started", "request failed"]
     await surface.close()
     assert logbook.events[2]["times"] == {"request failed": 29, "a connection failed": 30}
+
+
+LARGE = 8 * 1024 * 1024
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_junk_token_is_refused_before_its_body_is_taken(
+    surface: HttpSurface, bearer: str, chunked: bool
+) -> None:
+    """Nobody's bodies stood in the way of everybody's: 19 connections denied sign-in."""
+    head = request("POST", "/script", authorization="Bearer junk", content_type="text/plain")
+    declared = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % LARGE
+    head = head.replace(b"Content-Length: 0", declared)
+    async with await Raw.connect(surface.address[1]) as raw:
+        raw.writer.write(head + (b"%x\r\n" % LARGE if chunked else b"") + bytes(300_000))
+        most = 0
+        answered = asyncio.create_task(raw.answer())
+        while not answered.done():
+            most = max(most, surface.bodies_bytes)
+            await asyncio.sleep(0)
+        answer = answered.result()
+        assert (answer.status, answer.error["code"]) == (401, "SessionEnded")
+        assert answer.fields["connection"] == "close"
+    assert most <= limits.SMALL_BODY_BYTES
+    assert not surface.bodies.total
+
+
+def holds(surface: HttpSurface, size: int) -> bool:
+    """Whether root's bodies have come that far."""
+    return surface.bodies.of("root") > size
+
+
+async def crowd_of_junk(surface: HttpSurface, count: int) -> int:
+    """So many send large bodies under tokens that are none, all at once, while somebody signs in.
+    The most that was held."""
+    most = 0
+    head = request("POST", "/script", authorization="Bearer junk", content_type="text/plain")
+    head = head.replace(b"Content-Length: 0", b"Content-Length: %d" % LARGE)
+
+    async def junk() -> None:
+        async with await Raw.connect(surface.address[1]) as raw:
+            raw.writer.write(head + bytes(300_000))
+            with contextlib.suppress(OSError, EOFError):
+                await raw.answer()
+
+    async def watch() -> None:
+        nonlocal most
+        while True:
+            most = max(most, surface.bodies_bytes)
+            await asyncio.sleep(0)
+
+    watching = asyncio.create_task(watch())
+    crowd = [asyncio.create_task(junk()) for _ in range(count)]
+    body = b'{"user":"root","password":"%s"}' % PASSWORD.encode()
+    async with await Raw.connect(surface.address[1]) as raw:
+        for _ in range(3):
+            signed_in = await raw.ask("POST", "/session", body, content_type="application/json")
+            assert signed_in.status == 200
+    await asyncio.gather(*crowd)
+    watching.cancel()
+    return most
+
+
+@pytest.mark.parametrize("count", [30, pytest.param(1000, marks=pytest.mark.hard)])
+async def test_junk_bodies_with_junk_tokens(
+    surface: HttpSurface, count: int, figure: Callable[[str, object], None]
+) -> None:
+    most = await crowd_of_junk(surface, count)
+    assert most <= count * limits.SMALL_BODY_BYTES
+    figure("junk bodies", f"{count} connections, {LARGE} bytes each said: at most {most} held")
+
+
+async def test_the_rig_sees_bodies_that_nobody_is_asked_for(
+    surface: HttpSurface, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: a body is read to its end before its credential is looked at."""
+    monkeypatch.setattr(connection.Connection, "_judge", lambda self, exchange: None)
+    junk = asyncio.create_task(crowd_of_junk(surface, 5))
+    await until(lambda: surface.bodies_bytes > 5 * limits.SMALL_BODY_BYTES)
+    for left in list(surface.connections):
+        left.abort()
+    with contextlib.suppress(OSError, EOFError):
+        await junk
+
+
+async def test_a_body_is_asked_for_only_of_who_is_known(surface: HttpSurface) -> None:
+    head = request("POST", "/script", authorization="Bearer junk", expect="100-continue")
+    head = head.replace(b"Content-Length: 0", b"Content-Length: %d" % LARGE)
+    async with await Raw.connect(surface.address[1]) as raw:
+        await raw.send(head)
+        assert (await raw.answer()).status == 401
+
+
+@pytest.mark.parametrize("scheme", ["token", "password"])
+async def test_large_bodies_count_as_their_users_and_leave_room_for_others(
+    surface: HttpSurface, bearer: str, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    credential = bearer
+    if scheme == "password":
+        credential = f"Basic {base64.b64encode(f'root:{PASSWORD}'.encode()).decode()}"
+    surface.bodies.most = 4_000_000
+    text = b"RETURN 7;" + b" " * 900_000
+    async with contextlib.AsyncExitStack() as stack:
+        for number in range(2):
+            half = await stack.enter_async_context(await Raw.connect(surface.address[1]))
+            await half.send(
+                request(
+                    "POST", "/script", text, authorization=credential, content_type="text/plain"
+                )[:-1]
+            )
+            await until(partial(holds, surface, (number + 1) * 900_000))
+        more = await stack.enter_async_context(await Raw.connect(surface.address[1]))
+        await more.send(
+            request("POST", "/script", text, authorization=credential, content_type="text/plain")
+        )
+        assert (await more.answer()).error["code"] == "Busy"
+        assert surface.bodies.take("another", 900_000)  # another user gets in
+        surface.bodies.give("another", 900_000)
+        await half.send(b" ")
+        assert (await half.answer()).json["results"][0]["value"] == 7
+    await until(lambda: not surface.bodies.total)
 
 
 async def test_a_connection_whose_deadlines_fail_leaves_the_others_theirs(
