@@ -10,12 +10,15 @@ After each, the next start finds all that was acknowledged, and nothing that was
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from actors.commits.committer import IDLE_SECONDS
 from tests.processes import NodeProcess, StartFailed
 from tests.reliability import disks, faulty, injections, workload
 from tests.reliability.injections import FAULTS, WORKLOADS, Outcome, Point, Workload
@@ -102,6 +105,29 @@ def test_an_error_from_every_call(tmp_path: Path, name: str, error: str, figure:
         assert counts["refused as DiskFull, went on"] > 5
     shown = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
     figure(f"R5 {error}, {name}", f"{len(points)} points: {shown}; 0 violations")
+
+
+def test_a_slow_run_makes_the_calls_of_a_quick_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A point is counted in one run and met in another, on a machine that may be busy by then: an
+    idle log that got a mark meanwhile moved every call behind it."""
+    disks.require("strace")
+    load = injections.fresh(tmp_path)
+    quick, _ = load.run("quick", None)
+    script = NodeProcess.script
+
+    def later(self: NodeProcess, *words: Any, **fields: Any) -> Any:
+        time.sleep(IDLE_SECONDS + 0.3)
+        return script(self, *words, **fields)
+
+    monkeypatch.setattr(NodeProcess, "script", later)
+    slow, _ = load.run("slow", None)
+    in_the_log = [
+        {point for point in injections.points(run.calls) if point.path.startswith("log/")}
+        for run in (quick, slow)
+    ]
+    assert in_the_log[0] == in_the_log[1] != set()
 
 
 @pytest.mark.parametrize("fault", ["ignores-sync-errors", "syncs-again"])
