@@ -281,7 +281,7 @@ def _options(cache: Cache) -> Options:
     options.set_max_background_jobs(2)
     # A table that is mostly deletions is compacted soon: scans have to step over each of them.
     options.add_compact_on_deletion_collector_factory(1024, 512, 0.5)
-    options.set_keep_log_file_num(2)
+    options.set_keep_log_file_num(1)  # RocksDB's own, for people: LOG, and none of before
     options.set_max_log_file_size(_MIB)
     options.set_max_manifest_file_size(4 * _MIB)
     options.set_stats_dump_period_sec(0)

@@ -396,3 +396,10 @@ def test_it_says_so_before_a_write_finds_every_memtable_full(
     engine.flush()
     assert engine.takes_writes()
     engine.close()
+
+
+def test_rocksdb_keeps_one_diary(tmp_path: Path) -> None:
+    for _ in range(3):
+        engine = RocksEngine(str(tmp_path / "state"))
+        engine.close()
+    assert [path.name for path in (tmp_path / "state").glob("LOG*")] == ["LOG"]
