@@ -41,6 +41,18 @@ def unpruned() -> None:
     limits.LOG_FRAMES_KEPT = 1_000_000  # type: ignore[misc]
 
 
+def small_transactions() -> None:
+    """A commit holds little, and so do the dead letters of one."""
+    limits.TRANSACTION_BYTES = 256 * limits.KIB  # type: ignore[misc]
+    limits.LAPSE_BYTES = 32 * limits.KIB  # type: ignore[misc]
+    limits.TAKE_BYTES = 16 * limits.KIB  # type: ignore[misc]
+
+
+def lapses_all_at_once() -> None:
+    """Dead letters that fall due together go into one commit, whatever they take."""
+    limits.LAPSE_BYTES = limits.INT_MAX  # type: ignore[misc]
+
+
 def answers_before_the_log() -> None:
     """Says that a batch is durable, and keeps it until the next one comes."""
     from actors.log import Durable, LogActor
@@ -283,6 +295,8 @@ FOUND: dict[str, Callable[[], None]] = {
     "small": small,
     "tiny": tiny,
     "unpruned": unpruned,
+    "small-transactions": small_transactions,
+    "lapses-all-at-once": lapses_all_at_once,
     "answers-before-the-log": answers_before_the_log,
     "glances-at-what-is-in-flight": glances_at_what_is_in_flight,
     "syncs-again": syncs_again,

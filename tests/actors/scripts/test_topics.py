@@ -277,6 +277,28 @@ async def test_what_a_statement_needs(here: Running, statement: str) -> None:
     assert answer.refusal.detail["needs"] == f"{RIGHTS[statement]} ON TOPIC shop.main.t"
 
 
+async def test_what_goes_into_another_topic_needs_write_there(here: Running) -> None:
+    """REDRIVE and DEAD LETTER: what one may take from a topic says nothing about another."""
+    await here.values("DEFINE TOPIC dead; PUBLISH INTO dead VALUE 1")
+    granted, mover = Granted(here.node), await declare(here.node, "mover", "member")
+    for verb, topic in ((Verb.CONSUME, "dead"), (Verb.READ, "t")):
+        granted.grant("mover", verb, "shop", "main", topic, kind="topic")
+    refusal = (await here.answer("REDRIVE FROM dead TO t", caller=mover)).refusal
+    assert isinstance(refusal, NotAllowed)
+    assert refusal.detail["needs"] == "WRITE ON TOPIC shop.main.t"
+    assert len(await here.value("READ FROM dead AFTER 0")) == 1
+    granted.grant("mover", Verb.WRITE, "shop", "main", "t", kind="topic")
+    assert found(await here.answer("REDRIVE FROM dead TO t", caller=mover))["moved"] == 1
+    granted.grant("mover", Verb.DEFINE, "shop", "main", "t", kind="topic")
+    for statement in (
+        "DEFINE GROUP h ON t DEADLINE 1s DEAD LETTER dead",
+        "ALTER GROUP g ON t SET DEAD LETTER dead",
+    ):
+        refusal = (await here.answer(statement, caller=mover)).refusal
+        assert isinstance(refusal, NotAllowed), statement
+        assert refusal.detail["needs"] == "WRITE ON TOPIC shop.main.dead"
+
+
 async def test_a_node_that_is_not_writable_still_reads(here: Running) -> None:
     await here.values("PUBLISH INTO t VALUE 1; DEFINE READER r ON t; DEFINE TOPIC u;"
                       " DEFINE NODE ROLES serving")  # fmt: skip
