@@ -63,6 +63,7 @@ test-hard: .venv/.test .venv/schemathesis/bin/st ## tier P: power cuts, syscall 
 	$(BIN)/python -m pytest -m hard --timeout 1800 $(PYTEST_ARGS)
 
 bench: .venv/.bench ## measure, beside the peers; ROW=name runs one row, PUBLISH=1 writes docs/benchmarks.md
+	@.ci/packages redis-server webdis wrk rabbitmq-server etcd-server
 	$(BIN)/python -m bench $(if $(ROW),--row $(ROW)) $(if $(PUBLISH),--publish)
 
 demo: .venv/.demo ## load real data through the client, ask it ten questions

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 SYNCS = 200
+ENOUGH_CORES = 4
+"""One for the node's loop, one for its log and engine, two for those who ask."""
 
 
 def facts(directory: Path) -> dict[str, Any]:
@@ -19,9 +21,10 @@ def facts(directory: Path) -> dict[str, Any]:
 
     :param directory: where the stores of this run are kept
     """
+    cores = len(os.sched_getaffinity(0))
     return {
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores,
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
@@ -29,8 +32,17 @@ def facts(directory: Path) -> dict[str, Any]:
         "fdatasync_us": round(_sync_us(directory)),
         "load_before": round(os.getloadavg()[0], 2),
         "pinned": "nothing",
+        "drivers": _drivers(cores),
         "commit": _commit(),
     }
+
+
+def _drivers(cores: int) -> str:
+    """Where the load runs. On few cores it takes from the node what it measures: ratios to a peer
+    that is driven in the same way still hold, rates do not carry over to another machine."""
+    if cores < ENOUGH_CORES:
+        return f"share {cores} cores with the node: rates are lower than the node's own"
+    return "have cores beside the node's"
 
 
 def _processor() -> str:
