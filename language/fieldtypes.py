@@ -148,6 +148,13 @@ def parts_of(node: tree.FieldType) -> Iterator[tree.FieldType]:
         yield node
 
 
+def parts_below(node: tree.FieldType) -> tuple[tree.FieldType, ...]:
+    """The types that a type is made of."""
+    if isinstance(node, tree.UnionType):
+        return node.members
+    return (node.of,) if isinstance(node, tree.OptionType | tree.ArrayType) else ()
+
+
 def is_option(node: tree.FieldType) -> bool:
     """Whether an option is among a type's alternatives."""
     return any(isinstance(part, tree.OptionType) for part in parts_of(node))

@@ -96,7 +96,6 @@ class Execution:
         self.results: list[Result] = []
         self.generation = services.committer.generation
         """The committer's generation when `sequence` was given."""
-        self._script: Prepared
         self.transaction: Transaction
         self._held = Budget(ANSWER_BYTES, self.tick)
         """What its results hold together; those that are surely small are not weighed."""
@@ -152,7 +151,7 @@ class Execution:
         self._check_variables(len(self.variables))
         if self.request.timeout_us is not None:
             self.turn.push_deadline(self.request.timeout_us)
-        self.prepared = self._script = prepared = self.scripts.get(self.request.script, self.tick)
+        self.prepared = prepared = self.scripts.get(self.request.script, self.tick)
         if not prepared.about_node_only:
             self.services.roles.check_answering()
         for first, end in prepared.transactions:
@@ -310,8 +309,7 @@ class Execution:
         """The statement being run; see `running.Progress`."""
         if self._at is None:
             return None
-        # `prepared` may be that of a table's fields at the moment.
-        number, text = self._at, self._script.redacted(self._at, self._at + 1)
+        number, text = self._at, self.prepared.redacted(self._at, self._at + 1)
         return number + 1, text
 
     def _begin(self, done: int) -> None:

@@ -10,13 +10,19 @@ from typing import Any, Final
 
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, handles
-from actors.scripts.prepared import Prepared
 from actors.scripts.taken import TAKEN
 from language import tree
 from language.env import Env
 from language.parser import parse_expression, parse_type
 from language.printing import print_expression, print_type
-from language.rules import Definition, Rule, check_definition, compile_rule
+from language.rules import (
+    Definition,
+    Rule,
+    check_definition,
+    check_links,
+    compile_rule,
+    holds_link,
+)
 from language.schema import Schema
 from protocol import limits
 from protocol.binary import unpack_object
@@ -29,11 +35,12 @@ from protocol.errors import (
     Draining,
     Refusal,
     StatementTimeout,
+    TypeRefused,
 )
 from protocol.paths import path_text
 from protocol.rights import DEFINE, Kind
 from protocol.text import format_record
-from protocol.values import NONE, RecordId, Value
+from protocol.values import NONE, RecordId, Value, paced
 from storage import catalog, records
 from storage.catalog import Table
 from storage.fields import Field
@@ -45,14 +52,6 @@ NO_MISFIT: Final = (Cancelled, Conflict, DiskFull, Draining, StatementTimeout)
 
 
 # --- writing records ------------------------------------------------------------------------------
-
-
-class Rules:
-    """The compiled fields of a table, and what is planned for the subqueries among them."""
-
-    def __init__(self, schema: Schema) -> None:
-        self.schema = schema
-        self.plans = Prepared(tree.Script(()))
 
 
 def conform_new(run: Execution, table: Table, record: RecordId, fields: Row) -> Row:
@@ -84,24 +83,23 @@ def conform(
 
     :param data: what the statement did to the record; None when it is new
     """
-    rules = _rules(run, table)
     replaced = type(data) is tree.Content
-    return rules.schema.conform(
-        record, fields, before, _Surroundings(run, rules.plans), replaced=replaced
+    return _schema(run, table).conform(
+        record, fields, before, _Surroundings(run), replaced=replaced
     )
 
 
-def _rules(run: Execution, table: Table) -> Rules:
-    """The rules of a table, remembered for as long as it is declared as it is."""
+def _schema(run: Execution, table: Table) -> Schema:
+    """What the fields of a table demand, remembered for as long as it is declared as it is."""
     tx = run.transaction
     at = ("rules", table.id)
-    found: Rules | None = tx.known(at)
+    found: Schema | None = tx.known(at)
     if found is None:
         rules = []
         for field in table.fields:
             run.tick()
             rules.append(_rule(field))
-        found = Rules(Schema(table.name, rules, table.schemafull))
+        found = Schema(table.name, rules, table.schemafull)
         tx.remember(at, found, *catalog.declared_of_table(table))
     return found
 
@@ -112,6 +110,7 @@ def _rule(field: Field) -> Rule:
     return compile_rule(_definition(field))
 
 
+@lru_cache(maxsize=8 * limits.FIELDS)
 def _definition(field: Field) -> Definition:
     return Definition(
         field.path,
@@ -123,21 +122,19 @@ def _definition(field: Field) -> Definition:
 
 
 class _Surroundings:
-    """What DEFAULT and ASSERT see: the transaction, and neither parameters nor LETs of the script,
-    so that a record is judged alike whoever writes it."""
+    """What DEFAULT and ASSERT see: the transaction's time and randomness, and neither parameters
+    nor LETs of the script, so that a record is judged alike whoever writes it. Nothing of the
+    store: see `language.rules`."""
 
-    __slots__ = ("_plans", "_run", "variables")
+    __slots__ = ("_run", "variables")
 
-    def __init__(
-        self, run: Execution, plans: Prepared, variables: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, run: Execution, variables: Mapping[str, Any] | None = None) -> None:
         self._run = run
-        self._plans = plans
         self.variables = variables or {}
 
     def of_value(self, value: Any) -> Env:
         """The same, with `$value`."""
-        return _Surroundings(self._run, self._plans, {"value": value})
+        return _Surroundings(self._run, {"value": value})
 
     @property
     def now(self) -> datetime:
@@ -150,18 +147,14 @@ class _Surroundings:
         return self._run.rng
 
     def select(self, select: tree.Select, parent: Value) -> Value:
-        """A subquery, planned apart from the script's own."""
-        run = self._run
-        prepared, variables = run.prepared, run.variables
-        run.prepared, run.variables = self._plans, dict(self.variables)
-        try:
-            return run.select(select, parent)
-        finally:
-            run.prepared, run.variables = prepared, variables
+        """:raises TypeRefused: always. A field that was defined with a SELECT in an earlier version
+        must be defined anew"""
+        raise TypeRefused("a SELECT is not run for whoever writes a record: define the field anew")
 
     def record(self, record: RecordId) -> dict[str, Any] | None:
-        """The fields of a record."""
-        return self._run.record(record)
+        """:raises TypeRefused: always"""
+        link = format_record(record)
+        raise TypeRefused(f"the record link {link} is not followed for whoever writes a record")
 
     def tick(self) -> None:
         """Give the loop its turn when the slice is used up."""
@@ -213,9 +206,9 @@ def alter_field(run: Execution, statement: tree.AlterField, table: Table) -> Val
     catalog.define_field(run.transaction, table, field, catalog.Taken.OVERWRITE)
     table = _as_it_is_now(run, table)
     check_definition(_definition(field))
-    rules = _rules(run, table)
+    schema = _checked(run, table, field)
     if statement.type is not None or statement.assertion is not None:
-        _check_records(run, table, rules, field)
+        _check_records(run, table, schema, field)
     return NONE
 
 
@@ -247,7 +240,7 @@ def alter_table(run: Execution, statement: tree.AlterTable, table: Table) -> Val
         free = tree.PlainType("any")
         every = (compile_rule(Definition(each.path, free)) for each in table.fields)
         bare = Schema(table.name, every, True)
-        _check_records(run, table, Rules(bare), None)
+        _check_records(run, table, bare, None)
     return NONE
 
 
@@ -263,23 +256,34 @@ def _text(expression: tree.Expression | None) -> str | None:
     return print_expression(expression)
 
 
+def _checked(run: Execution, table: Table, changed: Field) -> Schema:
+    """The schema of a table of which a field has changed. It is compiled even when no record has
+    to be checked: fields that contradict each other are refused, and one that would look beyond
+    a record now that another is a link. :raises BadRequest:"""
+    types = {field.path: _definition(field).type for field in paced(table.fields, run.tick)}
+    links = holds_link(types[changed.path])
+    for field in table.fields if links else (changed,):
+        run.tick()
+        check_links(_definition(field), types)
+    return _schema(run, table)
+
+
 def _define(run: Execution, table: Table, field: Field, exists: tree.Exists) -> None:
     check_definition(_definition(field))
     if not catalog.define_field(run.transaction, table, field, TAKEN[exists]):
         return
     table = _as_it_is_now(run, table)
-    # Compiled even when no record has to be checked: fields that contradict each other are refused.
-    rules = _rules(run, table)
+    schema = _checked(run, table, field)
     if exists is not tree.Exists.OVERWRITE:
-        _check_records(run, table, rules, field)
+        _check_records(run, table, schema, field)
 
 
-def _check_records(run: Execution, table: Table, rules: Rules, field: Field | None) -> None:
+def _check_records(run: Execution, table: Table, schema: Schema, field: Field | None) -> None:
     """Hold all records of a table against one of its fields, or against the rules as a whole.
 
     :raises TypeRefused, AssertFailed, FieldRefused: as the first that does not fit, with the count
     """
-    env = _Surroundings(run, rules.plans)
+    env = _Surroundings(run)
     address = records.record_id(table)
     found, misfits = 0, 0
     first: tuple[RecordId, Refusal] | None = None
@@ -290,9 +294,9 @@ def _check_records(run: Execution, table: Table, rules: Rules, field: Field | No
             record, fields = address(key), unpack_object(raw)
             try:
                 if field is None:
-                    rules.schema.conform(record, fields, None, env)
+                    schema.conform(record, fields, None, env)
                 else:
-                    rules.schema.conform_below(str(field.path[0]), record, fields, env)
+                    schema.conform_below(str(field.path[0]), record, fields, env)
             except NO_MISFIT:
                 raise
             except Refusal as refusal:

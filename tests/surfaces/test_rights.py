@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 from actors.rights import Standing
+from actors.scripts import fields
 from actors.scripts.execution import Execution
 from language.rows import Pairs
 from protocol.binary import unpack_object
@@ -502,6 +503,62 @@ async def test_define_alone_is_told_no_value(house: House) -> None:
     await house.here.values("UPDATE secret SET m = 1")
     answer = await house.http("eve", "DEFINE INDEX m ON secret FIELDS m UNIQUE")
     assert answer.error["detail"] == {"index": "m", "table": "secret"}
+
+
+LEAKS: Final = lines(
+    """
+    DEFINE FIELD leak ON open TYPE any DEFAULT (SELECT * FROM secret)
+    DEFINE FIELD leak ON open TYPE any DEFAULT [{ a: (SELECT VALUE word FROM secret:1) }]
+    DEFINE FIELD leak ON open TYPE any DEFAULT secret:1.word
+    DEFINE FIELD leak ON open TYPE any DEFAULT secret:1.next.word
+    DEFINE FIELD leak ON open TYPE any DEFAULT secret:1['word']
+    DEFINE FIELD leak ON open TYPE any DEFAULT secret:1.*
+    DEFINE FIELD leak ON open TYPE any DEFAULT IF_NO_SUCH ?? secret:1.word
+    DEFINE FIELD leak ON open TYPE any ASSERT secret:1.n = 7
+    DEFINE FIELD leak ON open TYPE any ASSERT (SELECT * FROM secret WHERE n = 7) != []
+    """
+)
+
+
+async def test_nothing_is_defined_that_runs_with_anothers_rights(house: House) -> None:
+    """Neither by who may define and not read, nor by an owner: the next writer would copy it."""
+    await house.admit("eve", "member")
+    Granted(house.here.node).grant("eve", Verb.DEFINE, "shop", "main", "open")
+    await house.here.values("DEFINE FIELD OVERWRITE link ON open TYPE record<secret>")
+    for text in (*LEAKS, "DEFINE FIELD leak ON open TYPE any DEFAULT link.word"):
+        answer = await house.http("eve", text)
+        assert answer.status == 400 and answer.error["code"] == "BadRequest", (text, answer.body)
+        altered = text.replace("DEFINE FIELD", "DEFINE FIELD OVERWRITE")
+        told = await house.here.answer(altered)
+        assert told.refusal is not None and told.refusal.code == "BadRequest", text
+        assert (await house.here.value("INFO FOR TABLE open"))["fields"][0]["name"] == "link"
+
+
+async def test_what_shows_only_when_it_is_met_is_not_followed_either(house: House) -> None:
+    """A link behind a field of any type, and one that a function makes."""
+    await house.admit("eve", "member")
+    Granted(house.here.node).grant("eve", Verb.DEFINE, "shop", "main", "open")
+    for leak in ("other.word", "$this.other['word']", "type::record('secret', 1).word"):
+        await house.http("eve", f"DEFINE FIELD OVERWRITE leak ON open TYPE any DEFAULT {leak}")
+        told = await house.here.answer("CREATE open:9 SET link = secret:1, other = secret:1")
+        assert told.refusal is not None and told.refusal.code == "TypeRefused", leak
+        assert CANARY not in told.refusal.message
+    assert await house.here.value("SELECT * FROM open:9") == []
+
+
+async def test_a_definition_of_an_earlier_version_is_not_run(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log may hold what can't be defined any more."""
+    with monkeypatch.context() as earlier:
+        for name in ("check_definition", "check_links"):
+            earlier.setattr(fields, name, lambda *_: None)
+        await house.here.values(
+            "DEFINE FIELD OVERWRITE leak ON open TYPE any DEFAULT (SELECT * FROM secret)"
+        )
+    told = await house.here.answer("CREATE open:9")
+    assert told.refusal is not None and told.refusal.code == "TypeRefused"
+    assert "define the field anew" in told.refusal.message
 
 
 # --- rights that change ---------------------------------------------------------------------------

@@ -217,6 +217,7 @@ ROWS: Final[dict[str, list[Row]]] = {
     "USERS": [owns("INFO FOR USERS", "STORE")],
     "USER": [Row("INFO FOR USER other", HIDDEN, HIDDEN, HIDDEN), anybody("INFO FOR USER $me")],
     "NODE": [Row("INFO FOR NODE", "INFO ON NODE", MAY, "INFO ON NODE")],
+    "STATE": [Row("INFO FOR STATE", "INFO ON NODE", MAY, "INFO ON NODE")],
     "RUNNING": [owns("INFO FOR RUNNING", "NODE")],
 }
 """By the class of the statement's node; of INFO by its subject."""
