@@ -7,9 +7,10 @@ DATA ?= ./data
 HTTP ?= 127.0.0.1:8000
 WIRE ?= 127.0.0.1:8001
 PYTEST_ARGS ?=
+MINUTES ?= 60
 SOURCES := protocol language storage actors surfaces bench tests
 
-.PHONY: help run test check test-hard bench docs demo format cases-accept clean
+.PHONY: help run test check test-hard bench soak docs demo format cases-accept clean
 .DEFAULT_GOAL := test
 
 help: ## the targets
@@ -65,6 +66,9 @@ test-hard: .venv/.test .venv/schemathesis/bin/st ## tier P: power cuts, syscall 
 bench: .venv/.bench ## measure, beside the peers; ROW=name runs one row, PUBLISH=1 writes docs/benchmarks.md
 	@.ci/packages redis-server webdis wrk rabbitmq-server etcd-server
 	$(BIN)/python -m bench $(if $(ROW),--row $(ROW)) $(if $(PUBLISH),--publish)
+
+soak: .venv/.bench ## everything at once for MINUTES=60: build/soak/ holds a table and a picture; fails when something grows
+	$(BIN)/python -m bench.soak --minutes $(MINUTES)
 
 demo: .venv/.demo ## load real data through the client, ask it ten questions
 	$(BIN)/python -m bench.demo

@@ -32,10 +32,12 @@ class NodeProcess:
     """A node that serves `directory` on free ports of the loopback.
 
     :param directory: made when missing; it survives the process
+    :param module: what is run as the command
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, module: str = "surfaces.command.main") -> None:
         self.directory = directory
+        self._module = module
         self.start_seconds = 0.0
         """From the start of the process to its saying that it is ready."""
         self.http = ""
@@ -48,7 +50,7 @@ class NodeProcess:
         log_path = self.directory.with_suffix(".log")
         with log_path.open("w") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "surfaces.command.main", str(self.directory), *SURFACES],
+                [sys.executable, "-m", self._module, str(self.directory), *SURFACES],
                 cwd=ROOT,
                 env=_environment(),
                 stdin=subprocess.DEVNULL,

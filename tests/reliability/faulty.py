@@ -291,6 +291,20 @@ def gives_every_descriptor_away() -> None:
     descriptors.for_connections = lambda limit: limit
 
 
+def keeps_requests() -> None:
+    """Keeps 50 KB of every script for ever."""
+    from actors.scripts.execution import Execution
+
+    kept: list[bytes] = []
+    run = Execution.run
+
+    def keep(self: Execution) -> None:
+        kept.append(b"x" * 50_000)
+        run(self)
+
+    Execution.run = keep  # type: ignore[method-assign]
+
+
 FOUND: dict[str, Callable[[], None]] = {
     "small": small,
     "tiny": tiny,
@@ -312,6 +326,7 @@ FOUND: dict[str, Callable[[], None]] = {
     "promises-too-long": promises_too_long,
     "forgets-attempts": forgets_attempts,
     "gives-every-descriptor-away": gives_every_descriptor_away,
+    "keeps-requests": keeps_requests,
 }
 
 

@@ -1,0 +1,59 @@
+"""Whether a series of samples grows without bound.
+
+What fills up first and then stays, a cache, a log up to its retention, has stopped growing by the
+second half of a run. So only that half is looked at, in four parts. A series grows when each part's
+median is above that of the part before, and the last lies above the first by more than a share of
+it and a slack: noise has no direction, and what comes to its bound slows down.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+PARTS: Final = 4
+SHARE: Final = 0.05
+FEWEST: Final = 6
+"""Samples in a part. With fewer nothing can be said."""
+SLOWED: Final = 0.5
+"""A series whose last step is less than this much of its first one comes to its bound."""
+
+
+class TooShort(Exception):
+    """There are too few samples for a judgement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is said of one series."""
+
+    name: str
+    medians: tuple[float, ...]
+    """Of the parts of the second half."""
+    grows: bool
+
+    def __str__(self) -> str:
+        shown = " → ".join(f"{median:,.1f}" for median in self.medians)
+        return f"{self.name}: {shown}{'  GROWS' if self.grows else ''}"
+
+
+def judge(name: str, samples: Sequence[float], slack: float) -> Verdict:
+    """Judge one series, sampled at equal distances.
+
+    :param slack: how much it may grow without meaning anything, in its own unit
+    :raises TooShort:
+    """
+    half = samples[len(samples) // 2 :]
+    each = len(half) // PARTS
+    if each < FEWEST:
+        raise TooShort(f"{len(samples)} samples; {2 * PARTS * FEWEST} are the fewest")
+    medians = tuple(
+        statistics.median(half[len(half) - (PARTS - at) * each :][:each]) for at in range(PARTS)
+    )
+    steps = [after - before for before, after in pairwise(medians)]
+    rises = medians[-1] - medians[0] > SHARE * abs(medians[0]) + slack
+    grows = rises and min(steps) > 0 and steps[-1] >= SLOWED * steps[0]
+    return Verdict(name, medians, grows)
