@@ -1,6 +1,10 @@
 """Checkpoints: the state is flushed now and then, so that a start replays little log.
 
 Only what a flush covers may leave the log. The order is: flush, then prune below it.
+
+There is one soon after each segment was begun, so that the state always holds something of the
+newest segment, or all before it: a segment, or the end of one, that goes missing then shows (see
+recovery.py).
 """
 
 from __future__ import annotations
@@ -14,12 +18,13 @@ import structlog
 from pykka import ActorRef
 
 from actors.commits import Committer
-from actors.log import SPARE_BYTES, Prune
+from actors.log import SPARE_BYTES, GiveWay, Prune
 from actors.runtime import LoopActor, Runtime, ThreadActor, ask, handles, tell
 from protocol import limits
 from protocol.errors import DiskFull
 from protocol.requests import Request
 from storage.engine import Engine
+from storage.retention import Keep
 
 log = structlog.get_logger("node")
 
@@ -73,7 +78,9 @@ class _Look:
 class CheckpointsActor(LoopActor):
     """Decides when: after so many seconds or so many bytes of log, and only when there is news.
 
-    :param prune: whether log below the newest frames that are kept may go
+    :param keep: what of the log is kept; None: all of it
+    :param flushed: what the state has flushed
+    :param newest_segment: the first sequence of the log's newest segment
     """
 
     def __init__(
@@ -83,14 +90,17 @@ class CheckpointsActor(LoopActor):
         flusher: ActorRef[Any],
         log: ActorRef[Any],
         *,
-        prune: bool,
+        keep: Keep | None,
+        flushed: Callable[[], int],
+        newest_segment: Callable[[], int],
     ) -> None:
         super().__init__(runtime)
         self._committer = committer
         self._flusher = flusher
         self._log = log
-        self._prune = prune
-        self._flushed = committer.released_upto
+        self._keep = keep
+        self._flushed = flushed
+        self._newest_segment = newest_segment
         self._flushed_at_us = runtime.clock.monotonic_us()
         self._waits_for_room = False
         self._running: asyncio.Future[int] | None = None
@@ -101,14 +111,20 @@ class CheckpointsActor(LoopActor):
 
     def _look(self) -> None:
         self.after(LOOK_SECONDS, self._look)
-        committer = self._committer
+        if self._running is None and self._due():
+            tell(self.actor_ref, _Look())
+
+    def _due(self) -> bool:
+        committer, flushed = self._committer, self._flushed()
+        if committer.ledger.engine.applied <= flushed:
+            return False  # no news
         waited_us = self._monotonic_us() - self._flushed_at_us
-        due = (
+        return (
             waited_us >= limits.CHECKPOINT_SECONDS * 1_000_000
             or committer.unflushed_bytes >= limits.CHECKPOINT_BYTES
+            or max(flushed, 1) < self._newest_segment() <= committer.ledger.engine.applied
+            or committer.disk_full
         )
-        if due and self._running is None and committer.released_upto > self._flushed:
-            tell(self.actor_ref, _Look())
 
     @handles(_Look)
     async def look(self, _message: _Look) -> None:
@@ -137,12 +153,21 @@ class CheckpointsActor(LoopActor):
     async def _work(self) -> int:
         before, self._committer.unflushed_bytes = self._committer.unflushed_bytes, 0
         try:
-            flushed = await ask(self._flusher, Flush())
+            flushed = await self._flush()
         except DiskFull:
             self._committer.unflushed_bytes += before
             raise
-        self._flushed = flushed
         self._flushed_at_us = self._monotonic_us()
-        kept_from = self._committer.released_upto - limits.LOG_FRAMES_KEPT + 1
-        below = min(flushed + 1, kept_from) if self._prune else 0
-        return await ask(self._log, Prune(max(below, 0)))
+        if self._committer.disk_full and self._keep is not None:
+            await ask(self._log, GiveWay())
+        now_us = self._committer.ledger.log_time()
+        return await ask(self._log, Prune(flushed, self._keep, now_us))
+
+    async def _flush(self) -> int:
+        """Flush; where there is no room for that, after old log has given way."""
+        try:
+            return await ask(self._flusher, Flush())
+        except DiskFull:
+            if self._keep is None or not await ask(self._log, GiveWay()):
+                raise
+            return await ask(self._flusher, Flush())

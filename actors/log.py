@@ -7,6 +7,8 @@ Invariants:
 - What is durable has to fit into the state. So a batch is refused, as on a full disk, unless the
   disk has room for it and for all that the state has yet to flush: RocksDB that once met a full
   disk takes nothing more until it is opened again.
+- On a full disk old log goes first, however much of it was to be kept, down to what the state has
+  flushed; only then is a batch refused.
 - After a full disk refused a batch, every commit handed over before the commits actor heard of it
   is dropped too: those commits were made on top of the refused ones. `generation` tells them from
   what comes later and takes their sequences again.
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
+import structlog
 from pykka import ActorRef
 from pykka._envelope import Envelope
 
@@ -27,6 +30,9 @@ from protocol.errors import DiskFull
 from protocol.requests import Request
 from storage.frames import Frame
 from storage.log import Log
+from storage.retention import Keep
+
+log = structlog.get_logger("node")
 
 T = TypeVar("T")
 
@@ -53,9 +59,19 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Prune(Request[int]):
-    """Drop whole segments whose frames are all below a sequence. Answers where the log begins."""
+    """Drop whole segments that need not be kept. Answers where the log begins."""
 
-    below: int
+    flushed: int
+    """What the state has flushed: nothing behind it goes."""
+    keep: Keep | None
+    """None: all of it."""
+    now_us: int
+    """Log time."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveWay(Request[int]):
+    """The disk is full: drop all that the state has flushed. Answers how many frames went."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +92,23 @@ class LogFull:
     refusal: DiskFull
 
 
+@dataclass(slots=True)
+class LogFigures:
+    """What is counted of the log since the start. Written by one thread each, read by any."""
+
+    given_way: int = 0
+    """Frames dropped before their time, because the disk was full."""
+
+
 class LogActor(ThreadActor):
     """Owns the log.
 
     :param log: open and recovered; the actor closes it
     :param commits: hears `Durable` and `LogFull`
     :param unflushed_bytes: what a flush of the state would write; None: it needs no disk
+    :param flushed: what the state has flushed, of which a full disk may take the log; None: it
+        takes nothing
+    :param figures: what is counted
     """
 
     def __init__(
@@ -90,11 +117,15 @@ class LogActor(ThreadActor):
         log: Log,
         commits: ActorRef[Any],
         unflushed_bytes: Callable[[], int] | None = None,
+        flushed: Callable[[], int] | None = None,
+        figures: LogFigures | None = None,
     ) -> None:
         super().__init__(runtime)
         self._log = log
         self._commits = commits
         self._unflushed_bytes = unflushed_bytes
+        self._flushed = flushed
+        self._figures = figures or LogFigures()
         self._last_batch_bytes = 0
         self._refused = 0
         self._broken = False
@@ -117,7 +148,9 @@ class LogActor(ThreadActor):
             if type(message) is Mark:
                 self._mark(message.released)
             elif type(message) is Prune:
-                self._prune(envelope, message.below)
+                self._prune(envelope, message)
+            elif type(message) is GiveWay:
+                self.reply(envelope, self._give_way())
             else:
                 raise self._unknown(message)
         if frames:
@@ -135,13 +168,28 @@ class LogActor(ThreadActor):
         except DiskFull:
             return  # what the mark would have proved, the next frame proves
 
-    def _prune(self, envelope: Envelope[Any], below: int) -> None:
+    def _prune(self, envelope: Envelope[Any], asked: Prune) -> None:
         try:
-            self._guarded(partial(self._log.prune, below))
+            self._guarded(partial(self._log.retire, asked.flushed, asked.keep, asked.now_us))
         except DiskFull as refusal:
             self.refuse(envelope, refusal)
         else:
             self.reply(envelope, self._log.first)
+
+    def _give_way(self) -> int:
+        """Drop old log for room. Answers how many frames went."""
+        if self._flushed is None:
+            return 0
+        try:
+            gone = self._guarded(partial(self._log.give_way, self._flushed()))
+        except DiskFull:
+            return 0  # not even room to say where the log begins
+        if gone:
+            self._figures.given_way += gone
+            log.warning(
+                "the disk is full: old log was dropped", frames=gone, begins=self._log.first
+            )
+        return gone
 
     def _spare_bytes(self, batch_bytes: int) -> int:
         """What must be free before a batch is written: room for it in the log, and in the state
@@ -154,10 +202,14 @@ class LogActor(ThreadActor):
     def _append(self, frames: list[Frame], released: int) -> None:
         written = sum(len(frame.body) for frame in frames)
         spare = self._spare_bytes(written)
+        append = partial(self._log.append, frames, released=released, spare_bytes=spare)
         try:
-            digests = self._guarded(
-                partial(self._log.append, frames, released=released, spare_bytes=spare)
-            )
+            try:
+                digests = self._guarded(append)
+            except DiskFull:
+                if not self._give_way():
+                    raise
+                digests = self._guarded(append)
         except DiskFull as refusal:
             # All of this batch is of one generation: a later one begins only after the commits
             # actor has heard what is said here.

@@ -26,7 +26,7 @@ from actors.commits import NODE, CommitsActor, Committer
 from actors.doors import Doors
 from actors.facts import Facts
 from actors.indexes import Indexes, IndexesActor
-from actors.log import LogActor
+from actors.log import LogActor, LogFigures
 from actors.passwords import Cost, Passwords
 from actors.rights import Rights
 from actors.roles import Roles
@@ -56,6 +56,7 @@ from storage.faults import ClockRefused, StoreFault
 from storage.ledger import Ledger, StateUnusable, Tail
 from storage.log import Log
 from storage.recovery import Recovery
+from storage.retention import Keep
 
 log = structlog.get_logger("node")
 
@@ -65,6 +66,17 @@ END_SECONDS: Final = 5
 """Scripts that the drain did not see the end of get so long to reach the end of their slice."""
 REPLAY_FRAMES: Final = 256
 """Frames replayed before the loop gets its turn."""
+
+
+def keep_log(rule: timedelta | int | None) -> Keep:
+    """What of the log is kept.
+
+    :param rule: frames younger than that; so many bytes; None: as many frames as the limits say
+    """
+    if isinstance(rule, timedelta):
+        return Keep(age_us=rule // timedelta(microseconds=1))
+    return Keep(bytes=rule)
+
 
 Progress = Callable[[int, int], None]
 
@@ -89,6 +101,8 @@ class NodeSettings:
     owner with a generated password when `first_owner` names none."""
     first_owner: FirstOwner | None = None
     password_cost: Cost = field(default_factory=Cost)
+    keep_log: Keep = field(default_factory=Keep)
+    """What of the log a node that serves keeps."""
     accept_clock_jump: bool = False
     """Whether a wall clock that is more than a year ahead of the log is meant."""
     check: bool = False
@@ -124,6 +138,7 @@ class Node:
         self.facts.settings["directory"] = settings.data_dir
         self.directory: StoreDirectory | None = None
         self._log: Log | None = None
+        self._log_figures = LogFigures()
         self._engine: Engine | None = None
         self._log_ref: ActorRef[LogActor] | None = None
         self._commits: ActorRef[CommitsActor] | None = None
@@ -225,11 +240,14 @@ class Node:
         assert self.directory is not None and self._log is not None and self._engine is not None
         runtime, committer, engine = self.runtime, self.committer, self._engine
         self._commits = commits = CommitsActor.start(runtime, committer)
+        serves = self.settings.serves
         self._log_ref = log_ref = LogActor.start(
             runtime,
             self._log,
             commits,
             lambda: engine.unflushed_bytes() + committer.unsettled_bytes,
+            engine.flushed_sequence if serves else None,
+            self._log_figures,
         )
         self._roles = self.roles = Roles(runtime, self.directory)
         committer.attach(committer.ledger, commits, log_ref, self.roles.check_writable)
@@ -237,12 +255,19 @@ class Node:
             runtime, self.doors.rng, self.doors.cores, self.settings.password_cost
         )
         free_bytes = partial(self.doors.fs.free_bytes, self.directory.state_path)
+        newest_segment = partial(getattr, self._log, "newest")
         self._flush = self._supervise(
             lambda: FlushActor.start(runtime, engine, free_bytes), refoldable=False
         )
         self._checkpoints = self._supervise(
             lambda: CheckpointsActor.start(
-                runtime, committer, self._flush.ref, log_ref, prune=self.settings.serves
+                runtime,
+                committer,
+                self._flush.ref,
+                log_ref,
+                keep=self.settings.keep_log if serves else None,
+                flushed=engine.flushed_sequence,
+                newest_segment=newest_segment,
             ),
             refoldable=False,
         )
@@ -344,6 +369,7 @@ class Node:
             node_id=self._roles.node_id if self._roles is not None else "",
             sequence=self.committer.released_upto if opened else 0,
             log_begins=self._log.first if self._log is not None else 0,
+            log_given_way=self._log_figures.given_way,
             uptime_seconds=(self.doors.clock.monotonic_us() - self._began_us) / 1_000_000,
             endpoints=self._roles.endpoints if self._roles is not None else (),
         )

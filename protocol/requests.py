@@ -180,5 +180,7 @@ class NodeStatus:
     """Newest durable sequence."""
     log_begins: int
     uptime_seconds: float
+    log_given_way: int = 0
+    """Frames that left the log before their time, because the disk was full."""
     endpoints: tuple[str, ...] = ()
     """Addresses that clients use, as DEFINE NODE ENDPOINTS declared them."""

@@ -59,25 +59,22 @@ log as it was when it was called.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
 from protocol.doors import File
 from protocol.errors import DiskFull
-from protocol.limits import LOG_AHEAD_BYTES, LOG_RESERVE_BYTES, SEGMENT_BYTES, SEGMENT_FRAMES
 from storage import cuts
 from storage.directory import StoreDirectory, segment_name
 from storage.facts import replace_file
-from storage.faults import LogDamaged, LogFailed
+from storage.faults import LogFailed
 from storage.frames import (
     BODY_BYTES_MAX,
     CLEAN,
     COPIED,
     LOG_FLAGS,
     MARK,
-    NO_DIGEST,
     SALT_BYTES,
     SEGMENT_HEADER_BYTES,
     Frame,
@@ -85,73 +82,18 @@ from storage.frames import (
     Placed,
     SegmentHeader,
 )
-from storage.log_facts import LogFacts
-from storage.recovery import (
-    Ending,
-    Recovery,
-    end_of_torn,
-    find_ending,
-    refuse_changed,
-    refuse_lost,
-)
-from storage.reserve import NO_ROOM, Reserve, disk_full, drop_temporary
-from storage.segments import Extent, Segment, find_segments, pruned
+from storage.log_reading import LogReader, LogSizes
+from storage.recovery import Ending, Recovery, refuse_lost
+from storage.reserve import NO_ROOM, disk_full, drop_temporary
+from storage.retention import Keep
+from storage.segments import Segment
 
 _PLENTY: Final = 256
 """Zeros are put ahead while the disk has room for so many times as many."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogSizes:
-    """How large the parts of a log are."""
-
-    segment_bytes: int = SEGMENT_BYTES
-    """A segment is closed past this size …"""
-    segment_frames: int = SEGMENT_FRAMES
-    """… or past this many frames."""
-    reserve_bytes: int = LOG_RESERVE_BYTES
-    """Held back for when the disk is full."""
-    ahead_bytes: int = LOG_AHEAD_BYTES
-    """Zeros kept behind the end, to be written over."""
-
-
-class Log:
+class Log(LogReader):
     """One open log. See the head of this file."""
-
-    def __init__(self, directory: StoreDirectory, sizes: LogSizes) -> None:
-        """Use `open`."""
-        self._fs = directory.fs
-        self._rng = directory.rng
-        self._path = directory.log_path
-        self._tmp = directory.tmp_path
-        self._store_id = directory.store_id.bytes
-        self._sizes = sizes
-        self._reserve = Reserve(directory.fs, directory.log_path, sizes.reserve_bytes)
-        self._facts = LogFacts(self._fs, self._path, self._tmp, self._store_id, self._reserve)
-        self._zeros = 0
-        """So many stand behind the last segment's end, for what comes to be written over."""
-        self._segments: list[Segment] = []
-        self._left_over: Sequence[str] = ()  # segments that a prune had no time to remove
-        self._file: File | None = None
-        self._ending: Ending | None = None  # between `look` and `recover`
-        self._failed: LogFailed | None = None
-        self._marked = False  # nothing to mark since the last mark
-        self._closed_file = False  # log/CLOSED stands
-        self._newest = 1  # what NEWEST says
-        self._worn = False  # the last segment was cut back: see invariant 5
-        self.first = 1
-        """The first sequence that can be read, or, of an empty log, that will be given."""
-        self.last = 0
-        """The last sequence, durable."""
-        self.epoch = 0
-        """Epoch of the last frame; of an empty log, the first that may be written."""
-        self.last_time = 0
-        """Log time of the last frame, microseconds. Of an empty log: when it was begun."""
-        self.digest = NO_DIGEST
-        """Digest of the last frame."""
-        self.released = 0
-        """The highest sequence that the log says was released."""
-        self.recovery = Recovery(True, 0)
 
     # --- opening ---------------------------------------------------------------------------------
 
@@ -163,52 +105,6 @@ class Log:
         log = cls.look(directory, sizes)
         log.recover(proven)
         return log
-
-    @classmethod
-    def look(cls, directory: StoreDirectory, sizes: LogSizes | None = None) -> Log:
-        """The log of a store as it was left. Nothing is changed; it can be read, not written.
-
-        Checks every byte of the last segment and the header of each; the frames of the others are
-        checked when they are read.
-
-        :raises LogDamaged: something that was, or may have been, acknowledged is not there
-        :raises StoreTooNew: a later version wrote it
-        :raises StoreTooOld: an earlier one did
-        :raises OSError: as the disk says
-        """
-        log = cls(directory, sizes or LogSizes())
-        try:
-            log._look()
-        except BaseException:
-            log._close_file()
-            raise
-        return log
-
-    def _look(self) -> None:
-        if not self._fs.exists(self._path):
-            raise LogDamaged(self._path, 0, 1, "the directory is missing")
-        # A process that was killed may have left names that are visible but not durable.
-        self._fs.sync_directory(self._path)
-        facts, store_id = self._facts, self._store_id
-        self.first, self._newest = facts.first("BEGINS"), facts.first("NEWEST")
-        self._segments, self._left_over = find_segments(
-            self._fs, self._path, self.first, self._newest, store_id
-        )
-        closed = facts.read("CLOSED")
-        self._closed_file = closed is not None
-        segment = self._segments[-1]
-        self._reserve.look()
-        self._file = file = self._fs.open(segment.path)
-        if closed is None:
-            file.forget_cache()
-        self._ending = ending = find_ending(file, segment)
-        self.last, self.epoch, self.last_time = ending.last, ending.epoch, ending.time
-        self.digest, self.released = ending.digest, ending.released
-        self._marked = ending.marked
-        if closed is not None:
-            refuse_changed(segment, ending, closed)
-        else:
-            segment.size = end_of_torn(file, segment, ending)
 
     def recover(self, proven: int = 0) -> None:
         """Make it fit to be written: after an unclean stop, its end is moved to a new segment.
@@ -363,6 +259,35 @@ class Log:
             pass  # no room to say so: the next open takes it for an unclean stop, and loses nothing
         finally:
             self._close_file()
+
+    def retire(self, flushed: int, keep: Keep | None, now_us: int) -> None:
+        """Prune what need not be kept, as far as the state has it.
+
+        :param flushed: what the state has flushed: what is behind it is the log's alone
+        :param keep: None: all of it
+        :param now_us: log time
+        :raises DiskFull: as `prune`
+        :raises OSError: as `prune`
+        """
+        if keep is not None:
+            kept_from = keep.begins(self._segments, self.last, now_us)
+            self.prune(min(flushed + 1, kept_from))
+
+    def give_way(self, flushed: int) -> int:
+        """The disk is full: prune all that the state has flushed. Answers how many frames went.
+
+        :raises DiskFull: as `prune`
+        :raises OSError: as `prune`
+        """
+        before = self.first
+        last = self._segments[-1]
+        if flushed >= self.last >= last.first and last.size >= self._sizes.reserve_bytes:
+            self._refuse_failed()
+            self._prepare_to_write(reserved=True)
+            if self._segments[-1] is last:
+                self._roll(reserved=True)
+        self.prune(flushed + 1)
+        return self.first - before
 
     def prune(self, below: int) -> None:
         """Remove whole segments that hold only frames below a sequence. The last one stays.
@@ -544,11 +469,6 @@ class Log:
             raise LogFailed(str(self._failed))
         assert self._file is not None, "the log is closed"
 
-    def _close_file(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
     # --- room ------------------------------------------------------------------------------------
 
     def _require_room(self, reserved: bool, spare_bytes: int) -> None:
@@ -557,43 +477,3 @@ class Log:
             raise disk_full()
         if spare_bytes and self._fs.free_bytes(self._path) < spare_bytes:
             raise disk_full()
-
-    # --- reading ---------------------------------------------------------------------------------
-
-    def read(self, from_sequence: int, upto: int | None = None) -> Iterator[Frame]:
-        """The frames from a sequence on, in order, as far as the log goes now.
-
-        Costs the walk of at most 64 KiB to find the first one in a segment walked before.
-
-        :param upto: the last sequence wanted
-        :raises LogPruned: the log begins later; at the call, or later if it is pruned meanwhile
-        :raises LogDamaged: at the frame that is not what was written
-        """
-        if from_sequence < self.first:
-            raise pruned(from_sequence, self.first)
-        last = self.last if upto is None else min(upto, self.last)
-        segments = self._segments
-        # Taken now: the generator may run on another thread, while the last segment grows.
-        extent = Extent(
-            self._fs,
-            segments,
-            sizes=[segment.size for segment in segments],
-            ends=[*(segment.first for segment in segments[1:]), self.last + 1],
-            begins=lambda: self.first,
-        )
-        return extent.read(from_sequence, last)
-
-    def digest_at(self, sequence: int) -> bytes | None:
-        """The digest of a frame, or of the one before the first; None where the log has neither.
-
-        :raises LogDamaged: the frame is not what was written
-        """
-        if sequence == self.last:
-            return self.digest
-        for segment in self._segments:
-            if segment.first == sequence + 1:
-                return segment.header.joins
-        if not self.first <= sequence < self.last:
-            return None
-        [frame] = self.read(sequence, sequence)
-        return frame.digest()

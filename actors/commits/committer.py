@@ -116,6 +116,8 @@ class Committer:
         self._idle: asyncio.TimerHandle | None = None
         self.unflushed_bytes = 0
         """Log written since the state was last flushed."""
+        self.disk_full = False
+        """Whether the log had no room when it was last given something."""
 
     def attach(
         self,
@@ -266,6 +268,7 @@ class Committer:
         """All up to `upto` is on the disk. Nobody else has to hold it: so it is released."""
         if self._lost is not None:
             return
+        self.disk_full = False
         self._batches.returned()
         self.ledger.mark_durable(upto, digests)
         self.unflushed_bytes += written_bytes
@@ -320,6 +323,7 @@ class Committer:
         if generation != self.generation:
             return
         self.generation += 1
+        self.disk_full = True
         durable = self.ledger.durable_upto
         if not self._withdrawn or self._withdrawn[-1][1] != durable:
             self._withdrawn.append((generation, durable))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -9,11 +10,12 @@ from typing import Final
 
 from protocol import limits
 from protocol.errors import Refusal
-from protocol.text import check_name, parse_duration
+from protocol.text import check_name, parse_duration, parse_size
 from surfaces.command import addresses, flags
 from surfaces.command.addresses import Address
 from surfaces.command.flags import UsageRefused
 
+_DURATION: Final = re.compile(r"-?[0-9]+[a-z]")
 UNSEAL_FOR: Final = timedelta(minutes=10)
 """How long an unseal lasts when nothing else is said."""
 
@@ -45,6 +47,8 @@ class Serve:
     backup_dir: str | None
     unseal_for: timedelta
     first_owner: FirstOwner | None
+    keep_log: timedelta | int | None = None
+    """How old, or how many bytes of it; None: as many frames as there is a limit for."""
     opening: Opening = Opening()
 
 
@@ -135,8 +139,22 @@ def _serve(given: flags.Given, directory: str, environment: Mapping[str, str]) -
         given.get("--backup-dir") or environment.get("STORE_BACKUP_DIR") or None,
         _unseal_for(given, environment),
         _first_owner(environment),
+        _keep_log(given),
         _opening(given),
     )
+
+
+def _keep_log(given: flags.Given) -> timedelta | int | None:
+    text = given.get("--keep-log")
+    if text is None:
+        return None
+    try:
+        kept = parse_duration(text) if _DURATION.match(text) else parse_size(text)
+    except Refusal as error:
+        raise UsageRefused(f"--keep-log: {error.message}") from error
+    if not kept or text.startswith("-"):
+        raise UsageRefused(f"--keep-log: {text} is refused: it is a time, or a size, above zero")
+    return kept
 
 
 def _opening(given: flags.Given) -> Opening:

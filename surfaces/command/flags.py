@@ -28,6 +28,7 @@ FLAGS: Final = (
     Flag("--cert", "<file>", "certificate chain (PEM): TLS on both surfaces", True),
     Flag("--cert-key", "<file>", "its private key (PEM)", True),
     Flag("--backup-dir", "<folder>", "folder for backup files; there are none yet", True),
+    Flag("--keep-log", "<duration|size>", "log kept, as 7d or 20GiB, not 100 000 frames", True),
     Flag("--unseal-for", "<duration>", "how long an unseal lasts; there are no vaults yet", True),
     Flag(
         "--accept-clock-jump", None, "start though the clock is a year or more past the log's end"

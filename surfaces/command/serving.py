@@ -37,6 +37,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
     settings = NodeSettings(
         command.directory,
         first_owner=_first_owner(command),
+        keep_log=node_room.keep_log(command.keep_log),
         accept_clock_jump=command.opening.accept_clock_jump,
     )
     with ExitStack() as held, StopSignals() as signals:

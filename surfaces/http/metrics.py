@@ -97,6 +97,11 @@ class SurfaceCollector(Collector):
             ("store_ready", "Whether the node should be sent traffic", float(ready)),
         ):
             yield GaugeMetricFamily(name, text, value)
+        yield CounterMetricFamily(
+            "store_log_given_way_frames",
+            "Frames dropped before their time because the disk was full",
+            status.log_given_way,
+        )
 
     def _http(self) -> Iterator[Metric]:
         surface = self._surface

@@ -16,7 +16,7 @@ from pykka import ActorRef
 from actors.checkpoints import CheckpointsActor, FlushActor
 from actors.commits import By, CommitsActor, Committer
 from actors.doors import SystemClock
-from actors.log import LogActor
+from actors.log import LogActor, LogFigures
 from actors.passwords import Cost, Passwords
 from actors.roles import Roles
 from actors.runtime import Actor, Runtime, stop
@@ -28,6 +28,7 @@ from storage.directory import StoreDirectory
 from storage.ledger import Ledger, Tail
 from storage.log import Log
 from storage.memory import MemoryEngine
+from storage.retention import Keep
 from tests.simulation import loop as stepped
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.doors import LoopClock, SeededRng, SteppedScheduler, ThreadScheduler
@@ -35,6 +36,7 @@ from tests.simulation.doors import LoopClock, SeededRng, SteppedScheduler, Threa
 T = TypeVar("T")
 
 KINDS = ("real", "stepped")
+KEEP = Keep()
 CHEAP = Cost(memory_kib=64, passes=1)
 """argon2 that costs nothing worth waiting for."""
 SOMEBODY = By("ana", "wire")
@@ -97,6 +99,7 @@ class Parts:
     committer: Committer
     commits: ActorRef[CommitsActor]
     log_ref: ActorRef[LogActor]
+    figures: LogFigures
     failures: Failures
     rng: SeededRng
 
@@ -131,6 +134,7 @@ async def parts(
     engine: MemoryEngine | None = None,
     clock: Clock | None = None,
     seed: int = 7,
+    gives_way: bool = False,
 ) -> AsyncIterator[Parts]:
     """Start the lower half, and stop it in order."""
     made = Parts()
@@ -150,7 +154,15 @@ async def parts(
     for frame in log.read(ledger.committed + 1):
         ledger.replay(frame)
     made.commits = CommitsActor.start(runtime, committer)
-    made.log_ref = LogActor.start(runtime, log, made.commits, made.engine.unflushed_bytes)
+    made.figures = LogFigures()
+    made.log_ref = LogActor.start(
+        runtime,
+        log,
+        made.commits,
+        made.engine.unflushed_bytes,
+        made.engine.flushed_sequence if gives_way else None,
+        made.figures,
+    )
     committer.attach(ledger, made.commits, made.log_ref, lambda: None)
     try:
         yield made
@@ -161,10 +173,18 @@ async def parts(
 
 
 @asynccontextmanager
-async def checkpoints(made: Parts, *, prune: bool = True) -> AsyncIterator[ActorRef[Any]]:
+async def checkpoints(made: Parts, *, keep: Keep | None = KEEP) -> AsyncIterator[ActorRef[Any]]:
     """The checkpoint actors over the lower half."""
     flusher = FlushActor.start(made.runtime, made.engine, lambda: made.disk.free_bytes("/store"))
-    ref = CheckpointsActor.start(made.runtime, made.committer, flusher, made.log_ref, prune=prune)
+    ref = CheckpointsActor.start(
+        made.runtime,
+        made.committer,
+        flusher,
+        made.log_ref,
+        keep=keep,
+        flushed=made.engine.flushed_sequence,
+        newest_segment=lambda: made.log.newest,
+    )
     try:
         yield ref
     finally:

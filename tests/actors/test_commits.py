@@ -18,10 +18,21 @@ from protocol.errors import Busy, Conflict, DiskFull, Failed, NotWritable, Unkno
 from storage.effects import Attribution, decode
 from storage.engine import Batch
 from storage.faults import LogFailed
-from storage.log import LogSizes
+from storage.log_reading import LogSizes
 from storage.memory import MemoryEngine
 from tests.actors.nodes import ANA
-from tests.actors.parts import KINDS, SOMEBODY, Parts, checkpoints, key, outcome, parts, play, until
+from tests.actors.parts import (
+    KEEP,
+    KINDS,
+    SOMEBODY,
+    Parts,
+    checkpoints,
+    key,
+    outcome,
+    parts,
+    play,
+    until,
+)
 from tests.logbook import Logbook
 from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
 
@@ -408,7 +419,7 @@ def test_old_log_goes_only_below_what_is_flushed_and_kept(
     monkeypatch.setattr(limits, "LOG_FRAMES_KEPT", 10)
 
     async def main() -> None:
-        async with parts("stepped") as node, checkpoints(node, prune=prune) as ref:
+        async with parts("stepped") as node, checkpoints(node, keep=KEEP if prune else None) as ref:
             node.log._sizes = LogSizes(segment_frames=4)
             await fill(node, 30)
             flush = node.engine.flush
@@ -646,5 +657,92 @@ def test_what_the_state_has_not_taken_is_bounded(
             await until(lambda: engine.applied == taken)
             await node.durable(node.put("more", b""))
             assert node.ledger.flight.bytes == 0
+
+    play(kind, main)
+
+
+@pytest.mark.parametrize("flushed", range(3, 12))
+def test_a_checkpoint_prunes_no_frame_beyond_the_flush(
+    flushed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Segments begin at 1, 5, 9 and so on; a start on what is left loses nothing."""
+    monkeypatch.setattr(limits, "LOG_FRAMES_KEPT", 1)
+
+    async def main() -> None:
+        async with parts("stepped") as node, checkpoints(node) as ref:
+            node.log._sizes = LogSizes(segment_frames=4)
+            await fill(node, flushed)
+            node.engine.flush()
+            await fill(node, 20)
+            monkeypatch.setattr(node.engine, "flush", lambda _: None)
+            begins = await ask(ref, CheckpointNow())
+            assert begins == 1 + flushed // 4 * 4
+            node.engine.crash()
+            assert begins <= node.engine.applied + 1, "a frame that only the log held is gone"
+
+    play("stepped", main)
+
+
+def test_the_state_is_flushed_when_a_segment_was_begun() -> None:
+    """Long before it would be by time or size."""
+
+    async def main() -> None:
+        async with parts("stepped") as node, checkpoints(node):
+            node.log._sizes = LogSizes(segment_frames=4)
+            await fill(node, 4)
+            await asyncio.sleep(3)
+            assert node.engine.flushed_sequence() == 0
+            await fill(node, 1)
+            await asyncio.sleep(3)
+            assert (node.log.newest, node.engine.flushed_sequence()) == (5, 5)
+            await fill(node, 2)
+            await asyncio.sleep(3)
+            assert node.engine.flushed_sequence() == 5, "once for each"
+
+    play("stepped", main)
+
+
+@both
+def test_old_log_gives_way_on_a_full_disk(kind: str, logbook: Logbook) -> None:
+    """No commit is refused while there is something that the state has flushed."""
+    logbook.allow("old log was dropped")
+
+    async def main() -> None:
+        async with parts(kind, gives_way=True) as node, checkpoints(node):
+            node.log._sizes = LogSizes(segment_frames=4, reserve_bytes=4096)
+            for number in range(30):
+                await node.durable(node.put(f"k{number}", b"x" * 100_000))
+            node.engine.flush()
+            used = sum(len(content) for content in node.disk.image().values() if content)
+            held = node.engine.memory_bytes()  # which the next flush writes, all of it
+            node.disk.capacity = used + held + SPARE_BYTES + 400_000
+            for number in range(8):
+                await node.durable(node.put(f"k{number}", b"y" * 100_000))
+            assert node.figures.given_way == node.log.first - 1 > 20
+            node.disk.capacity = NO_LIMIT
+            assert not node.failures.failed
+
+    play(kind, main)
+    assert "the disk is full: old log was dropped" in logbook.names()
+
+
+@both
+def test_a_log_in_one_segment_gives_way_after_a_flush(kind: str, logbook: Logbook) -> None:
+    """Refused once; the checkpoint that follows makes room, and writes go on by themselves."""
+    logbook.allow("old log was dropped")
+
+    async def main() -> None:
+        async with parts(kind, gives_way=True) as node, checkpoints(node):
+            for number in range(20):
+                await node.durable(node.put(f"k{number}", b"x" * 100_000))
+            used = sum(len(content) for content in node.disk.image().values() if content)
+            node.disk.capacity = used + node.engine.unflushed_bytes() + SPARE_BYTES + 50_000
+            assert isinstance(await outcome(node.durable(node.put("k", b"y" * 90_000))), DiskFull)
+            while await outcome(node.durable(node.put("k", b"y" * 90_000))) is not None:
+                await asyncio.sleep(0.1)
+            assert node.log.first == 21
+            assert node.figures.given_way == 20
+            node.disk.capacity = NO_LIMIT
+            assert not node.failures.failed
 
     play(kind, main)

@@ -20,7 +20,8 @@ from protocol.errors import DiskFull
 from storage.directory import StoreDirectory
 from storage.faults import LogFailed
 from storage.frames import Frame
-from storage.log import Log, LogSizes
+from storage.log import Log
+from storage.log_reading import LogSizes
 from storage.node_file import NodeFacts, load_node, save_node
 from tests.simulation.disk import NO_LIMIT, Fault, Image, SimulatedDisk
 from tests.simulation.doors import START_US, ManualClock, SeededRng
@@ -208,6 +209,7 @@ class Workload:
             (self._do_append, 12),
             (self._do_mark, 2),
             (self._do_prune, 2),
+            (self._do_give_way, 1),
             (self._do_close, 2),
             (self._do_kill, 1),
             (self._do_power_cut, 1),
@@ -281,6 +283,14 @@ class Workload:
         below = self._random.randrange(1, self._log.last + 2)
         self.story = replace(self.story, begins=max(self.story.begins, below))
         self._log.prune(below)
+        self.story = replace(self.story, begins=self._log.first)
+
+    def _do_give_way(self) -> None:
+        flushed = self._random.randrange(self._log.last + 1)
+        if self._random.random() < 0.5:
+            flushed = self._log.last
+        self.story = replace(self.story, begins=max(self.story.begins, flushed + 1))
+        self._log.give_way(flushed)
         self.story = replace(self.story, begins=self._log.first)
 
     def _do_close(self) -> None:

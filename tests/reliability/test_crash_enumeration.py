@@ -55,6 +55,15 @@ class PrunesBeforeItSaysSo(Log):
         super().prune(below)
 
 
+class DropsTheLastSegmentBeforeItBeganAnother(Log):
+    """What it gives way with is the segment that it stands in."""
+
+    def give_way(self, flushed: int) -> int:
+        if flushed >= self.last:
+            self._facts.write("BEGINS", {"first": self.last + 1})
+        return super().give_way(flushed)
+
+
 class CutsBackWithoutSync(Log):
     def _cut_back(self, file: File) -> None:
         file.truncate(self._segments[-1].size)
@@ -114,6 +123,7 @@ class TakesZerosOffUnsynced(Log):
         AcknowledgesBeforeSync,
         TrustsThePageCache,
         PrunesBeforeItSaysSo,
+        DropsTheLastSegmentBeforeItBeganAnother,
         CutsBackWithoutSync,
         WritesOnAfterCuttingBack,
         LeavesClosedStanding,
@@ -158,4 +168,4 @@ def test_planted_replace_is_caught(
 
 def _assert_caught(log_class: type[Log]) -> None:
     with pytest.raises((Broken, StoreFault, AssertionError)):
-        enumerate_crashes(seed=0, states=60_000, log_class=log_class)
+        enumerate_crashes(seed=1, states=60_000, log_class=log_class)

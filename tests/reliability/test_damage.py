@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-import storage.log
+import storage.log_reading
 import storage.recovery
 from storage.directory import StoreDirectory
 from storage.faults import LogDamaged, StoreDamaged, StoreTooNew
@@ -323,6 +323,6 @@ def test_planted_log_that_forgets_its_newest_segment_is_caught(
 def test_planted_log_that_ignores_its_clean_close_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(storage.log, "refuse_changed", lambda *_: None)
+    monkeypatch.setattr(storage.log_reading, "refuse_changed", lambda *_: None)
     with pytest.raises(AssertionError, match=r"closed log|proven frames"):
         truncate(500)

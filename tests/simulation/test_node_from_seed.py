@@ -41,6 +41,7 @@ EXPECTED = (
     "the checkpoint waits for room",
     "the next start replays more of the log",
     "the last commits were refused",
+    "the disk is full: old log was dropped",
 )
 """What a node logs when its disk fails or is full."""
 

@@ -35,7 +35,8 @@ from protocol.requests import Caller, CancelScript, RunScript
 from storage.directory import StoreDirectory
 from storage.engine import Batch
 from storage.frames import Frame
-from storage.log import Log, LogSizes
+from storage.log import Log
+from storage.log_reading import LogSizes
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
 from tests import leaks

@@ -17,7 +17,8 @@ from storage.engine import Engine
 from storage.faults import LogDamaged, StateForeign
 from storage.frames import NO_DIGEST, Frame
 from storage.ledger import Ledger, Tail
-from storage.log import Log, LogSizes
+from storage.log import Log
+from storage.log_reading import LogSizes
 from storage.rocks import RocksEngine
 from storage.state_hash import state_hash
 from tests.simulation.doors import ManualClock, SeededRng

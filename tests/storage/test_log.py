@@ -17,8 +17,17 @@ from protocol.errors import DiskFull, LogPruned
 from storage.directory import StoreDirectory, segment_name
 from storage.disk import Disk
 from storage.faults import LogDamaged, LogFailed, StoreFault, StoreTooNew, StoreTooOld
-from storage.frames import FORMAT, FRAME_HEADER_BYTES, NO_DIGEST, SEGMENT_HEADER_BYTES, Frame
-from storage.log import Log, LogSizes
+from storage.frames import (
+    FORMAT,
+    FRAME_HEADER_BYTES,
+    NO_DIGEST,
+    SEGMENT_HEADER_BYTES,
+    Frame,
+    FrameCodec,
+    SegmentHeader,
+)
+from storage.log import Log
+from storage.log_reading import LogSizes
 from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
 from tests.simulation.doors import ManualClock, SeededRng
 
@@ -753,3 +762,28 @@ def test_a_full_disk_after_a_recovery_that_was_cut_off(simulated: Store) -> None
     assert simulated.held() == [1, 2, 3]
     simulated.reopen()
     assert simulated.held() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("epochs", "bad"), [((1, 2, 1), 3), ((2, 1, 1), 2), ((1, 1, 2), None)])
+def test_an_epoch_that_falls_is_damage(
+    store: Store, epochs: tuple[int, ...], bad: int | None
+) -> None:
+    """Frames that are whole, and of an epoch that had ended: no crash makes them."""
+    store.close(clean=False)
+    path = Path(store.path, "log", segment_name(1))
+    head = path.read_bytes()[:SEGMENT_HEADER_BYTES]
+    header = SegmentHeader.decode(head)
+    codec, data = FrameCodec(header.salt), [head]
+    for number, epoch in enumerate(epochs, 1):
+        frame = Frame(number, epoch, header.time, 0, b"x")
+        data.append(codec.encode(frame, number - 1, number - 1))
+    path.write_bytes(b"".join(data))
+    if bad is None:
+        assert store.open().epoch == 2
+        return
+    with pytest.raises(LogDamaged, match="its epoch 1 is older than 2 before it") as refusal:
+        store.open()
+    offset = SEGMENT_HEADER_BYTES + (bad - 1) * (FRAME_HEADER_BYTES + 1)
+    assert (refusal.value.offset, refusal.value.sequence) == (offset, bad)
+    path.write_bytes(head)
+    store.open()

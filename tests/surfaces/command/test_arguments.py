@@ -153,3 +153,25 @@ def test_help_names_every_flag_and_variable() -> None:
     for variable in ("STORE_USER", "STORE_PASSWORD", "STORE_BACKUP_DIR", "STORE_UNSEAL_FOR"):
         assert variable in text
     assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("7d", timedelta(days=7)),
+        ("1h30m", timedelta(minutes=90)),
+        ("20GiB", 20 << 30),
+        ("500", 500),
+    ],
+)
+def test_keep_log(text: str, kept: timedelta | int) -> None:
+    assert serving(f"d --http :1 --keep-log {text}").keep_log == kept
+    assert serving("d --http :1").keep_log is None
+
+
+@pytest.mark.parametrize("text", ["0", "0s", "-5m", "-1", "5x", "7d 1GiB", "many"])
+def test_keep_log_refused(text: str) -> None:
+    with pytest.raises(UsageRefused, match="--keep-log"):
+        understand(["d", "--http", ":1", f"--keep-log={text}"], {})
+    with pytest.raises(UsageRefused, match="--keep-log is for a node that serves"):
+        understand(["d", "--health", "--keep-log", "7d"], {})

@@ -1,0 +1,164 @@
+"""The log as it was left: found, checked, and read. What is made of it stands in log.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from protocol.doors import File
+from protocol.limits import LOG_AHEAD_BYTES, LOG_RESERVE_BYTES, SEGMENT_BYTES, SEGMENT_FRAMES
+from storage.directory import StoreDirectory
+from storage.faults import LogDamaged, LogFailed
+from storage.frames import NO_DIGEST, Frame
+from storage.log_facts import LogFacts
+from storage.recovery import Ending, Recovery, end_of_torn, find_ending, refuse_changed
+from storage.reserve import Reserve
+from storage.segments import Extent, Segment, find_segments, pruned
+
+
+@dataclass(frozen=True, slots=True)
+class LogSizes:
+    """How large the parts of a log are."""
+
+    segment_bytes: int = SEGMENT_BYTES
+    """A segment is closed past this size …"""
+    segment_frames: int = SEGMENT_FRAMES
+    """… or past this many frames."""
+    reserve_bytes: int = LOG_RESERVE_BYTES
+    """Held back for when the disk is full."""
+    ahead_bytes: int = LOG_AHEAD_BYTES
+    """Zeros kept behind the end, to be written over."""
+
+
+class LogReader:
+    """A log that nobody writes yet. One thread uses it; `read` may be called from others."""
+
+    def __init__(self, directory: StoreDirectory, sizes: LogSizes) -> None:
+        """Use `look`."""
+        self._fs = directory.fs
+        self._rng = directory.rng
+        self._path = directory.log_path
+        self._tmp = directory.tmp_path
+        self._store_id = directory.store_id.bytes
+        self._sizes = sizes
+        self._reserve = Reserve(directory.fs, directory.log_path, sizes.reserve_bytes)
+        self._facts = LogFacts(self._fs, self._path, self._tmp, self._store_id, self._reserve)
+        self._zeros = 0
+        """So many stand behind the last segment's end, for what comes to be written over."""
+        self._segments: list[Segment] = []
+        self._left_over: Sequence[str] = ()  # segments that a prune had no time to remove
+        self._file: File | None = None
+        self._ending: Ending | None = None  # between `look` and `recover`
+        self._failed: LogFailed | None = None
+        self._marked = False  # nothing to mark since the last mark
+        self._closed_file = False  # log/CLOSED stands
+        self._newest = 1  # what NEWEST says
+        self._worn = False  # the last segment was cut back: see invariant 5
+        self.first = 1
+        """The first sequence that can be read, or, of an empty log, that will be given."""
+        self.last = 0
+        """The last sequence, durable."""
+        self.epoch = 0
+        """Epoch of the last frame; of an empty log, the first that may be written."""
+        self.last_time = 0
+        """Log time of the last frame, microseconds. Of an empty log: when it was begun."""
+        self.digest = NO_DIGEST
+        """Digest of the last frame."""
+        self.released = 0
+        """The highest sequence that the log says was released."""
+        self.recovery = Recovery(True, 0)
+
+    @classmethod
+    def look(cls, directory: StoreDirectory, sizes: LogSizes | None = None) -> Self:
+        """The log of a store as it was left. Nothing is changed; it can be read, not written.
+
+        Checks every byte of the last segment and the header of each; the frames of the others are
+        checked when they are read.
+
+        :raises LogDamaged: something that was, or may have been, acknowledged is not there
+        :raises StoreTooNew: a later version wrote it
+        :raises StoreTooOld: an earlier one did
+        :raises OSError: as the disk says
+        """
+        log = cls(directory, sizes or LogSizes())
+        try:
+            log._look()
+        except BaseException:
+            log._close_file()
+            raise
+        return log
+
+    def _look(self) -> None:
+        if not self._fs.exists(self._path):
+            raise LogDamaged(self._path, 0, 1, "the directory is missing")
+        # A process that was killed may have left names that are visible but not durable.
+        self._fs.sync_directory(self._path)
+        facts, store_id = self._facts, self._store_id
+        self.first, self._newest = facts.first("BEGINS"), facts.first("NEWEST")
+        self._segments, self._left_over = find_segments(
+            self._fs, self._path, self.first, self._newest, store_id
+        )
+        closed = facts.read("CLOSED")
+        self._closed_file = closed is not None
+        segment = self._segments[-1]
+        self._reserve.look()
+        self._file = file = self._fs.open(segment.path)
+        if closed is None:
+            file.forget_cache()
+        self._ending = ending = find_ending(file, segment)
+        self.last, self.epoch, self.last_time = ending.last, ending.epoch, ending.time
+        self.digest, self.released = ending.digest, ending.released
+        self._marked = ending.marked
+        if closed is not None:
+            refuse_changed(segment, ending, closed)
+        else:
+            segment.size = end_of_torn(file, segment, ending)
+
+    @property
+    def newest(self) -> int:
+        """The first sequence of the last segment."""
+        return self._segments[-1].first
+
+    def read(self, from_sequence: int, upto: int | None = None) -> Iterator[Frame]:
+        """The frames from a sequence on, in order, as far as the log goes now.
+
+        Costs the walk of at most 64 KiB to find the first one in a segment walked before.
+
+        :param upto: the last sequence wanted
+        :raises LogPruned: the log begins later; at the call, or later if it is pruned meanwhile
+        :raises LogDamaged: at the frame that is not what was written
+        """
+        if from_sequence < self.first:
+            raise pruned(from_sequence, self.first)
+        last = self.last if upto is None else min(upto, self.last)
+        segments = self._segments
+        # Taken now: the generator may run on another thread, while the last segment grows.
+        extent = Extent(
+            self._fs,
+            segments,
+            sizes=[segment.size for segment in segments],
+            ends=[*(segment.first for segment in segments[1:]), self.last + 1],
+            begins=lambda: self.first,
+        )
+        return extent.read(from_sequence, last)
+
+    def digest_at(self, sequence: int) -> bytes | None:
+        """The digest of a frame, or of the one before the first; None where the log has neither.
+
+        :raises LogDamaged: the frame is not what was written
+        """
+        if sequence == self.last:
+            return self.digest
+        for segment in self._segments:
+            if segment.first == sequence + 1:
+                return segment.header.joins
+        if not self.first <= sequence < self.last:
+            return None
+        [frame] = self.read(sequence, sequence)
+        return frame.digest()
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
