@@ -34,7 +34,7 @@ class Seen:
     answers: list[Values]
     """To each question, in their order."""
     state: dict[str, Any]
-    """Sequence and hash, as INFO FOR NODE tells them."""
+    """Sequence and hash, as INFO FOR STATE tells them."""
     plans: list[Plan] = field(compare=False)
     """The way to each answer; how long it took is never the same twice."""
 
@@ -104,7 +104,7 @@ def _see(client: Client, console: Console | None) -> Seen:
         if console is not None:
             _show(console, question, answer, time.perf_counter() - began)
         answers.append(answer)
-    return Seen(answers, client.query("INFO FOR NODE")["state"], plans(client))
+    return Seen(answers, client.query("INFO FOR STATE"), plans(client))
 
 
 def _alike(one: Seen, other: Seen) -> list[bool]:

@@ -21,7 +21,7 @@ async def check(command: CheckHealth, console: Console) -> bool:
     """
     settings = NodeSettings(command.directory, create=False, serves=False, check=True)
     async with opened(settings, system_doors(), console) as node:
-        answer = await ask(node.scripts, RunScript(OPERATOR, "INFO FOR NODE", "health"))
+        answer = await ask(node.scripts, RunScript(OPERATOR, "INFO FOR STATE", "health"))
         if answer.refusal is not None:
             raise NotOpened(f"{command.directory}: {answer.refusal.message}")
         info: Any = answer.results[0].value
@@ -29,7 +29,6 @@ async def check(command: CheckHealth, console: Console) -> bool:
         if status.health != "well":
             raise NotOpened(f"{command.directory}: the node failed: {node.failure}")
         console.answer(
-            f"well: sequence {status.sequence}, log from {status.log_begins},"
-            f" state {info['state']['hash']}"
+            f"well: sequence {status.sequence}, log from {status.log_begins}, state {info['hash']}"
         )
     return True

@@ -31,8 +31,8 @@ from tests.simulation.doors import ManualClock, SeededRng
 from tests.simulation.queues import EXTENDED, QUEUE, Queue, folded, hand_out
 from tests.simulation.scripts import (
     FLEETING_KEY,
-    NODE,
     SPACE,
+    STATE,
     TOPIC,
     UNSEEN,
     Draft,
@@ -412,11 +412,10 @@ class History:
 
     def _check_hashes(self) -> None:
         for request in self.requests.values():
-            if request.script.parts[0].steps[0].text != "INFO FOR NODE" or not request.answer:
+            if request.script.parts[0].steps[0].text != "INFO FOR STATE" or not request.answer:
                 continue
             for result in request.answer.results:
-                shown: Any = result.value
-                told = shown["state"]
+                told: Any = result.value
                 _hold(
                     told["sequence"] <= request.until and told["sequence"] >= request.after,
                     f"{request.name} shows the state at {told['sequence']}, durable were"
@@ -516,7 +515,7 @@ def _new_ids(part: Part, made: list[UUID]) -> Iterator[list[UUID]]:
 
 
 def _same(found: Any, wanted: Any) -> bool:
-    if found == wanted or wanted is NODE or wanted is ANYTHING:
+    if found == wanted or wanted is STATE or wanted is ANYTHING:
         return True
     if isinstance(found, list) and isinstance(wanted, list):
         if found and isinstance(found[0], dict) and "role" in found[0]:

@@ -357,7 +357,7 @@ class Author:
             Step(f"DEFINE USER {name} ROLE owner PASSWORD '{PASSWORD}'", define),
             Step(f"DROP USER {name}", drop),
             Step("INFO FOR USERS", lambda draft: sorted(draft.users)),
-            Step("INFO FOR NODE", lambda draft: NODE),
+            Step("INFO FOR STATE", lambda draft: STATE),
         )
         kind = chance.randrange(5)
         if kind < len(steps):
@@ -815,7 +815,7 @@ class Author:
         return Step(f"SELECT * FROM {self._parameter([RecordId(table, id) for id in ids])}", run)
 
 
-NODE = "what INFO FOR NODE answers"
+STATE = "what INFO FOR STATE answers"
 """Stands for it: the checker compares its hash of the state by itself."""
 
 
