@@ -18,12 +18,13 @@ whoever waits for a message that is now to be handed out again is woken.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
 from heapq import heappop, heappush
 from itertools import chain, repeat
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -296,6 +297,33 @@ class Topics:
         """A commit has brought back messages of a group, or made room for more in flight."""
         self.waits.may_take(group.topic.id, group.id)
 
+    def count_from_now(self, late: Sequence[HandedOut]) -> tuple[Promise, Callable[[], None]]:
+        """Give what an answer hands out the whole of its deadline, which the disk has used up: a
+        commit of its own. Answers what the answer now waits for, and what then tells it so.
+
+        :raises Refusal: it can't be done
+        """
+        told: list[tuple[dict[str, Any], datetime]] = []
+        with self.committer.begin() as tx:
+            for each in late:
+                topic = present(tx, each.group.topic)
+                group = find_group(tx, topic, each.group.name) if topic is not None else None
+                if group is None or group.id != each.group.id:
+                    continue
+                receipts = [message["receipt"] for message in each.messages]
+                out = HandOuts(tx, group).count_from_now(receipts)
+                until = tx.now + timedelta(microseconds=group.deadline_us)
+                told += [(one, until) for one in each.messages if one["position"] in out]
+                self.expects(group.topic, tx.now_us + group.deadline_us)
+            tx.passes = True  # what is not prolonged now is spent unseen
+            promise = self.committer.commit(tx, NODE, reason=DUE)
+
+        def tell() -> None:
+            for message, until in told:
+                message["deadline"] = until
+
+        return promise, tell
+
     # --- figures --------------------------------------------------------------------------------
 
     async def figures(self, caller: Caller) -> list[TopicFigures]:
@@ -318,6 +346,15 @@ class Topics:
                 tx.pause()
                 await asyncio.sleep(0)
                 until_us = clock.monotonic_us() + limits.SLICE_US
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOut:
+    """Messages that an answer hands out."""
+
+    group: Group
+    messages: list[dict[str, Any]]
+    """As they are answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -524,12 +561,7 @@ class TopicActor(LoopActor):
             self._owner.published(hand_outs.dead)
 
     def _present(self, tx: Transaction) -> Topic | None:
-        """The topic as it is declared now; None when it was dropped."""
-        database = self._topic.database
-        namespace = catalog.find_namespace(tx, database.namespace.name)
-        within = catalog.find_database(tx, namespace, database.name) if namespace else None
-        found = find_topic(tx, within, self._topic.name) if within is not None else None
-        return found if found is not None and found.id == self._topic.id else None
+        return present(tx, self._topic)
 
 
 @dataclass(slots=True)
@@ -572,6 +604,15 @@ class _Done:
         """There will be something at that time."""
         if at_us is not None and (self.next_us is None or at_us < self.next_us):
             self.next_us = at_us
+
+
+def present(tx: Transaction, topic: Topic) -> Topic | None:
+    """A topic as it is declared now; None when it was dropped."""
+    database = topic.database
+    namespace = catalog.find_namespace(tx, database.namespace.name)
+    within = catalog.find_database(tx, namespace, database.name) if namespace else None
+    found = find_topic(tx, within, topic.name) if within is not None else None
+    return found if found is not None and found.id == topic.id else None
 
 
 def next_us(tx: Transaction, topic: Topic) -> int | None:

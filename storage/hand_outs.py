@@ -16,6 +16,9 @@ Invariants:
   the only one that is not parked.
 - What a deadline has passed for is no longer out, whether or not somebody has taken it back: it is
   due since then, or since its backoff from then on. So nothing depends on who looks, and when.
+- Except that no deadline has passed of what nobody has been shown: as long as the commit of a
+  hand-out is not released, it is out. A stalled disk spends no attempt. What is released late gets
+  its time from then on (`HandOuts.count_from_now`).
 """
 
 from __future__ import annotations
@@ -319,6 +322,17 @@ class HandOuts:
         self._store()
         return {"extended": done, "stale": len(receipts) - done}
 
+    def count_from_now(self, receipts: Sequence[str]) -> set[int]:
+        """Give hand-outs all of the group's deadline once more: nobody has heard of them until now.
+        Answers the positions of those that are still out."""
+        done: set[int] = set()
+        for out in self._out(receipts, overdue=True):
+            self._leave(out)
+            self._move_deadlines(out, self._now_us + self.group.deadline_us)
+            done |= out.keys()
+        self._store()
+        return done
+
     def _move_deadlines(self, out: dict[int, HandOut], due_us: int) -> None:
         together: dict[tuple[int, int], list[int]] = {}
         for position, row in out.items():
@@ -347,9 +361,18 @@ class HandOuts:
         self._store()
         return {"given_up": done, "stale": len(receipts) - done}
 
-    def _out(self, receipts: Sequence[str]) -> Iterator[dict[int, HandOut]]:
+    def _has_lapsed(self, position: int, row: HandOut) -> bool:
+        """Whether the deadline of what is out has passed."""
+        if row.due_us > self._now_us:
+            return False
+        return not self._tx.is_unreleased(self._place(position))
+
+    def _out(
+        self, receipts: Sequence[str], *, overdue: bool = False
+    ) -> Iterator[dict[int, HandOut]]:
         """What the receipts name that is out and theirs, by position and in its order, in parts.
 
+        :param overdue: also what has lapsed, as long as nobody has taken it back
         :raises BadRequest: before the first
         """
         named = parsed_receipts(receipts)
@@ -367,8 +390,8 @@ class HandOuts:
                 one = unpacked(row)
                 if (
                     one.state == OUT
-                    and one.due_us > self._now_us
                     and (position, one.attempt) in mine
+                    and (overdue or not self._has_lapsed(position, one))
                 ):
                     mine.discard((position, one.attempt))
                     found[position] = one
@@ -509,7 +532,8 @@ class HandOuts:
         group, state, now_us = self.group, self._state, self._now_us
         if not state.out or state.deadlines_from_us > now_us:
             return 0
-        done, next_us = 0, now_us + _AHEAD_US
+        done, unreleased, left_us = 0, 0, limits.INT_MAX
+        next_us = now_us + _AHEAD_US
         over = self._over(LAPSED)
         for key, entry in self._from(group.deadlines, state.deadlines_from_us, next_us):
             time_us, first = _PLACE.unpack_from(key, len(group.deadlines))
@@ -517,23 +541,33 @@ class HandOuts:
                 self.more = time_us <= now_us
                 next_us = time_us
                 break
+            if unreleased >= most:  # there is nothing to be done about them now
+                next_us = time_us
+                break
             count, last = _ENTRY.unpack(entry)
             taken_back = self._take_back(time_us, first, last, over)
             done += taken_back
-            if taken_back < count:
-                # Larger than one commit should be: what is left stands in the entry still.
+            if taken_back == count:
+                self._tx.delete(key)
+                continue
+            # What is left stands in the entry still: nobody has been shown it, or the dead letters
+            # would be more than one commit should hold.
+            assert taken_back < count, "an entry counts what is out under it"
+            left_us = min(left_us, time_us)
+            unreleased += count - taken_back
+            if taken_back:
                 self._tx.put(key, _ENTRY.pack(count - taken_back, last))
+            if over.bytes >= limits.LAPSE_BYTES:
                 self.more, next_us = True, time_us
                 break
-            assert taken_back == count, "an entry counts what is out under it"
-            self._tx.delete(key)
-        state.deadlines_from_us = next_us
+        state.deadlines_from_us = min(next_us, left_us)
         self._bury(over)
         return done
 
     def _take_back(self, due_us: int, first: int, last: int, over: _Over) -> int:
         """Take back what is out under one entry of the index of deadlines; how much that is: all
-        of it, unless it makes more dead letters than one commit should hold.
+        that has been shown to anybody, unless it makes more dead letters than one commit should
+        hold.
 
         :param over: gets what is to be a dead letter
         """
@@ -542,6 +576,8 @@ class HandOuts:
         back: dict[int, HandOut] = {}
         for position, row in self._rows_between(first, last):
             if row.state == OUT and row.due_us == due_us and row.batch == first:
+                if not self._has_lapsed(position, row):
+                    continue
                 if self._is_last(row):
                     if over.bytes >= limits.LAPSE_BYTES:
                         break
@@ -707,8 +743,17 @@ class HandOuts:
             return 0
         found = 0
         deadlines, end_us = self.group.deadlines, self._now_us + 1
-        for number, (_, entry) in enumerate(self._from(deadlines, state.deadlines_from_us, end_us)):
-            found += _ENTRY.unpack(entry)[0]
+        entries = self._from(deadlines, state.deadlines_from_us, end_us)
+        for number, (key, entry) in enumerate(entries):
+            count, last = _ENTRY.unpack(entry)
+            if self._tx.is_unreleased(key):
+                time_us, first = _PLACE.unpack_from(key, len(deadlines))
+                count = sum(
+                    row.state == OUT and (row.due_us, row.batch) == (time_us, first)
+                    and self._has_lapsed(position, row)
+                    for position, row in self._rows_between(first, last)
+                )  # fmt: skip
+            found += count
             if number % _PART == 0 and self._tick is not None:
                 self._tick()
         return found

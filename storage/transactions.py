@@ -53,8 +53,8 @@ class Transaction:
 
     __slots__ = (
         "_engine", "_flight", "_frozen", "_gone", "_ledger", "_looked", "_mine", "_reads", "_view",
-        "adds", "appends", "barred", "ended", "now_us", "own", "passes", "prepared", "rng", "saw",
-        "sequence", "size", "withdrawn",
+        "adds", "appends", "barred", "ended", "now_us", "own", "passes", "prepared", "released",
+        "rng", "saw", "sequence", "size", "withdrawn",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, sequence: int, now_us: int) -> None:
@@ -70,6 +70,8 @@ class Transaction:
         self._gone: dict[bytes, int] = {}
         self.sequence = sequence
         """The commit whose state is read."""
+        self.released = ledger.released_upto
+        """The newest commit that anybody may have been shown when this began."""
         self.now_us = now_us
         """Log time at the beginning, microseconds since 1970: what `time::now()` says."""
         self.rng = ledger.rng
@@ -142,6 +144,14 @@ class Transaction:
         if sequence > self.saw:
             self.saw = sequence
         return value
+
+    def is_unreleased(self, key: bytes) -> bool:
+        """Whether what a key held when this began came from a commit that nobody had been shown.
+        It is not remembered as read: what is read of the key is."""
+        if self.sequence <= self.released:
+            return False
+        found = self._flight.get(key) if self._view is None else lookup(self._frozen, key)
+        return found is not None and found[0] > self.released
 
     def none_of(self, wanted: Collection[bytes]) -> bool:
         """Whether none of some keys is there, and none was changed by this transaction or by a

@@ -20,6 +20,7 @@ from actors.scripts.prepared import Prepared, PreparedScripts
 from actors.scripts.running import Run
 from actors.scripts.services import Services
 from actors.scripts.turns import Turn
+from actors.topics import HandedOut
 from actors.waiting import Queue, Wait
 from language import tree
 from language.budget import Budget, bounded, is_bounded
@@ -124,6 +125,8 @@ class Execution:
     reason: str | None = None
     wait: Wait | None = None
     """Of the statement at hand, which may have to wait for messages."""
+    handed_out: tuple[HandedOut, ...] = ()
+    """What its answer hands out to the caller."""
     hands_out = False
     """Whether messages are handed out to the caller by the transaction at hand."""
     goes_on = False

@@ -14,6 +14,7 @@ from typing import Any, Final
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, When, handles, informs
 from actors.scripts.taken import TAKEN
+from actors.topics import HandedOut
 from actors.waiting import Of, Wait
 from language import tree
 from protocol import limits
@@ -353,9 +354,16 @@ def take(run: Execution, statement: tree.Take, topic: Topic) -> Value:
         found = hand_outs.take(count, member)
     if wait is not None and not found:
         run.waits = not wait.over
-    run.hands_out = run.hands_out or bool(found)
+    if found:
+        run.hands_out = True
+        handed_out = HandedOut(group, found)
+        run.afterwards.append(lambda: _answers(run, handed_out))
     _handed_out(run, hand_outs, group.deadline_us if found else None, waited=run.waits)
     return found
+
+
+def _answers(run: Execution, handed_out: HandedOut) -> None:
+    run.handed_out = (*run.handed_out, handed_out)
 
 
 @handles(tree.Ack, "value", writes=True, needs=_CONSUMES)

@@ -51,6 +51,13 @@ class Row:
     error: str = ""
     key: str | None = None
     """Only in groups ORDERED BY KEY."""
+    since: int = field(default=0, compare=False)
+    """The commit that gave it its deadline; 0: the one at hand."""
+
+    def is_out(self, now: int, released: int) -> bool:
+        """Whether it is out and its deadline has not passed, which it does for nobody who has not
+        been shown it."""
+        return self.state == OUT and (self.due > now or self.since > released)
 
 
 @dataclass
@@ -76,9 +83,9 @@ class GroupModel:
         """The position before the first message that is not done."""
         return min(self.rows) - 1 if self.rows else self.cursor
 
-    def out_at(self, now: int) -> int:
+    def out_at(self, now: int, released: int) -> int:
         """How many are out, their deadline not passed."""
-        return sum(row.state == OUT and row.due > now for row in self.rows.values())
+        return sum(row.is_out(now, released) for row in self.rows.values())
 
     def count(self, state: int) -> int:
         """How many rows are in a state."""
@@ -123,13 +130,20 @@ class Model:
         self.named: list[tuple[str, str]] = []
         """Topics and ids that it has given."""
 
-    def begin(self, now: int) -> None:
-        """A transaction begins."""
-        self.now = now
-        self.fresh, self.named = [], []
+        self.released = 0
+        """The newest commit that anybody had been shown when it began."""
+        self.moved: list[Row] = []
+        """What it has handed out, or given another deadline."""
 
-    def commit(self, time: int) -> None:
-        """It is committed at that log time."""
+    def begin(self, now: int, released: int) -> None:
+        """A transaction begins."""
+        self.now, self.released = now, released
+        self.fresh, self.named, self.moved = [], [], []
+
+    def commit(self, time: int, sequence: int) -> None:
+        """It is committed at that log time, under that number."""
+        for row in self.moved:
+            row.since = sequence
         for topic, position in self.fresh:
             if position in self.topics[topic].messages:
                 self.topics[topic].messages[position].at = time
@@ -274,7 +288,11 @@ class Model:
     def lapse(self, topic: str, name: str) -> int:
         """Take back what is out past its deadline."""
         group = self.topics[topic].groups[name]
-        past = [n for n, row in group.rows.items() if row.state == OUT and row.due <= self.now]
+        past = [
+            n
+            for n, row in group.rows.items()
+            if row.state == OUT and not row.is_out(self.now, self.released)
+        ]
         for position in sorted(past):
             due = group.rows[position].due
             self._back(topic, name, position, due, None, "the deadline passed")
@@ -308,6 +326,7 @@ class Model:
             row = group.rows[position]
             row.state, row.attempt, row.due = OUT, row.attempt + 1, self.now + group.deadline
             row.member = member or ""
+            self.moved.append(row)
             group.redelivered += row.attempt > 1
             group.handed_out = max(group.handed_out, position)
             answers.append({
@@ -327,9 +346,8 @@ class Model:
             if (
                 (id, epoch) == (group.id, group.epoch)
                 and row is not None
-                and row.state == OUT
                 and row.attempt == attempt
-                and row.due > self.now
+                and row.is_out(self.now, self.released)
             ):
                 good.append(position)
         return sorted(good)
@@ -365,7 +383,9 @@ class Model:
         """Give more time, or less."""
         good = self.out(topic, name, receipts)
         for position in good:
-            self.topics[topic].groups[name].rows[position].due = self.now + by
+            row = self.topics[topic].groups[name].rows[position]
+            row.due = self.now + by
+            self.moved.append(row)
         return len(good)
 
     def alter(self, topic: str, keep: int | None, max_bytes: int | None) -> None:

@@ -208,7 +208,7 @@ class Story:
             return
         # What only reads has seen one state, as it was when it began.
         model = copy.deepcopy(self.states[-1 if wrote else running.began])
-        model.begin(tx.now_us)
+        model.begin(tx.now_us, tx.released)
         for step in running.steps:
             self._compare(step, model)
         if wrote:
@@ -231,7 +231,7 @@ class Story:
         self._keep(model)
 
     def _keep(self, model: Model) -> None:
-        model.commit(self.frames[-1].time)
+        model.commit(self.frames[-1].time, self.frames[-1].sequence)
         self.states.append(model)
         assert len(self.states) == self.ledger.committed + 1 == len(self.frames) + 1
         self.commits += 1
@@ -487,7 +487,7 @@ class Story:
         return (
             f"figures {topic}",
             lambda tx: short(Messages(tx, self._topic(tx, topic)).figures()),
-            lambda model: meant_figures(model, topic, model.now),
+            lambda model: meant_figures(model, topic, model.now, model.released),
         )
 
     # --- the log --------------------------------------------------------------------------------
@@ -552,7 +552,9 @@ class Story:
             for name, one in model.topics.items():
                 topic = self._topic(tx, name)
                 there = Messages(tx, topic)
-                assert short(there.figures()) == meant_figures(model, name, tx.now_us), name
+                assert short(there.figures()) == meant_figures(
+                    model, name, tx.now_us, tx.released
+                ), name
                 held = there.read(0, 1000)
                 assert held == model.read(name, 0, 1000), name
                 times = [answer["at"] for answer in held]
@@ -585,8 +587,8 @@ def short(figures: dict[str, Any]) -> dict[str, Any]:
     return {name: figures[name] for name in kept} | {"groups": shared}
 
 
-def meant_figures(model: Model, topic: str, now: int) -> dict[str, Any]:
-    """The same, as the model has them at that time."""
+def meant_figures(model: Model, topic: str, now: int, released: int) -> dict[str, Any]:
+    """The same, as the model has them at that time, so much of it released."""
     one = model.topics[topic]
     readers: list[dict[str, Any]] = [
         {"name": name, "position": position, "lag": one.last - max(position, one.trimmed)}
@@ -595,7 +597,7 @@ def meant_figures(model: Model, topic: str, now: int) -> dict[str, Any]:
     shared = [
         {
             "name": name, "handed_out": group.handed_out, "committed": group.committed,
-            "lag": one.last - group.committed, "in_flight": group.out_at(now),
+            "lag": one.last - group.committed, "in_flight": group.out_at(now, released),
             "width": max(group.handed_out - group.committed, 0), "redelivered": group.redelivered,
             "dead_lettered": group.dead_lettered, "epoch": group.epoch,
         }

@@ -39,6 +39,7 @@ class Queues:
             answer = work(tx)
             if tx.size:
                 self.book.commit(tx)
+        self.book.durable()
         self.check()
         return answer
 

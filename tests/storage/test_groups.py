@@ -261,6 +261,36 @@ def test_a_deadline_is_exact_whoever_looks(queues: Queues, topic: Topic) -> None
     assert queues.call(made, "ack", [receipt]) == {"acked": 1, "stale": 0}
 
 
+def test_no_deadline_passes_of_what_nobody_has_been_shown(queues: Queues, topic: Topic) -> None:
+    """Not for its own receipt, for INFO, or for another TAKE; but for what was shown, beside it."""
+    made = queues.group(topic, deliveries=1)
+    queues.take(made)
+
+    def commit(method: str, *arguments: Any) -> Any:
+        with queues.book.begin() as tx:
+            answer = getattr(HandOuts(tx, made), method)(*arguments)
+            if tx.size:
+                queues.book.commit(tx)
+        queues.check()
+        return answer
+
+    taken = commit("take", 3)
+    queues.advance(10)
+    assert commit("figures")["in_flight"] == 3
+    assert commit("lapse") == 1, "the one that was shown"
+    assert commit("ack", [taken[0]["receipt"]]) == {"acked": 1, "stale": 0}
+    assert commit("extend", [taken[1]["receipt"]], SECOND) == {"extended": 1, "stale": 0}
+    assert [message["value"] for message in commit("take", 1)] == [5]
+    queues.advance(10)
+    assert (commit("lapse"), commit("figures")["in_flight"]) == (0, 3)
+    queues.book.durable()
+    assert commit("figures")["in_flight"] == 0
+    assert commit("count_from_now", [taken[1]["receipt"]]) == {3}, "nobody has taken it back yet"
+    assert commit("lapse") == 2
+    assert commit("count_from_now", [taken[2]["receipt"]]) == set(), "it has lapsed"
+    assert commit("figures")["in_flight"] == 1
+
+
 def test_lapsed_messages_come_before_new_ones_the_longest_due_first(
     queues: Queues, topic: Topic
 ) -> None:
