@@ -117,6 +117,7 @@ async def test_a_build_goes_on_from_the_log_of_a_node_that_was_killed(
         while not (await node.value("INFO FOR INDEX i ON thing"))["visited"]:
             await asyncio.sleep(0)
         # What a kill at this moment leaves: the log as it is, and no state to trust.
+        (tmp_path / "killed").mkdir(0o700)
         shutil.copytree(tmp_path / "store" / "log", tmp_path / "killed" / "log")
         shutil.copy(tmp_path / "store" / "STORE", tmp_path / "killed" / "STORE")
         await built(node, "i", "u")
@@ -201,6 +202,7 @@ async def test_a_rebuild_goes_on_from_the_log_of_a_node_that_was_killed(
         await node.values("REBUILD INDEX u ON thing")
         while not (await node.value("INFO FOR INDEX u ON thing"))["visited"]:
             await asyncio.sleep(0)
+        (tmp_path / "killed").mkdir(0o700)
         shutil.copytree(tmp_path / "store" / "log", tmp_path / "killed" / "log")
         shutil.copy(tmp_path / "store" / "STORE", tmp_path / "killed" / "STORE")
     async with running(tmp_path / "killed") as node:
