@@ -9,11 +9,12 @@ from typing import Any, Final
 from language import tree
 from protocol import limits
 from protocol.errors import TooLarge
-from protocol.values import FEW, Tick, paced
+from protocol.values import FEW, RecordId, Tick, paced
 
 _SAMPLES: Final = 8
 _POINTER: Final = 8
-_FLAT: Final = frozenset({str, bytes, int, float, bool, type(None)})
+FLAT: Final = frozenset({str, bytes, int, float, bool, type(None)})
+"""Types of values that hold no others."""
 
 
 class Budget:
@@ -91,7 +92,7 @@ def _weigh(value: Any, sizes: dict[int, tuple[int, int]], depth: int, tick: Tick
     """`sizes`: the size and height of every array and object walked so far, by identity; all of
     them are parts of the value, so that no identity is used again meanwhile."""
     kind = type(value)
-    if kind in _FLAT:
+    if kind in FLAT:
         return sys.getsizeof(value) + _POINTER
     if kind is dict or kind is list or kind is tuple:
         known = sizes.get(id(value))
@@ -104,7 +105,7 @@ def _weigh(value: Any, sizes: dict[int, tuple[int, int]], depth: int, tick: Tick
         if tick is not None and len(value) > FEW:
             parts = paced(parts, tick)
         for part in parts:
-            if type(part) in _FLAT:  # most parts are: a call for each would be most of the work
+            if type(part) in FLAT:  # most parts are: a call for each would be most of the work
                 size += sys.getsizeof(part) + _POINTER
                 continue
             size += _weigh(part, sizes, depth + 1, tick)
@@ -113,6 +114,8 @@ def _weigh(value: Any, sizes: dict[int, tuple[int, int]], depth: int, tick: Tick
                 height = below[1]
         sizes[id(value)] = (size, height + 1)
         return size
+    if kind is RecordId:  # an id may be an array, of any length until it is stored
+        return 64 + _weigh(value.id, sizes, depth + 1, tick)
     slots = getattr(kind, "__struct_fields__", None)
     if slots is not None:
         return 16 + sum(_weigh(getattr(value, slot), sizes, depth + 1, tick) for slot in slots)

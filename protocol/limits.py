@@ -150,6 +150,9 @@ SCRIPT_BYTES: Final = 16 * MIB
 """One script; what a wire frame carries."""
 STATEMENT_MEMORY_BYTES: Final = 256 * MIB
 """Rows that one statement may hold to sort, group or answer."""
+SCRIPT_MEMORY_BYTES: Final = 256 * MIB
+"""What the variables of one script hold together, and what its loops go over: a short text may make
+hundreds of large values."""
 ROWS_READ: Final = 100_000_000
 """Rows that one statement may read, its subqueries' included: one that asks a subquery of each row
 ends by name even where nobody gave it a TIMEOUT."""

@@ -16,6 +16,7 @@ from actors.rights import Names, untold
 from actors.scripts.attempts import Attempts
 from actors.scripts.handlers import Handler, handler_of
 from actors.scripts.judging import judged
+from actors.scripts.kept import Answered, Kept
 from actors.scripts.prepared import Prepared, PreparedScripts
 from actors.scripts.running import Run
 from actors.scripts.services import Services
@@ -141,8 +142,10 @@ class Execution:
     """Of the transaction at hand, once it has lost."""
     _nested = 0
     """Blocks of IF and FOR around the statement at hand."""
-    _answered: dict[int, tuple[tree.Select, Value]] | None = None
-    """What subqueries of the statement at hand have answered, by their identity."""
+    _kept: Kept | None = None
+    """What it keeps from one statement to the next; None: nothing so far."""
+    _answered: Answered | None = None
+    """What subqueries of the statement at hand have answered; None: nothing so far."""
 
     # --- the run -------------------------------------------------------------------------------
 
@@ -166,7 +169,7 @@ class Execution:
         goes on in another commit, or when it waits and there may be something now. Answers whether
         RETURN ended the script."""
         place, variables, done = self.place, self.variables, len(self.results)
-        held, lost = self._held.held, False
+        held, kept, lost = self._held.held, self._kept, False
         shown, written = (self.sequence, self.generation), self.written
         attempts = self._attempts = None
         try:
@@ -176,6 +179,7 @@ class Execution:
                     self._rest(first, attempts)
                     lost = False
                 self.place, self.variables = place, variables.copy()
+                self._kept = None if kept is None else kept.copy()
                 self._held.held = held
                 self._begin(done)
                 if attempts is not None:
@@ -451,6 +455,7 @@ class Execution:
     def block(self, block: tree.Block) -> Value:
         """Run the statements of an IF or FOR; the value is that of the last one."""
         value: Value = NONE
+        self._answered = None  # what the condition asked is not asked again, and is not held on to
         self._nested += 1
         for statement in block.statements:
             self.tick()
@@ -494,10 +499,30 @@ class Execution:
         return self.wait
 
     def bind(self, name: str, value: Any) -> None:
-        """Give a variable its value. :raises TooLarge: there are too many"""
+        """Give a variable its value. :raises TooLarge: there are too many, or they hold too much"""
         if name not in self.variables:
             self._check_variables(len(self.variables) + 1)
         self.variables[name] = value
+        self.keep(name, value)
+
+    def bind_item(self, name: str, item: Any) -> None:
+        """Give a variable what is kept already, as an item of a loop. :raises TooLarge: there are
+        too many"""
+        if name not in self.variables:
+            self._check_variables(len(self.variables) + 1)
+        self.variables[name] = item
+        self.let_go(name)
+
+    def keep(self, name: str | int, value: Any) -> None:
+        """Count a value to what the script keeps; see `Kept.put`. :raises TooLarge:"""
+        if self._kept is None:
+            self._kept = Kept(self.tick)
+        self._kept.put(name, value)
+
+    def let_go(self, name: str | int) -> None:
+        """Count what was kept under that name no more."""
+        if self._kept is not None:
+            self._kept.take(name)
 
     def _check_variables(self, count: int) -> None:
         if count > limits.VARIABLES:
@@ -592,7 +617,7 @@ class Execution:
         """The rows of a subquery; of one that looks at nothing around it the same for all of a
         statement."""
         if self._answered is not None and parent is NONE:
-            known = self._answered.get(id(select))
+            known = self._answered.get(select)
             if known is not None:
                 return known[1]
         outer = self.variables.get("parent", NONE)
@@ -604,9 +629,8 @@ class Execution:
         plan: SelectPlan = self.prepared.plan(select, plan_select)
         if parent is NONE and plan.is_steady:
             if self._answered is None:
-                self._answered = {}
-            # The tree is held, so that no other one can get its id.
-            self._answered[id(select)] = select, found
+                self._answered = Answered(self.tick)
+            self._answered.add(select, found)
         return found
 
     def pair(self, record: RecordId) -> Pairs | None:

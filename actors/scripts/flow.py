@@ -7,7 +7,7 @@ from typing import Any, Final
 from actors.scripts.execution import Execution, Returned
 from actors.scripts.handlers import HANDLERS, handles
 from language import tree
-from language.operators import truth
+from language.operators import check_bounds, truth
 from protocol import limits
 from protocol.errors import Thrown, TooLarge, TypeRefused
 from protocol.text import brief
@@ -57,9 +57,10 @@ def if_(run: Execution, statement: tree.If) -> Value:
 @handles(tree.For, "none", writes=False, needs=())
 def for_(run: Execution, statement: tree.For) -> Value:
     """The body once for each item; the whole loop is one transaction."""
-    items = run.evaluate(statement.items)
-    if not isinstance(items, list):
-        raise TypeRefused(f"FOR goes over an array, not {type_name(items)}", found=type_name(items))
+    items = _items(run, statement.items)
+    loop, variable = id(statement), statement.variable
+    if type(items) is list:
+        run.keep(loop, items)
     for item in items:
         run.tick()
         run.iterations += 1
@@ -68,9 +69,24 @@ def for_(run: Execution, statement: tree.For) -> Value:
                 f"a script loops at most {limits.LOOP_ITERATIONS} times",
                 limit=limits.LOOP_ITERATIONS,
             )
-        run.bind(statement.variable, item)
+        run.bind_item(variable, item)
         run.block(statement.body)
+    run.let_go(loop)
+    if items:
+        run.bind(variable, run.variables[variable])  # the last item stays, without the others
     return NONE
+
+
+def _items(run: Execution, node: tree.Expression) -> list[Any] | range:
+    """What a loop goes over; of a range no list is made."""
+    if isinstance(node, tree.Range):
+        low, high = run.evaluate(node.low), run.evaluate(node.high)
+        check_bounds(low, high)
+        return range(low, high + node.inclusive)
+    items = run.evaluate(node)
+    if not isinstance(items, list):
+        raise TypeRefused(f"FOR goes over an array, not {type_name(items)}", found=type_name(items))
+    return items
 
 
 @handles(tree.Throw, "none", writes=False, needs=())
