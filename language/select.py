@@ -36,8 +36,8 @@ from language.rows import WHOLE, Batch, Pairs, Row, Shape, item_value, whole
 from protocol.errors import BadRequest
 from protocol.values import NONE
 
-_BOUND_ROW_BY_ROW: Final = frozenset({"input", "value"})
-"""By ON DUPLICATE UPDATE and ASSERT."""
+_BOUND_ROW_BY_ROW: Final = frozenset({"input"})
+"""By ON DUPLICATE UPDATE."""
 _FEW: Final = 64
 """Rows seen in all for which closures are called; past this, code is generated."""
 

@@ -1,9 +1,9 @@
 """CREATE, INSERT, UPSERT, UPDATE, DELETE.
 
 A statement reads the state as it was when it began, and never meets its own writes: every
-expression of it, those of WHERE, SET, DEFAULT, ASSERT and RETURN and the subqueries in them, is
-evaluated before the first record is written. So each statement here computes what it will write,
-then what it answers, and writes last.
+expression of it, those of WHERE, SET and RETURN and the subqueries in them, is evaluated before the
+first record is written. So each statement here computes what it will write, then what it answers,
+and writes last.
 """
 
 from __future__ import annotations

@@ -50,18 +50,6 @@ async def test_a_subquery_that_looks_at_no_row_is_run_once(
     assert runs.count <= statement.count(STEADY) + 1
 
 
-async def test_a_default_that_reads_the_store_is_computed_once_for_all_rows(
-    node: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await node.values(
-        f"DEFINE FIELD top ON thing TYPE any DEFAULT {STEADY}; CREATE thing:0 SET n = 7"
-    )
-    runs = Runs(monkeypatch)
-    rows = [{"n": number} for number in range(50)]
-    values = await node.value("INSERT INTO thing $rows RETURN top", {"rows": rows})
-    assert values == [{"top": 7}] * 50 and runs.count == 1
-
-
 async def test_one_that_looks_at_the_row_is_run_for_each(
     node: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
