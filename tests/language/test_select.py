@@ -97,6 +97,18 @@ def test_order_is_stable_in_either_direction(tables: Tables, limit: int | None) 
     assert found == [RecordId("p", n) for n in expected[:limit]]
 
 
+@pytest.mark.parametrize(("limit", "start"), [(1, 0), (1, 1), (3, 5), (7, 498), (499, 1), (5, 600)])
+def test_limit_counts_from_start_in_order(tables: Tables, limit: int, start: int) -> None:
+    """As many rows are sorted out as START passes over and LIMIT then takes."""
+    expected = [row["name"] for row in sorted(PEOPLE, key=lambda row: row["score"])]
+    for clause in (f"LIMIT {limit} START {start}", f"START {start} LIMIT {limit}"):
+        found = tables.run(f"SELECT VALUE name FROM p ORDER BY score {clause}")
+        assert found == expected[start : start + limit]
+    (select,) = parse(f"SELECT * FROM p ORDER BY score LIMIT {limit} START {start}").statements
+    assert isinstance(select, tree.Select)
+    assert plan_select(select).most(tables) == start + limit
+
+
 def test_order_by_an_alias_or_what_is_not_in_the_answer(tables: Tables) -> None:
     found = tables.run("SELECT name, age * -1 AS turned FROM p ORDER BY turned, name LIMIT 2")
     assert [row["turned"] for row in found] == [-89, -89]

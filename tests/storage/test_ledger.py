@@ -334,3 +334,31 @@ def test_a_withdrawn_transaction_teaches_others_no_declaration(book: Book) -> No
     book.ledger.withdraw()
     assert catalog.find_namespace(late, "a") is not None
     assert catalog.find_namespace(book.begin(), "a") is None
+
+
+# --- declarations -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("looked_up", [True, False])
+def test_a_paused_transaction_loses_to_a_declaration_that_it_looked_up(
+    book: Book, looked_up: bool
+) -> None:
+    """And to no other: what it looked up is remembered between transactions, not read by each."""
+    with book.begin() as tx:
+        catalog.define_namespace(tx, "mine")
+        catalog.define_namespace(tx, "other")
+        book.commit(tx)
+    book.durable()
+    with book.begin() as writing:
+        catalog.namespace(writing, "mine")
+        writing.put(key(1), b"1")
+        writing.pause()
+        with book.begin() as beside:
+            name = "mine" if looked_up else "other"
+            catalog.define_namespace(beside, name, "changed", catalog.Taken.OVERWRITE)
+            book.commit(beside)
+        if looked_up:
+            with pytest.raises(Conflict, match="declaration"):
+                book.commit(writing)
+        else:
+            book.commit(writing)
