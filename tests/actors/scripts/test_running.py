@@ -82,7 +82,7 @@ async def test_every_kind_of_long_work_ends_with_its_time(node: Running) -> None
     await fill(node)
     before = await state(node)
     for name, script in LONG.items():
-        answer = await node.answer(script, timeout_us=3_000)
+        answer = await started(node, script, timeout_us=3_000)
         assert type(answer.refusal) is StatementTimeout, name
         assert await state(node) == before, name
 
