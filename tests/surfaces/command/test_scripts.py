@@ -121,7 +121,7 @@ def test_health_and_the_serving_node_agree_on_the_state(tmp_path: Path, script: 
     directory = tmp_path / "store"
     run(str(directory), "-f", str(script))
     with serving(directory) as node:
-        state = node.script("INFO FOR NODE")["results"][0]["value"]["state"]
+        state = node.script("INFO FOR STATE")["results"][0]["value"]
         assert node.stop() == 0
     assert f"sequence {state['sequence']}, " in run(str(directory), "--health").stdout
     assert state["hash"] in run(str(directory), "--health").stdout

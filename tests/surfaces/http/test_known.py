@@ -21,6 +21,7 @@ from surfaces.http import connection as connection_module
 from surfaces.http.connection import Connection
 from surfaces.http.known import MISSES, KnownHeads
 from surfaces.http.surface import HttpSurface
+from tests.logbook import Logbook
 from tests.surfaces.http.conftest import PASSWORD, Serve
 from tests.surfaces.http.raw import Raw
 from tests.surfaces.http.test_spaces import BASE, OWNER, run
@@ -36,7 +37,7 @@ class Kept(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", PORT)})
         self.sent = b""
-        self.ended = False
+        self.ended = self.aborted = False
 
     def write(self, data: Any) -> None:
         self.sent += data
@@ -60,7 +61,7 @@ class Kept(asyncio.Transport):
         self.ended = True
 
     def abort(self) -> None:
-        self.ended = True
+        self.ended = self.aborted = True
 
 
 async def told(surface: HttpSurface, parts: list[bytes]) -> tuple[bytes, bool]:
@@ -71,7 +72,8 @@ async def told(surface: HttpSurface, parts: list[bytes]) -> tuple[bytes, bool]:
     try:
         for part in parts:
             connection.data_received(part)
-        while connection.queue or connection.current is not None:
+        # What a connection that failed has queued is answered no more: it is cut.
+        while not transport.aborted and (connection.queue or connection.current is not None):
             await asyncio.sleep(0)
         return masked(transport.sent), transport.ended
     finally:
@@ -245,11 +247,12 @@ async def test_a_hash_of_a_part_of_the_fields_is_caught(
 
 
 async def test_a_request_line_read_too_leniently_is_caught(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
+    logbook.allow("a connection failed")
     lenient = re.compile(rb"(GET|HEAD|POST|PUT|DELETE) +([^ \r]*) [Hh]TTP/1\.\d\r\n")
     monkeypatch.setattr(connection_module, "REQUEST_LINE", lenient)
-    with pytest.raises((AssertionError, UnicodeDecodeError)):
+    with pytest.raises(AssertionError):
         await pair.check(CASES, SEED)
 
 
