@@ -38,14 +38,14 @@ class ScriptsActor(LoopActor):
         super().__init__(runtime)
         self._services = services
         self._running = services.running
-        self._plans = prepared
+        self._prepared = prepared
         self._turns = Turns(runtime.loop, runtime.clock)
 
     @handles(RunScript)
     def run(self, request: RunScript) -> ScriptAnswer | Awaitable[ScriptAnswer]:
         """Run a script; the answer comes once all that it shows is durable."""
         turn = Turn(self._turns)
-        execution = Execution(self._services, request, self._plans, turn)
+        execution = Execution(self._services, request, self._prepared, turn)
         turn.start(execution.run, execution.pause)
         if turn.ended:
             return self._ended(execution)
