@@ -452,7 +452,8 @@ class Messages:
 
     def figures(self) -> Answer:
         """`{name, messages, first_position, last_position, bytes, keep, max_bytes, largest, dedup,
-        full, comment, readers, groups, lag}` as `INFO FOR TOPIC` answers it."""
+        full, comment, readers, groups, lag}` as `INFO FOR TOPIC` answers it; `bytes` only where
+        there is a bound that they could reach."""
         topic = self.topic
         last, held_to = self._rows.end()
         trimmed, gone = self._rows.trimmed()
@@ -466,7 +467,7 @@ class Messages:
             "messages": last - trimmed,
             "first_position": trimmed + 1,
             "last_position": last,
-            "bytes": held_to - gone,
+            **bounded_bytes(topic, held_to - gone),
             "keep": _span(topic.keep_us),
             "max_bytes": topic.max_bytes,
             "largest": topic.largest,
@@ -477,6 +478,11 @@ class Messages:
             "groups": shared,
             "lag": max((one["lag"] for one in (*readers, *shared)), default=0),
         }
+
+
+def bounded_bytes(topic: Topic, held: int) -> Answer:
+    """What INFO shows of the bytes that a topic holds: nothing when no size bounds it."""
+    return {} if topic.max_bytes is None else {"bytes": held}
 
 
 @dataclass(frozen=True, slots=True)

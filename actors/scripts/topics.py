@@ -26,7 +26,7 @@ from storage import groups, topics
 from storage.catalog import Database
 from storage.groups import Group
 from storage.hand_outs import HandOuts
-from storage.messages import Messages, redrive
+from storage.messages import Messages, bounded_bytes, redrive
 from storage.topics import START, Place, Topic
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -460,7 +460,7 @@ def described_topic(run: Execution, topic: Topic) -> dict[str, Value]:
         "comment": topic.comment,
         "messages": messages.count,
         "last_position": messages.last,
-        "bytes": messages.size,
+        **bounded_bytes(topic, messages.size),
         "keep": None if topic.keep_us is None else duration(topic.keep_us),
         "max_bytes": topic.max_bytes,
         "largest": topic.largest,

@@ -99,6 +99,7 @@ def _show(
         "cert": command.cert,
         "cert_key": command.cert_key,
         "backup_dir": command.backup_dir,
+        "keep_log": command.keep_log,
         "unseal_for": command.unseal_for,
         "accept_clock_jump": command.opening.accept_clock_jump,
     }

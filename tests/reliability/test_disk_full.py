@@ -104,7 +104,7 @@ def fill_often(disk: ImageDisk, node: NodeProcess, promises: Promises) -> tuple[
     return refusals, reads
 
 
-def run_rig(disk: ImageDisk, scratch: Path, faults: str) -> tuple[Promises, int, int]:
+def run_rig(disk: ImageDisk, faults: str) -> tuple[Promises, int, int]:
     """The whole of it on one disk. :raises Broken:"""
     promises = Promises()
     node = NodeProcess(disk.store, more={faulty.FAULTS: faults}, module=faulty.MODULE).start()
@@ -116,14 +116,14 @@ def run_rig(disk: ImageDisk, scratch: Path, faults: str) -> tuple[Promises, int,
     if code != 0:
         raise Broken(f"on a full disk the node left with {code}: {node.lines[-4:]}")
     Filler(disk).give_back()
-    workload.settle(promises, disk.store, scratch)
+    workload.settle(promises, disk.store, None)  # old log gave way: it can't all be replayed
     return promises, refusals, reads
 
 
 def test_a_full_disk_is_refused_and_left_behind(tmp_path: Path, figure: Figure) -> None:
     disks.require("mkfs.ext4", "mount", "umount")
     with disks.image_disk(tmp_path, "ext4", SIZE) as disk:
-        promises, refusals, reads = run_rig(disk, tmp_path / "again", "small,unpruned")
+        promises, refusals, reads = run_rig(disk, "small,unpruned")
     figure(
         "R7 full disks",
         f"{ROUNDS} in one life, {len(promises.acknowledged)} acknowledged, {refusals} refused as"
@@ -168,4 +168,4 @@ def test_planted_faults_are_caught(
     disks.require("mkfs.ext4", "mount", "umount")
     monkeypatch.setattr("tests.reliability.test_disk_full.RESUME_SECONDS", 5)
     with disks.image_disk(tmp_path, "ext4", SIZE) as disk, pytest.raises(RIG_ERRORS):
-        run_rig(disk, tmp_path / "again", f"small,unpruned,{fault}")
+        run_rig(disk, f"small,unpruned,{fault}")

@@ -1,0 +1,110 @@
+"""`docs/statements.md` names every field of every INFO, and no field that is none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from actors.facts import Listening
+from actors.node import Node
+from actors.scripts.handlers import SUBJECTS
+from protocol import limits
+from surfaces.command import flags
+from tests.actors import nodes
+from tests.actors.nodes import real_doors, running, settings, value
+from tests.architecture.sources import ROOT
+from tests.processes import serving
+
+PAGE: Final = (ROOT / "docs" / "statements.md").read_text(encoding="utf-8")
+ROW: Final = re.compile(r"^\| ((?:`[A-Z]+`(?:, )?)+) \| (.*) \|$", re.MULTILINE)
+FIELD: Final = re.compile(r"`([a-z_]+)`")
+
+EVERYTHING: Final = """
+DEFINE TABLE full SCHEMAFULL COMMENT 'c'; DEFINE FIELD f ON full TYPE int DEFAULT 1;
+DEFINE INDEX ready ON full FIELDS f;
+DEFINE TABLE many; INSERT INTO many $rows;
+DEFINE SPACE s EXPIRE 1h; SET 'k' IN s VALUE 1;
+DEFINE TOPIC bounded BYTES 1MiB; DEFINE TOPIC unbounded; DEFINE TOPIC dead;
+DEFINE READER r ON bounded; DEFINE GROUP g ON bounded DEADLINE 1s DEAD LETTER dead BACKOFF 1s;
+PUBLISH INTO bounded VALUE 1;
+DEFINE INDEX built ON many FIELDS n; INFO FOR INDEX built ON many
+"""
+ASKED: Final = {
+    "STORE": ["STORE"],
+    "NAMESPACE": ["NAMESPACE a"],
+    "DATABASE": ["DATABASE a.b"],
+    "TABLE": ["TABLE full", "TABLE many"],
+    "INDEX": ["INDEX ready ON full", "INDEX refused ON many"],
+    "SPACE": ["SPACE s"],
+    "TOPIC": ["TOPIC bounded", "TOPIC unbounded"],
+    "GROUP": ["GROUP g ON bounded"],
+    "USERS": ["USERS"],
+    "USER": ["USER ana"],
+    "NODE": ["NODE"],
+    "STATE": ["STATE"],
+    "RUNNING": ["RUNNING"],
+}
+FREE: Final = {"settings"}
+"""Whose own fields stand elsewhere: they are the flags."""
+
+
+def fields(answer: Any) -> Iterator[str]:
+    """The names of the fields of an answer, at every depth."""
+    if isinstance(answer, list):
+        for one in answer:
+            yield from fields(one)
+    elif isinstance(answer, dict):
+        for name, inner in answer.items():
+            yield name
+            if name not in FREE:
+                yield from fields(inner)
+
+
+def named(subject: str, page: str = PAGE) -> set[str]:
+    """The fields that the page names for one INFO."""
+    rows = [row for subjects, row in ROW.findall(page) if f"`{subject}`" in subjects]
+    assert len(rows) == 1, f"INFO FOR {subject} has {len(rows)} rows"
+    return set(FIELD.findall(rows[0]))
+
+
+async def answered(node: Node) -> dict[str, set[str]]:
+    """The fields of every INFO of a node that holds one of everything."""
+    await nodes.prepare(node)
+    rows = [{"id": number, "n": number % 2} for number in range(limits.INDEX_AT_ONCE + 1)]
+    found = {subject: set[str]() for subject in ASKED}
+    found["INDEX"] |= set(fields(await value(node, EVERYTHING, {"rows": rows})))
+    await value(node, "DEFINE INDEX refused ON many FIELDS n UNIQUE")
+    while (await value(node, "INFO FOR INDEX refused ON many"))["state"] != "failed":
+        await nodes.yield_often()
+    node.facts.listening = (Listening("http", "127.0.0.1:1"),)
+    for subject, each in ASKED.items():
+        for one in each:
+            found[subject] |= set(fields(await value(node, f"INFO FOR {one}")))
+    return found
+
+
+async def test_every_field_of_every_info_stands_there(tmp_path: Any) -> None:
+    assert set(ASKED) == set(SUBJECTS), "an INFO that nobody asks here"
+    async with running(real_doors(), settings(str(tmp_path / "store"))) as node:
+        for subject, found in (await answered(node)).items():
+            assert found == named(subject), f"INFO FOR {subject}"
+
+
+def test_planted_fields_are_missed() -> None:
+    assert named("STATE") == {"sequence", "hash"}
+    assert named("STATE", PAGE.replace("`sequence`, `hash`", "`sequence`")) == {"sequence"}
+    with pytest.raises(AssertionError, match="0 rows"):
+        named("STATE", PAGE.replace("| `STATE` |", "| STATE |"))
+
+
+def test_the_settings_are_the_flags_of_a_node_that_serves(tmp_path: Any) -> None:
+    serve = {flag.name for flag in flags.FLAGS if flag.serving_only}
+    with serving(tmp_path / "store", "--http", "127.0.0.1:0", "--keep-log", "7d") as node:
+        shown = node.script("INFO FOR NODE")["results"][0]["value"]["settings"]
+    words = {f"--{name.replace('_', '-')}" for name in shown}
+    assert serve | {"--accept-clock-jump"} == words - {"--directory"}
+    assert shown["keep_log"] == {"$dur": "1w"}
+    assert shown["directory"] == str(tmp_path / "store")
