@@ -211,13 +211,27 @@ class Proxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.made += 1
-        there, back = await asyncio.open_connection(*self._surface.address)
-        self._open |= {writer, back}
-        with contextlib.suppress(OSError, asyncio.CancelledError):
-            await asyncio.gather(self._pass(reader, back), self._pass(there, writer))
-        for one in (writer, back):
-            one.close()
-            self._open.discard(one)
+        here = asyncio.current_task()
+        assert here is not None
+        self._tasks.add(here)
+        self._open.add(writer)
+        try:
+            there, back = await asyncio.open_connection(*self._surface.address)
+            self._open.add(back)
+            try:
+                with contextlib.suppress(OSError):
+                    await asyncio.gather(self._pass(reader, back), self._pass(there, writer))
+            finally:
+                await self._end(back)
+        finally:
+            await self._end(writer)
+            self._tasks.discard(here)
+
+    async def _end(self, writer: asyncio.StreamWriter) -> None:
+        self._open.discard(writer)
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
@@ -228,10 +242,13 @@ class Proxy:
         for writer in self._open:
             writer.transport.abort()
 
+    def _ended(self) -> bool:
+        self.cut()  # each time: somebody may have been about to connect
+        return not self._tasks
+
     async def stop(self) -> None:
         self._server.close()
-        self.cut()
-        await until(lambda: not self._open)
+        await until(self._ended)
         await self._server.wait_closed()
 
 

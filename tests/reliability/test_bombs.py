@@ -30,7 +30,7 @@ TEXTS = {
     "a power of decimals": "RETURN math::pow(1.0000001dec, 9e6143dec)",
     "the rest of a division": "RETURN 1e6143dec % 3e-6143dec",
     "a range": "RETURN 1..9223372036854775807",
-    "a loop": "FOR $i IN 1..=9223372036854775807 { 1 }",
+    "a loop": "FOR $i IN 1..=9223372036854775807 { type::int('x') }",
     "a repeated repetition": "RETURN 'a' ~ '((a{100}){100}){100}'",
     "a large pattern": "RETURN 'a' ~ '" + "\\\\pL{100}" * 20 + "'",
     "strings doubled": "LET $x = 'xxxxxxxx'; FOR $i IN 1..60 { LET $x = $x + $x }",

@@ -16,12 +16,13 @@ from storage.log import Log
 from storage.recovery import Ending, Recovery
 from storage.segments import Segment
 from tests.reliability.crashes import Broken, enumerate_crashes
+from tests.sweeps import parts
 
 STATES = 100_000
 PARTS = 8
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", parts(PARTS, always=2))
 def test_no_crash_state_breaks_a_promise(part: int, figure: Callable[[str, object], None]) -> None:
     done = enumerate_crashes(seed=part, states=STATES // PARTS)
     assert done.recoveries_cut > STATES // PARTS // 10

@@ -21,9 +21,10 @@ from tests.processes import (
     tree,
 )
 from tests.reliability import faulty
+from tests.sweeps import parts
 
 RACES = 50
-GROUPS = 5
+GROUPS = 10
 SERVE = ("--http", "127.0.0.1:0", "--serve", "127.0.0.1:0")
 
 Figure = Callable[[str, object], None]
@@ -48,7 +49,7 @@ def race(directory: Path) -> tuple[int, str]:
     return len(owners), "\n".join(words)
 
 
-@pytest.mark.parametrize("group", range(GROUPS))
+@pytest.mark.parametrize("group", parts(GROUPS, always=1))
 def test_race_has_one_owner(tmp_path: Path, group: int, figure: Figure) -> None:
     for number in range(RACES // GROUPS):
         directory = tmp_path / ("fresh" if number % 2 else "again")

@@ -15,9 +15,10 @@ from storeclient import Client, StoreError
 from surfaces.command.stopping import STAGES
 from tests.processes import PASSWORD, USER, NodeProcess, run
 from tests.reliability import faulty
+from tests.sweeps import parts
 
 DRAINS = 50
-GROUPS = 5
+GROUPS = 10
 CLIENTS = 4
 SLOW = """
     FOR $i IN 1..=100000 { LET $x = $i * 2; };
@@ -100,7 +101,7 @@ def drain(node: NodeProcess, signals: int) -> tuple[list[SlowClient], int]:
     return clients, waiting
 
 
-@pytest.mark.parametrize("group", range(GROUPS))
+@pytest.mark.parametrize("group", parts(GROUPS, always=1))
 def test_drain_cuts_nothing_off(tmp_path: Path, group: int, figure: Figure) -> None:
     directory = tmp_path / "store"
     waited = 0

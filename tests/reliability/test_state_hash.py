@@ -12,6 +12,7 @@ from tests.logbook import Logbook
 from tests.simulation.history import Broken
 from tests.simulation.test_node_from_seed import EXPECTED
 from tests.simulation.world import Figures, LossyEngine, Shape, World
+from tests.sweeps import parts
 
 HISTORIES = 100
 HARD_HISTORIES = 500
@@ -20,7 +21,7 @@ SHAPE = Shape(lives=2, clients=3, scripts=4, pruned=False, rebuilt=True)
 """The whole log is kept, so that the state can be deleted at any time."""
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", parts(PARTS, always=4))
 def test_every_way_leads_to_one_state(
     part: int, logbook: Logbook, figure: Callable[[str, object], None]
 ) -> None:

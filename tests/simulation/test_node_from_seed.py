@@ -29,6 +29,7 @@ from storage.transactions import Transaction
 from tests.logbook import Logbook
 from tests.simulation.history import Broken
 from tests.simulation.world import Figures, SmallLog, World
+from tests.sweeps import parts
 
 SEEDS = 200
 PARTS = 20
@@ -63,7 +64,7 @@ def worlds(logbook: Logbook) -> Callable[[range], Figures]:
     return run
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", parts(PARTS, always=8))
 def test_every_answer_is_true(
     part: int, worlds: Callable[[range], Figures], figure: Callable[[str, object], None]
 ) -> None:

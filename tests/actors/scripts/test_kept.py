@@ -153,3 +153,21 @@ def test_answers_that_are_too_much_are_not_remembered(monkeypatch: pytest.Monkey
 
 def test_an_id_is_weighed_with_what_it_holds() -> None:
     assert weigh(RecordId("t", list(range(1_000)))) > 30_000 > weigh(RecordId("t", 1))
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "FOR $i IN 1..=9223372036854775807 { 1 }",
+        "FOR $i IN 0..30 { FOR $j IN 0..30 { FOR $k IN 0..30 { 1 } } }",
+        "FOR $i IN 0..600 { 1 }; FOR $i IN 0..600 { 1 }",
+    ],
+)
+async def test_a_loop_ends_by_name(
+    node: Running, script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LOOP_ITERATIONS", 1_000)
+    assert (await node.answer("FOR $i IN 0..1000 { 1 }", {})).refusal is None
+    refusal = (await node.answer(script, {})).refusal
+    assert refusal is not None and refusal.code == "TooLarge"
+    assert "at most 1000 times" in refusal.message

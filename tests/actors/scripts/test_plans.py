@@ -19,6 +19,7 @@ from storage.indexes import entry_id
 from tests.actors.scripts import questions
 from tests.nodes import Running, running
 from tests.storage.index_entries import wrong_entries
+from tests.sweeps import parts
 
 PARTS, PAIRS = 6, 3_500
 SIZES = ((40, 64), (150, 64), (150, 4), (600, 8))
@@ -81,7 +82,7 @@ class Comparison:
         return None
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", parts(PARTS, always=2))
 async def test_every_planned_answer_is_that_of_a_scan(
     node: Running,
     monkeypatch: pytest.MonkeyPatch,
