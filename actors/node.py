@@ -32,7 +32,7 @@ from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Actor, Runtime, Supervised, ask, stop, tell
 from actors.scripts.actor import ScriptsActor
-from actors.scripts.prepared import PreparedScripts
+from actors.scripts.plans import Plans
 from actors.scripts.running import Running
 from actors.scripts.services import Services
 from actors.sessions import LetGo, Sessions, SessionsActor
@@ -301,9 +301,9 @@ class Node:
             facts=self.facts,
             store_id=str(self.directory.store_id),
         )
-        prepared = PreparedScripts()
+        plans = Plans()
         self._scripts = self._supervise(
-            lambda: ScriptsActor.start(runtime, services, prepared), refoldable=True
+            lambda: ScriptsActor.start(runtime, services, plans), refoldable=True
         )
         self.spaces.begin()
 

@@ -21,7 +21,7 @@ from actors.scripts import (  # noqa: F401  (handlers)
     writing,
 )
 from actors.scripts.execution import Execution
-from actors.scripts.prepared import PreparedScripts
+from actors.scripts.plans import Plans
 from actors.scripts.services import Services
 from actors.scripts.turns import Turn, Turns
 from protocol.errors import Draining, Failed, Refusal
@@ -34,18 +34,18 @@ PROLONGED: Final = 3
 class ScriptsActor(LoopActor):
     """Answers `RunScript` and `CancelScript`."""
 
-    def __init__(self, runtime: Runtime, services: Services, prepared: PreparedScripts) -> None:
+    def __init__(self, runtime: Runtime, services: Services, plans: Plans) -> None:
         super().__init__(runtime)
         self._services = services
         self._running = services.running
-        self._prepared = prepared
+        self._plans = plans
         self._turns = Turns(runtime.loop, runtime.clock)
 
     @handles(RunScript)
     def run(self, request: RunScript) -> ScriptAnswer | Awaitable[ScriptAnswer]:
         """Run a script; the answer comes once all that it shows is durable."""
         turn = Turn(self._turns)
-        execution = Execution(self._services, request, self._prepared, turn)
+        execution = Execution(self._services, request, self._plans, turn)
         turn.start(execution.run, execution.pause)
         if turn.ended:
             return self._ended(execution)

@@ -17,7 +17,7 @@ from actors.scripts.attempts import Attempts
 from actors.scripts.handlers import Handler, handler_of
 from actors.scripts.judging import judged
 from actors.scripts.kept import Answered, Kept
-from actors.scripts.prepared import Prepared, PreparedScripts
+from actors.scripts.plans import Plan, Plans
 from actors.scripts.running import Run
 from actors.scripts.services import Services
 from actors.scripts.turns import Turn
@@ -81,15 +81,13 @@ class Returned(Exception):
 class Execution:
     """The state of a run. It is also the `language.env.Env` of its expressions."""
 
-    def __init__(
-        self, services: Services, request: RunScript, scripts: PreparedScripts, turn: Turn
-    ) -> None:
+    def __init__(self, services: Services, request: RunScript, plans: Plans, turn: Turn) -> None:
         self.services = services
         self.rights = services.rights
         self.request = request
         self.caller = request.caller
-        self.scripts = scripts
-        self.prepared: Prepared
+        self.plans = plans
+        self.plan: Plan
         self.turn = turn
         self.tick = turn.tick
         self.place = Place(request.namespace, request.database)
@@ -157,10 +155,10 @@ class Execution:
         self._check_variables(len(self.variables))
         if self.request.timeout_us is not None:
             self.turn.push_deadline(self.request.timeout_us)
-        self.prepared = prepared = self.scripts.get(self.request.script, self.tick)
-        if not prepared.about_node_only:
+        self.plan = plan = self.plans.get(self.request.script, self.tick)
+        if not plan.about_node_only:
             self.services.roles.check_answering()
-        for first, end in prepared.transactions:
+        for first, end in plan.transactions:
             if self._transact(first, end):
                 return
 
@@ -316,7 +314,7 @@ class Execution:
         """The statement being run; see `running.Progress`."""
         if self._at is None:
             return None
-        number, text = self._at, self.prepared.redacted(self._at, self._at + 1)
+        number, text = self._at, self.plan.redacted(self._at, self._at + 1)
         return number + 1, text
 
     def _begin(self, done: int) -> None:
@@ -331,7 +329,7 @@ class Execution:
         del self.results[done:]
 
     def _statements(self, first: int, end: int, done: int) -> bool:
-        statements = self.prepared.script.statements
+        statements = self.plan.script.statements
         self.in_block = type(statements[first]) is tree.Begin
         ended = False
         for number in range(first, end):
@@ -393,7 +391,7 @@ class Execution:
         if handler.writes:
             # The commit asks too; asked here, nothing is read, hashed or waited for in vain.
             self.services.committer.check_writable()
-        things = judged(self, self.prepared.claims(statement))
+        things = judged(self, self.plan.claims(statement))
         try:
             return handler.run(self, statement, *things)
         except Refusal as refusal:
@@ -434,7 +432,7 @@ class Execution:
             promise = self.services.committer.commit(
                 self.transaction,
                 self.caller,
-                statement=self.prepared.redacted(first, end),
+                statement=self.plan.redacted(first, end),
                 reason=self.reason or self.request.reason,
             )
             self.written = promise.sequence
@@ -443,8 +441,8 @@ class Execution:
             follow_up()
 
     def _located(self, refusal: Refusal, number: int) -> Refusal:
-        statement = self.prepared.script.statements[number]
-        line, column = self.prepared.script.position(statement.at)
+        statement = self.plan.script.statements[number]
+        line, column = self.plan.script.position(statement.at)
         refusal.detail.setdefault("statement", number + 1)
         refusal.detail.setdefault("line", line)
         refusal.detail.setdefault("column", column)
@@ -543,7 +541,7 @@ class Execution:
         :raises TooLarge: it grew too large or too deep, as one that holds itself twice, again and
             again, does in a few steps
         """
-        value = self.prepared.expression(expression)(self)
+        value = self.plan.expression(expression)(self)
         return value if is_bounded(expression) else bounded(value, self.tick)
 
     def new_id(self) -> UUID:
@@ -588,7 +586,7 @@ class Execution:
 
     def verbs(self, statement: Any) -> Verbs:
         """What a statement needs of the tables of the records that it names."""
-        return self.prepared.claims(statement).records
+        return self.plan.claims(statement).records
 
     def may_read(self, table: Table) -> bool:
         """Whether the caller may be told what records of a table hold."""
@@ -626,7 +624,7 @@ class Execution:
             found = self._timed(handler_of(select), select)
         finally:
             self.variables["parent"] = outer
-        plan: SelectPlan = self.prepared.plan(select, plan_select)
+        plan: SelectPlan = self.plan.made(select, plan_select)
         if parent is NONE and plan.is_steady:
             if self._answered is None:
                 self._answered = Answered(self.tick)

@@ -28,10 +28,10 @@ def explain(run: Execution, statement: tree.Explain) -> Value:
     answered too. Nothing is written either way."""
     explained = statement.statement
     if isinstance(explained, tree.Select):
-        plan = run.prepared.plan(explained, plan_select)
+        plan = run.plan.made(explained, plan_select)
         sources: Sequence[tree.Target] = explained.sources
     else:
-        plan = run.prepared.plan(explained, plan_targets)
+        plan = run.plan.made(explained, plan_targets)
         sources = (explained.target,)
     began_us = run.services.clock.monotonic_us()
     alone = len(sources) == 1

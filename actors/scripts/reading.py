@@ -25,7 +25,7 @@ OBJECTS_IN_A_BATCH = 512
 @handles(tree.Select, "rows", writes=False, needs=[OnRecords(READ)])
 def select(run: Execution, statement: tree.Select) -> Value:
     """The rows of a SELECT, in the transaction at hand."""
-    plan: SelectPlan = run.prepared.plan(statement, plan_select)
+    plan: SelectPlan = run.plan.made(statement, plan_select)
     if plan.is_count_only:
         (source,) = statement.sources
         assert isinstance(source, tree.TableTarget)

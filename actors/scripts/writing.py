@@ -365,7 +365,7 @@ def _targets(
 ) -> Iterable[tuple[Table, RecordId]]:
     """The records to write, each once. They are all found before the first is computed."""
     verbs = run.verbs(statement)
-    plan: SelectPlan = run.prepared.plan(statement, plan_targets)
+    plan: SelectPlan = run.plan.made(statement, plan_targets)
     found = rows(run, plan, (statement.target,), verbs)
     tables: dict[str, Table] = {}
     for record in found:
@@ -444,7 +444,7 @@ def _apply(run: Execution, data: tree.Data | None, before: Row) -> Row:
     """The fields that the data of a statement makes of a record; `before` is left as it is."""
     if data is None:
         return {}
-    return run.prepared.plan(data, plan_data)(before, run)
+    return run.plan.made(data, plan_data)(before, run)
 
 
 def _address(run: Execution, table: Table, fields: Row, named: Any) -> RecordId:
@@ -515,7 +515,7 @@ class _Answer:
         """The answer, a row for each record that was added."""
         if self._kind != "FIELDS":
             return self._rows
-        plan: SelectPlan = self._run.prepared.plan(self._returning, _plan_returning)
+        plan: SelectPlan = self._run.plan.made(self._returning, _plan_returning)
         return plan.run(_batches(self._rows), self._run)
 
 

@@ -22,6 +22,7 @@ from language.printing.expressions import print_expression, print_path
 from language.printing.fields import print_type
 from language.printing.flow import for_text, if_text
 from language.printing.statements import print_statement
+from language.secrets import secrets
 
 
 def print_script(script: tree.Script) -> str:
@@ -30,12 +31,10 @@ def print_script(script: tree.Script) -> str:
 
 
 def redacted(statement: tree.Statement) -> str:
-    """The text of a statement as logs and lists show it: passwords and hashes as `'...'`."""
-    if isinstance(statement, tree.DefineUser):
-        hidden = {"password": "..."} if statement.password is not None else {"passhash": "..."}
+    """The text of a statement as logs and lists show it: its secrets as `'...'`."""
+    hidden = dict.fromkeys(secrets(statement), "...")
+    if hidden:
         return print_statement(replace(statement, **hidden))  # type: ignore[arg-type]
-    if isinstance(statement, tree.AlterUser) and statement.password is not None:
-        return print_statement(replace(statement, password="..."))
     if isinstance(statement, tree.If):
         return if_text(statement, redacted)
     if isinstance(statement, tree.For):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Final, Literal
 
 from language.tree.expressions import Expression
 from language.tree.places import Exists
+
+SECRET: Final[Mapping[str, Any]] = {"secret": True}
+"""Marks a field whose text is never printed, logged or kept; see `language.secrets`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +19,8 @@ class DefineUser:
 
     name: str
     role: str
-    password: str | None = field(default=None, repr=False)
-    passhash: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False, metadata=SECRET)
+    passhash: str | None = field(default=None, repr=False, metadata=SECRET)
     exists: Exists = Exists.REFUSE
     comment: str | None = None
     space: tuple[str, ...] = ()
@@ -29,7 +33,7 @@ class AlterUser:
     """Exactly one of `password` and `role` is set."""
 
     name: str
-    password: str | None = field(default=None, repr=False)
+    password: str | None = field(default=None, repr=False, metadata=SECRET)
     role: str | None = None
     at: int = field(default=0, compare=False)
 

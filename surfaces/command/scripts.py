@@ -9,7 +9,7 @@ from pathlib import Path
 from actors.doors import system_doors
 from actors.node import NodeSettings
 from actors.runtime import ask
-from actors.scripts.prepared import PreparedScripts
+from actors.scripts.plans import Plans
 from protocol import limits
 from protocol.errors import Refusal
 from protocol.jsonvalues import to_json
@@ -62,7 +62,7 @@ def read(path: str) -> str:
     except UnicodeDecodeError as error:
         raise NotOpened(f"{path}: not UTF-8 at byte {error.start}") from error
     try:
-        PreparedScripts().get(text, tick=lambda: None)
+        Plans().get(text, tick=lambda: None)
     except Refusal as refusal:
         raise NotOpened(where(path, refusal)) from refusal
     return text

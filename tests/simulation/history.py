@@ -15,7 +15,7 @@ from itertools import combinations, islice, pairwise, product
 from typing import Any
 from uuid import UUID
 
-from actors.scripts.prepared import Prepared
+from actors.scripts.plans import Plan
 from language.parser import parse
 from protocol.binary import unpack, unpack_object
 from protocol.requests import ScriptAnswer
@@ -500,7 +500,7 @@ class History:
 def _logged(part: Part) -> str:
     """The statements of a part as the log names them."""
     script = parse(part.text())
-    return Prepared(script).redacted(0, len(script.statements))
+    return Plan(script).redacted(0, len(script.statements))
 
 
 def _new_ids(part: Part, made: list[UUID]) -> Iterator[list[UUID]]:

@@ -1,4 +1,9 @@
-"""A parsed script with what was compiled from it, kept for the next time the same text comes."""
+"""Plans: what is made of a text once and kept for the next time the same text comes.
+
+What is kept is bounded in entries and in bytes, and never holds a secret: a text in which a
+password or a hash stands is planned each time it comes. So no secret outlives its statement, for a
+dump of the process to show.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +14,31 @@ from typing import Any, Final, TypeVar
 from actors.scripts.handlers import Claims, claims_of
 from language import tree
 from language.compile import compile_rowless
+from language.names import weight
 from language.parser import parse
 from language.printing import redacted
+from language.secrets import holds_secret
 from protocol import limits
 from protocol.errors import NotInTransaction
 
-Plan = TypeVar("Plan")
+Made = TypeVar("Made")
 
 EDGES: Final = (tree.Begin, tree.Commit, tree.Cancel)
 BLOCKS: Final = frozenset({tree.If, tree.For, tree.Let, tree.ReturnStatement})
 """Statements that hold others."""
-CACHED_SCRIPTS: Final = 512
-CACHED_TEXT_CHARACTERS: Final = 16 * limits.KIB
+KEPT_PLANS: Final = 512
+KEPT_BYTES: Final = 32 * limits.MIB
+"""Of all plans that are kept, about. A text of a few KiB may make a plan of megabytes."""
+LARGE_PART: Final = 16
+"""A plan that would take this part of all is not kept: it would push out hundreds of others."""
+KEPT_TEXT_CHARACTERS: Final = 16 * limits.KIB
 """Longer texts carry their data in them and hardly come twice."""
+NODE_BYTES: Final = 400
+"""What a node of the tree takes with what is compiled from it: 50 to 100 in most texts, this in one
+of very short statements. Measured."""
 
 
-class Prepared:
+class Plan:
     """A script and everything that has been made from its nodes.
 
     Nodes are told apart by identity: they live as long as the script, which is held here.
@@ -36,17 +50,17 @@ class Prepared:
         """Which statements run as one transaction: the offsets of the first and behind the last."""
         self.about_node_only = all(map(_is_about_node, script.statements))
         """Whether a node without the serving role runs it too, so that it can be given one."""
-        self._plans: dict[int, Any] = {}
+        self._made: dict[int, Any] = {}
         self._claims: dict[int, tuple[Any, Claims]] = {}
         """Each with its node, which must live as long: what stands at its address is judged."""
         self._redacted: dict[tuple[int, int], str] = {}
 
-    def plan(self, node: Any, make: Callable[[Any], Plan]) -> Plan:
+    def made(self, node: Any, make: Callable[[Any], Made]) -> Made:
         """What `make(node)` gives, made once."""
-        plan = self._plans.get(id(node))
-        if plan is None:
-            plan = self._plans[id(node)] = make(node)
-        return plan
+        made = self._made.get(id(node))
+        if made is None:
+            made = self._made[id(node)] = make(node)
+        return made
 
     def claims(self, node: Any) -> Claims:
         """What a statement needs, worked out once."""
@@ -57,7 +71,7 @@ class Prepared:
 
     def expression(self, node: Any) -> Callable[[Any], Any]:
         """A compiled expression that reads no row: called with its environment."""
-        return self.plan(node, compile_rowless)
+        return self.made(node, compile_rowless)
 
     def redacted(self, first: int, end: int) -> str:
         """The text of some statements without their secrets, as the log keeps it."""
@@ -68,7 +82,7 @@ class Prepared:
         return text
 
     def _text(self, statements: tuple[tree.Statement, ...]) -> str:
-        if len(self.script.text) > CACHED_TEXT_CHARACTERS:
+        if len(self.script.text) > KEPT_TEXT_CHARACTERS:
             # Printing it all to keep a few lines would cost more than running it.
             kinds = "; ".join(type(statement).__name__.upper() for statement in statements[:8])
             return f"{kinds} … (of a script of {len(self.script.text)} characters)"
@@ -150,31 +164,44 @@ def _misplaced(script: tree.Script, number: int, problem: str) -> NotInTransacti
     return NotInTransaction(problem, statement=number + 1, line=line, column=column)
 
 
-class PreparedScripts:
-    """The most recently used texts."""
+class Plans:
+    """The plans of the most recently used texts.
 
-    def __init__(self) -> None:
-        self._scripts: OrderedDict[str, Prepared] = OrderedDict()
+    :param most_bytes: what they take together, about
+    """
 
-    def known(self, text: str) -> Prepared | None:
-        """A script that has come before."""
-        prepared = self._scripts.get(text)
-        if prepared is not None:
-            self._scripts.move_to_end(text)
-        return prepared
+    def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._kept: OrderedDict[str, tuple[Plan, int]] = OrderedDict()
+        self.bytes = 0
+        """What the plans that are kept take, about."""
 
-    def get(self, text: str, tick: Callable[[], None]) -> Prepared:
-        """A script by its text.
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, text: str, tick: Callable[[], None]) -> Plan:
+        """The plan of a text.
 
         :param tick: called now and then while a long text is parsed
         :raises Refusal: it does not parse; see `language.parser.parse`
         """
-        prepared = self.known(text)
-        if prepared is not None:
-            return prepared
-        prepared = Prepared(parse(text, tick))
-        if len(text) <= CACHED_TEXT_CHARACTERS:
-            self._scripts[text] = prepared
-            if len(self._scripts) > CACHED_SCRIPTS:
-                self._scripts.popitem(last=False)
-        return prepared
+        kept = self._kept.get(text)
+        if kept is not None:
+            self._kept.move_to_end(text)
+            return kept[0]
+        plan = Plan(parse(text, tick))
+        if len(text) <= KEPT_TEXT_CHARACTERS and not holds_secret(plan.script.statements):
+            self._keep(text, plan)
+        return plan
+
+    def _keep(self, text: str, plan: Plan) -> None:
+        size = len(text) + NODE_BYTES * weight(plan.script.statements, KEPT_TEXT_CHARACTERS)
+        if size > self._most_bytes // LARGE_PART:
+            return
+        # Parsing hands the loop back: another run may have kept a plan of the same text meanwhile.
+        _, before = self._kept.pop(text, (plan, 0))
+        self._kept[text] = plan, size
+        self.bytes += size - before
+        while len(self._kept) > KEPT_PLANS or self.bytes > self._most_bytes:
+            _, (_, gone) = self._kept.popitem(last=False)
+            self.bytes -= gone
