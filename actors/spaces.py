@@ -366,6 +366,7 @@ class SpaceActor(LoopActor):
         return answered if isinstance(answered, tuple) else await answered
 
     def _done(self, work: _Work) -> Answers | asyncio.Future[Answers]:
+        work.fill()
         if work.soonest_us:
             self._expects(work.soonest_us, work.space)
         if work.long:
@@ -525,6 +526,7 @@ class _Work:
         """Why nothing was done at all; shown when what it rests on is durable."""
         self._begun = False
         """Whether it has committed anything."""
+        self._read_bytes = 0
         self._lapsed: list[bytes] = []
         self._may: dict[type, Refusal | None] = {}
 
@@ -541,7 +543,10 @@ class _Work:
                 self.saw(tx.saw)
                 return
             keys = Keys(tx, self.space)
+            most = limits.INT_MAX if request.room is None else request.room.left
             for operation in request.operations:
+                if self._read_bytes + keys.read_bytes >= most:
+                    break
                 if self._begins_anew(tx, keys, operation):
                     self._commit(tx, keys)
                     tx = committer.begin()
@@ -611,6 +616,7 @@ class _Work:
             if monotonic_us() >= until_us and len(found) < operation.limit:
                 self.long.append(len(self.answers))
                 break
+        self._read_bytes += sum(map(len, found))
         self.answers.append({"keys": found})
 
     def _commit(self, tx: Transaction, keys: Keys) -> None:
@@ -633,6 +639,13 @@ class _Work:
             tx.release()
             self.saw(tx.saw)
         self._lapsed += keys.lapsed
+        self._read_bytes += keys.read_bytes
+
+    def fill(self) -> None:
+        """Take what was read from the room that there is for it. Done once it is certain that it
+        has happened: what a barrier stood in the way of reads it all again."""
+        if self.request.room is not None:
+            self.request.room.left -= self._read_bytes
 
     def outcome(self) -> Answers:
         """The answers. :raises Refusal: there are none"""

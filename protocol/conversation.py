@@ -17,7 +17,8 @@ A RUN or KV whose body is refused (a value that is none, too deep) is handed on 
 and answered as any other; any other message with such a body is broken.
 
 Ids: a request's id is open from RUN, KV, PING or AUTH until it is answered. Opening it twice is
-broken, for the second answer could not be told from the first. CANCEL carries the id of a RUN; when
+broken, for the second answer could not be told from the first. The bytes of its frame count from
+there to there too (`asked`): whoever reads on decides by them. CANCEL carries the id of a RUN; when
 that is not open any more it is ignored, as the answer may have crossed it.
 """
 
@@ -27,7 +28,7 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from protocol import limits
-from protocol.errors import BadRequest
+from protocol.errors import BadRequest, Refusal
 from protocol.frames import FROM_CLIENT, FrameReader, Kind, Message, encode
 from protocol.values import Tick
 
@@ -55,14 +56,16 @@ _REFUSED_ALONE: Final = frozenset({Kind.RUN, Kind.KV})
 class Conversation:
     """One connection. `receive` bytes, take messages with `next`, build answers with `send`."""
 
-    __slots__ = ("_reader", "_signing", "known", "open", "state", "welcomed")
+    __slots__ = ("_reader", "_signing", "asked", "known", "open", "state", "welcomed")
 
     def __init__(self) -> None:
         self._reader = FrameReader(HELLO_BYTES)
         self._signing = 0
         self.state = State.AWAITING_HELLO
-        self.open: set[int] = set()
-        """Ids of the requests not answered yet."""
+        self.open: dict[int, int] = {}
+        """Ids of the requests not answered yet, with the bytes that each holds."""
+        self.asked = 0
+        """What these hold together."""
         self.welcomed = False
         """Whether the peer has been told WELCOME: which form a last word to it takes."""
         self.known = False
@@ -83,6 +86,27 @@ class Conversation:
     def awaited(self) -> int:
         """Bytes of the frame that has begun to come and is not whole; 0 when none has."""
         return self._reader.awaited
+
+    @property
+    def begun(self) -> int:
+        """Bytes of the frame that has begun to come and can be refused by its head; else 0."""
+        return self._reader.begun if self.state is State.OPEN else 0
+
+    def refuse(self, refusal: Refusal) -> Message:
+        """Refuse, with its id, the frame that has begun, before it is taken.
+
+        :raises Refusal: as `next`
+        """
+        message = self._reader.refuse(refusal)
+        self._take(message)
+        return message
+
+    def weigh(self, id: int, size: int) -> None:
+        """An open request holds so many bytes, where that is more than its frame had."""
+        before = self.open.get(id)
+        if before is not None and size > before:
+            self.open[id] = size
+            self.asked += size - before
 
     def receive(self, data: bytes) -> None:
         """Take bytes from the peer."""
@@ -126,7 +150,8 @@ class Conversation:
                 raise BadRequest(f"{kind.name} needs an id of its own, not 0")
             if id in self.open:
                 raise BadRequest(f"id {id} is still open")
-            self.open.add(id)
+            self.open[id] = message.size
+            self.asked += message.size
             if kind is Kind.AUTH:
                 self.state = State.SIGNING_IN
                 self._signing = id
@@ -151,14 +176,14 @@ class Conversation:
         """Move the state for a message that has been encoded elsewhere."""
         if self.state is State.SIGNING_IN and id == self._signing:
             assert kind in (Kind.WELCOME, Kind.REFUSED, Kind.ERROR), kind
-            self.open.discard(id)
+            self.asked -= self.open.pop(id, 0)
             self.state = State.CLOSED if kind is Kind.REFUSED else State.OPEN
             self.welcomed = self.welcomed or kind is Kind.WELCOME
             if kind is Kind.WELCOME:
                 self._reader.bytes_max = limits.FRAME_BYTES if self.known else HELLO_BYTES
         elif kind in _CLOSES and id:
             assert id in self.open, f"id {id} is answered twice, or was never asked"
-            self.open.remove(id)
+            self.asked -= self.open.pop(id)
             if self.state is State.LEAVING and not self.open:
                 self.state = State.CLOSED
         elif kind is Kind.REFUSED:

@@ -73,6 +73,8 @@ class Message(NamedTuple):
     refusal: Refusal | None = None
     """Why the body could not be taken, when kind and id could: the frame ends where it should, so
     what follows it can be followed."""
+    size: int = 0
+    """Bytes of the frame that it came in."""
 
 
 class FrameReader:
@@ -81,12 +83,14 @@ class FrameReader:
     :param bytes_max: longest frame taken; raise it by setting the attribute once more is allowed
     """
 
-    __slots__ = ("_at", "_kept", "bytes_max")
+    __slots__ = ("_at", "_dropping", "_kept", "bytes_max")
 
     def __init__(self, bytes_max: int = limits.FRAME_BYTES) -> None:
         self.bytes_max = bytes_max
         self._kept: bytes | bytearray = b""
         self._at = 0
+        self._dropping = 0
+        """Bytes still to come of a frame that was refused by its head."""
 
     @property
     def unread(self) -> int:
@@ -95,6 +99,10 @@ class FrameReader:
 
     def feed(self, data: bytes) -> None:
         """Take bytes from the peer. Never fails; `next` does."""
+        if self._dropping:
+            dropped = min(self._dropping, len(data))
+            self._dropping -= dropped
+            data = data[dropped:]
         if self._at == len(self._kept):
             self._kept = data
             self._at = 0
@@ -119,12 +127,37 @@ class FrameReader:
     def awaited(self) -> int:
         """Bytes of a frame that has begun to come and is not whole, as far as it says; 0 when the
         next one is whole, or has not begun."""
+        if self._dropping:
+            return self._dropping
         unread = len(self._kept) - self._at
         if unread < PREFIX_BYTES:
             return PREFIX_BYTES if unread else 0
         start = self._at + PREFIX_BYTES
         length = PREFIX_BYTES + int.from_bytes(self._kept[self._at : start], "big")
         return length if length > unread else 0
+
+    @property
+    def begun(self) -> int:
+        """Bytes of a frame that has begun to come, is not whole, and may be refused by its head:
+        `refuse`. 0 when there is none."""
+        length = 0 if self._dropping else self.awaited
+        unread = len(self._kept) - self._at
+        return length if unread >= PREFIX_BYTES + min(HEAD_BYTES, length - PREFIX_BYTES) else 0
+
+    def refuse(self, refusal: Refusal) -> Message:
+        """Refuse the frame that has begun: what has come of it is let go, what comes of it is
+        dropped, and what follows it can be followed. Allowed while `begun`.
+
+        :raises BadRequest: it does not say what it is, or to which request it belongs
+        """
+        length, start = self.begun, self._at + PREFIX_BYTES
+        assert length, "no frame has begun"
+        head = _head(bytes(self._kept[start : start + HEAD_BYTES]))
+        if head is None:
+            raise BadRequest("a frame holds an array of three: kind, id, body")
+        self._dropping = length - (len(self._kept) - self._at)
+        self._kept, self._at = b"", 0
+        return Message(*head, None, refusal)
 
     def next(self, tick: Tick | None = None) -> Message | None:
         """The next message, or None until more bytes come.
@@ -151,17 +184,22 @@ class FrameReader:
         end = start + length
         if len(kept) < end:
             return None
-        self._at = end
+        if end == len(kept):
+            self._kept, self._at = b"", 0  # an idle connection keeps nothing of what it has read
+        else:
+            self._at = end
         with memoryview(kept) as view, view[start:end] as frame:
             if tick is None:
-                return _taken(frame)
+                return _taken(frame, length)
             copied = bytes(frame)
-        return _taken(copied, tick)
+        del kept
+        return _taken(copied, length, tick)
 
 
-def _taken(frame: bytes | memoryview, tick: Tick | None = None) -> Message:
+def _taken(frame: bytes | memoryview, size: int, tick: Tick | None = None) -> Message:
     try:
-        return decode(frame, tick)
+        kind, id, body = _decode(frame, tick)
+        return Message(kind, id, body, None, size)
     except Refusal as refusal:
         head = _head(frame)
         if head is None:
@@ -176,6 +214,12 @@ def decode(frame: bytes | memoryview, tick: Tick | None = None) -> Message:
     :raises TooLarge: nested deeper than `limits.DEPTH`, or more elements than `limits.ELEMENTS`
     :raises BadRequest: anything but one array of kind, id and body
     """
+    return Message(*_decode(frame, tick))
+
+
+def _decode(
+    frame: bytes | memoryview, tick: Tick | None
+) -> tuple[Kind, int, dict[str, Any] | None]:
     parts = binary.unpack_foreign(frame, tick)
     if type(parts) is not list or len(parts) != 3:
         raise BadRequest("a frame holds an array of three: kind, id, body")
@@ -186,7 +230,7 @@ def decode(frame: bytes | memoryview, tick: Tick | None = None) -> Message:
         raise BadRequest(f"an id is an integer from 0 to {ID_MAX}")
     if body is not None and type(body) is not dict:
         raise BadRequest("a body is a map or nil")
-    return Message(_KINDS[number], request, body)
+    return _KINDS[number], request, body
 
 
 def _head(frame: bytes | memoryview) -> tuple[Kind, int] | None:

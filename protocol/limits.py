@@ -266,10 +266,22 @@ BODY_SECONDS_BYTES: Final = 64 * KIB
 WRITE_SECONDS: Final = 30
 """A peer that takes nothing for so long is cut off."""
 IDLE_SECONDS: Final = 75
-BODIES_BYTES: Final = 256 * MIB
-"""Bodies over SMALL_BODY_BYTES that the HTTP surface holds at once, half received ones included:
-16384 connections with 16 MiB each would not fit any machine. One user's are at most half of what
-the others leave."""
+REQUESTS_BYTES: Final = 256 * MIB
+"""What requests make one surface hold at once, from their first byte to their answer: 16384
+connections with 16 MiB each would not fit any machine. One user's are at most half of what the
+others leave; all peers together that nobody has signed in for are one user in this."""
+ANSWERS_BYTES: Final = 256 * MIB
+"""… and answers that their clients have not taken. They have a ceiling of their own, so that
+requests leave room for what is answered to them."""
+UNCOUNTED_BYTES: Final = 4 * KIB
+"""What every connection may hold without being counted, and the step in which it is counted: with
+all connections a quarter of the ceiling, and a small request pays nothing for it."""
+CONNECTION_REQUESTS_BYTES: Final = 32 * MIB
+"""What the requests hold that are open on one wire connection; nothing more is read until some are
+answered. Two of the longest frames: one is worked on while the other comes."""
+CONNECTION_ANSWERS_BYTES: Final = 64 * MIB
+"""Answers that one client has not taken. Scripts that run already when it stops reading still
+answer; one that finds no room is told so in place of its answer."""
 SMALL_BODY_BYTES: Final = 64 * KIB
 """A body of a route that needs none, or a small one (sign-in, password)."""
 PIPELINED: Final = 64
@@ -280,7 +292,8 @@ reset."""
 CACHE_VALUE_BYTES: Final = MIB
 """One value of a cache key."""
 CONNECTION_BUFFER_BYTES: Final = 4 * MIB
-"""Answers waiting for a slow reader before the node stops reading from it."""
+"""Answers waiting for a slow reader before the node stops reading from it, and what the keys are
+read for together that one connection asks for at once."""
 
 # --- actors -------------------------------------------------------------------------------------
 MAILBOX: Final = 100_000

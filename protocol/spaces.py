@@ -139,17 +139,32 @@ KeyAnswer = dict[str, Any] | NoneValue | Refusal
 """A refusal is the answer of one operation among several."""
 
 
+class Room:
+    """How many bytes of values operations may still answer that were asked for together, in one
+    request or several. Whoever does them takes from it; with none left, nothing more is done."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
 @dataclass(frozen=True, slots=True)
 class RunKeys(Request[tuple[KeyAnswer, ...]]):
     """Operations on one space, one after the other, each all or nothing by itself. The answer
     comes when all that it shows is durable. Refused as a whole: SessionEnded, NotASpace, Draining,
-    and what the log refuses."""
+    and what the log refuses.
+
+    With a `room` it may hold fewer answers than there are operations: those behind the last one
+    answered have not been done, because what was read filled the room. While any is left, at
+    least one is done."""
 
     who: Caller | AuthenticateToken
     namespace: str
     database: str
     space: str
     operations: tuple[KeyOperation, ...]
+    room: Room | None = None
 
 
 EXPIRE_MOST_US: Final = 1000 * 365 * 86_400 * 1_000_000

@@ -67,7 +67,7 @@ class Entry:
 class Keys:
     """The keys of one space in one transaction."""
 
-    __slots__ = ("_space", "_tx", "lapsed", "locked", "soonest_us")
+    __slots__ = ("_space", "_tx", "lapsed", "locked", "read_bytes", "soonest_us")
 
     def __init__(self, tx: Transaction, space: Space) -> None:
         self._tx = tx
@@ -78,6 +78,8 @@ class Keys:
         """Answers whose fence will be the sequence of this transaction's commit."""
         self.soonest_us = 0
         """The earliest expiry written here; 0: none."""
+        self.read_bytes = 0
+        """Of the values read here, as they are stored."""
 
     # --- values ---------------------------------------------------------------------------------
 
@@ -364,8 +366,10 @@ class Keys:
         if found.flags & _LARGE:
             content = self._tx.get(self._space.contents + name)
             assert content is not None, "a large value stands beside its entry"
-            return binary.unpack(content)
-        return binary.unpack(found.content)
+        else:
+            content = found.content
+        self.read_bytes += len(content)
+        return binary.unpack(content)
 
     def _ttl(self, found: Entry) -> timedelta | None:
         left_us = found.expires_us - self._tx.now_us

@@ -1,11 +1,22 @@
-"""What the users of a surface make it hold, and who may make it hold more.
+"""What the peers of a surface make it hold, and who may make it hold more.
 
 There is one ceiling for all. A user may take more as long as what it holds then is no more than
 what is left free after it: one alone gets half of the ceiling, a second one half of the rest, and
 so on, so that whoever comes next still gets in. No share is fixed, none has to be taken back.
+Peers that nobody has signed in for are one user together, NOBODY.
+
+A connection counts through an `Account`, in steps: what a small request holds for a moment costs
+a comparison.
 """
 
 from __future__ import annotations
+
+from typing import Final
+
+from protocol import limits
+
+NOBODY: Final = ""
+"""No name of a user: they have at least one character."""
 
 
 class Holdings:
@@ -40,3 +51,47 @@ class Holdings:
         else:
             del self._of[user]
         self.total -= size
+
+    def pass_on(self, giver: str, taker: str, size: int) -> None:
+        """So many bytes of one user's are another's from now on: a connection has changed hands.
+        What all hold stays the same, so this is never refused."""
+        self.give(giver, size)
+        self._of[taker] = self._of.get(taker, 0) + size
+        self.total += size
+
+
+class Account:
+    """What one connection holds of them, in steps of `limits.UNCOUNTED_BYTES`.
+
+    :ivar counted: what of it counts; nothing up to the first step
+    """
+
+    __slots__ = ("_holdings", "_user", "counted")
+
+    def __init__(self, holdings: Holdings, user: str = NOBODY) -> None:
+        self._holdings = holdings
+        self._user = user
+        self.counted = 0
+
+    def hold(self, size: int) -> bool:
+        """It holds so many bytes now. False: they are too many, and what counted before does."""
+        step = limits.UNCOUNTED_BYTES
+        counts = 0 if size <= step else -(-size // step) * step
+        if counts > self.counted:
+            if not self._holdings.take(self._user, counts - self.counted):
+                return False
+        elif counts < self.counted:
+            self._holdings.give(self._user, self.counted - counts)
+        self.counted = counts
+        return True
+
+    def pass_to(self, user: str) -> None:
+        """It is another user's from now on."""
+        if self.counted and user != self._user:
+            self._holdings.pass_on(self._user, user, self.counted)
+        self._user = user
+
+    @property
+    def user(self) -> str:
+        """Whose it is."""
+        return self._user

@@ -13,10 +13,10 @@ import sys
 from typing import Any, Final, NamedTuple
 
 from language import tree
-from language.budget import FLAT, weigh
 from protocol import limits
 from protocol.errors import TooLarge
 from protocol.values import Tick, Value
+from protocol.weights import FLAT, weigh
 
 _SMALL_BYTES: Final = limits.KIB
 """A plain value up to this is not counted: `limits.VARIABLES` of them are 16 MiB."""

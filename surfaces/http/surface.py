@@ -98,7 +98,7 @@ class HttpSurface:
         """Requests begun and not answered."""
         self.bodies_bytes = 0
         """Held in all. Of one that nobody signed in for it is at most a small body."""
-        self.bodies = Holdings(limits.BODIES_BYTES)
+        self.bodies = Holdings(limits.REQUESTS_BYTES)
         """The large ones of them, by user."""
         self.stopping = False
         self.sparing = SparingLog("surfaces.http")

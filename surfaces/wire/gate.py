@@ -22,7 +22,7 @@ from protocol.requests import (
     SignIn,
     SignOut,
 )
-from protocol.spaces import KeyAnswer, KeyOperation, RunKeys
+from protocol.spaces import KeyAnswer, KeyOperation, Room, RunKeys
 
 if TYPE_CHECKING:
     from actors.node import Node
@@ -58,9 +58,13 @@ class Gate(Protocol):
         place: Place,
         operations: tuple[KeyOperation, ...],
         alone: bool,
+        room: Room,
     ) -> Awaitable[tuple[KeyAnswer, ...]]:
-        """Do something to keys of a cache space, one after the other. `alone` as with `run`. A
-        future is followed as it is; a coroutine costs a task."""
+        """Do something to keys of a cache space, one after the other, as long as there is room
+        for what they answer. A future is followed as it is; a coroutine costs a task.
+
+        :param alone: as `now` with `run`
+        """
 
     def cancel(self, request: str) -> None:
         """Stop a running script; nobody waits for it."""
@@ -103,12 +107,13 @@ class NodeGate:
         place: Place,
         operations: tuple[KeyOperation, ...],
         alone: bool,
+        room: Room,
     ) -> Awaitable[tuple[KeyAnswer, ...]]:
         ref = self._node.spaces.find(*place)
         if ref is None:
             return self._no_space(who, place)
         namespace, database, space = place
-        request = RunKeys(who, namespace, database, space, operations)
+        request = RunKeys(who, namespace, database, space, operations, room)
         return ask_now(ref, request) if alone else ask(ref, request)
 
     async def _no_space(self, who: AuthenticateToken, place: Place) -> tuple[KeyAnswer, ...]:

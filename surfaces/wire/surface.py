@@ -11,9 +11,10 @@ from protocol import limits
 from protocol.errors import Full
 from protocol.frames import Kind, encode
 from surfaces.listener import Listener
-from surfaces.wire.connection import Wire, WireConnection
+from surfaces.wire.connection import WireConnection
 from surfaces.wire.gate import Gate
 from surfaces.wire.refusals import Refusals
+from surfaces.wire.shared import Wire
 
 
 @dataclass(frozen=True, slots=True)

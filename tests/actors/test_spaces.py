@@ -35,6 +35,7 @@ from protocol.spaces import (
     KeyOperation,
     ListKeys,
     LockKey,
+    Room,
     RunKeys,
     SetKey,
     SwapKey,
@@ -64,11 +65,17 @@ class Desk:
         self.clock = clock
         self.engine = engine
 
-    async def run(self, *operations: KeyOperation, who: Any = ANA, space: str = "c") -> Any:
+    async def run(
+        self,
+        *operations: KeyOperation,
+        who: Any = ANA,
+        space: str = "c",
+        room: Room | None = None,
+    ) -> Any:
         """The answers, refusals among them."""
         ref = self.node.spaces.find("a", "b", space)
         assert ref is not None
-        request = RunKeys(who, "a", "b", space, operations)
+        request = RunKeys(who, "a", "b", space, operations, room)
         answers: tuple[KeyAnswer, ...] = await ask(ref, request)
         return list(answers)
 
@@ -451,3 +458,22 @@ async def test_many_spaces_each_have_their_actor_from_the_start() -> None:
         assert len(here.node.spaces.places) == 21
         for number in range(20):
             assert await here.run(GetKey("k"), space=f"s{number}") == [NONE]
+
+
+class TestRoom:
+    """What is read fills it, and what finds none is not done."""
+
+    async def test_it_is_shared_by_requests_that_came_together(self, here: Desk) -> None:
+        await here.run(SetKey("big", bytes(10_000)), SetKey("small", 1))
+        room = Room(25_000)
+        get, incr = GetKey("big"), IncrKey("n")
+        assert len(await here.run(get, incr, get, incr, get, incr, get, room=room)) == 5
+        assert room.left <= 0
+        assert await here.run(incr, room=room) == []
+        assert await here.one(incr) == {"value": 3}
+
+    async def test_one_is_done_where_there_is_any(self, here: Desk) -> None:
+        await here.run(*(SetKey(f"a key with a long name {number}", 1) for number in range(100)))
+        for operation in (GetKey("a key with a long name 1"), ListKeys()):
+            assert len(await here.run(operation, operation, room=Room(1))) == 1
+        assert len(await here.run(*[SetKey("n", 1)] * 100, room=Room(1))) == 100

@@ -45,7 +45,8 @@ def test_the_example_is_what_is_said() -> None:
         Message(Kind.PONG, 2, None),
         Message(Kind.BYE, 0, None),
     ):
-        assert reader.next() == expected
+        message = reader.next()
+        assert message is not None and message._replace(size=0) == expected
     assert reader.unread == 0
 
 

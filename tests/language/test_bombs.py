@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from language.budget import bounded, weigh
+from language.budget import bounded
 from language.lexer import statement_past, token_past
 from language.parser import parse
 from protocol.errors import Refusal, TooLarge
+from protocol.weights import weigh
 from tests.language.surroundings import Tables
 
 MIB = 1024 * 1024

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from language import tree
-from language.budget import Budget, weigh
+from language.budget import Budget
 from language.names import shape_of
 from language.ordering import Sorter
 from language.parser import parse
@@ -18,6 +18,7 @@ from language.rows import WHOLE, Objects
 from language.select import Filter, SelectPlan, plan_select
 from protocol.errors import BadRequest, Refusal, TooLarge, TypeRefused
 from protocol.values import RecordId
+from protocol.weights import weigh
 from tests.language.surroundings import Tables
 
 PEOPLE: list[dict[str, Any]] = [

@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 
 from protocol import limits
 from protocol.errors import AnswerTooLarge, BadRequest, Refusal, TooLarge
-from protocol.frames import ID_MAX, FrameReader, Kind, Message, decode, encode
+from protocol.frames import (
+    HEAD_BYTES,
+    ID_MAX,
+    PREFIX_BYTES,
+    FrameReader,
+    Kind,
+    Message,
+    decode,
+    encode,
+)
 from protocol.values import NONE, RecordId
 
 EVERY_VALUE: dict[str, Any] = {
@@ -59,7 +68,7 @@ MESSAGES = [
 def read_all(reader: FrameReader) -> list[Message]:
     found = []
     while (message := reader.next()) is not None:
-        found.append(message)
+        found.append(message._replace(size=0))
     return found
 
 
@@ -91,7 +100,7 @@ class TestEveryMessage:
     def test_with_trailing_bytes(self, message: Message) -> None:
         reader = FrameReader()
         reader.feed(encode(*message[:3]) + b"\x00\x00")
-        assert reader.next() == message
+        assert read_all(reader) == [message]
         assert reader.next() is None
         assert reader.unread == 2
 
@@ -136,7 +145,7 @@ class TestLength:
         assert len(data) == 4 + limits.FRAME_BYTES
         reader = FrameReader()
         reader.feed(data)
-        assert reader.next() == Message(Kind.RUN, 1, body)
+        assert read_all(reader) == [Message(Kind.RUN, 1, body)]
 
     def test_one_byte_more_is_refused_from_its_prefix(self) -> None:
         reader = FrameReader()
@@ -223,7 +232,7 @@ def test_a_value_that_is_none_leaves_the_stream_to_be_followed(value: object, co
     assert message.refusal is not None
     assert (message.kind, message.id, message.body) == (Kind.RUN, 300, None)
     assert message.refusal.code == code
-    assert reader.next() == Message(Kind.PING, 9, None)
+    assert read_all(reader) == [Message(Kind.PING, 9, None)]
 
 
 class TestBombs:
@@ -288,3 +297,46 @@ def test_a_reader_keeps_one_frame_at_most() -> None:
         assert reader.next() is not None
         assert reader.next() is None
         assert reader.unread == 0
+
+
+class TestRefusedByItsHead:
+    """A frame that there is no room for: what comes of it is dropped, what follows it is read."""
+
+    LONG = encode(Kind.RUN, 7, {"script": "x" * 5_000})
+
+    @pytest.mark.parametrize("cut", [14, 23, 100, 5_000])
+    @pytest.mark.parametrize("step", [1, 7, 100_000])
+    def test_and_the_next_is_read(self, cut: int, step: int) -> None:
+        reader = FrameReader()
+        reader.feed(self.LONG[:cut])
+        assert reader.next() is None
+        if cut < PREFIX_BYTES + HEAD_BYTES:
+            assert not reader.begun
+            return
+        assert reader.begun == len(self.LONG)
+        refusal = TooLarge("not now")
+        assert reader.refuse(refusal) == Message(Kind.RUN, 7, None, refusal)
+        assert not reader.unread and not reader.begun
+        rest = self.LONG[cut:] + encode(Kind.PING, 8)
+        found = []
+        for at in range(0, len(rest), step):
+            reader.feed(rest[at : at + step])
+            assert reader.unread <= len(encode(Kind.PING, 8))
+            found += read_all(reader)
+        assert found == [Message(Kind.PING, 8, None)]
+        assert not reader.awaited
+
+    def test_one_that_does_not_say_what_it_is_breaks_off(self) -> None:
+        reader = FrameReader()
+        reader.feed((5_000).to_bytes(4, "big") + b"\xc1" * 100)
+        with pytest.raises(BadRequest):
+            reader.refuse(TooLarge("not now"))
+
+
+def test_what_has_been_read_is_let_go() -> None:
+    """A connection that has sent a long frame keeps nothing of it while it is idle."""
+    reader, frame = FrameReader(), encode(Kind.RUN, 1, {"script": "x" * 100_000})
+    for at in range(0, len(frame), 10_000):
+        reader.feed(frame[at : at + 10_000])
+    assert reader.next() is not None
+    assert not reader._kept

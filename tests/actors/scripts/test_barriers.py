@@ -16,7 +16,7 @@ from actors.runtime import ask
 from protocol import limits
 from protocol.errors import Cancelled, Conflict, Draining, SessionEnded, StatementTimeout
 from protocol.requests import ScriptAnswer, SignIn, SignOut
-from protocol.spaces import GetKey, IncrKey, RunKeys
+from protocol.spaces import GetKey, IncrKey, Room, RunKeys
 from storage.reads import Reads
 from tests.logbook import Logbook
 from tests.nodes import OWNER, PASSWORD, Running
@@ -301,20 +301,24 @@ async def test_keys_of_the_cache_wait_behind_a_barrier_in_their_order(node: Runn
     ref = node.node.spaces.find("shop", "main", "c")
     assert ref is not None
 
+    room = Room(1_000)
+
     def keys(*operations: Any) -> asyncio.Future[Any]:
         return asyncio.ensure_future(
-            ask(ref, RunKeys(OWNER, "shop", "main", "c", tuple(operations)))
+            ask(ref, RunKeys(OWNER, "shop", "main", "c", tuple(operations), room))
         )
 
     before = await keys(GetKey("k"))
     assert before[0]["value"] == 1, "who reads is not held back"
-    incremented = [keys(IncrKey("k", 1)) for _ in range(3)]
+    left = room.left
+    incremented = [keys(GetKey("k"), IncrKey("k", 1)) for _ in range(3)]
     read = keys(GetKey("k"))
     for _ in range(20):
         await asyncio.sleep(0)
     assert not any(one.done() for one in incremented)
+    assert room.left == left, "what will be run again has filled no room"
     await killed(node, long)
-    assert [(await one)[0]["value"] for one in incremented] == [2, 3, 4]
+    assert [(await one)[1]["value"] for one in incremented] == [2, 3, 4]
     assert (await read)[0]["value"] == 4, "one that came later did not overtake them"
 
 

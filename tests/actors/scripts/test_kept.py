@@ -9,11 +9,11 @@ import pytest
 
 from actors.scripts.kept import Answered, Kept
 from language import tree
-from language.budget import weigh
 from language.parser import parse
 from protocol import limits
 from protocol.errors import Conflict, TooLarge
 from protocol.values import RecordId
+from protocol.weights import weigh
 from tests.nodes import Running
 
 BIG = "0..10000"

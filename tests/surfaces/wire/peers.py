@@ -20,11 +20,11 @@ from protocol.requests import (
     ScriptAnswer,
     Session,
 )
-from protocol.spaces import KeyAnswer, KeyOperation
+from protocol.spaces import GetKey, KeyAnswer, KeyOperation, Room
 from surfaces.wire import WireSettings, WireSurface
 from surfaces.wire.gate import Place
 
-USER, PASSWORD = "ana", "a long password"
+USER, PASSWORD, OTHER = "ana", "a long password", "ben"
 
 
 class FakeNode:
@@ -38,12 +38,16 @@ class FakeNode:
         self.cancelled: list[str] = []
         self.requests: list[RunScript] = []
         self.asked: list[tuple[str, Place, tuple[KeyOperation, ...]]] = []
+        self.values: dict[str, bytes] = {}
+        """Of keys."""
+        self.keys_held: asyncio.Future[None] | None = None
+        """Answers on keys wait for this, as for a slow disk."""
         self.questions = 0
         self.made = 0
 
     async def sign_in(self, user: str, password: str, address: str) -> Session:
         await asyncio.sleep(0)
-        if (user, password) != (USER, PASSWORD):
+        if user not in (USER, OTHER) or password != PASSWORD:
             raise SignInRefused("user and password do not match")
         self.made += 1
         token = f"token-{self.made}"
@@ -71,10 +75,23 @@ class FakeNode:
         place: Place,
         operations: tuple[KeyOperation, ...],
         alone: bool,
+        room: Room,
     ) -> tuple[KeyAnswer, ...]:
         caller = await self._caller(who.token, who.address)
-        self.asked.append((caller.user, place, operations))
-        return tuple({"op": type(operation).__name__} for operation in operations)
+        answers: list[KeyAnswer] = []
+        for operation in operations:
+            if room.left <= 0:
+                break
+            answer: dict[str, Any] = {"op": type(operation).__name__}
+            if isinstance(operation, GetKey):
+                answer["value"] = self.values.get(operation.key)
+                room.left -= len(answer["value"] or b"")
+            answers.append(answer)
+        if answers:
+            self.asked.append((caller.user, place, operations[: len(answers)]))
+        if self.keys_held is not None:
+            await self.keys_held
+        return tuple(answers)
 
     def run(self, request: RunScript, now: bool) -> asyncio.Future[ScriptAnswer]:
         return asyncio.ensure_future(self._run(request))
@@ -162,8 +179,8 @@ class Peer:
         self.say(Kind.HELLO, 0, body)
         return await self.must_hear(Kind.WELCOME)
 
-    async def sign_in(self) -> dict[str, Any]:
-        return await self.greet(user=USER, password=PASSWORD)
+    async def sign_in(self, user: str = USER) -> dict[str, Any]:
+        return await self.greet(user=user, password=PASSWORD)
 
     async def run(self, id: int, script: str, **more: Any) -> Message:
         self.say(Kind.RUN, id, {"script": script, **more})
@@ -201,6 +218,8 @@ async def serving(node: FakeNode, tls: ssl.SSLContext | None = None) -> AsyncIte
         yield surface
     finally:
         await surface.close()
+        assert not surface._wire.requests.total
+        assert not surface._wire.answers.total
 
 
 async def until(condition: Any, seconds: float = 20) -> None:

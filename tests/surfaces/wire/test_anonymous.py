@@ -176,8 +176,8 @@ class TestGreetingLimits:
         monkeypatch.setattr(limits, "GREETING_SECONDS", 0.1)
         async with connected(surface) as peer:
             await peer.sign_in()
-            connection = next(iter(surface._wire.connections))
-            assert connection._greeting is None
+            (connection,) = held(surface)
+            assert connection._signing.timer is None
 
     @pytest.mark.parametrize("known", [0, 100])
     async def test_a_frame_that_does_not_come_whole_in_time(
@@ -206,8 +206,8 @@ class TestGreetingLimits:
         async with connected(surface) as peer:
             hello = encode(Kind.HELLO, 0, {**GREETING, "user": USER, "password": "x"})
             peer.writer.write(hello + bytes(1_000_000))
-            await until(lambda: any(c._talk.state is State.SIGNING_IN for c in held(surface)))
-            assert all(c._talk.unread <= HELLO_BYTES for c in held(surface))
+            await until(lambda: any(c.talk.state is State.SIGNING_IN for c in held(surface)))
+            assert all(c.talk.unread <= HELLO_BYTES for c in held(surface))
             thinking.set_result(None)
             await peer.must_hear(Kind.REFUSED)
 

@@ -209,7 +209,7 @@ class TestPlantedFaults:
     async def test_a_frame_that_is_swallowed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A surface that meets a refused frame with silence hangs its peer."""
         monkeypatch.setattr(f"{__name__}.HANG_SECONDS", 0.5)
-        monkeypatch.setattr(WireConnection, "_break_off", lambda self, refusal: None)
+        monkeypatch.setattr(WireConnection, "break_off", lambda self, refusal: None)
         async with serving(FakeNode()) as surface:
             with pytest.raises(ExceptionGroup) as found:
                 await Fuzzer(surface).run(1, 500)

@@ -10,7 +10,7 @@ import pytest
 
 from protocol import limits
 from protocol.frames import FrameReader, Kind, encode, encode_in_steps
-from surfaces.wire import WireSurface, connection
+from surfaces.wire import WireSurface, scripts
 from tests.logbook import Logbook
 from tests.surfaces.wire.peers import FakeNode, Peer, connected, serving, until
 from tests.surfaces.wire.test_surface import assert_error
@@ -145,7 +145,7 @@ async def test_what_fails_behind_a_long_answer_leaves_the_next_request_alone(
     def planted(*_args: object) -> None:
         raise RecursionError("planted")
 
-    monkeypatch.setattr(connection, "let_go", planted)
+    monkeypatch.setattr(scripts, "let_go", planted)
     assert (await peer.run(1, "RETURN", params={"v": ROWS})).kind is Kind.ANSWER
     assert (await peer.run(2, "RETURN", params={"v": 5})).kind is Kind.ANSWER
     await until(lambda: any("RecursionError" in line for line in logbook.loud))

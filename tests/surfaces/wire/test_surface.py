@@ -258,7 +258,7 @@ class TestRun:
         flush = connection.WireConnection.flush
 
         def counting(self: connection.WireConnection) -> None:
-            flushed.append(len(self._out))
+            flushed.append(len(self.outgoing.waiting))
             flush(self)
 
         monkeypatch.setattr(connection.WireConnection, "flush", counting)

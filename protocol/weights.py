@@ -1,0 +1,71 @@
+"""About how many bytes a value takes in memory: what it is worth where memory is bounded."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+from protocol import limits
+from protocol.errors import TooLarge
+from protocol.values import FEW, RecordId, Tick, paced
+
+_POINTER: Final = 8
+FLAT: Final = frozenset({str, bytes, int, float, bool, type(None)})
+"""Types of values that hold no others."""
+
+
+def weigh(value: Any, tick: Tick | None = None) -> int:
+    """About how many bytes a value would take if nothing in it were shared.
+
+    A value made by a script may hold the same array many times over, and that array another one:
+    each is walked once here, so that thirty doublings are weighed in thirty steps.
+
+    :param tick: called now and then while a large value is weighed
+    :raises TooLarge: it nests too deep to be walked
+    """
+    return weigh_with_heights(value, {}, 0, tick)
+
+
+_DEEPEST: Final = 4 * limits.DEPTH
+"""Deeper than any expression nests what it is given, itself bounded: never reached but by a bug."""
+
+
+def weigh_with_heights(
+    value: Any, sizes: dict[int, tuple[int, int]], depth: int, tick: Tick | None
+) -> int:
+    """As `weigh`.
+
+    :param sizes: the size and height of every array and object walked so far, by identity;
+        all of them are parts of the value, so that no identity is used again meanwhile
+    """
+    kind = type(value)
+    if kind in FLAT:
+        return sys.getsizeof(value) + _POINTER
+    if kind is dict or kind is list or kind is tuple:
+        known = sizes.get(id(value))
+        if known is not None:
+            return known[0]
+        if depth > _DEEPEST:
+            raise TooLarge(f"values nest at most {limits.DEPTH} deep", limit=limits.DEPTH)
+        size, height = sys.getsizeof(value), 0
+        parts = value.values() if kind is dict else value
+        if tick is not None and len(value) > FEW:
+            parts = paced(parts, tick)
+        for part in parts:
+            if type(part) in FLAT:  # most parts are: a call for each would be most of the work
+                size += sys.getsizeof(part) + _POINTER
+                continue
+            size += weigh_with_heights(part, sizes, depth + 1, tick)
+            below = sizes.get(id(part))
+            if below is not None and below[1] > height:
+                height = below[1]
+        sizes[id(value)] = (size, height + 1)
+        return size
+    if kind is RecordId:  # an id may be an array, of any length until it is stored
+        return 64 + weigh_with_heights(value.id, sizes, depth + 1, tick)
+    slots = getattr(kind, "__struct_fields__", None)
+    if slots is not None:
+        return 16 + sum(
+            weigh_with_heights(getattr(value, slot), sizes, depth + 1, tick) for slot in slots
+        )
+    return 64

@@ -1,0 +1,84 @@
+"""What the parts of a wire connection ask of it: those that sign in, run scripts, ask for keys."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+from protocol.conversation import Conversation
+from protocol.errors import Failed, Refusal
+from protocol.frames import Kind, Message
+from surfaces.wire.outgoing import Outgoing
+from surfaces.wire.shared import Wire
+
+CHOKED: Final = 1
+"""The peer takes no answers."""
+DECODING: Final = 2
+"""A long frame is being decoded: what stands behind it comes after it."""
+PUT_OFF: Final = 4
+"""A script is judged a little later, for want of room to run it."""
+CROWDED: Final = 8
+"""What is open holds as much as it may."""
+KEYS: Final = 16
+"""Operations on keys have been read that there is no room to answer yet."""
+OVER: Final = 32
+"""What all peers of its user have not taken fills the room that there is for it."""
+
+
+class Link(Protocol):
+    """The connection."""
+
+    wire: Wire
+    talk: Conversation
+    outgoing: Outgoing
+    address: str
+    token: str | None
+    """Of who is signed in."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is begun any more: the last word is said, or nobody is there."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody is there."""
+
+    def name(self, id: int) -> str:
+        """What a request is called in answers and logs."""
+
+    def send(
+        self, kind: Kind, id: int, body: dict[str, Any] | None = None, data: bytes | None = None
+    ) -> None:
+        """Say something; it leaves at the end of this turn of the loop, with all said in it.
+
+        :param data: the message, when it is encoded already
+        """
+
+    def refuse(self, id: int, refusal: Refusal) -> None:
+        """Answer a request with an error."""
+
+    def turn_away(self, id: int, refusal: Refusal) -> None:
+        """Answer HELLO with REFUSED, and close."""
+
+    def failed(self, name: str) -> Failed:
+        """The answer to a bug, whose trace goes to the log. Called while it is being handled."""
+
+    def hold(self, why: int) -> None:
+        """Act on nothing more, and soon read nothing more, for one of the reasons above."""
+
+    def advance(self, message: Message | None = None) -> None:
+        """Act on every message that may be acted on now.
+
+        :param message: one that has been taken already
+        """
+
+    def release(self, why: int) -> None:
+        """This reason to wait is over."""
+
+    def end_if_done(self) -> None:
+        """Close when no more requests come and nothing is open any more."""
+
+    def break_off(self, refusal: Refusal) -> None:
+        """Say why, to a peer that does not speak the protocol, and close."""
+
+    def welcome(self, id: int, user: str | None, body: dict[str, Any]) -> None:
+        """Somebody has signed in, or out: None."""

@@ -1,0 +1,230 @@
+"""The scripts of one wire connection, from their RUN to their answer.
+
+All of one read are begun together. Each is counted in `Wire.begun` from its frame to its answer,
+and answered exactly once; one whose client has gone is cancelled: nothing runs for nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from protocol import limits
+from protocol.errors import Busy, Cancelled, Refusal, SignInRefused
+from protocol.frames import Kind, Message, encode_in_steps
+from protocol.requests import Caller, ScriptAnswer
+from protocol.values import Tick, is_large, let_go
+from surfaces.wire import bodies
+from surfaces.wire.link import PUT_OFF, Link
+
+SMALL: Final = 2_048
+SMALL_STRING: Final = 8_192
+"""Parts of an answer, and characters or bytes of each, up to which it is encoded at once: a fifth
+of a millisecond for a hundred messages of a topic, a few milliseconds for what is all strings."""
+
+TOGETHER_SECONDS: Final = limits.SLICE_US / 1_000_000
+"""How long scripts of one read are begun one right after the other."""
+
+
+@dataclass(slots=True)
+class _Script:
+    """A RUN under way."""
+
+    message: Message
+    name: str
+    beside: bool = False
+    """Whether it was let in where there was no room."""
+    asked: bool = False
+    """Whether the node has been asked yet; before that, cancelling is not asking."""
+    cancelled: bool = False
+
+
+class Scripts:
+    """:param link: the connection"""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._time = asyncio.get_running_loop().time
+        self._open: dict[int, _Script] = {}
+        self._batch: list[_Script] = []
+        self._refusing = False
+        """Whether one was judged, and there is no room: what came with it is refused too."""
+        self.starting: asyncio.Future[Caller] | None = None
+        """Done when it is known whose those are that were begun last."""
+
+    def begin(self, message: Message) -> None:
+        """A RUN has been read: it is begun with the others of its read, or refused."""
+        link, id = self._link, message.id
+        wire = link.wire
+        if wire.draining:
+            link.refuse(id, wire.leaving())
+        elif message.refusal is not None:
+            link.refuse(id, message.refusal)
+        elif link.token is None:
+            link.refuse(id, SignInRefused("a script needs a signed-in user"))
+        elif not wire.full:
+            self._count(_Script(message, link.name(id)))
+        elif wire.lets_in(message.body):
+            self._count(_Script(message, link.name(id), beside=True))
+        elif not self._refusing:
+            link.hold(PUT_OFF)
+            wire.later.judge(partial(self._judge, message))
+        else:
+            link.refuse(id, Busy("the node is running as many statements as it will"))
+
+    def _count(self, script: _Script) -> None:
+        """It runs with the others of this read."""
+        self._link.wire.begun += 1
+        self._link.wire.beside += script.beside
+        self._open[script.message.id] = script
+        self._batch.append(script)
+
+    def _judge(self, message: Message) -> None:
+        """Begin a script that was put off, or refuse it."""
+        if not self._link.over:
+            self._refusing = self._link.wire.full
+            self._link.release(PUT_OFF)
+            self._link.advance(message)
+
+    def run(self) -> None:
+        """Start the scripts of one read. Who the peer is, is asked once for all of them, and anew
+        for each read: a session can end at any time. An AUTH behind them changes nothing."""
+        self._refusing = False
+        if not self._batch:
+            return
+        batch, self._batch = self._batch, []
+        token = self._link.token
+        assert token is not None, "a script was begun for nobody"
+        try:
+            asked = self._link.wire.gate.caller(token, self._link.address)
+        except Refusal as refusal:
+            self._refuse_all(batch, refusal)
+            return
+        if isinstance(asked, Caller):
+            self._start_all(batch, asked)
+        elif asked.done():
+            self._run_as(batch, asked)
+        else:
+            self.starting = asked
+            self._link.wire.follow(asked)
+            asked.add_done_callback(partial(self._run_as, batch))
+
+    def _run_as(self, batch: list[_Script], asked: asyncio.Future[Caller]) -> None:
+        try:
+            caller = asked.result()
+        except asyncio.CancelledError:  # the surface closes
+            self._refuse_all(batch, self._link.wire.leaving())
+        except Refusal as refusal:
+            self._refuse_all(batch, refusal)
+        except Exception:
+            for script in batch:
+                self._refuse(script, self._link.failed(script.name))
+        else:
+            self._start_all(batch, caller)
+
+    def _start_all(self, batch: list[_Script], caller: Caller) -> None:
+        # Those of one read begin at once as long as they are over quickly; the others queue.
+        until = self._time() + TOGETHER_SECONDS
+        for script in batch:
+            self._start(script, caller, now=self._time() < until)
+
+    def _start(self, script: _Script, caller: Caller, now: bool) -> None:
+        try:
+            if script.cancelled:
+                raise Cancelled("the request was cancelled before it began")
+            request = bodies.read_run(script.message.body, caller, script.name)
+            found = self._link.wire.gate.run(request, now)
+        except Refusal as refusal:
+            self._refuse(script, refusal)
+        except Exception:
+            self._refuse(script, self._link.failed(script.name))
+        else:
+            script.asked = True
+            if isinstance(found, ScriptAnswer):
+                self._found(script, found)
+            else:
+                self._link.wire.follow(found)
+                found.add_done_callback(partial(self._came, script))
+
+    def _came(self, script: _Script, future: asyncio.Future[ScriptAnswer]) -> None:
+        """A promised answer is there."""
+        try:
+            found = future.result()
+        except Refusal as refusal:
+            self._refuse(script, refusal)
+        except asyncio.CancelledError:
+            self._refuse(script, self._link.wire.leaving())
+        except Exception:
+            self._refuse(script, self._link.failed(script.name))
+        else:
+            self._found(script, found)
+
+    def _found(self, script: _Script, found: ScriptAnswer) -> None:
+        large = is_large([result.value for result in found.results], SMALL, SMALL_STRING)
+        if found.refusal is None:
+            kind, body = Kind.ANSWER, bodies.answer(found)
+        else:
+            kind, body = Kind.ERROR, bodies.error(found.refusal, script.name, found.results)
+        if large:
+            self._link.wire.spawn(self._answer_long(script, kind, body))
+        else:
+            self._answer(script, kind, body)
+
+    async def _answer_long(self, script: _Script, kind: Kind, body: dict[str, Any]) -> None:
+        """An answer of many rows, encoded in turns with everybody else's work."""
+        try:
+            encode = partial(self._encode, kind, script.message.id, body)
+            data = await self._link.wire.long_work.run(encode)
+        except Refusal as refusal:
+            self._refuse(script, refusal)
+        except asyncio.CancelledError:  # the surface closes
+            self._refuse(script, self._link.wire.leaving())
+            raise
+        except Exception:
+            self._refuse(script, self._link.failed(script.name))
+        else:
+            self._answer(script, kind, body, data)
+            del data
+        held = [result["value"] for result in body.pop("results")]
+        await self._link.wire.long_work.run(partial(let_go, held))
+
+    def _encode(self, kind: Kind, id: int, body: dict[str, Any], tick: Tick) -> bytes:
+        def tick_for_somebody() -> None:
+            if self._link.gone:
+                raise Cancelled("nobody is there to read the answer")
+            tick()
+
+        return encode_in_steps(kind, id, body, tick_for_somebody)
+
+    def _refuse_all(self, batch: list[_Script], refusal: Refusal) -> None:
+        for script in batch:
+            self._refuse(script, refusal)
+
+    def _refuse(self, script: _Script, refusal: Refusal) -> None:
+        self._answer(script, Kind.ERROR, bodies.error(refusal, script.name))
+
+    def _answer(
+        self, script: _Script, kind: Kind, body: dict[str, Any], data: bytes | None = None
+    ) -> None:
+        """:param data: the message, when it is encoded already"""
+        self._link.wire.begun -= 1
+        self._link.wire.beside -= script.beside
+        del self._open[script.message.id]
+        self._link.send(kind, script.message.id, body, data)
+        self._link.end_if_done()
+
+    def cancel(self, id: int) -> None:
+        """End one early; its answer may have crossed the CANCEL."""
+        script = self._open.get(id)
+        if script is None or script.cancelled:
+            return
+        script.cancelled = True
+        if script.asked:
+            self._link.wire.gate.cancel(script.name)
+
+    def abandon(self) -> None:
+        """Nobody will read the answers: end what runs."""
+        for id in list(self._open):
+            self.cancel(id)

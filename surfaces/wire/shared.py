@@ -1,0 +1,193 @@
+"""What the connections of a wire surface share: its gate, the counts of its ceilings, its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final, Protocol
+
+from actors.scripts.administering import administers
+from protocol import limits
+from protocol.errors import Draining
+from surfaces.holdings import Holdings
+from surfaces.later import Later
+from surfaces.logs import SparingLog
+from surfaces.turns import LongWork
+from surfaces.wire.gate import Gate
+
+LOOK_SECONDS: Final = 0.25
+"""Between two looks after the peers that have answers to take."""
+
+
+class Connected(Protocol):
+    """A connection, as far as the surface looks after it."""
+
+    def flush(self) -> None:
+        """Hand over what there is to say, and go on where that has made room."""
+
+    def is_slow(self) -> bool:
+        """Count what its peer has not taken, cut it when that takes nothing for too long. False:
+        the peer has taken everything."""
+
+    def say_goodbye(self) -> None:
+        """The node begins nothing new."""
+
+    def abort(self) -> None:
+        """End now."""
+
+
+class Wire:
+    """What the connections of one surface share: the gate, the ceilings' counts, the stage."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        self.requests = Holdings(limits.REQUESTS_BYTES)
+        self.answers = Holdings(limits.ANSWERS_BYTES)
+        self.coming: set[Connected] = set()
+        """Accepted, not connected yet: a TLS handshake is under way."""
+        self.connections: set[Connected] = set()
+        self.begun = 0
+        """Scripts begun and not answered, on all connections together."""
+        self.beside = 0
+        """Of those, the ones that were let in where there was no room; see `lets_in`."""
+        self.draining = False
+        self.sparing = SparingLog("surfaces.wire")
+        self.made = 0
+        """Connections since the start; numbers them in the names of requests."""
+        self._under_way: set[asyncio.Future[Any]] = set()
+        self._still = asyncio.Event()
+        self._still.set()
+        self._long_work: LongWork | None = None
+        self._later: Later | None = None
+        self._unsaid: list[Connected] = []
+        self._slow: set[Connected] = set()
+        self._slow_timer: asyncio.TimerHandle | None = None
+
+    @property
+    def running(self) -> int:
+        """Scripts running: those begun, but for those that wait, and those let in beside."""
+        return self.begun - self.gate.waiting() - self.beside
+
+    @property
+    def held(self) -> int:
+        """Connections that count against the ceiling."""
+        return len(self.connections) + len(self.coming)
+
+    @property
+    def long_work(self) -> LongWork:
+        """Where long frames are decoded and encoded."""
+        if self._long_work is None:
+            self._long_work = LongWork(asyncio.get_running_loop())
+        return self._long_work
+
+    @property
+    def full(self) -> bool:
+        """Whether as many scripts run as may."""
+        return self.begun >= limits.RUNNING and self.running >= limits.RUNNING
+
+    def lets_in(self, body: dict[str, Any] | None) -> bool:
+        """Whether a RUN that finds no room is begun all the same: one that asks what runs, or ends
+        some of it. It counts beside the others."""
+        script = (body or {}).get("script")
+        return self.beside < limits.RUNNING and isinstance(script, str) and administers(script)
+
+    @property
+    def later(self) -> Later:
+        """Where scripts are put off for which there is no room at the moment."""
+        if self._later is None:
+            self._later = Later(asyncio.get_running_loop(), lambda: self.full)
+        return self._later
+
+    def leaving(self) -> Draining:
+        """Why nothing new is begun while draining."""
+        return Draining("the node is stopping and begins nothing new")
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run `work` until it ends, or the surface does."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.follow(task)
+        task.add_done_callback(self._report)
+        return task
+
+    def _report(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.sparing.error("work for a connection failed", exc_info=error)
+
+    def follow(self, future: asyncio.Future[Any]) -> None:
+        """Count `future` among what is under way until it is done."""
+        self._under_way.add(future)
+        self._still.clear()
+        future.add_done_callback(self._ended)
+
+    def _ended(self, future: asyncio.Future[Any]) -> None:
+        self._under_way.discard(future)
+        self.look()
+
+    def look(self) -> None:
+        """Note whether anything is left; called whenever something has ended."""
+        if not self._under_way and not self.held:
+            self._still.set()
+
+    def arrived(self, connection: Connected) -> None:
+        """A connection stands."""
+        self.coming.discard(connection)
+        self.connections.add(connection)
+        self._still.clear()
+
+    def left(self, connection: Connected) -> None:
+        """A connection is over, or never came to stand."""
+        self.coming.discard(connection)
+        self.connections.discard(connection)
+        self._slow.discard(connection)
+        self.look()
+
+    async def still(self) -> None:
+        """Wait until no connection is left and no request runs."""
+        await self._still.wait()
+
+    def flush_soon(self, connection: Connected) -> None:
+        """Have a connection hand over what it has to say when this turn of the loop is over."""
+        if not self._unsaid:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unsaid.append(connection)
+
+    def _flush(self) -> None:
+        unsaid, self._unsaid = self._unsaid, []
+        for connection in unsaid:
+            try:
+                connection.flush()
+            except Exception as error:  # what the others have to say is not lost with it
+                self.broken(connection, error)
+
+    def watch(self, connection: Connected) -> None:
+        """Look after a connection whose peer has answers to take, until it has taken them."""
+        self._slow.add(connection)
+        if self._slow_timer is None:
+            loop = asyncio.get_running_loop()
+            self._slow_timer = loop.call_later(LOOK_SECONDS, self._look_after_slow)
+
+    def _look_after_slow(self) -> None:
+        self._slow_timer = None
+        for connection in list(self._slow):
+            self._slow.discard(connection)
+            try:
+                if connection.is_slow():
+                    self.watch(connection)
+            except Exception as error:  # the others are looked after all the same
+                self.broken(connection, error)
+
+    def broken(self, connection: Connected, error: Exception) -> None:
+        """A bug that is no request's: the connection is cut."""
+        self.sparing.error("a connection failed", exc_info=error)
+        connection.abort()
+
+    def end(self) -> None:
+        """Cut every connection and drop every request, now."""
+        for future in list(self._under_way):
+            future.cancel()
+        for connection in list(self.connections):
+            connection.abort()
+        if self._slow_timer is not None:
+            self._slow_timer.cancel()
+            self._slow_timer = None
