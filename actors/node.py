@@ -271,7 +271,7 @@ class Node:
             ),
             refoldable=False,
         )
-        self.running = Running()
+        self.running = Running(committer)
         self._open_sessions = sessions = Sessions(self.doors.clock, self.doors.rng)
         self._sessions = self._supervise(
             lambda: SessionsActor.start(

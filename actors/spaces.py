@@ -20,11 +20,11 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pykka import ActorRef
 
-from actors.commits import NODE, By, Committer, Promise
+from actors.commits import NODE, By, Committer, Promise, Told, Waiter
 from actors.rights import REMEMBERED_USERS, Rights, Standing
 from actors.roles import Roles
 from actors.runtime import LoopActor, Runtime, Supervised, handles, stop, tell
@@ -53,7 +53,7 @@ from protocol.spaces import (
     check_prefix,
 )
 from protocol.text import duration, format_duration, quote_string
-from protocol.values import NoneValue
+from protocol.values import NoneValue, Value
 from storage import catalog
 from storage.catalog import Space
 from storage.engine import EngineFailed
@@ -61,7 +61,7 @@ from storage.keys import expiry_time
 from storage.spaces import Keys, glance
 from storage.transactions import Transaction
 
-__all__ = ["SpaceActor", "Spaces", "Sweep", "listed", "parse_value", "perform"]
+__all__ = ["Origin", "SpaceActor", "Spaces", "Sweep", "listed", "parse_value", "perform"]
 
 COMMIT_BYTES: Final = 4 * limits.MIB
 """What operations that came together put into one commit, before the next one begins."""
@@ -198,13 +198,12 @@ class Spaces:
         token: bytes,
         names: tuple[str, str, str],
         operation: KeyOperation,
-        surface: Surface,
+        origin: Origin,
         told: Callable[[dict[str, Any], BaseException | None], None],
     ) -> bool:
         """Do at once what an operation on one key asks in the session of a token. False: it is for
         the space's actor, who may also refuse or find nothing to write, and nothing has changed.
 
-        :param surface: which asks
         :param told: hears the answer, and why it is not durable, None when it is
         """
         committer = self.committer
@@ -218,13 +217,16 @@ class Spaces:
                 answer = perform(here, operation)
                 if not tx.size or here.locked or here.lapsed:
                     return False
-                statement = _cut(_statement(named.space, operation))
-                promise = committer.commit(tx, By(caller.user, surface), statement)
+                statement = _cut(_statement(named.space.name, operation))
+                promise = committer.commit(tx, By(caller.user, origin.surface), statement)
         except (Refusal, EngineFailed):
             return False
         if here.soonest_us:
             self.expiring(named.space, here.soonest_us)
-        committer.when_released(promise, partial(told, answer))
+        asked = _Asked(origin, caller.user, names, (operation,))
+        began_us = self.runtime.clock.monotonic_us()
+        waiter = _KeysAnswer(committer, began_us, asked, promise.sequence, partial(told, answer))
+        waiter.wait(promise)
         return True
 
     def _enter_now(
@@ -389,7 +391,9 @@ class SpaceActor(LoopActor):
             else:
                 promised.set_result(work.outcome())
 
-        self._committer.when_released(promise, settle)
+        asked = work.asked
+        waiter = _KeysAnswer(self._committer, work.began_us, asked, work.written, settle)
+        waiter.wait(promise)
         return promised
 
     async def _list_on(self, work: _Work) -> Answers:
@@ -501,6 +505,74 @@ class SpaceActor(LoopActor):
             self._arm(self._committer.ledger.log_time() + limits.SWEEP_SECONDS * 1_000_000)
 
 
+class Origin(NamedTuple):
+    """Where a request on keys came from."""
+
+    request: str
+    """Names it."""
+    surface: Surface
+    address: str
+
+
+class _Asked(NamedTuple):
+    """What INFO FOR RUNNING shows of it."""
+
+    origin: Origin
+    user: str | None
+    """None: nobody that the node knows any more."""
+    names: tuple[str, str, str]
+    operations: tuple[KeyOperation, ...]
+
+
+class _KeysAnswer(Waiter):
+    """The answer to operations on keys, while what it shows is on its way to the disk.
+
+    :param written: the newest commit of their own, 0 for none
+    :param told: hears why the answer is not durable, None when it is
+    """
+
+    __slots__ = ("_asked", "_told", "_written")
+
+    def __init__(
+        self, committer: Committer, began_us: int, asked: _Asked, written: int, told: Told
+    ) -> None:
+        super().__init__(committer, began_us)
+        self._asked = asked
+        self._written = written
+        self._told = told
+
+    @property
+    def request(self) -> str:
+        return self._asked.origin.request
+
+    @property
+    def written(self) -> int:
+        return self._written
+
+    def settle(self, lost: BaseException | None) -> None:
+        self._told(lost)
+
+    def info(self, now_us: int) -> dict[str, Value]:
+        origin, user, (namespace, database, space), operations = self._asked
+        return {
+            "id": origin.request,
+            "user": user,
+            "surface": origin.surface,
+            "address": origin.address,
+            "namespace": namespace,
+            "database": database,
+            "statement": None,
+            "text": _cut("; ".join(_statement(space, each) for each in operations)),
+            "since": duration(now_us - self.began_us),
+            "left": None,
+            "slices": 0,
+            "rows_read": 0,
+            "waiting": True,
+            "commit": self.promise.sequence,
+            "barrier": False,
+        }
+
+
 class _Work:
     """Operations of one request, and what has come of them."""
 
@@ -514,10 +586,13 @@ class _Work:
         self.sequence = 0
         """What the answers wait for."""
         self.generation = committer.generation
+        self.began_us = spaces.runtime.clock.monotonic_us()
+        self.written = 0
+        """The newest commit of their own, 0 for none."""
         self.soonest_us = 0
         """The earliest expiry written; 0: none."""
         self.space: Space
-        self._caller: Caller
+        self._caller: Caller | None = None
         self._standing: Standing
         self._statements: list[str] = []
         self.barred = False
@@ -533,7 +608,7 @@ class _Work:
     def run(self) -> None:
         """Run them all."""
         committer, request = self._committer, self.request
-        until_us = self._spaces.runtime.clock.monotonic_us() + limits.SLICE_US
+        until_us = self.began_us + limits.SLICE_US
         tx = committer.begin()
         try:
             try:
@@ -558,7 +633,7 @@ class _Work:
                     else:
                         self.answers.append(perform(keys, operation))
                         if operation.writes:
-                            self._statements.append(_statement(self.space, operation))
+                            self._statements.append(_statement(self.space.name, operation))
                 except Refusal as refusal:
                     self.answers.append(refusal)
             self._commit(tx, keys)
@@ -622,6 +697,7 @@ class _Work:
     def _commit(self, tx: Transaction, keys: Keys) -> None:
         if tx.size:
             caller = self._caller
+            assert caller is not None, "somebody unknown has changed something"
             statement = _cut("; ".join(self._statements))
             tx.passes = self._begun  # the first part has happened: it can't be run again
             try:
@@ -629,6 +705,7 @@ class _Work:
             finally:
                 self.barred = tx.barred
             self._begun = True
+            self.written = sequence
             for answer in keys.locked:
                 answer["fence"] = sequence
             self._statements.clear()
@@ -646,6 +723,16 @@ class _Work:
         has happened: what a barrier stood in the way of reads it all again."""
         if self.request.room is not None:
             self.request.room.left -= self._read_bytes
+
+    @property
+    def asked(self) -> _Asked:
+        """What others may see of it."""
+        request, caller = self.request, self._caller
+        origin = Origin(request.request, request.who.surface, request.who.address)
+        names = request.namespace, request.database, request.space
+        user = None if caller is None else caller.user
+        done = request.operations[: len(self.answers)] or request.operations
+        return _Asked(origin, user, names, done)
 
     def outcome(self) -> Answers:
         """The answers. :raises Refusal: there are none"""
@@ -686,12 +773,13 @@ def _all(tx: Transaction) -> Iterator[Space]:
 # --- for the statement log ------------------------------------------------------------------------
 
 
-def _statement(space: Space, operation: KeyOperation) -> str:
+def _statement(space: str, operation: KeyOperation) -> str:
     """The statement that an operation stands for; its values are in the commit's effects."""
+    if isinstance(operation, ListKeys):
+        return f"KEYS FROM {quote(space)}"
     word, more = _WORDS[type(operation)]
-    assert not isinstance(operation, ListKeys)
-    joint = "FROM" if word == "DELETE" else "IN"
-    return f"{word} {quote_string(operation.key)} {joint} {quote(space.name)}{more(operation)}"
+    joint = "FROM" if word in ("GET", "DELETE") else "IN"
+    return f"{word} {quote_string(operation.key)} {joint} {quote(space)}{more(operation)}"
 
 
 def _set_clauses(operation: SetKey) -> str:
@@ -705,6 +793,7 @@ def _expire(expire_us: int | None) -> str:
 
 
 _WORDS: Final[dict[type, tuple[str, Callable[[Any], str]]]] = {
+    GetKey: ("GET", lambda op: ""),
     SetKey: ("SET", _set_clauses),
     SwapKey: ("SWAP", lambda op: f" EXPECT $expect VALUE $value{_expire(op.expire_us)}"),
     IncrKey: ("INCR", lambda op: f" BY {op.by}"),

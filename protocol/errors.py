@@ -291,7 +291,8 @@ class Failed(Refusal, status=500):
 
 
 class UnknownOutcome(Refusal, status=500):
-    """The log failed while the commit was on its way: it may have happened."""
+    """The commit was on its way to the disk when the log failed, the request's time was over, or it
+    was killed: it may have happened. detail.sequence is its number."""
 
 
 class NotImplementedHere(Refusal, status=501):

@@ -248,6 +248,9 @@ in all, half of those."""
 RUNNING: Final = 400
 """Statements (wire) or requests (HTTP) running at once. Once it is reached, those that only ask
 INFO FOR RUNNING or KILL have a ceiling of their own, as high."""
+ENDED_SECONDS: Final = 1
+"""A script that its time or KILL has ended waits so long for what it committed before that: a disk
+that works needs a hundredth of it, and one that stalls shall not keep its answer."""
 ADMINISTERING_CHARACTERS: Final = 4 * KIB
 """Of such a script: it is parsed to see whether it is one."""
 FRAME_BYTES: Final = 16 * MIB

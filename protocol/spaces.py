@@ -165,6 +165,8 @@ class RunKeys(Request[tuple[KeyAnswer, ...]]):
     space: str
     operations: tuple[KeyOperation, ...]
     room: Room | None = None
+    request: str = ""
+    """Names the request while it waits for the disk, as KILL does."""
 
 
 EXPIRE_MOST_US: Final = 1000 * 365 * 86_400 * 1_000_000

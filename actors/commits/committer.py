@@ -24,6 +24,7 @@ from pykka import ActorRef
 from actors.commits.barriers import Barriers
 from actors.commits.batches import Batches
 from actors.commits.tail import Tail
+from actors.commits.waiters import Waiter
 from actors.log import Append, Mark
 from actors.runtime import Runtime, tell
 from protocol import limits
@@ -229,7 +230,8 @@ class Committer:
     def when_released(self, promise: Promise, told: Told) -> None:
         """Call `told` once all that was promised may be shown, with what `released` would raise,
         or None; at once when that is known. For answers by the thousand, which need no turn of the
-        loop each: those of one batch are told in one.
+        loop each: those of one batch are told in one. An answer that waits for as long as the disk
+        takes is a `Waiter`, which others can see and end.
         """
         sequence = promise.sequence
         if self.was_taken_back(promise):
@@ -240,6 +242,27 @@ class Committer:
             told(_unknown(sequence))
         else:
             self._waiters.setdefault(sequence, []).append(told)
+
+    def stop_waiting(self, promise: Promise, told: Told) -> bool:
+        """Tell `told` nothing of what was promised. False: it has been told already."""
+        waiters = self._waiters.get(promise.sequence, [])
+        if told not in waiters:
+            return False
+        waiters.remove(told)
+        return True
+
+    @property
+    def waiters(self) -> Iterator[Waiter]:
+        """The answers that wait and can be ended."""
+        for waiters in self._waiters.values():
+            for told in waiters:
+                if isinstance(told, Waiter):
+                    yield told
+
+    def at(self, at_us: int, act: Callable[[], None]) -> asyncio.TimerHandle:
+        """Have something done at a moment of the monotonic clock."""
+        wait_us = at_us - self._runtime.clock.monotonic_us()
+        return self._runtime.loop.call_later(max(wait_us, 0) / 1_000_000, act)
 
     def was_taken_back(self, promise: Promise) -> bool:
         """Whether a full disk has undone a commit that was promised."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable
+from functools import partial
 
 from actors.runtime import LoopActor, Runtime, handles
 from actors.scripts import (  # noqa: F401  (handlers)
@@ -20,15 +20,13 @@ from actors.scripts import (  # noqa: F401  (handlers)
     users,
     writing,
 )
+from actors.scripts.answers import AwaitedAnswer
 from actors.scripts.execution import Execution
 from actors.scripts.plans import Plans
 from actors.scripts.services import Services
 from actors.scripts.turns import Turn, Turns
 from protocol.errors import Draining, Failed, Refusal
 from protocol.requests import CancelScript, RunScript, ScriptAnswer
-
-PROLONGED: Final = 3
-"""How often the deadlines of one answer are counted anew because the disk was slow."""
 
 
 class ScriptsActor(LoopActor):
@@ -74,51 +72,9 @@ class ScriptsActor(LoopActor):
     ) -> asyncio.Future[ScriptAnswer]:
         """The promise of an answer that shows commits in flight."""
         promised: asyncio.Future[ScriptAnswer] = self.runtime.loop.create_future()
-        began_us = self._services.clock.monotonic_us()
-
-        def settle(lost: BaseException | None) -> None:
-            if promised.done():
-                return
-            if lost is not None:
-                promised.set_exception(lost)
-            elif not self._prolongs(execution, began_us, answer):
-                answer()
-
-        def answer() -> None:
-            if not promised.done():
-                promised.set_result(self._answer(execution, refusal))
-
-        self._services.committer.when_released(execution.promise, settle)
+        make = partial(self._answer, execution, refusal)
+        AwaitedAnswer(self._services, execution, refusal, make, promised).begin()
         return promised
-
-    def _prolongs(
-        self, execution: Execution, began_us: int, answer: Callable[[], None], times: int = 1
-    ) -> bool:
-        """Whether the disk has used up half or more of a deadline that the answer tells: then that
-        counts from now on, which is a commit of its own, and the answer comes after that.
-
-        :param began_us: since when the answer waits, on the monotonic clock
-        :param times: which time this is; on a disk that stays so slow the answer comes anyway
-        """
-        now_us = self._services.clock.monotonic_us()
-        waited_us = now_us - began_us
-        late = [each for each in execution.handed_out if each.group.deadline_us <= 2 * waited_us]
-        if not late or times > PROLONGED:
-            return False
-        try:
-            promise, tell = self._services.topics.count_from_now(late)
-        except Refusal:  # no room, or no writes any more: the deadline is what it was told to be
-            return False
-
-        def settle(lost: BaseException | None) -> None:
-            if lost is None:
-                tell()
-                if self._prolongs(execution, now_us, answer, times + 1):
-                    return
-            answer()
-
-        self._services.committer.when_released(promise, settle)
-        return True
 
     def _answer(self, execution: Execution, refusal: Refusal | None) -> ScriptAnswer:
         released = self._services.committer.released_upto
@@ -134,7 +90,7 @@ class ScriptsActor(LoopActor):
 
     @handles(CancelScript)
     def cancel(self, message: CancelScript) -> bool:
-        """End a script at its next slice."""
+        """End a script at its next slice, or the wait of its answer."""
         return self._running.cancel(message.request)
 
     def on_stop(self) -> None:

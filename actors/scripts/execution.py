@@ -115,6 +115,8 @@ class Execution:
     rows_read = 0
     """By the statement at hand, its subqueries included."""
     _at: int | None = None
+    _began_us = 0
+    """When the statement at hand began."""
     _ids = 0
     written = 0
     """The sequence of the last commit; 0 when there was none."""
@@ -256,9 +258,20 @@ class Execution:
     def _part_done(self, number: int) -> None:
         """The next part of a statement begins when the one before is released: no more than one is
         ever in flight. :raises Refusal: the script is ended, or the part was taken back"""
+        committer, promise, told = self.services.committer, self.promise, list[Any]()
+
+        def hear(lost: BaseException | None) -> None:
+            told.append(lost)
+            self.turn.wake()
+
+        committer.when_released(promise, hear)
         try:
-            self.turn.wait(self.services.committer.released(self.promise))
+            while not told:
+                self.turn.park()
+            if told[0] is not None:
+                raise told[0]
         except Refusal as refusal:
+            committer.stop_waiting(promise, hear)
             raise self._located(refusal, number) from refusal.__cause__
 
     def _wait(self, number: int) -> None:
@@ -304,6 +317,18 @@ class Execution:
     def promise(self) -> Promise:
         """What the answer has to wait for."""
         return Promise(self.sequence, self.generation)
+
+    @property
+    def due_us(self) -> int | None:
+        """When its answer is due, on the monotonic clock: the time that the request was given is
+        over, or that of the statement it has ended with. None: it was given none."""
+        due_us = self.turn.ends_us
+        last = None if self._at is None else self.plan.script.statements[self._at]
+        timeout: timedelta | None = getattr(last, "timeout", None)
+        if timeout is None:
+            return due_us
+        own_us = self._began_us + timeout // MICROSECOND
+        return own_us if due_us is None else min(own_us, due_us)
 
     def _check_kept(self) -> None:
         """:raises DiskFull: what this script has committed or seen before was taken back"""
@@ -360,7 +385,7 @@ class Execution:
 
     def _statement(self, statement: Any) -> None:
         handler = handler_of(statement)
-        began_us = self.services.clock.monotonic_us()
+        self._began_us = began_us = self.services.clock.monotonic_us()
         self.rows_read = 0
         self._answer(self._run(handler, statement), handler.kind, began_us)
 

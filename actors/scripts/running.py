@@ -1,11 +1,14 @@
-"""The scripts being run, for INFO FOR RUNNING, KILL, and callers that go away."""
+"""The scripts being run and the answers that wait for the disk: for INFO FOR RUNNING, KILL, and
+callers that go away."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import NamedTuple, Protocol
 
+from actors.commits import Committer, Waiter
 from actors.scripts.turns import Turn
 from protocol import limits
 from protocol.errors import Busy, Cancelled, SessionEnded
@@ -39,10 +42,13 @@ class Run(NamedTuple):
     began_us: int
     progress: Progress
 
-    def info(self, now_us: int) -> dict[str, Value]:
-        """What INFO FOR RUNNING says of it."""
+    def info(self, now_us: int, waiter: Waiter | None = None) -> dict[str, Value]:
+        """What INFO FOR RUNNING says of it.
+
+        :param waiter: its answer, which waits for the disk
+        """
         number, text = self.progress.at_statement() or (None, None)
-        ends_us = self.turn.ends_us
+        ends_us = self.turn.ends_us if waiter is None else waiter.ends_us
         return {
             "id": self.request.request,
             "user": self.request.caller.user,
@@ -56,15 +62,17 @@ class Run(NamedTuple):
             "left": None if ends_us is None else duration(max(ends_us - now_us, 0)),
             "slices": self.turn.slices,
             "rows_read": self.progress.rows_read,
-            "waiting": self.progress.waiting,
+            "waiting": self.progress.waiting or waiter is not None,
+            "commit": None if waiter is None else waiter.promise.sequence,
             "barrier": self.progress.barrier,
         }
 
 
 class Running:
-    """All of them, by the id of their request."""
+    """All of them, by the id of their request. What ends in its first slice is not among them."""
 
-    def __init__(self) -> None:
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
         self._runs: dict[str, Run] = {}
         self._of_session: dict[str, dict[str, Run]] = {}
         """The same by the names of their sessions, as far as they have one."""
@@ -94,11 +102,16 @@ class Running:
                 del self._of_session[session]
 
     def cancel(self, request: str, why: str = "the script was cancelled") -> bool:
-        """Make a script end at its next slice. Answers whether there was one."""
+        """Make a script end at its next slice, or an answer wait no more. Answers whether there was
+        one."""
         run = self._runs.get(request)
         if run is not None:
             run.turn.cancel(Cancelled(why))
-        return run is not None
+            return True
+        for waiter in self._committer.waiters:
+            if waiter.request == request:
+                return waiter.end(Cancelled(why))
+        return False
 
     def session_ended(self, name: str) -> None:
         """Scripts that wait for messages wait no more once their session has ended: what comes
@@ -140,7 +153,8 @@ class Running:
 
     def info(self, now_us: int) -> list[Value]:
         """What INFO FOR RUNNING answers, longest first."""
-        return [run.info(now_us) for run in self]
+        both = [*self, *self._committer.waiters]
+        return [one.info(now_us) for one in sorted(both, key=attrgetter("began_us"))]
 
 
 def _end_wait(run: Run) -> None:

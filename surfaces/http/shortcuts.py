@@ -13,6 +13,7 @@ from functools import partial
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Final
 
+from actors.spaces import Origin
 from protocol import jsonvalues
 from protocol.errors import Refusal
 from protocol.text import format_duration
@@ -105,7 +106,8 @@ class Shortcuts:
         exchange.complete = exchange.known = True
         connection.current = exchange
         told = _teller(exchange, way.show)
-        if not self._spaces.write_now(known.token, names, operation, "http", told):
+        origin = Origin(exchange.request, "http", connection.address)
+        if not self._spaces.write_now(known.token, names, operation, origin, told):
             connection.current = None
             return False
         surface.runs(exchange)

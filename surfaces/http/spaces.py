@@ -162,7 +162,8 @@ class KeyDelegate(HTTPMessageDelegate):
         exchange.body = b""
         if ref is None:
             raise no_space(namespace, database, space)
-        asked = ask_now(ref, RunKeys(who, namespace, database, space, (operation,)))
+        run = RunKeys(who, namespace, database, space, (operation,), request=exchange.request)
+        asked = ask_now(ref, run)
         if asked.done():
             self._answer(way.show, asked)
         else:

@@ -57,12 +57,14 @@ class Gate(Protocol):
         who: AuthenticateToken,
         place: Place,
         operations: tuple[KeyOperation, ...],
+        request: str,
         alone: bool,
         room: Room,
     ) -> Awaitable[tuple[KeyAnswer, ...]]:
         """Do something to keys of a cache space, one after the other, as long as there is room
         for what they answer. A future is followed as it is; a coroutine costs a task.
 
+        :param request: names them all together
         :param alone: as `now` with `run`
         """
 
@@ -106,6 +108,7 @@ class NodeGate:
         who: AuthenticateToken,
         place: Place,
         operations: tuple[KeyOperation, ...],
+        request: str,
         alone: bool,
         room: Room,
     ) -> Awaitable[tuple[KeyAnswer, ...]]:
@@ -113,8 +116,8 @@ class NodeGate:
         if ref is None:
             return self._no_space(who, place)
         namespace, database, space = place
-        request = RunKeys(who, namespace, database, space, operations, room)
-        return ask_now(ref, request) if alone else ask(ref, request)
+        run = RunKeys(who, namespace, database, space, operations, room, request)
+        return ask_now(ref, run) if alone else ask(ref, run)
 
     async def _no_space(self, who: AuthenticateToken, place: Place) -> tuple[KeyAnswer, ...]:
         await ask(self._node.sessions, who)  # who stands for nobody hears of nothing else

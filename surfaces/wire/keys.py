@@ -110,9 +110,8 @@ class Keys:
                 if wire.running >= limits.RUNNING:
                     raise Busy("the node is running as many statements as it will")
                 operations = tuple(operation for _, operation in part.asked)
-                asked = wire.gate.keys(
-                    part.who, part.place, operations, len(parts) == 1, self._room
-                )
+                name, alone = link.name(part.asked[0][0]), len(parts) == 1
+                asked = wire.gate.keys(part.who, part.place, operations, name, alone, self._room)
                 found = asyncio.ensure_future(asked)
             except Refusal as refusal:
                 self._answer(part, [refusal] * len(part.asked))

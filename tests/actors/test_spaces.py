@@ -15,7 +15,7 @@ from actors.node import Node
 from actors.rights import Standing, Thing
 from actors.runtime import Urgent, ask, tell
 from actors.sessions import token_digest
-from actors.spaces import Sweep, find_space
+from actors.spaces import Origin, Sweep, find_space
 from protocol import limits
 from protocol.errors import (
     NotANumber,
@@ -23,6 +23,7 @@ from protocol.errors import (
     NotWritable,
     Refusal,
     SessionEnded,
+    UnknownOutcome,
 )
 from protocol.requests import AuthenticateToken, SignIn
 from protocol.rights import NOTHING, Verbs
@@ -55,6 +56,7 @@ from tests.simulation.doors import START_US, ManualClock
 
 SECOND = 1_000_000
 WRITTEN = {"written": True}
+ORIGIN = Origin("r-1", "http", "192.0.2.1:1")
 
 
 class Desk:
@@ -231,7 +233,7 @@ async def test_what_is_set_at_once_is_set_as_the_actor_would(
         heard.append((answer, lost))
 
     def now(*given: Any, into: tuple[str, str, str] = names, **named: Any) -> bool:
-        return here.node.spaces.write_now(token, into, SetKey(*given, **named), "http", told)
+        return here.node.spaces.write_now(token, into, SetKey(*given, **named), ORIGIN, told)
 
     assert not now("k", 1), "nobody has asked for that space before"
     operations = [SetKey("k", "it's"), SetKey("l", [1], 5 * SECOND), SetKey("k", "x" * 5000)]
@@ -241,7 +243,7 @@ async def test_what_is_set_at_once_is_set_as_the_actor_would(
     first = committer.committed
     for operation in operations:
         before, count = committer.committed, len(heard)
-        assert here.node.spaces.write_now(token, names, operation, "http", told)
+        assert here.node.spaces.write_now(token, names, operation, ORIGIN, told)
         assert committer.committed == before + 1 and len(heard) == count
         while len(heard) == count:
             await asyncio.sleep(0)
@@ -260,12 +262,21 @@ async def test_what_is_set_at_once_is_set_as_the_actor_would(
     here.clock.advance(6 * SECOND)
     assert await here.one(GetKey("l")) is NONE
 
+    assert now("k", "it is no number")
+    (waiting,) = here.node.running.info(here.clock.monotonic_us())
+    assert isinstance(waiting, dict)
+    assert (waiting["id"], waiting["text"]) == (ORIGIN.request, "SET 'k' IN c VALUE $value")
+    assert here.node.running.cancel(ORIGIN.request)
+    answer, lost = heard.pop()
+    assert (answer, type(lost)) == (WRITTEN, UnknownOutcome)
+    assert len(heard) == 3 and here.node.running.info(0) == []
+
     before = committer.committed
     for refused in (("", 1), ("k", NONE), ("k", 1, 0), ("k", "x" * limits.CACHE_VALUE_BYTES)):
         assert not now(*refused)
     assert not now("k", 1, when="ABSENT"), "it is there: nothing is written"
     for nothing in (LockKey("m", "me", SECOND), DeleteKey("m"), SwapKey("k", 1, 2), IncrKey("k")):
-        assert not here.node.spaces.write_now(token, names, nothing, "http", told)
+        assert not here.node.spaces.write_now(token, names, nothing, ORIGIN, told)
     assert not now("k", 1, into=("a", "b", "other"))
     with monkeypatch.context() as nobody:
         nobody.setattr(Standing, "holds", holds_nothing)
@@ -291,7 +302,7 @@ async def test_what_is_set_at_once_in_a_space_of_passing_keys_is_swept(here: Des
         token_digest(session.token),
         names,
         SetKey("k", 1),
-        "http",
+        ORIGIN,
         lambda *how: told.set_result(how),
     )
     assert await told == (WRITTEN, None)

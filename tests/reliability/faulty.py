@@ -305,6 +305,29 @@ def keeps_requests() -> None:
     Execution.run = keep  # type: ignore[method-assign]
 
 
+def stalls() -> None:
+    """No sync of a file returns as long as there is a file beside the store."""
+    import time
+
+    from storage.disk import DiskFile
+
+    sync = DiskFile.sync
+
+    def slow(self: DiskFile) -> None:
+        while os.path.exists(f"{sys.argv[1]}.stalls"):
+            time.sleep(0.01)
+        sync(self)
+
+    DiskFile.sync = slow  # type: ignore[method-assign]
+
+
+def waits_for_the_disk() -> None:
+    """Whoever waits for the disk is told that it was ended, and waits on."""
+    from actors.commits import Waiter
+
+    Waiter.end = lambda self, why: True  # type: ignore[method-assign]
+
+
 FOUND: dict[str, Callable[[], None]] = {
     "small": small,
     "tiny": tiny,
@@ -327,6 +350,8 @@ FOUND: dict[str, Callable[[], None]] = {
     "forgets-attempts": forgets_attempts,
     "gives-every-descriptor-away": gives_every_descriptor_away,
     "keeps-requests": keeps_requests,
+    "stalls": stalls,
+    "waits-for-the-disk": waits_for_the_disk,
 }
 
 

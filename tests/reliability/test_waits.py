@@ -51,6 +51,12 @@ class Peer:
         self.say(Kind.HELLO, 0, hello)
         assert self.hear().kind is Kind.WELCOME
 
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(self, *_how: object) -> None:
+        self._socket.close()
+
     def say(self, kind: Kind, id: int, body: dict[str, Any] | None = None) -> None:
         self._socket.sendall(encode(kind, id, body))
 

@@ -1,4 +1,5 @@
-"""Takes on a disk that stalls: a deadline counts from when its answer is released."""
+"""A disk that stalls: a deadline of TAKE counts from when its answer is released; and who waits for
+the disk is bounded by its time, is seen, and can be ended."""
 
 from __future__ import annotations
 
@@ -6,16 +7,22 @@ import asyncio
 import errno
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
+
+import pytest
 
 from actors.node import Node
+from actors.runtime import ask
+from protocol.errors import Cancelled, StatementTimeout, UnknownOutcome
+from protocol.requests import CancelScript, RunScript, ScriptAnswer
+from protocol.spaces import GetKey, IncrKey, KeyOperation, RunKeys, SetKey
+from protocol.values import NONE
 from storage import catalog, groups, topics
 from storage.hand_outs import HandOuts
 from storage.memory import MemoryEngine
-from tests.actors.nodes import prepare, running, simulated_doors, value
-from tests.actors.parts import play
+from tests.actors.nodes import ANA, prepare, running, simulated_doors, value
+from tests.actors.parts import code, outcome, play
 from tests.simulation.disk import Fault, SimulatedDisk
-from tests.simulation.doors import LoopClock
 
 DECLARED = (
     "DEFINE TOPIC dead; DEFINE TOPIC q;"
@@ -40,16 +47,15 @@ class Stall:
             self._send(batch)
 
 
-def played(main: Callable[[Node, SimulatedDisk], Awaitable[None]]) -> None:
+def played(main: Callable[[Node, SimulatedDisk], Awaitable[None]], kind: str = "stepped") -> None:
     async def whole() -> None:
         disk = SimulatedDisk()
-        clock = LoopClock(asyncio.get_running_loop())
-        async with running(simulated_doors("stepped", disk, MemoryEngine(), clock=clock)) as node:
+        async with running(simulated_doors(kind, disk, MemoryEngine())) as node:
             await prepare(node)
             await value(node, DECLARED)
             await main(node, disk)
 
-    play("stepped", whole)
+    play(kind, whole)
 
 
 def log_time(node: Node) -> datetime:
@@ -171,5 +177,229 @@ def test_a_script_that_acknowledges_what_it_takes_has_nothing_prolonged() -> Non
         assert (await running_)["acked"] == 1
         figures = await value(node, "INFO FOR GROUP g ON q")
         assert (figures["in_flight"], figures["committed"]) == (0, 1)
+
+    played(main)
+
+
+# --- who waits for the disk -----------------------------------------------------------------------
+
+
+def asked(node: Node, script: str, **fields: Any) -> asyncio.Future[ScriptAnswer]:
+    """A script under way; what it came to is `outcome`'s."""
+    request = RunScript(
+        fields.pop("caller", ANA), script, fields.pop("request", script), {}, "a", "b", **fields
+    )
+    return asyncio.ensure_future(ask(node.scripts, request))
+
+
+async def keys(node: Node, request: str, *operations: KeyOperation) -> Any:
+    ref = node.spaces.find("a", "b", "c")
+    assert ref is not None
+    return await ask(ref, RunKeys(ANA, "a", "b", "c", operations, request=request))
+
+
+async def shown(node: Node) -> dict[str, dict[str, Any]]:
+    """INFO FOR RUNNING by the names of the requests, itself left out."""
+    found = await value(node, "INFO FOR RUNNING")
+    return {one["id"]: one for one in found if one["text"] != "INFO FOR RUNNING"}
+
+
+def test_the_time_of_a_request_bounds_its_wait_for_the_disk() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        for script, timeout_us in (
+            ("CREATE t:1", 5_000_000),
+            ("CREATE t:2 TIMEOUT 5s", None),
+            ("CREATE t:3 TIMEOUT 5s", 60_000_000),
+            ("BEGIN; CREATE t:4; COMMIT; RETURN 1", 5_000_000),
+        ):
+            stall = Stall(node)
+            began = asyncio.get_running_loop().time()
+            found = await outcome(asked(node, script, timeout_us=timeout_us))
+            assert type(found) is UnknownOutcome, (script, found)
+            assert found.detail["sequence"] == node.committer.committed
+            assert 5 <= asyncio.get_running_loop().time() - began < 5.1, script
+            stall.end()
+        assert len(await value(node, "SELECT * FROM t")) == 4, "they have happened after all"
+
+    played(main)
+
+
+def test_who_has_only_read_hears_that_the_time_is_over_and_nothing_else() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        stall = Stall(node)
+        writing = asked(node, "CREATE t:1")
+        found = await outcome(asked(node, "SELECT * FROM t", timeout_us=1_000_000))
+        assert type(found) is StatementTimeout
+        assert not writing.done()
+        stall.end()
+        assert (await writing).refusal is None
+
+    played(main)
+
+
+def test_a_wait_that_ends_in_time_is_answered_as_ever() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        stall = Stall(node)
+        writing = asked(node, "CREATE t:1", timeout_us=5_000_000)
+        await asyncio.sleep(4)
+        stall.end()
+        assert (await writing).refusal is None
+        await asyncio.sleep(10)
+        assert await shown(node) == {}
+
+    played(main)
+
+
+def test_who_waits_is_listed_and_can_be_killed() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        await value(node, "DEFINE SPACE c; CREATE t:0")
+        before = node.committer.committed
+        stall = Stall(node)
+        waiting = {
+            "wrote": asked(node, "CREATE t:1", request="wrote", timeout_us=60_000_000),
+            "read": asked(node, "LET $a = 1; SELECT * FROM t", request="read"),
+            "keys": asyncio.ensure_future(keys(node, "keys", SetKey("k", 1), IncrKey("n"))),
+            "get": asyncio.ensure_future(keys(node, "get", GetKey("k"))),
+        }
+        await asyncio.sleep(2)
+        found = await shown(node)
+        assert list(found) == list(waiting), "longest first"
+        told = {
+            id: (one["text"], one["statement"], one["commit"] - before) for id, one in found.items()
+        }
+        assert told == {
+            "wrote": ("CREATE t:1", 1, 1),
+            "read": ("SELECT * FROM t", 2, 1),
+            "keys": ("SET 'k' IN c VALUE $value; INCR 'n' IN c BY 1", None, 2),
+            "get": ("GET 'k' FROM c", None, 2),
+        }
+        for one in found.values():
+            assert one["waiting"] and not one["barrier"] and one["user"] == "ana"
+            assert timedelta(seconds=2) <= one["since"] < timedelta(seconds=2.1)
+            assert (one["namespace"], one["database"], one["surface"]) == ("a", "b", "wire")
+        assert found["wrote"]["left"] == timedelta(seconds=58)
+        kinds = [UnknownOutcome, Cancelled, UnknownOutcome, Cancelled]
+        for (id, future), kind in zip(waiting.items(), kinds, strict=True):
+            assert not future.done()
+            await value(node, f"KILL '{id}'")
+            killed = await outcome(future)
+            assert type(killed) is kind, (id, killed)
+            assert "the script was killed by ana" in killed.message
+            assert code(await outcome(value(node, f"KILL '{id}'"))) == "Unknown", "only once"
+        assert await shown(node) == {}
+        stall.end()
+        assert await value(node, "SELECT VALUE n FROM t") == [NONE, NONE]
+        assert await keys(node, "get", GetKey("k")) == ({"value": 1, "ttl": None},)
+
+    played(main)
+
+
+def test_a_client_that_goes_leaves_nobody_waiting() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        stall = Stall(node)
+        writing = asked(node, "CREATE t:1", request="gone")
+        await asyncio.sleep(1)
+        assert await ask(node.scripts, CancelScript("gone"))
+        assert type(await outcome(writing)) is UnknownOutcome
+        assert list(node.committer.waiters) == []
+        stall.end()
+
+    played(main)
+
+
+@pytest.mark.parametrize("stalls", [False, True])
+def test_a_script_that_was_ended_waits_a_moment_for_what_it_had_committed(
+    monkeypatch: pytest.MonkeyPatch, stalls: bool
+) -> None:
+    monkeypatch.setattr("protocol.limits.ENDED_SECONDS", 0 if stalls else 3600)
+
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        stall = Stall(node)
+        script = "CREATE t:1; FOR $x IN 0..9000000 { LET $y = $x }"
+        running_ = asked(node, script, request="long")
+        while "long" not in await shown(node):
+            await asyncio.sleep(0)
+        assert (await shown(node))["long"]["commit"] is None, "it runs, and waits for nothing"
+        await value(node, "KILL 'long'")
+        if stalls:
+            found = await outcome(running_)
+            assert type(found) is UnknownOutcome and "killed by ana" in found.message
+        else:
+            while (await shown(node))["long"]["commit"] is None:
+                await asyncio.sleep(0)
+            stall.end()
+            answer = await running_
+            assert type(answer.refusal) is Cancelled and len(answer.results) == 1
+        stall.end()
+
+    played(main, "real")
+
+
+def test_a_deadline_that_is_counted_anew_can_be_ended_and_the_answer_is_what_is_logged() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        stall = Stall(node)
+        began = log_time(node)
+        taking = asked(node, "TAKE FROM q AS g", request="take")
+        await asyncio.sleep(6)
+        took = node.committer.committed
+        stall.end()
+        stall = Stall(node)
+        while node.committer.committed == took:
+            await asyncio.sleep(0)
+        assert (await shown(node))["take"]["commit"] == took + 1
+        await value(node, "KILL 'take'")
+        answer = await taking
+        assert answer.refusal is None
+        (taken,) = cast(list[dict[str, Any]], answer.results[-1].value)
+        assert taken["deadline"] - began < timedelta(seconds=10.1)
+        stall.end()
+
+    played(main)
+
+
+def test_a_statement_of_many_commits_can_be_ended_between_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A TAKE puts aside what is delayed before it, in commits of their own."""
+    monkeypatch.setattr("protocol.limits.TAKE_BYTES", 2_000)
+    monkeypatch.setattr("protocol.limits.GROUP_LOOKED", 10)
+
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        monkeypatch.setattr(node.topics, "keep_time", lambda: None)
+        for end in ("time", "kill"):
+            declared = f"DEFINE TOPIC {end}_; DEFINE GROUP h ON {end}_ DEADLINE 1m;"
+            await value(node, f"{declared} PUBLISH INTO {end}_ VALUES 1..200 DELAY 1h")
+            stall = Stall(node)
+            before = node.committer.committed
+            timeout_us = 5_000_000 if end == "time" else None
+            script = f"TAKE FROM {end}_ AS h"
+            taking = asked(node, script, request=end, timeout_us=timeout_us)
+            await asyncio.sleep(1)
+            assert node.committer.committed == before + 1, "the next part waits for this one"
+            assert list(await shown(node)) == [end]
+            if end == "kill":
+                await value(node, "KILL 'kill'")
+            assert type(await outcome(taking)) is UnknownOutcome, end
+            assert node.committer.committed == before + 1
+            stall.end()
+
+    played(main)
+
+
+def test_an_owner_sees_who_waits_while_declarations_are_in_flight() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        stall = Stall(node)
+        declared = [
+            asked(node, script, request=script[:13])
+            for script in ("DEFINE TABLE w", "DEFINE SPACE c", "DEFINE INDEX i ON t FIELDS a")
+        ]
+        await asyncio.sleep(1)
+        found = await asyncio.wait_for(shown(node), 1)
+        assert len(found) == 3
+        for id in found:
+            await asyncio.wait_for(value(node, f"KILL '{id}'"), 1)
+        for one in declared:
+            assert type(await outcome(one)) is UnknownOutcome
+        stall.end()
 
     played(main)

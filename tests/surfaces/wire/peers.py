@@ -74,6 +74,7 @@ class FakeNode:
         who: AuthenticateToken,
         place: Place,
         operations: tuple[KeyOperation, ...],
+        request: str,
         alone: bool,
         room: Room,
     ) -> tuple[KeyAnswer, ...]:

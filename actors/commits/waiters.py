@@ -1,0 +1,106 @@
+"""Answers that wait until what they show may be shown, each of which can be seen and ended.
+
+A commit is on its way to the disk for as long as the disk takes, and one that stalls takes minutes.
+Whoever waits meanwhile can be ended: when the time that it was given is over, by KILL, by a client
+that goes away. An answer that waits for a commit of its own is `UnknownOutcome` then: the commit
+may still become durable, or not. One that has only read what another commits hears why it was
+ended, and is told nothing of what it read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from protocol.errors import Refusal, StatementTimeout, UnknownOutcome
+from protocol.values import Value
+
+if TYPE_CHECKING:
+    from actors.commits.committer import Committer, Promise
+
+
+class Waiter(ABC):
+    """One of them; told by the committer, which calls it.
+
+    :param began_us: when its request began to be worked on, on the monotonic clock
+    """
+
+    __slots__ = ("_committer", "_timer", "_waits", "began_us", "ends_us", "promise")
+
+    def __init__(self, committer: Committer, began_us: int) -> None:
+        self._committer = committer
+        self._timer: asyncio.TimerHandle | None = None
+        self._waits = False
+        self.began_us = began_us
+        self.ends_us: int | None = None
+        """When it waits no more, on the monotonic clock; None: when it is told or ended."""
+        self.promise: Promise
+        """What it waits for."""
+
+    # --- what it is -----------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def request(self) -> str:
+        """Names the request, as KILL does."""
+
+    @property
+    @abstractmethod
+    def written(self) -> int:
+        """The newest commit of the request's own; 0: it has made none."""
+
+    @abstractmethod
+    def info(self, now_us: int) -> dict[str, Value]:
+        """What INFO FOR RUNNING says of it."""
+
+    @abstractmethod
+    def settle(self, lost: BaseException | None) -> None:
+        """Answer; or `wait` for something else.
+
+        :param lost: why it may not show what it waited for, None when it may
+        """
+
+    def out_of_time(self) -> Refusal:
+        """Why it was ended when its time was over."""
+        return StatementTimeout("the statement used up its time")
+
+    # --- waiting --------------------------------------------------------------------------------
+
+    def wait(self, promise: Promise, ends_us: int | None = None) -> None:
+        """Wait for a promise; `settle` is called in the end, which may be before this returns.
+
+        :param ends_us: how long at most, on the monotonic clock; None: for as long as it waits yet
+        """
+        self.promise = promise
+        self._waits = True
+        if ends_us is not None:
+            self.ends_us = ends_us
+            self._timer = self._committer.at(ends_us, self._time_is_over)
+        self._committer.when_released(promise, self)
+
+    def end(self, why: Refusal) -> bool:
+        """Wait no more. False: it does not anyway."""
+        if not self._committer.stop_waiting(self.promise, self):
+            return False
+        written = self.written
+        if written > self._committer.released_upto:
+            why = UnknownOutcome(
+                f"{why.message}, while commit {written} was on its way to the disk: it may have"
+                " happened",
+                sequence=written,
+            )
+        self(why)
+        return True
+
+    def __call__(self, lost: BaseException | None) -> None:
+        """What was promised is released, or lost: called once for each `wait`."""
+        self._waits = False
+        self.settle(lost)
+        if self._timer is not None and not self._waits:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_is_over(self) -> None:
+        self._timer = None
+        self.end(self.out_of_time())

@@ -1,0 +1,105 @@
+"""The answer of a script that has ended, while what it shows is on its way to the disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from actors.commits import Waiter
+from actors.scripts.execution import Execution
+from actors.scripts.running import Run
+from actors.scripts.services import Services
+from protocol import limits
+from protocol.errors import Cancelled, Refusal, StatementTimeout
+from protocol.requests import ScriptAnswer
+from protocol.values import Value
+
+PROLONGED: Final = 3
+"""How often the deadlines of one answer are counted anew because the disk was slow."""
+
+
+class AwaitedAnswer(Waiter):
+    """One of them.
+
+    :param refusal: what the script stopped at
+    :param make: makes the answer, once it may be shown
+    """
+
+    __slots__ = ("_execution", "_make", "_prolonged", "_refusal", "_services", "_since_us", "_tell",
+                 "promised")  # fmt: skip
+
+    def __init__(
+        self,
+        services: Services,
+        execution: Execution,
+        refusal: Refusal | None,
+        make: Callable[[], ScriptAnswer],
+        promised: asyncio.Future[ScriptAnswer],
+    ) -> None:
+        super().__init__(services.committer, execution.turn.began_us)
+        self._services = services
+        self._execution = execution
+        self._refusal = refusal
+        self._make = make
+        self.promised = promised
+        """The answer."""
+        self._since_us = services.clock.monotonic_us()
+        self._prolonged = 0
+        self._tell: Callable[[], None] | None = None
+        """Writes into the answer what is waited for since its own commits were released."""
+
+    def begin(self) -> None:
+        """Wait for what the script has committed and seen."""
+        ends_us = self._execution.due_us
+        if isinstance(self._refusal, Cancelled | StatementTimeout):
+            # Its time is over, but a disk that works tells in a moment what became of its commits.
+            ends_us = self._since_us + limits.ENDED_SECONDS * 1_000_000
+        self.wait(self._execution.promise, ends_us)
+
+    @property
+    def request(self) -> str:
+        return self._execution.request.request
+
+    @property
+    def written(self) -> int:
+        return self._execution.written
+
+    def out_of_time(self) -> Refusal:
+        return self._refusal or super().out_of_time()
+
+    def info(self, now_us: int) -> dict[str, Value]:
+        execution = self._execution
+        run = Run(execution.request, execution.turn, self.began_us, execution)
+        return run.info(now_us, self)
+
+    def settle(self, lost: BaseException | None) -> None:
+        if self.promised.done():
+            return  # the actor has failed
+        if self._tell is None:
+            if lost is not None:
+                self.promised.set_exception(lost)
+                return
+        elif lost is None:
+            self._tell()
+        # What is not prolonged is what the log says, and may be shown.
+        if lost is not None or not self._prolongs():
+            self.promised.set_result(self._make())
+
+    def _prolongs(self) -> bool:
+        """Whether the disk has used up half or more of a deadline that the answer tells: then that
+        counts from now on, which is a commit of its own, and the answer comes after that. On a disk
+        that stays so slow it comes anyway."""
+        now_us = self._services.clock.monotonic_us()
+        waited_us, self._since_us = now_us - self._since_us, now_us
+        handed_out = self._execution.handed_out
+        late = [each for each in handed_out if each.group.deadline_us <= 2 * waited_us]
+        if not late or self._prolonged == PROLONGED:
+            return False
+        try:
+            promise, self._tell = self._services.topics.count_from_now(late)
+        except Refusal:  # no room, or no writes any more: the deadline is what it was told to be
+            return False
+        self._prolonged += 1
+        self.wait(promise)
+        return True
