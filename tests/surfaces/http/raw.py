@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,9 +58,11 @@ class Raw:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def trickle(self, data: bytes) -> None:
-        """Send bytes one by one; stops when the node no longer takes them."""
+    async def trickle(self, data: bytes, enough: Callable[[], bool] = lambda: False) -> None:
+        """Send bytes one by one; stops when that is enough, or the node no longer takes them."""
         for number in range(len(data)):
+            if enough():
+                return
             try:
                 await self.send(data[number : number + 1])
             except OSError:
@@ -78,11 +81,12 @@ class Raw:
 
     async def rest(self) -> bytes:
         """Everything up to the end of the connection."""
+        found = bytearray()
         async with asyncio.timeout(PATIENCE_SECONDS):
-            try:
-                return await self.reader.read(-1)
-            except ConnectionResetError:
-                return b""
+            with contextlib.suppress(ConnectionResetError, BrokenPipeError):  # what came counts
+                while data := await self.reader.read(65_536):
+                    found += data
+        return bytes(found)
 
     async def ask(
         self,

@@ -27,7 +27,8 @@ from tests.surfaces.http.raw import Raw
 from tests.surfaces.http.test_spaces import BASE, OWNER, run
 
 SEED = 20261121
-CASES = 2_000
+CASES = 500
+MANY_CASES = 4_000
 PORT = 40_000
 
 
@@ -210,9 +211,10 @@ class Pair:
         for request in self.good * 2:
             assert await self.difference([request]) is None, request
         cases = (pieces(dice, broken(dice, self.good)) for _ in range(count))
-        found = [await self.difference(parts) for parts in cases if parts]
-        differing = [wrong for wrong in found if wrong is not None]
-        assert not differing, "\n".join(differing)
+        for parts in cases:
+            if parts:
+                wrong = await self.difference(parts)
+                assert wrong is None, wrong
 
 
 @pytest.fixture
@@ -235,7 +237,7 @@ async def test_what_is_known_is_read_as_llhttp_reads_it(
 @pytest.mark.hard
 @pytest.mark.parametrize("seed", range(10))
 async def test_what_is_known_is_read_as_llhttp_reads_it_at_length(pair: Pair, seed: int) -> None:
-    await pair.check(CASES, seed)
+    await pair.check(MANY_CASES, seed)
 
 
 async def test_a_hash_of_a_part_of_the_fields_is_caught(
@@ -243,7 +245,7 @@ async def test_a_hash_of_a_part_of_the_fields_is_caught(
 ) -> None:
     monkeypatch.setattr(KnownHeads, "name", lambda _self, block: block[:90])
     with pytest.raises(AssertionError):
-        await pair.check(CASES // 10, SEED)
+        await pair.check(CASES, SEED)
 
 
 async def test_a_request_line_read_too_leniently_is_caught(
