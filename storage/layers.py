@@ -10,12 +10,12 @@ at the commit. Whoever reads it from a commit, or writes it to the engine, stamp
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
 from operator import itemgetter
 from typing import Final
+from weakref import ref
 
 from storage.effects import SEQUENCE_BYTES
 from storage.engine import BATCH_PAIRS, Batch, Pair
@@ -25,6 +25,9 @@ _FEW: Final = 16
 """Writes of a layer up to which looking at each beats sorting them."""
 _MANY: Final = 4096
 """Writes in flight beyond which each layer is looked at by itself."""
+COPIED: Final = 256
+"""Writes of a layer that a scan copies when it begins; where there are more in its range it looks
+at them as it comes to them. A transaction may have 600 000, and scan for each row of a table."""
 
 _by_key: Final = itemgetter(0)
 
@@ -43,10 +46,64 @@ _NOTHING: Final[set[bytes]] = set()
 """Never added to: a layer that declares something gets a set of its own."""
 
 
+class KeyOrder:
+    """The keys of a dictionary in order, brought up to date when somebody asks for them. What is
+    never asked for costs a write next to nothing."""
+
+    __slots__ = ("_fresh", "_lent", "_sorted")
+
+    def __init__(self) -> None:
+        self._sorted: list[bytes] = []
+        self._fresh: list[bytes] = []
+        """Added since; a key that was taken away in between may stand in both."""
+        self._lent = False
+        """Whether somebody holds the list: then it is not changed any more."""
+
+    def add(self, keys: Iterable[bytes], held: Sized) -> None:
+        """Keys were added, or may be there already.
+
+        :param held: the dictionary
+        """
+        fresh = self._fresh
+        fresh.extend(keys)
+        if len(fresh) > 2 * len(held) + _MANY:
+            # Nobody has asked for long, and as much has come and gone: it is sorted anew then.
+            self._sorted, self._lent = [], False
+            fresh.clear()
+
+    def all(self, held: Mapping[bytes, object]) -> list[bytes]:
+        """All keys in order, and none else. The list stays as it is.
+
+        :param held: the dictionary
+        """
+        ordered = self.about(held)
+        if len(ordered) != len(held):
+            ordered = self._sorted = sorted(held)
+        self._lent = True
+        return ordered
+
+    def about(self, held: Mapping[bytes, object]) -> list[bytes]:
+        """All keys in order, and perhaps some that were taken away: to be looked at at once."""
+        fresh, ordered = self._fresh, self._sorted
+        come = len(held) - len(ordered)
+        if max(len(fresh), come) * 8 > len(held) or len(ordered) > 2 * len(held) + _FEW:
+            ordered, self._lent = sorted(held), False
+        elif fresh:
+            if self._lent:
+                ordered, self._lent = ordered.copy(), False
+            for key in fresh:
+                at = bisect_left(ordered, key)
+                if at == len(ordered) or ordered[at] != key:
+                    ordered.insert(at, key)
+        self._sorted = ordered
+        fresh.clear()
+        return ordered
+
+
 class Layer:
     """The changes of one transaction. A value of None is a deletion."""
 
-    __slots__ = ("_ordered", "catalog", "declared", "ranges", "sequence", "size", "writes")
+    __slots__ = ("_order", "_seen", "catalog", "declared", "ranges", "sequence", "size", "writes")
 
     def __init__(self, sequence: int = 0) -> None:
         self.sequence = sequence
@@ -58,13 +115,28 @@ class Layer:
         """Whether a declaration is among what changed."""
         self.declared: set[bytes] = _NOTHING
         """`keys.declared` of the declarations that were written or deleted one by one."""
-        self._ordered: list[bytes] | None = None
+        self._order = KeyOrder()
+        self._seen: list[ref[_Sheet]] = []
+        """Scans under way that look at it as it was when they began."""
 
     def write(self, key: bytes, value: bytes | None) -> None:
         """Set or delete a key."""
-        if self._ordered is not None and key not in self.writes:
-            insort(self._ordered, key)
+        if key not in self.writes:
+            self._order.add((key,), self.writes)
+        elif self._seen:
+            self._changes((key,))
         self.writes[key] = value
+
+    def _changes(self, keys: Iterable[bytes]) -> None:
+        """What was written under these keys is about to be replaced or taken back."""
+        live = [sheet for seen in self._seen if (sheet := seen()) is not None]
+        if len(live) < len(self._seen):
+            self._seen = [ref(sheet) for sheet in live]
+        writes = self.writes
+        for sheet in live:
+            for key in keys:
+                if key in writes:
+                    sheet.keep(key, writes[key])
 
     def touches(self, wanted: Collection[bytes]) -> bool:
         """Whether it may change any of some keys: not when it only writes others."""
@@ -72,27 +144,31 @@ class Layer:
 
     def forget(self, key: bytes) -> None:
         """Take back a write, as if it had not been made."""
+        if self._seen:
+            self._changes((key,))
         del self.writes[key]
-        self._ordered = None
 
     def write_all(self, rows: Mapping[bytes, bytes | None]) -> None:
         """Set or delete many keys."""
+        if self._seen:
+            self._changes(rows)
+        self._order.add(rows, self.writes)
         self.writes.update(rows)
-        self._ordered = None
 
     def replace(self, gone: Iterable[bytes], rows: Mapping[bytes, bytes | None]) -> None:
         """Take back some writes, as if they had not been made, and make others instead."""
         for key in gone:
-            self.writes.pop(key, None)
+            if key in self.writes:
+                self.forget(key)
         self.write_all(rows)
 
     def delete_range(self, start: bytes, end: bytes) -> list[bytes]:
         """Delete a range; the writes inside it, which are dropped, are answered."""
         gone = self.within(start, end)
+        if self._seen:
+            self._changes(gone)
         for key in gone:
             del self.writes[key]
-        if gone:
-            self._ordered = None
         self.ranges.append((start, end))
         return gone
 
@@ -101,10 +177,21 @@ class Layer:
         writes = self.writes
         if len(writes) <= _FEW:
             return sorted([key for key in writes if start <= key < end])
-        ordered = self._ordered
-        if ordered is None:
-            ordered = self._ordered = sorted(writes)
+        ordered = self._order.all(writes)
         return ordered[bisect_left(ordered, start) : bisect_left(ordered, end)]
+
+    def sheet(self, start: bytes, end: bytes) -> _Sheet | None:
+        """What it has in a range, as it is now; None when that is little: see `within`."""
+        if len(self.writes) <= COPIED:
+            return None
+        ordered = self._order.all(self.writes)
+        low, high = bisect_left(ordered, start), bisect_left(ordered, end)
+        if high - low <= COPIED:
+            return None
+        sheet = _Sheet(self.writes, self.sequence, ordered, low, high)
+        if self.sequence == 0:  # not committed: it may be changed yet
+            self._seen.append(ref(sheet))
+        return sheet
 
     def apply_ranges(self, batch: Batch) -> None:
         """Add the range deletes, which come before the writes, to a batch for the engine."""
@@ -130,41 +217,133 @@ def apply_writes(writes: Iterable[tuple[bytes, bytes | None]], sequence: int, ba
             put(key, value)
 
 
-@dataclass(slots=True)
+class _Sheet:
+    """Writes in a range, for one scan, which takes them in order.
+
+    :param writes: a layer's, or the scan's own
+    :param sequence: of the commit; 0: there is none, or the writes are stamped
+    :param ordered: keys of `writes`, those from `low` to `high` in the range
+    """
+
+    __slots__ = ("__weakref__", "_high", "_kept", "_low", "_ordered", "_sequence", "_writes",
+                 "ranges")  # fmt: skip
+
+    def __init__(
+        self,
+        writes: Mapping[bytes, bytes | None],
+        sequence: int,
+        ordered: list[bytes],
+        low: int,
+        high: int,
+    ) -> None:
+        self._writes = writes
+        self._sequence = sequence
+        self._ordered = ordered
+        self._low = low
+        self._high = high
+        self._kept: dict[bytes, bytes | None] = {}
+        """Writes that were replaced or taken back since the scan began: as they were then."""
+        self.ranges: list[Range] = []
+        """Deleted before these writes: of what lies below."""
+
+    def keep(self, key: bytes, value: bytes | None) -> None:
+        """A write is about to be changed that the scan may come to."""
+        low, high = self._low, self._high
+        if low < high and self._ordered[low] <= key <= self._ordered[high - 1]:
+            self._kept.setdefault(key, value)
+
+    @property
+    def empty(self) -> bool:
+        """Whether the scan has taken all of it."""
+        return self._low >= self._high
+
+    def bound(self, count: int, reverse: bool) -> bytes | None:
+        """The key that comes `count` from here; None: there are not so many."""
+        if self._high - self._low < count:
+            return None
+        return self._ordered[self._high - count if reverse else self._low + count - 1]
+
+    def end(self, reverse: bool) -> bytes:
+        """The last key of those that are left."""
+        return self._ordered[self._low if reverse else self._high - 1]
+
+    def take(self, last: bytes, reverse: bool) -> dict[bytes, bytes | None]:
+        """The next writes, up to a key."""
+        ordered, low, high = self._ordered, self._low, self._high
+        if reverse:
+            self._high = begin = bisect_left(ordered, last, low, high)
+            due = ordered[begin:high]
+        else:
+            self._low = end = bisect_right(ordered, last, low, high)
+            due = ordered[low:end]
+        writes, kept, sequence = self._writes, self._kept, self._sequence
+        found = {}
+        for key in due:
+            if kept and key in kept:
+                value = kept.pop(key)
+            else:
+                value = writes[key]
+            found[key] = stamped(key, value, sequence) if sequence else value
+        return found
+
+
 class Overlay:
     """What lies over the engine in one range, ready to be merged into a scan."""
 
-    writes: dict[bytes, bytes | None] = field(default_factory=dict)
-    ranges: list[Range] = field(default_factory=list)
-    newest: int = 0
-    """The highest sequence that contributed; 0 for none."""
+    __slots__ = ("_copied", "_ranges", "_sheets", "newest")
+
+    def __init__(self) -> None:
+        self._sheets: list[_Sheet] = []
+        """The lowest first."""
+        self._copied: dict[bytes, bytes | None] = {}
+        """On top of them; stamped."""
+        self._ranges: list[Range] = []
+        """Deleted below those."""
+        self.newest = 0
+        """The highest sequence that contributed; 0 for none."""
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Put a write on top."""
+        self._copied[key] = value
 
     def lay(self, layer: Layer, start: bytes, end: bytes) -> None:
         """Put a newer layer on top."""
-        for low, high in layer.ranges:
-            if low < end and high > start:
+        ranges = [(low, high) for low, high in layer.ranges if low < end and high > start]
+        if sheet := layer.sheet(start, end):
+            self._begin_sheet()
+            sheet.ranges = ranges
+            self._sheets.append(sheet)
+        else:
+            for low, high in ranges:
                 self._delete_range(low, high)
-                self.newest = max(self.newest, layer.sequence)
-        if layer.writes:
             keys = layer.within(start, end)
-            if keys:
-                self.newest = max(self.newest, layer.sequence)
-                writes, sequence = layer.writes, layer.sequence
-                if sequence == 0:  # not committed: records show the change before
-                    self.writes.update((key, writes[key]) for key in keys)
-                else:
-                    self.writes.update((key, stamped(key, writes[key], sequence)) for key in keys)
+            if not (keys or ranges):
+                return
+            writes, sequence = layer.writes, layer.sequence
+            if sequence == 0:  # not committed: records show the change before
+                self._copied.update((key, writes[key]) for key in keys)
+            else:
+                self._copied.update((key, stamped(key, writes[key], sequence)) for key in keys)
+        self.newest = max(self.newest, layer.sequence)
+
+    def _begin_sheet(self) -> None:
+        """What was copied so far is a sheet of its own."""
+        copied = self._copied
+        if copied or self._ranges:
+            sheet = _Sheet(copied, 0, sorted(copied), 0, len(copied))
+            sheet.ranges = self._ranges
+            self._sheets.append(sheet)
+            self._copied, self._ranges = {}, []
 
     def _delete_range(self, low: bytes, high: bytes) -> None:
-        for key in [key for key in self.writes if low <= key < high]:
-            del self.writes[key]
-        self.ranges.append((low, high))
+        for key in [key for key in self._copied if low <= key < high]:
+            del self._copied[key]
+        self._ranges.append((low, high))
 
     def over(self, rows: Iterator[list[Pair]], reverse: bool) -> Iterator[list[Pair]]:
         """The scan `rows` of the engine with this on top of it."""
-        if not self.writes and not self.ranges:
-            return rows
-        return _merged(rows, self.writes, self.ranges, reverse)
+        self._begin_sheet()
+        return _merged(rows, self._sheets, reverse) if self._sheets else rows
 
 
 def lookup(layers: Iterable[Layer], key: bytes) -> tuple[int, bytes | None] | None:
@@ -183,7 +362,7 @@ def lookup(layers: Iterable[Layer], key: bytes) -> tuple[int, bytes | None] | No
 class InFlight:
     """The layers between the newest commit and the engine, oldest first."""
 
-    __slots__ = ("_ranges", "_sequences", "bytes", "layers", "values")
+    __slots__ = ("_order", "_ranges", "_sequences", "bytes", "layers", "values")
 
     def __init__(self) -> None:
         self.layers: deque[Layer] = deque()
@@ -192,6 +371,7 @@ class InFlight:
         self.values: dict[bytes, bytes | None] = {}
         self._sequences: dict[bytes, int] = {}
         self._ranges: list[tuple[int, bytes, bytes]] = []
+        self._order = KeyOrder()
 
     @property
     def memory_bytes(self) -> int:
@@ -212,9 +392,12 @@ class InFlight:
         if self.values:
             self.values.update(layer.writes)
             self._sequences.update(dict.fromkeys(layer.writes, sequence))
+            self._order.add(layer.writes, self.values)
         else:  # copied as it is, a third of the time that 100 000 keys take
             self.values = layer.writes.copy()
             self._sequences = dict.fromkeys(layer.writes, sequence)
+            self._order = KeyOrder()
+            self._order.add(layer.writes, self.values)
 
     def get(self, key: bytes) -> tuple[int, bytes | None] | None:
         """As `lookup`, in one step."""
@@ -237,10 +420,12 @@ class InFlight:
             for layer in self.layers:
                 over.lay(layer, start, end)
             return over
-        for key, value in self.values.items():
-            if start <= key < end:
+        values = self.values
+        ordered = self._order.about(values)
+        for key in ordered[bisect_left(ordered, start) : bisect_left(ordered, end)]:
+            if key in values:
                 sequence = self._sequences[key]
-                over.writes[key] = stamped(key, value, sequence)
+                over.put(key, stamped(key, values[key], sequence))
                 over.newest = max(over.newest, sequence)
         return over
 
@@ -260,6 +445,7 @@ class InFlight:
             self.values = {}
             self._sequences = {}
             self._ranges = []
+            self._order = KeyOrder()
             return
         for _ in range(count):
             self._take_away(layers.popleft())
@@ -280,56 +466,49 @@ class InFlight:
 
 
 def _merged(
-    rows: Iterator[list[Pair]],
-    writes: dict[bytes, bytes | None],
-    ranges: list[Range],
-    reverse: bool,
+    rows: Iterator[list[Pair]], sheets: list[_Sheet], reverse: bool
 ) -> Iterator[list[Pair]]:
-    waiting = sorted(writes)
-    low, high = 0, len(waiting)
+    """A scan with writes over it, in steps that are not much larger than its own."""
+    nearer = max if reverse else min
     for step in rows:
-        last = step[-1][0]
-        if reverse:
-            cut = bisect_left(waiting, last, low, high)
-            due, high = waiting[cut:high], cut
-        else:
-            cut = bisect_right(waiting, last, low, high)
-            due, low = waiting[low:cut], cut
-        if ranges:
-            step = _outside(step, ranges)
-        if due:
-            step = _with(step, due, writes, reverse)
-        if step:
-            yield step
-    rest = waiting[low:high]
+        while step:
+            ends = [end for sheet in sheets if (end := sheet.bound(BATCH_PAIRS, reverse))]
+            last = nearer([step[-1][0], *ends])
+            part, step = _split(step, last, reverse)
+            if found := _with(part, sheets, last, reverse):
+                yield found
+    while left := [sheet for sheet in sheets if not sheet.empty]:
+        last = nearer(sheet.bound(BATCH_PAIRS, reverse) or sheet.end(reverse) for sheet in left)
+        if found := _with([], sheets, last, reverse):
+            yield found
+
+
+def _split(step: list[Pair], last: bytes, reverse: bool) -> tuple[list[Pair], list[Pair]]:
+    """The pairs up to a key, and those behind it."""
+    if step[-1][0] == last:
+        return step, []
     if reverse:
-        rest.reverse()
-    for at in range(0, len(rest), BATCH_PAIRS):
-        step = []
-        for key in rest[at : at + BATCH_PAIRS]:
-            value = writes[key]
-            if value is not None:
-                step.append((key, value))
-        if step:
-            yield step
+        cut = sum(pair[0] >= last for pair in step)
+    else:
+        cut = bisect_right(step, last, key=_by_key)
+    return step[:cut], step[cut:]
 
 
-def _with(
-    step: list[Pair], due: list[bytes], writes: dict[bytes, bytes | None], reverse: bool
-) -> list[Pair]:
-    """A step of a scan with the writes that fall into it."""
-    pairs = dict(step)
-    for key in due:
-        value = writes[key]
-        if value is None:
-            pairs.pop(key, None)
-        else:
-            pairs[key] = value
-    return sorted(pairs.items(), key=_by_key, reverse=reverse)
-
-
-def _outside(step: list[Pair], ranges: list[Range]) -> list[Pair]:
-    """The pairs of a step that no range delete covers."""
-    for start, end in ranges:
-        step = [pair for pair in step if not start <= pair[0] < end]
-    return step
+def _with(step: list[Pair], sheets: list[_Sheet], last: bytes, reverse: bool) -> list[Pair]:
+    """A step of a scan with the writes up to a key over it."""
+    found: dict[bytes, bytes | None] | None = None
+    for sheet in sheets:
+        for start, end in sheet.ranges:
+            if found is None:
+                step = [pair for pair in step if not start <= pair[0] < end]
+            else:
+                found = {key: found[key] for key in found if not start <= key < end}
+        if due := sheet.take(last, reverse):
+            if found is None:
+                found = dict(step)
+            found.update(due)
+    if found is None:
+        return step
+    pairs = [(key, value) for key, value in found.items() if value is not None]
+    pairs.sort(key=_by_key, reverse=reverse)
+    return pairs

@@ -199,7 +199,7 @@ class Transaction:
         over.lay(self.own, start, end)
         for key in self.adds:
             if start <= key < end:
-                over.writes[key] = self.get(key)
+                over.put(key, self.get(key))
         return over.over(rows, reverse)
 
     @property

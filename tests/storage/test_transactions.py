@@ -12,7 +12,7 @@ from protocol.errors import Conflict
 from storage import effects, layers, ledger, memory, rocks
 from storage.effects import Attribution
 from storage.engine import Batch
-from storage.layers import InFlight, Layer, Overlay
+from storage.layers import InFlight, Layer, Overlay, _Sheet
 from storage.ledger import Ledger
 from storage.reads import Reads
 from storage.transactions import Transaction
@@ -31,6 +31,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layers, "BATCH_PAIRS", 3)
     monkeypatch.setattr(layers, "_FEW", 2)
     monkeypatch.setattr(layers, "_MANY", 6)
+    monkeypatch.setattr(layers, "COPIED", 2)
     monkeypatch.setattr(memory, "CHUNK_KEYS", 3)
     monkeypatch.setattr(ledger, "REPLAY_BATCH_BYTES", 200)
     monkeypatch.setattr(ledger, "SETTLE_KEYS", 3)
@@ -71,17 +72,52 @@ def test_random_histories(kind: str, tmp_path: Path, figure: Callable[[str, obje
 
 
 def tombstones_forgotten_in_scans(patch: pytest.MonkeyPatch) -> None:
+    real = _Sheet.take
+
+    def take(self: _Sheet, last: bytes, reverse: bool) -> Any:
+        found = real(self, last, reverse)
+        return {key: value for key, value in found.items() if value is not None}
+
+    patch.setattr(_Sheet, "take", take)
+
+
+def range_deletes_forgotten_in_scans(patch: pytest.MonkeyPatch) -> None:
     real = Overlay.over
 
     def over(self: Overlay, rows: Any, reverse: bool) -> Any:
-        self.writes = {key: value for key, value in self.writes.items() if value is not None}
-        return real(self, rows, reverse)
+        found = real(self, rows, reverse)
+        for sheet in self._sheets:
+            sheet.ranges = []
+        return found
 
     patch.setattr(Overlay, "over", over)
 
 
-def range_deletes_forgotten_in_scans(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(layers, "_outside", lambda step, ranges: step)
+def what_a_scan_has_begun_with_is_not_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(_Sheet, "keep", lambda self, key, value: None)
+
+
+def what_is_kept_for_a_scan_is_the_last_and_not_the_first(patch: pytest.MonkeyPatch) -> None:
+    def keep(self: _Sheet, key: bytes, value: bytes | None) -> None:
+        self._kept[key] = value
+
+    patch.setattr(_Sheet, "keep", keep)
+
+
+def fresh_keys_have_no_order(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(layers.KeyOrder, "add", lambda self, keys, held: None)
+
+
+def an_order_that_was_lent_is_changed(patch: pytest.MonkeyPatch) -> None:
+    real = layers.KeyOrder.about
+
+    def about(self: Any, held: Any) -> list[bytes]:
+        before, self._lent = self._sorted, False
+        found = real(self, held)
+        before[:] = found
+        return found
+
+    patch.setattr(layers.KeyOrder, "about", about)
 
 
 def range_deletes_forgotten_in_flight(patch: pytest.MonkeyPatch) -> None:
@@ -325,6 +361,10 @@ PLANTED = [
     an_empty_range_begins_too_late,
     tombstones_forgotten_in_scans,
     range_deletes_forgotten_in_scans,
+    what_a_scan_has_begun_with_is_not_kept,
+    what_is_kept_for_a_scan_is_the_last_and_not_the_first,
+    fresh_keys_have_no_order,
+    an_order_that_was_lent_is_changed,
     range_deletes_forgotten_in_flight,
     range_reads_not_validated,
     point_reads_not_validated,
@@ -359,7 +399,7 @@ def test_planted_bug_is_caught(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    with pytest.raises((AssertionError, Conflict, KeyError)):
+    with pytest.raises((AssertionError, Conflict, KeyError, IndexError)):
         _run(range(250))
 
 
