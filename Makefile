@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 MINUTES ?= 60
 SOURCES := protocol language storage actors surfaces bench tests
 
-.PHONY: help run test check test-hard bench soak docs demo format cases-accept clean
+.PHONY: help run test check test-hard mutants bench soak docs demo format cases-accept clean
 .DEFAULT_GOAL := test
 
 help: ## the targets
@@ -42,6 +42,10 @@ $(BIN)/python:
 	$(PIP) --editable '.[bench]'
 	@touch $@
 
+.venv/.mutants: .venv/.test
+	$(PIP) --editable '.[mutants]'
+	@touch $@
+
 run: .venv/.node ## serve ./data, HTTP on :8000, wire on :8001; DATA=, HTTP=, WIRE= change these
 	$(BIN)/storenode $(DATA) --http $(HTTP) --serve $(WIRE)
 
@@ -62,6 +66,9 @@ format: .venv/.test ## rewrite the files in the form that check asks for
 test-hard: .venv/.test .venv/schemathesis/bin/st ## tier P: power cuts, syscall faults, ceilings, fuzzing
 	@.ci/packages strace e2fsprogs xfsprogs util-linux mount eatmydata faketime
 	$(BIN)/python -m pytest -m hard --timeout 1800 $(PYTEST_ARGS)
+
+mutants: .venv/.mutants ## small faults in the sources, and whether tests see them; ROOM=storage SAMPLE=40 SEED=1
+	$(BIN)/python -m tests.mutants $(if $(ROOM),--room $(ROOM)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
 
 bench: .venv/.bench ## measure, beside the peers; ROW=name runs one row, PUBLISH=1 writes docs/benchmarks.md
 	@.ci/packages redis-server webdis wrk rabbitmq-server etcd-server
