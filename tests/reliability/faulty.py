@@ -328,6 +328,38 @@ def waits_for_the_disk() -> None:
     Waiter.end = lambda self, why: True  # type: ignore[method-assign]
 
 
+def sign_ins_see_what_was_first() -> None:
+    """A sign-in takes its user as it was before the hash, and the session for one of today."""
+    from dataclasses import replace
+
+    from actors.sessions import SessionsActor
+
+    async def checked(self: SessionsActor, one: Any, password: str) -> Any:
+        before = await self._settled(one.user)
+        passhash = before.user.passhash if before.user is not None else None
+        verdict = await self._passwords.verify(password, passhash)
+        if before.user is None or not verdict.matches:
+            return None
+        return replace(before, users_version=self._committer.ledger.users_version)
+
+    SessionsActor._checked = checked  # type: ignore[method-assign]
+
+
+def sign_outs_come_late() -> None:
+    """A sign-out is answered at once, and done a tenth of a second later."""
+    import asyncio
+
+    from actors.sessions import Sessions
+
+    end = Sessions.end
+
+    def late(self: Sessions, token: str) -> None:
+        self.use(token)
+        asyncio.get_running_loop().call_later(0.1, end, self, token)
+
+    Sessions.end = late  # type: ignore[method-assign]
+
+
 FOUND: dict[str, Callable[[], None]] = {
     "small": small,
     "tiny": tiny,
@@ -350,6 +382,8 @@ FOUND: dict[str, Callable[[], None]] = {
     "forgets-attempts": forgets_attempts,
     "gives-every-descriptor-away": gives_every_descriptor_away,
     "keeps-requests": keeps_requests,
+    "sign-ins-see-what-was-first": sign_ins_see_what_was_first,
+    "sign-outs-come-late": sign_outs_come_late,
     "stalls": stalls,
     "waits-for-the-disk": waits_for_the_disk,
 }
