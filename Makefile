@@ -74,8 +74,8 @@ bench: .venv/.bench ## measure, beside the peers; ROW=name runs one row, PUBLISH
 	@.ci/packages redis-server webdis wrk rabbitmq-server etcd-server
 	$(BIN)/python -m bench $(if $(ROW),--row $(ROW)) $(if $(PUBLISH),--publish)
 
-soak: .venv/.bench ## everything at once for MINUTES=60: build/soak/ holds a table and a picture; fails when something grows
-	$(BIN)/python -m bench.soak --minutes $(MINUTES)
+soak: .venv/.bench ## everything at once for MINUTES=60, or SMALL=1 MINUTES=6: build/soak/ holds a table and a picture; fails when something grows
+	$(BIN)/python -m bench.soak --minutes $(MINUTES) $(if $(SMALL),--small)
 
 demo: .venv/.demo ## load real data through the client, ask it ten questions
 	$(BIN)/python -m bench.demo

@@ -95,6 +95,10 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--module", default="surfaces.command.main", help="run as the command")
+    parser.add_argument(
+        "--small", action="store_const", const="bench.soak.small", dest="module",
+        help="with small bounds for what fills up, so that minutes show what grows",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, default=OUT)
     asked = parser.parse_args()
     sys.exit(soak(asked.minutes, asked.seed, asked.module, asked.out))

@@ -17,12 +17,18 @@ these, 2 ms for the young and the middle. With 20 000 it was 20 to 60 ms beside 
 answers 200 000 rows, and with a whole one each 20, which looks through all of them, 300 ms. A whole
 one now comes after 50 million new containers: hardly anything here is part of a cycle."""
 
+ARENAS: Final = 2
+"""Places that threads take memory from: one for the loop, one for all beside it. glibc would give
+each thread its own, up to eight for each core, and what one has freed no other uses."""
+
 _MMAP_THRESHOLD: Final = -3
 _TRIM_THRESHOLD: Final = -1
+_ARENA_MAX: Final = -8
 
 
-def give_back_large_blocks() -> bool:
-    """Have the C library return large blocks when they are freed. False where it can't be told.
+def keep_little() -> bool:
+    """Have the C library return large blocks when they are freed, and threads share what the others
+    have freed. False where it can't be told.
 
     Left to itself, glibc raises its threshold to the largest block it has seen freed, and keeps
     blocks below that for each thread that used one: 19 MiB for each thread that ever hashed a
@@ -33,6 +39,7 @@ def give_back_large_blocks() -> bool:
     except (OSError, AttributeError):
         return False  # not glibc: nothing of the above happens there
     told = [mallopt(name, LARGE_BYTES) for name in (_MMAP_THRESHOLD, _TRIM_THRESHOLD)]
+    told.append(mallopt(_ARENA_MAX, ARENAS))
     return all(told)
 
 

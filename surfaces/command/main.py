@@ -39,7 +39,7 @@ def main(words: Sequence[str] | None = None) -> int:
     :param words: without the program's name; those of the process when not given
     """
     descriptors.keep_standard_streams()
-    heap.give_back_large_blocks()
+    heap.keep_little()
     heap.collect_less_often()
     os.umask(PRIVATE)
     writer = logs.LineWriter(logs.STANDARD_ERROR)

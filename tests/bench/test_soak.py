@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from bench.soak import __main__ as command
-from bench.soak import work
+from bench.soak import small, work
 from bench.soak.judge import TooShort, judge
 
 RANDOM = Random(7)
@@ -48,6 +48,15 @@ def test_everybody_works_and_all_is_drawn(
     drawn = (tmp_path / "soak.svg").read_text()
     assert drawn.count("<polyline") == len(rows[0]) - 1
     assert not list(tmp_path.glob("storenode-soak-*"))
+
+
+def test_bounds_that_are_made_small_are_those_that_the_node_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module, name, _ in small.BOUNDS:
+        monkeypatch.setattr(module, name, getattr(module, name))
+    small.shrink()
+    assert all(getattr(module, name) == bound for module, name, bound in small.BOUNDS)
 
 
 @pytest.mark.hard

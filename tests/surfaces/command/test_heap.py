@@ -34,7 +34,7 @@ def work():
     together.wait()
 
 if sys.argv[1] == "told":
-    assert heap.give_back_large_blocks()
+    assert heap.keep_little()
 before, together = resident_mib(), threading.Barrier({THREADS} + 1)
 for _ in range({THREADS}):
     threading.Thread(target=work).start()
@@ -45,19 +45,56 @@ together.wait()
 """
 
 
-def _kept_mib(told: str) -> int:
+AFTER_EACH_OTHER = f"""
+import sys, threading
+from pathlib import Path
+from surfaces.command import heap
+
+def resident_mib():
+    text = Path("/proc/self/status").read_text()
+    return int(text.split("VmRSS:")[1].split()[0]) // 1024
+
+def work(done):
+    blocks = [b"x" * 60_000 for _ in range({HASH_MIB} * 17)]
+    kept.append(blocks[-1])  # so that the end of what was taken is in use
+    blocks.clear()
+    done.set()
+    over.wait()
+
+if sys.argv[1] == "told":
+    assert heap.keep_little()
+kept, over, before = [], threading.Event(), resident_mib()
+for _ in range(2 * {THREADS}):
+    done = threading.Event()
+    threading.Thread(target=work, args=(done,)).start()
+    done.wait()
+print(resident_mib() - before)
+over.set()
+"""
+
+
+def _kept_mib(program: str, told: str) -> int:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, told], cwd=ROOT, capture_output=True, text=True, check=True
+        [sys.executable, "-c", program, told], cwd=ROOT, capture_output=True, text=True, check=True
     )
     return int(done.stdout)
 
 
-@pytest.mark.skipif(
+of_glibc = pytest.mark.skipif(
     "CS_GNU_LIBC_VERSION" not in os.confstr_names, reason="only glibc keeps what is freed"
 )
+
+
+@of_glibc
 def test_large_blocks_are_given_back() -> None:
-    assert _kept_mib("told") < HASH_MIB
-    assert _kept_mib("not told") > HASH_MIB, "nothing would be kept anyway"
+    assert _kept_mib(PROGRAM, "told") < HASH_MIB
+    assert _kept_mib(PROGRAM, "not told") > HASH_MIB, "nothing would be kept anyway"
+
+
+@of_glibc
+def test_what_one_thread_has_freed_another_uses() -> None:
+    assert _kept_mib(AFTER_EACH_OTHER, "told") < 2 * HASH_MIB
+    assert _kept_mib(AFTER_EACH_OTHER, "not told") > THREADS * HASH_MIB, "they would anyway"
 
 
 def test_what_the_start_made_is_not_looked_through_again() -> None:
