@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
+from itertools import islice
 from operator import itemgetter
 from typing import Final
 from weakref import ref
@@ -81,6 +82,11 @@ class KeyOrder:
             ordered = self._sorted = sorted(held)
         self._lent = True
         return ordered
+
+    def know(self, ordered: list[bytes]) -> None:
+        """Somebody has put all keys in order already."""
+        self._sorted, self._lent = ordered, False
+        self._fresh.clear()
 
     def about(self, held: Mapping[bytes, object]) -> list[bytes]:
         """All keys in order, and perhaps some that were taken away: to be looked at at once."""
@@ -179,6 +185,22 @@ class Layer:
             return sorted([key for key in writes if start <= key < end])
         ordered = self._order.all(writes)
         return ordered[bisect_left(ordered, start) : bisect_left(ordered, end)]
+
+    def in_steps(self, step: int) -> Iterator[list[tuple[bytes, bytes | None]]]:
+        """All writes, so many at a time; they are put in order with that, if they come so: then the
+        first scan over a large layer has nothing to sort. Nothing is changed in between."""
+        rows = iter(self.writes.items())
+        ordered: list[bytes] | None = []
+        while part := list(islice(rows, step)):
+            if ordered is not None:
+                keys = sorted([key for key, _ in part])
+                if ordered and keys[0] < ordered[-1]:
+                    ordered = None
+                else:
+                    ordered += keys
+            yield part
+        if ordered is not None:
+            self._order.know(ordered)
 
     def sheet(self, start: bytes, end: bytes) -> _Sheet | None:
         """What it has in a range, as it is now; None when that is little: see `within`."""
@@ -360,23 +382,30 @@ def lookup(layers: Iterable[Layer], key: bytes) -> tuple[int, bytes | None] | No
 
 
 class InFlight:
-    """The layers between the newest commit and the engine, oldest first."""
+    """The layers between the newest commit and the engine, oldest first.
 
-    __slots__ = ("_order", "_ranges", "_sequences", "bytes", "layers", "values")
+    Small ones are merged, so that one look-up finds what they hold. Large ones stay as they are: a
+    commit of 600 000 keys would hold the loop for as long as it takes to copy them.
+    """
+
+    __slots__ = ("_large", "_order", "_ranges", "_sequences", "bytes", "layers", "values")
 
     def __init__(self) -> None:
         self.layers: deque[Layer] = deque()
         self.bytes = 0
         """Of the changes in all of them, about."""
         self.values: dict[bytes, bytes | None] = {}
+        """Of the small ones."""
         self._sequences: dict[bytes, int] = {}
+        self._large: deque[Layer] = deque()
         self._ranges: list[tuple[int, bytes, bytes]] = []
         self._order = KeyOrder()
 
     @property
     def memory_bytes(self) -> int:
         """What it takes in memory, about."""
-        return self.bytes + KEY_BYTES * len(self.values)
+        count = len(self.values) + sum(len(layer.writes) for layer in self._large)
+        return self.bytes + KEY_BYTES * count
 
     def add(self, layer: Layer) -> None:
         """Put the newest commit on top."""
@@ -389,18 +418,23 @@ class InFlight:
                 self.values[key] = None
                 self._sequences[key] = sequence
             self._ranges.append((sequence, start, end))
-        if self.values:
-            self.values.update(layer.writes)
-            self._sequences.update(dict.fromkeys(layer.writes, sequence))
-            self._order.add(layer.writes, self.values)
-        else:  # copied as it is, a third of the time that 100 000 keys take
-            self.values = layer.writes.copy()
-            self._sequences = dict.fromkeys(layer.writes, sequence)
-            self._order = KeyOrder()
-            self._order.add(layer.writes, self.values)
+        if len(layer.writes) > _MANY:
+            self._large.append(layer)
+            return
+        self.values.update(layer.writes)
+        self._sequences.update(dict.fromkeys(layer.writes, sequence))
+        self._order.add(layer.writes, self.values)
 
     def get(self, key: bytes) -> tuple[int, bytes | None] | None:
-        """As `lookup`, in one step."""
+        """As `lookup`, in one step, or one for each large layer."""
+        if self._large:
+            return lookup(reversed(self.layers), key) if self._in_large(key) else self._merged(key)
+        return self._merged(key)
+
+    def _in_large(self, key: bytes) -> bool:
+        return any(key in layer.writes for layer in self._large)
+
+    def _merged(self, key: bytes) -> tuple[int, bytes | None] | None:
         sequence = self._sequences.get(key)
         if sequence is not None:
             return sequence, stamped(key, self.values[key], sequence)
@@ -411,12 +445,14 @@ class InFlight:
 
     def touches(self, wanted: Collection[bytes]) -> bool:
         """As `Layer.touches`, of all of them."""
-        return bool(self._ranges) or not self.values.keys().isdisjoint(wanted)
+        if self._ranges or not self.values.keys().isdisjoint(wanted):
+            return True
+        return any(layer.touches(wanted) for layer in self._large)
 
     def overlay(self, start: bytes, end: bytes) -> Overlay:
         """What lies over a range of the engine."""
         over = Overlay()
-        if self._ranges or len(self.values) > _MANY:
+        if self._ranges or self._large or len(self.values) > _MANY:
             for layer in self.layers:
                 over.lay(layer, start, end)
             return over
@@ -444,6 +480,7 @@ class InFlight:
             self.bytes = 0
             self.values = {}
             self._sequences = {}
+            self._large.clear()
             self._ranges = []
             self._order = KeyOrder()
             return
@@ -453,10 +490,13 @@ class InFlight:
     def _take_away(self, layer: Layer) -> None:
         self.bytes -= layer.size
         sequence, sequences = layer.sequence, self._sequences
-        for key in layer.writes:
-            if sequences.get(key) == sequence:
-                del sequences[key]
-                del self.values[key]
+        if self._large and self._large[0] is layer:
+            self._large.popleft()
+        else:
+            for key in layer.writes:
+                if sequences.get(key) == sequence:
+                    del sequences[key]
+                    del self.values[key]
         if self._ranges and self._ranges[0][0] == sequence:
             # Deletions that a range made of older writes go with it.
             for key in [key for key, at in sequences.items() if at == sequence]:

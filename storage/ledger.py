@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Final
 
 from protocol import limits
@@ -261,12 +260,10 @@ class Ledger:
         millisecond, so that the commit itself is short. Between the steps control may be given
         away, after a `pause`; nothing more may be changed."""
         chunks = [effects.encode_some(_range_effects(tx))]
-        writes = iter(tx.own.writes.items())
-        if tx.appends:
-            late = frozenset(_late_keys(tx))
-            writes = iter([row for row in writes if row[0] not in late])
-        while part := _write_effects(tx, islice(writes, PREPARE_KEYS)):
-            chunks.append(effects.encode_some(part))
+        late = frozenset(_late_keys(tx))
+        for part in tx.own.in_steps(PREPARE_KEYS):
+            rows = [row for row in part if row[0] not in late] if late else part
+            chunks.append(effects.encode_some(_write_effects(tx, rows)))
             yield
         tx.prepared = chunks
 
