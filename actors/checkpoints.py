@@ -18,12 +18,14 @@ import structlog
 from pykka import ActorRef
 
 from actors.commits import Committer
-from actors.log import SPARE_BYTES, GiveWay, Prune
+from actors.log import SPARE_BYTES, SPARE_FILES, GiveWay, Prune
 from actors.runtime import LoopActor, Runtime, ThreadActor, ask, handles, tell
 from protocol import limits
+from protocol.doors import Room
 from protocol.errors import DiskFull
 from protocol.requests import Request
 from storage.engine import Engine
+from storage.reserve import Headroom
 from storage.retention import Keep
 
 log = structlog.get_logger("node")
@@ -45,15 +47,13 @@ class CheckpointNow(Request[int]):
 class FlushActor(ThreadActor):
     """Waits for the disk while the engine writes out its memory.
 
-    :param free_bytes: what the disk of the state has left; None: it needs no disk
+    :param headroom: of the disk of the state; None: it needs no disk
     """
 
-    def __init__(
-        self, runtime: Runtime, engine: Engine, free_bytes: Callable[[], int] | None = None
-    ) -> None:
+    def __init__(self, runtime: Runtime, engine: Engine, headroom: Headroom | None = None) -> None:
         super().__init__(runtime)
         self._engine = engine
-        self._free_bytes = free_bytes
+        self._headroom = headroom
 
     @handles(Flush)
     def flush(self, _message: Flush) -> int:
@@ -63,9 +63,12 @@ class FlushActor(ThreadActor):
             meets a full disk takes nothing more
         :raises EngineFailed:
         """
-        room = None if self._free_bytes is None else self._free_bytes()
-        if room is not None and room < self._engine.unflushed_bytes() + SPARE_BYTES // 2:
-            raise DiskFull("no room left on the disk to flush the state")
+        room = None
+        if self._headroom is not None:
+            needed = Room(self._engine.unflushed_bytes() + SPARE_BYTES // 2, SPARE_FILES)
+            room = self._headroom.left(needed)
+            if room is None:
+                raise DiskFull("no room left on the disk to flush the state")
         self._engine.flush(room)
         return self._engine.flushed_sequence()
 

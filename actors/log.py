@@ -26,6 +26,7 @@ from pykka import ActorRef
 from pykka._envelope import Envelope
 
 from actors.runtime import Runtime, ThreadActor, tell_now
+from protocol.doors import Room
 from protocol.errors import DiskFull
 from protocol.requests import Request
 from storage.frames import Frame
@@ -37,7 +38,9 @@ log = structlog.get_logger("node")
 T = TypeVar("T")
 
 SPARE_BYTES: Final = 256 * 1024
-"""Beside what the state has to flush: for the small files that RocksDB and the log write."""
+SPARE_FILES: Final = 8
+"""Beside what the state has to flush: for the small files that RocksDB and the log write, and for
+its tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,18 +194,19 @@ class LogActor(ThreadActor):
             )
         return gone
 
-    def _spare_bytes(self, batch_bytes: int) -> int:
+    def _spare(self, batch_bytes: int) -> Room | None:
         """What must be free before a batch is written: room for it in the log, and in the state
         for it, for the one before that may not be there yet, and for what is not flushed."""
         if self._unflushed_bytes is None:
-            return 0
+            return None
         pending, self._last_batch_bytes = self._last_batch_bytes, batch_bytes
-        return self._unflushed_bytes() + pending + 2 * batch_bytes + SPARE_BYTES
+        needed = self._unflushed_bytes() + pending + 2 * batch_bytes + SPARE_BYTES
+        return Room(needed, SPARE_FILES)
 
     def _append(self, frames: list[Frame], released: int) -> None:
         written = sum(len(frame.body) for frame in frames)
-        spare = self._spare_bytes(written)
-        append = partial(self._log.append, frames, released=released, spare_bytes=spare)
+        spare = self._spare(written)
+        append = partial(self._log.append, frames, released=released, spare=spare)
         try:
             try:
                 digests = self._guarded(append)

@@ -39,6 +39,7 @@ from actors.sessions import LetGo, Sessions, SessionsActor
 from actors.spaces import Spaces
 from actors.topics import Topics
 from protocol import limits
+from protocol.doors import Room
 from protocol.errors import Busy, DiskFull, Draining, Refusal
 from protocol.requests import (
     AuthenticateToken,
@@ -56,6 +57,7 @@ from storage.faults import ClockRefused, StoreFault
 from storage.ledger import Ledger, StateUnusable, Tail
 from storage.log import Log
 from storage.recovery import Recovery
+from storage.reserve import Headroom
 from storage.retention import Keep
 
 log = structlog.get_logger("node")
@@ -64,6 +66,8 @@ GENERATED_OWNER: Final = "root"
 GENERATED_PASSWORD_BYTES: Final = 18
 END_SECONDS: Final = 5
 """Scripts that the drain did not see the end of get so long to reach the end of their slice."""
+TO_OPEN: Final = Room(256 * limits.KIB, 8)
+"""What the state engine writes and makes at its open, before it removes what that replaces."""
 REPLAY_FRAMES: Final = 256
 """Frames replayed before the loop gets its turn."""
 
@@ -178,6 +182,7 @@ class Node:
         # proves, comes before the log is repaired.
         self._log = Log.look(self.directory)
         self._check_clock(self._log.last_time)
+        self._log.make_room(TO_OPEN)
         self._engine = doors.open_engine(self.directory.state_path)
         found = lineage.read(self._engine, self.directory.store_id.bytes)
         lineage.require_joined(found, self._log)
@@ -254,10 +259,11 @@ class Node:
         self._passwords = self.passwords = Passwords(
             runtime, self.doors.rng, self.doors.cores, self.settings.password_cost
         )
-        free_bytes = partial(self.doors.fs.free_bytes, self.directory.state_path)
+        fs, directory = self.doors.fs, self.directory
+        headroom = Headroom(fs, directory.state_path, directory.tmp_path)
         newest_segment = partial(getattr, self._log, "newest")
         self._flush = self._supervise(
-            lambda: FlushActor.start(runtime, engine, free_bytes), refoldable=False
+            lambda: FlushActor.start(runtime, engine, headroom), refoldable=False
         )
         self._checkpoints = self._supervise(
             lambda: CheckpointsActor.start(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Clock(Protocol):
@@ -72,6 +72,18 @@ class Lock(Protocol):
         """Give the hold up."""
 
 
+class Room(NamedTuple):
+    """What a file system has left, or what somebody needs of it."""
+
+    bytes: int
+    files: int
+    """To be made: file systems run out of inodes too."""
+
+    def holds(self, needed: Room) -> bool:
+        """Whether there is as much of everything."""
+        return self.bytes >= needed.bytes and self.files >= needed.files
+
+
 class Fs(Protocol):
     """Files and directories. Paths are strings; every failure is an OSError."""
 
@@ -119,8 +131,15 @@ class Fs(Protocol):
             no part in the lock, and is left as it is where the disk is full
         """
 
-    def free_bytes(self, path: str) -> int:
-        """Bytes that may still be written below `path`."""
+    def room(self, path: str) -> Room:
+        """What may still be written and made below `path`, quotas not seen."""
+
+    def takes(self, folder: str, count: int) -> bool:
+        """Whether a new file of so many bytes would be taken in a directory, quotas included. It is
+        made there for a moment; nothing is left of it.
+
+        :raises OSError: as the disk says, but for a full one
+        """
 
 
 class Listener(Protocol):

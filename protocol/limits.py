@@ -62,7 +62,10 @@ LOG_AHEAD_BYTES: Final = 256 * KIB
 """Zeros written ahead of the log's end: a sync that need not make the file longer is much cheaper.
 Batches longer than a quarter of it get none."""
 LOG_RESERVE_BYTES: Final = MIB
-"""Kept free so that a full disk still takes the closing mark."""
+"""Kept free so that a full disk still takes the closing mark, and what takes something away."""
+LOG_RESERVE_FILES: Final = 16
+"""Files of the reserve, so that a start works where no more inodes are left: twice as many as the
+state engine makes at an open before it removes those of before."""
 CLOCK_JUMP_SECONDS: Final = 366 * 86_400
 """How far the wall clock may be ahead of the log's newest frame at a start: longer than a store may
 rest and nobody remember that. Log time never goes back, so a clock that is decades ahead would end

@@ -6,16 +6,24 @@ are made with mode 0600 and directories with 0700.
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import fcntl
 import os
 import shutil
 from typing import Final
 
+from protocol.doors import Room
 from storage.reserve import NO_ROOM
 
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 OTHERS: Final = 0o077
+UNCOUNTED: Final = 1 << 62
+"""Files that may still be made where nobody counts them."""
+_KEEP_SIZE: Final = 1
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_LIBC.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
 class DiskFile:
@@ -178,10 +186,40 @@ class Disk:
             raise
         return DiskLock(descriptor)
 
-    def free_bytes(self, path: str) -> int:
-        """Bytes that this process may still write below `path`; quotas are not seen."""
+    def room(self, path: str) -> Room:
+        """What this process may still write and make below `path`; quotas are not seen."""
         figures = os.statvfs(path)
-        return figures.f_bavail * figures.f_frsize
+        # Some file systems make inodes as they are asked for, and count none.
+        files = figures.f_favail if figures.f_files else UNCOUNTED
+        return Room(figures.f_bavail * figures.f_frsize, files)
+
+    def takes(self, folder: str, count: int) -> bool:
+        """Whether a new file of so many bytes would be taken in a directory, quotas included."""
+        path = f"{folder}/.takes"
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+            try:
+                _allocate(descriptor, count)
+            finally:
+                os.close(descriptor)
+                os.unlink(path)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            return False
+        return True
+
+
+def _allocate(descriptor: int, count: int) -> None:
+    """Take so many bytes of the disk for a file, and leave its size. Nothing happens on a file
+    system that can't: what `room` says is all there is to know then. (`os.posix_fallocate` would
+    write every block instead.)"""
+    while count and _LIBC.fallocate(descriptor, _KEEP_SIZE, 0, count):
+        number = ctypes.get_errno()
+        if number in (errno.EOPNOTSUPP, errno.ENOSYS):
+            return
+        if number != errno.EINTR:
+            raise OSError(number, os.strerror(number))
 
 
 def _show_owner(sign: str) -> None:

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Protocol
 
+from protocol.doors import Room
+
 Pair = tuple[bytes, bytes]
 """A key and its value."""
 
@@ -93,12 +95,12 @@ class Engine(Reader, Protocol):
     def snapshot(self) -> View:
         """A view of the present state."""
 
-    def flush(self, room_bytes: int | None = None) -> None:
+    def flush(self, room: Room | None = None) -> None:
         """Make durable what was written before this call. Blocks; may be called from a thread of
         its own while others read and write.
 
-        :param room_bytes: what the disk has left. With little, the engine does not begin work of
-            its own that needs more than the flush, until a flush finds more
+        :param room: what the disk has left. With little, the engine does not begin work of its own
+            that needs more than the flush, until a flush finds more
         :raises EngineFailed: the engine may take nothing more; what it held can still be read
         """
 

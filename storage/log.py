@@ -4,7 +4,8 @@
     log/BEGINS      the first sequence the log still holds; absent: 1
     log/NEWEST      the first sequence of the newest segment that was ever written to; absent: 1
     log/CLOSED      where the log ended at a clean close; gone before anything is written after it
-    log/RESERVE     room given up when the disk is full, so that what must be written still can be
+    log/RESERVE     room given up when the disk is full, so that what must be written still can be;
+                    and RESERVE.1 and so on, which are files to be given up and hold nothing
     log/….cut       torn bytes that a recovery set aside, for people
 
 What holds, and what the code below relies on:
@@ -63,7 +64,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from protocol.doors import File
+from protocol.doors import File, Room
 from protocol.errors import DiskFull
 from storage import cuts
 from storage.directory import StoreDirectory, segment_name
@@ -163,7 +164,7 @@ class Log(LogReader):
         *,
         released: int | None = None,
         reserved: bool = False,
-        spare_bytes: int = 0,
+        spare: Room | None = None,
     ) -> list[bytes]:
         """Make frames durable: one write, one sync. They are, when this returns.
 
@@ -171,7 +172,7 @@ class Log(LogReader):
         :param released: the highest sequence that anybody may have been shown; never falls. None:
             all that is durable
         :param reserved: may use the room held back for what has to be written on a full disk
-        :param spare_bytes: what others must still find free on the disk when this is written
+        :param spare: what others must still find free on the disk when this is written
         :returns: the digests of the frames
         :raises DiskFull: none of them is in the log; a later call may succeed
         :raises LogFailed: final; whether they are in the log only the next open can tell
@@ -179,7 +180,7 @@ class Log(LogReader):
         if not frames:
             return []
         self._refuse_failed()
-        self._require_room(reserved, spare_bytes)
+        self._require_room(reserved, spare, sum(len(frame.body) for frame in frames))
         self._prepare_to_write(reserved)
         if self._is_full():
             self._roll(reserved)
@@ -405,8 +406,9 @@ class Log(LogReader):
         error = self._try(file, data, ahead)
         if error is not None and ahead:
             error = self._try(file, data, 0)
-        if error is not None and reserved and self._reserve.release():
-            error = self._try(file, data, 0)
+        for give_up in (self._reserve.lend, self._reserve.release):
+            if error is not None and reserved and give_up():
+                error = self._try(file, data, 0)
         if error is not None:
             raise disk_full() from error
         try:
@@ -433,7 +435,7 @@ class Log(LogReader):
         left = self._sizes.segment_bytes - self._segments[-1].size - count
         if count <= self._zeros or count > ahead // 4 or left <= 0:
             return 0
-        if self._fs.free_bytes(self._path) < _PLENTY * ahead:
+        if self._fs.room(self._path).bytes < _PLENTY * ahead:
             return 0
         return min(ahead, left)
 
@@ -471,9 +473,11 @@ class Log(LogReader):
 
     # --- room ------------------------------------------------------------------------------------
 
-    def _require_room(self, reserved: bool, spare_bytes: int) -> None:
+    def _require_room(self, reserved: bool, spare: Room | None, writing: int) -> None:
         """Once the reserve was given up, ordinary frames wait until it could be filled again."""
         if not (reserved or self._reserve.held or self._reserve.fill()):
             raise disk_full()
-        if spare_bytes and self._fs.free_bytes(self._path) < spare_bytes:
+        if spare is None or self._headroom.covers(spare, writing):
+            return
+        if not (reserved and self._reserve.release() and self._headroom.covers(spare, 0)):
             raise disk_full()

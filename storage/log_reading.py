@@ -6,14 +6,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from protocol.doors import File
-from protocol.limits import LOG_AHEAD_BYTES, LOG_RESERVE_BYTES, SEGMENT_BYTES, SEGMENT_FRAMES
+from protocol.doors import File, Room
+from protocol.errors import DiskFull
+from protocol.limits import (
+    LOG_AHEAD_BYTES,
+    LOG_RESERVE_BYTES,
+    LOG_RESERVE_FILES,
+    SEGMENT_BYTES,
+    SEGMENT_FRAMES,
+)
 from storage.directory import StoreDirectory
 from storage.faults import LogDamaged, LogFailed
 from storage.frames import NO_DIGEST, Frame
 from storage.log_facts import LogFacts
 from storage.recovery import Ending, Recovery, end_of_torn, find_ending, refuse_changed
-from storage.reserve import Reserve
+from storage.reserve import Headroom, Reserve
 from storage.segments import Extent, Segment, find_segments, pruned
 
 
@@ -29,6 +36,8 @@ class LogSizes:
     """Held back for when the disk is full."""
     ahead_bytes: int = LOG_AHEAD_BYTES
     """Zeros kept behind the end, to be written over."""
+    reserve_files: int = LOG_RESERVE_FILES
+    """Held back too."""
 
 
 class LogReader:
@@ -42,7 +51,9 @@ class LogReader:
         self._tmp = directory.tmp_path
         self._store_id = directory.store_id.bytes
         self._sizes = sizes
-        self._reserve = Reserve(directory.fs, directory.log_path, sizes.reserve_bytes)
+        reserve = Room(sizes.reserve_bytes, sizes.reserve_files)
+        self._reserve = Reserve(directory.fs, directory.log_path, reserve)
+        self._headroom = Headroom(directory.fs, directory.log_path, directory.tmp_path)
         self._facts = LogFacts(self._fs, self._path, self._tmp, self._store_id, self._reserve)
         self._zeros = 0
         """So many stand behind the last segment's end, for what comes to be written over."""
@@ -88,6 +99,21 @@ class LogReader:
             log._close_file()
             raise
         return log
+
+    def make_room(self, needed: Room) -> None:
+        """Give the reserve up where the disk has less than is needed, to open the state for one.
+        `recover` holds it again as soon as it can.
+
+        :raises DiskFull: there is less even so
+        :raises OSError: as the disk says
+        """
+        if self._headroom.left(needed) is None:
+            self._reserve.release()
+            if self._headroom.left(needed) is None:
+                raise DiskFull(
+                    f"no room left on the disk to open the state: it needs {needed.bytes} bytes"
+                    f" and {needed.files} files more"
+                )
 
     def _look(self) -> None:
         if not self._fs.exists(self._path):

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from protocol.doors import Room
 from storage.engine import BATCH_PAIRS, Batch, Pair
 
 CHUNK_KEYS: Final = 256
@@ -116,7 +117,7 @@ class MemoryEngine:
     def snapshot(self) -> _MemoryView:
         return _MemoryView(self._version)
 
-    def flush(self, room_bytes: int | None = None) -> None:
+    def flush(self, room: Room | None = None) -> None:
         self._flushed = self._version
 
     def flushed_sequence(self) -> int:

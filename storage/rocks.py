@@ -37,6 +37,7 @@ from rocksdict import (
     WriteOptions,
 )
 
+from protocol.doors import Room
 from storage.engine import APPLIED_KEY, BATCH_PAIRS, Batch, EngineFailed, Pair
 
 _MIB: Final = 1 << 20
@@ -54,6 +55,8 @@ BLOOM_BITS: Final = 10
 """Bits per key of the filters: one point read in a hundred for an absent key touches a block."""
 COMPACTION_BYTES: Final = 1024 * _MIB
 """No compaction needs more room: RocksDB bounds one by 25 tables, and one runs at a time."""
+FLUSH_FILES: Final = 8
+"""A flush makes a table for each memtable, and now and then a manifest and two small files."""
 STEPPED_OVER: Final = 64
 """Deleted keys after which `none_in` gives up. A seek would step over 200 000 in 28 ms."""
 _GAVE_UP: Final = "incomplete"
@@ -151,21 +154,23 @@ class RocksEngine:
     def snapshot(self) -> _RocksView:
         return _RocksView(self._db.snapshot(), self._db.iter(self._unbounded))
 
-    def flush(self, room_bytes: int | None = None) -> None:
+    def flush(self, room: Room | None = None) -> None:
         covered = self._applied
         try:
-            if room_bytes is not None:
-                self._allow_compaction(room_bytes)
+            if room is not None:
+                self._allow_compaction(room)
             self._db.flush()
         except Exception as error:
             raise EngineFailed(f"the state can't be flushed: {error}") from error
         self._flushed = max(self._flushed, covered)
 
-    def _allow_compaction(self, room_bytes: int) -> None:
+    def _allow_compaction(self, room: Room) -> None:
         """A compaction writes its outcome before it drops what it was made of. One that fills the
         disk fails harmlessly, but takes the room from the next flush, whose failure is final."""
         tables = self._db.property_int_value("rocksdb.total-sst-files-size") or 0
-        fits = room_bytes >= self.unflushed_bytes() + min(2 * tables, COMPACTION_BYTES)
+        most = min(2 * tables, COMPACTION_BYTES)
+        files = FLUSH_FILES + 1 + most // TABLE_BYTES
+        fits = room.holds(Room(self.unflushed_bytes() + most, files))
         if fits != self._compacts:
             self._db.set_options({"disable_auto_compactions": "false" if fits else "true"})
             self._compacts = fits

@@ -28,6 +28,7 @@ from storage.directory import StoreDirectory
 from storage.ledger import Ledger, Tail
 from storage.log import Log
 from storage.memory import MemoryEngine
+from storage.reserve import Headroom
 from storage.retention import Keep
 from tests.simulation import loop as stepped
 from tests.simulation.disk import SimulatedDisk
@@ -175,7 +176,8 @@ async def parts(
 @asynccontextmanager
 async def checkpoints(made: Parts, *, keep: Keep | None = KEEP) -> AsyncIterator[ActorRef[Any]]:
     """The checkpoint actors over the lower half."""
-    flusher = FlushActor.start(made.runtime, made.engine, lambda: made.disk.free_bytes("/store"))
+    headroom = Headroom(made.disk, "/store/state", "/store/tmp")
+    flusher = FlushActor.start(made.runtime, made.engine, headroom)
     ref = CheckpointsActor.start(
         made.runtime,
         made.committer,

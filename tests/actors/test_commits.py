@@ -11,7 +11,7 @@ import pytest
 
 from actors.checkpoints import CheckpointNow
 from actors.commits import NODE, By, Promise, Who
-from actors.log import SPARE_BYTES, Mark
+from actors.log import SPARE_BYTES, SPARE_FILES, Mark
 from actors.runtime import ask, stop, tell
 from protocol import limits
 from protocol.errors import Busy, Conflict, DiskFull, Failed, NotWritable, UnknownOutcome
@@ -435,8 +435,7 @@ def test_old_log_goes_only_below_what_is_flushed_and_kept(
 
 def leave(node: Parts, room: int) -> None:
     """Give the disk so much room beyond what it holds."""
-    used = sum(len(inode.cache) for inode in node.disk._names.values() if inode is not None)
-    node.disk.capacity = used + room
+    node.disk.capacity = used_bytes(node) + room
 
 
 @both
@@ -462,6 +461,54 @@ def test_what_the_state_could_not_flush_is_refused(kind: str) -> None:
             await node.durable(node.put("b", b"y" * 2000))
 
     play(kind, main)
+
+
+@both
+def test_a_state_whose_files_could_not_be_made_is_refused(kind: str) -> None:
+    """As for bytes: no more inodes would end the engine for good."""
+
+    async def main() -> None:
+        async with parts(kind) as node, checkpoints(node) as ref:
+            await node.durable(node.put("a", b"1"))
+            node.disk.files = len(node.disk.image()) + SPARE_FILES - 1
+            assert isinstance(await outcome(node.durable(node.put("b", b"2"))), DiskFull)
+            assert isinstance(await outcome(ask(ref, CheckpointNow())), DiskFull)
+            assert node.engine.flushed_sequence() == 0, "not even begun"
+            node.disk.files = NO_LIMIT
+            await node.durable(node.put("b", b"2"))
+            await ask(ref, CheckpointNow())
+            assert node.engine.flushed_sequence() == 2
+            assert not node.failures.failed
+
+    play(kind, main)
+
+
+@both
+def test_a_quota_leaves_room_to_flush(kind: str) -> None:
+    """The file system shows none of it. Writes are refused while the state can still be flushed."""
+
+    async def main() -> None:
+        async with parts(kind) as node, checkpoints(node) as ref:
+            node.disk.quota = used_bytes(node) + 8 * limits.MIB
+            taken = 0
+            while await outcome(node.durable(node.put("a", b"x" * 100_000))) is None:
+                taken += 1
+            assert 20 < taken < 80
+            left = node.disk.quota - used_bytes(node)
+            assert left >= node.engine.unflushed_bytes()
+            node.disk.quota -= left - 1_000
+            assert isinstance(await outcome(ask(ref, CheckpointNow())), DiskFull)
+            assert node.engine.flushed_sequence() == 0, "not even begun"
+            node.disk.quota = NO_LIMIT
+            await node.durable(node.put("a", b"y"))
+            await ask(ref, CheckpointNow())
+            assert node.engine.flushed_sequence() == taken + 1
+
+    play(kind, main)
+
+
+def used_bytes(node: Parts) -> int:
+    return sum(len(content) for content in node.disk.image().values() if content)
 
 
 def test_a_checkpoint_waits_for_room(logbook: Logbook) -> None:

@@ -545,7 +545,7 @@ async def test_a_full_disk_puts_it_off(here: Desk) -> None:
     assert isinstance(disk, SimulatedDisk)
     await here.value("DEFINE TOPIC t KEEP 10s; PUBLISH INTO t VALUES $v", {"v": [0] * 100})
     room = disk.capacity = 1 << 40
-    disk.capacity -= disk.free_bytes("/store")
+    disk.capacity -= disk.room("/store").bytes
     here.clock.advance(11 * SECOND)
     here.node.topics.keep_time()
     while here.node.topics.working:

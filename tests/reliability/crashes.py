@@ -31,6 +31,7 @@ SECTOR = 64
 SEGMENT_BYTES = 700
 SEGMENT_FRAMES = 6
 RESERVE_BYTES = 256
+RESERVE_FILES = 2
 AHEAD_BYTES = 400
 MACHINE: Image = {"": None, "/data": None}
 
@@ -65,7 +66,7 @@ def open_store(
     """Open, or make, the store."""
     directory = StoreDirectory.open(PATH, disk, ManualClock(), rng, create=True)
     try:
-        sizes = LogSizes(SEGMENT_BYTES, SEGMENT_FRAMES, RESERVE_BYTES, AHEAD_BYTES)
+        sizes = LogSizes(SEGMENT_BYTES, SEGMENT_FRAMES, RESERVE_BYTES, AHEAD_BYTES, RESERVE_FILES)
         log = log_class.open(directory, sizes)
     except BaseException:
         directory.close()

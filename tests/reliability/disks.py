@@ -48,13 +48,15 @@ def free_bytes(path: Path) -> int:
 class ImageDisk:
     """A file system in a sparse image, mounted on a directory beside it."""
 
-    def __init__(self, folder: Path, kind: str, size: int) -> None:
+    def __init__(self, folder: Path, kind: str, size: int, inodes: int = 2048) -> None:
         self.image = folder / f"{kind}.img"
         self.point = folder / kind
         self.point.mkdir()
         with self.image.open("wb") as file:
             file.truncate(size)
-        quick = ("-E", "lazy_itable_init=1,nodiscard", "-N", "2048") if kind == "ext4" else ("-K",)
+        # Nothing is kept for root, who runs these tests: full is full.
+        ext4 = ("-E", "lazy_itable_init=1,nodiscard", "-N", str(inodes), "-m", "0")
+        quick = ext4 if kind == "ext4" else ("-K",)
         run(f"mkfs.{kind}", "-q", *quick, str(self.image))
 
     @property
@@ -96,9 +98,14 @@ def memory_disk(folder: Path, size: int) -> Iterator[Path]:
 
 
 @contextmanager
-def image_disk(folder: Path, kind: str, size: int | None = None) -> Iterator[ImageDisk]:
-    """A mounted file system, gone after the block."""
-    disk = ImageDisk(folder, kind, size or SMALLEST[kind])
+def image_disk(
+    folder: Path, kind: str, size: int | None = None, inodes: int = 2048
+) -> Iterator[ImageDisk]:
+    """A mounted file system, gone after the block.
+
+    :param inodes: how many there are, on ext4
+    """
+    disk = ImageDisk(folder, kind, size or SMALLEST[kind], inodes)
     disk.mount()
     try:
         yield disk

@@ -156,8 +156,13 @@ def flushes_without_room() -> None:
         self._engine.flush()
         return self._engine.flushed_sequence()
 
-    setattr(LogActor, "_spare_bytes", lambda self, batch_bytes: 0)  # noqa: B010
+    setattr(LogActor, "_spare", lambda self, batch_bytes: None)  # noqa: B010
     FlushActor.handlers = {**FlushActor.handlers, Flush: flush}
+
+
+def keeps_no_files() -> None:
+    """The reserve holds bytes and no inodes."""
+    limits.LOG_RESERVE_FILES = 1  # type: ignore[misc]
 
 
 def stays_refused() -> None:
@@ -371,6 +376,7 @@ FOUND: dict[str, Callable[[], None]] = {
     "syncs-again": syncs_again,
     "ignores-sync-errors": ignores_sync_errors,
     "flushes-without-room": flushes_without_room,
+    "keeps-no-files": keeps_no_files,
     "stays-refused": stays_refused,
     "writes-in-place": writes_in_place,
     "short-writes": short_writes,

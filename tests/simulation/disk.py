@@ -29,6 +29,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from protocol.doors import Room
+
 Image = dict[str, bytes | None]
 """What is on a medium: files by path, None for a directory. The root is the empty string."""
 
@@ -292,14 +294,16 @@ class SimulatedFile:
         fault = self._touch("append")
         assert self._writable, f"{self._path} was opened for reading"
         there = len(self._inode.cache) - self._end  # what was put ahead takes no more room
-        fits = there + self._disk.free_bytes(self._path)
+        bound = min(self._disk.capacity, self._disk.quota)
+        fits = there + self._disk.left(bound)
         whole = data + bytes(ahead)
         if fault is not None:
             self._inode.write(self._end, whole[: min(fault.after_bytes, fits)])
             raise _os_error(fault.error, self._path)
         self._inode.write(self._end, whole[:fits])
         if len(whole) > fits:
-            raise _os_error(errno.ENOSPC, self._path)
+            full = errno.ENOSPC if bound == self._disk.capacity else errno.EDQUOT
+            raise _os_error(full, self._path)
         self._end += len(data)
 
     def read(self, offset: int, count: int) -> bytes:
@@ -375,6 +379,10 @@ class SimulatedDisk:
     ) -> None:
         self.sector = sector
         self.capacity = capacity
+        self.quota = NO_LIMIT
+        """Bytes that this user may have: `room` does not show it."""
+        self.files = NO_LIMIT
+        """Files and directories that there may be."""
         self.operations = 0
         """Changes asked for so far: appends, syncs, renames and the like."""
         self.plan: Callable[[str, str], Fault | None] | None = None
@@ -424,6 +432,7 @@ class SimulatedDisk:
         """This disk as the next process finds it if this one is killed now: a copy, page cache and
         undecided writes included, that this process can't reach any more."""
         copied = SimulatedDisk(sector=self.sector, capacity=self.capacity)
+        copied.quota, copied.files = self.quota, self.files
         kept = copy.deepcopy((self._names, self._durable, self._changes))
         copied._names, copied._durable, copied._changes = kept
         return copied
@@ -534,12 +543,23 @@ class SimulatedDisk:
         self.locks.add(path)  # not before: a start that fails holds nothing
         return SimulatedLock(self, path)
 
-    def free_bytes(self, path: str) -> int:
-        """Room left."""
-        if self.capacity == NO_LIMIT:
+    def room(self, path: str) -> Room:
+        """Room left, but for the quota."""
+        files = max(0, self.files - len(self._names))
+        return Room(self.left(self.capacity), files)
+
+    def takes(self, folder: str, count: int) -> bool:
+        """Whether a file of so many bytes would fit; leaves no trace, as if it had never been."""
+        self._directory(folder)
+        room = Room(self.left(min(self.capacity, self.quota)), self.room(folder).files)
+        return room.holds(Room(count, 1))
+
+    def left(self, bound: int) -> int:
+        """What is left of so many bytes."""
+        if bound == NO_LIMIT:
             return NO_LIMIT
         used = sum(len(inode.cache) for inode in self._names.values() if inode is not None)
-        return max(0, self.capacity - used)
+        return max(0, bound - used)
 
     def _file(self, path: str) -> _Inode:
         if path not in self._names:
@@ -558,6 +578,8 @@ class SimulatedDisk:
         assert path is not None
         self._directory(_parent(path))
         self._refuse(kind, path)
+        if change.gone is None and len(self._names) >= self.files:
+            raise _os_error(errno.ENOSPC, path)
         change.apply(self._names)
         self._changes.append(change)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.doors import Fs
+from protocol.doors import Fs, Room
 from storage.disk import Disk
 from tests.simulation.disk import Fault, SimulatedDisk
 
@@ -98,7 +98,9 @@ def test_directories_and_names(place: tuple[Fs, str]) -> None:
         fs.unlink(f"{root}/a")
     with pytest.raises(FileNotFoundError):
         fs.names(f"{root}/b")
-    assert fs.free_bytes(root) > 0
+    assert fs.room(root).holds(Room(1, 1))
+    assert fs.takes(root, 100_000)
+    assert fs.names(root) == []
 
 
 def test_a_lock_whose_sign_can_not_be_written(place: tuple[Fs, str]) -> None:
@@ -265,7 +267,7 @@ def test_full_disk_takes_a_part(disk: SimulatedDisk) -> None:
         file.append(b"0123456789")
     assert refusal.value.errno == errno.ENOSPC
     assert file.read(0, 100) == b"synced0123"
-    assert disk.free_bytes("/d") == 0
+    assert disk.room("/d").bytes == 0
 
 
 def test_killed_process_leaves_the_cache_and_no_lock(disk: SimulatedDisk) -> None:

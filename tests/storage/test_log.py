@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from protocol.doors import Room
 from protocol.errors import DiskFull, LogPruned
 from storage.directory import StoreDirectory, segment_name
 from storage.disk import Disk
@@ -670,9 +671,9 @@ def test_full_disk_refuses_reads_on_and_resumes(simulated: Store) -> None:
 def test_a_disk_without_room_for_zeros_takes_frames(simulated: Store) -> None:
     disk = simulated_disk(simulated)
     disk.capacity = sum(len(c) for c in disk.image().values() if c) + 20_000
-    before = disk.free_bytes("/s")
+    before = disk.room("/s").bytes
     simulated.append(size=300)
-    assert disk.free_bytes("/s") == before - FRAME - 250, "there is not plenty of it"
+    assert disk.room("/s").bytes == before - FRAME - 250, "there is not plenty of it"
     disk.capacity = NO_LIMIT
     disk.plan = lambda kind, path: _only_once(disk) if kind == "append" else None
     simulated.append()  # as a quota would: it refuses the zeros and takes the frame
@@ -715,6 +716,70 @@ def test_recovery_on_a_full_disk_uses_the_reserve(simulated: Store) -> None:
     log = simulated.open()
     assert (log.last, log.recovery.copied) == (4, 2)
     assert simulated.held() == [1, 2, 3, 4]
+
+
+def test_no_more_files_is_a_full_disk(simulated: Store) -> None:
+    disk = simulated_disk(simulated)
+    simulated.append(10)
+    disk.files = len(disk.image())
+    with pytest.raises(DiskFull):
+        simulated.append()  # begins a segment
+    assert simulated.held() == list(range(1, 11))
+    simulated.log.append(simulated.frames(), reserved=True)
+    with pytest.raises(DiskFull):
+        simulated.append()
+    log = simulated.reopen(clean=False)
+    assert (log.last, simulated.held()) == (11, list(range(1, 12)))
+    with pytest.raises(DiskFull):
+        simulated.append()
+    disk.files = NO_LIMIT
+    simulated.append()
+    assert simulated.held() == list(range(1, 13))
+    assert simulated.log._reserve.held
+
+
+def test_files_that_others_need_are_left_to_them(simulated: Store) -> None:
+    disk = simulated_disk(simulated)
+    disk.files = len(disk.image()) + 7
+    with pytest.raises(DiskFull):
+        simulated.log.append(simulated.frames(), spare=Room(0, 8))
+    simulated.log.append(simulated.frames(), spare=Room(0, 7))
+    simulated.log.append(simulated.frames(), spare=Room(0, 8), reserved=True)
+    assert not simulated.log._reserve.held, "it was given up for them"
+
+
+def test_a_start_without_files_lives_on_the_reserve(simulated: Store) -> None:
+    disk = simulated_disk(simulated)
+    simulated.append(3)
+    simulated.close(clean=False)
+    disk.files = len(disk.image())
+    simulated.directory = StoreDirectory.open("/s", disk, ManualClock(), SeededRng(9))
+    log = Log.look(simulated.directory, simulated.sizes)
+    log.make_room(Room(1_000, 8))
+    assert disk.room("/s").files == 16
+    with pytest.raises(DiskFull, match="17 files more"):
+        log.make_room(Room(1_000, 17))
+    log.recover()
+    assert (log.last, log._reserve.held) == (3, True), "and holds it again"
+    simulated.log = log
+
+
+def test_a_quota_is_a_full_disk_that_the_file_system_does_not_show(simulated: Store) -> None:
+    disk = simulated_disk(simulated)
+    simulated.append()
+    used = sum(len(content) for content in disk.image().values() if content)
+    disk.quota = used + 50_000
+    assert disk.room("/s").bytes == NO_LIMIT
+    with pytest.raises(DiskFull):
+        simulated.log.append(simulated.frames(), spare=Room(51_000, 8))
+    simulated.log.append(simulated.frames(), spare=Room(30_000, 8))
+    disk.quota = used + 5_000
+    with pytest.raises(DiskFull):
+        simulated.append(size=10_000)
+    simulated.append()
+    assert simulated.held() == [1, 2, 3]
+    simulated.close()
+    assert simulated.open().last == 3
 
 
 def test_prune_on_a_full_disk_makes_room(simulated: Store) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import rocksdict
 
+from protocol.doors import Room
 from storage import rocks
 from storage.engine import Engine, EngineFailed
 from storage.rocks import RocksEngine
@@ -298,7 +299,10 @@ def test_an_engine_that_does_not_close_in_order_says_so_by_name(tmp_path: Path) 
         engine.close()
 
 
-@pytest.mark.parametrize("room", ["little", "plenty"])
+PLENTY = Room(1 << 40, 1 << 20)
+
+
+@pytest.mark.parametrize("room", ["little", "few files", "plenty"])
 def test_compaction_waits_for_room(tmp_path: Path, room: str) -> None:
     """A compaction that fills the disk would take the room from the next flush."""
     engine = RocksEngine(str(tmp_path / "state"))
@@ -309,11 +313,12 @@ def test_compaction_waits_for_room(tmp_path: Path, room: str) -> None:
         engine.write(batch, number)
         tables = engine._db.property_int_value("rocksdb.total-sst-files-size") or 0
         little = engine.unflushed_bytes() + tables
-        engine.flush(little if room == "little" else 1 << 40)
+        scarce = {"little": Room(little, 1 << 20), "few files": Room(1 << 40, 8)}
+        engine.flush(scarce.get(room, PLENTY))
     files = int(engine._db.property_value("rocksdb.num-files-at-level0") or 0)
-    if room == "little":
+    if room != "plenty":
         assert files > 4, "nothing was compacted"
-        engine.flush(1 << 40)
+        engine.flush(PLENTY)
         assert engine._compacts
     else:
         assert engine._compacts
