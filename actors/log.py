@@ -8,7 +8,8 @@ Invariants:
   disk has room for it and for all that the state has yet to flush: RocksDB that once met a full
   disk takes nothing more until it is opened again.
 - On a full disk old log goes first, however much of it was to be kept, down to what the state has
-  flushed; only then is a batch refused.
+  flushed; only then is a batch refused. What stands first in it and only takes something away is
+  written with the reserve even then.
 - After a full disk refused a batch, every commit handed over before the commits actor heard of it
   is dropped too: those commits were made on top of the refused ones. `generation` tells them from
   what comes later and takes their sequences again.
@@ -17,8 +18,10 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -29,6 +32,7 @@ from actors.runtime import Runtime, ThreadActor, tell_now
 from protocol.doors import Room
 from protocol.errors import DiskFull
 from protocol.requests import Request
+from storage.effects import only_removes
 from storage.frames import Frame
 from storage.log import Log
 from storage.retention import Keep
@@ -41,6 +45,12 @@ SPARE_BYTES: Final = 256 * 1024
 SPARE_FILES: Final = 8
 """Beside what the state has to flush: for the small files that RocksDB and the log write, and for
 its tables."""
+
+
+def has_room(log: Log, unflushed_bytes: Callable[[], int], count: int) -> bool:
+    """Whether the disk seems to have room for a commit of so many bytes, in log and state. From any
+    thread; the log has the last word."""
+    return log.may_take(Room(unflushed_bytes() + 2 * count + SPARE_BYTES, SPARE_FILES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +95,8 @@ class Durable:
     written_bytes: int
     digests: list[bytes]
     """Of the frames of this batch, which end with `upto`."""
+    reserved: bool = False
+    """Whether they were written with the reserve, on a full disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +124,7 @@ class LogActor(ThreadActor):
     :param flushed: what the state has flushed, of which a full disk may take the log; None: it
         takes nothing
     :param figures: what is counted
+    :param holds: whether the state keeps so many bytes more in memory until it is flushed
     """
 
     def __init__(
@@ -122,6 +135,7 @@ class LogActor(ThreadActor):
         unflushed_bytes: Callable[[], int] | None = None,
         flushed: Callable[[], int] | None = None,
         figures: LogFigures | None = None,
+        holds: Callable[[int], bool] | None = None,
     ) -> None:
         super().__init__(runtime)
         self._log = log
@@ -129,6 +143,7 @@ class LogActor(ThreadActor):
         self._unflushed_bytes = unflushed_bytes
         self._flushed = flushed
         self._figures = figures or LogFigures()
+        self._holds = holds
         self._last_batch_bytes = 0
         self._refused = 0
         self._broken = False
@@ -204,24 +219,44 @@ class LogActor(ThreadActor):
         return Room(needed, SPARE_FILES)
 
     def _append(self, frames: list[Frame], released: int) -> None:
-        written = sum(len(frame.body) for frame in frames)
-        spare = self._spare(written)
-        append = partial(self._log.append, frames, released=released, spare=spare)
         try:
             try:
-                digests = self._guarded(append)
+                self._write(frames, released)
             except DiskFull:
                 if not self._give_way():
                     raise
-                digests = self._guarded(append)
+                self._write(frames, released)
         except DiskFull as refusal:
+            done = self._write_removing(frames, released)
+            if done == len(frames):
+                return
             # All of this batch is of one generation: a later one begins only after the commits
             # actor has heard what is said here.
             self._refused += 1
             self.runtime.cross(tell_now, self._commits, LogFull(self._refused, refusal))
-        else:
-            durable = Durable(frames[-1].sequence, written, digests)
-            self.runtime.cross(tell_now, self._commits, durable)
+
+    def _write_removing(self, frames: list[Frame], released: int) -> int:
+        """Of a batch that a full disk refused, write with the reserve what only takes something
+        away, up to the first frame that does not. Answers how many."""
+        removing = list(takewhile(lambda frame: only_removes(frame.body), frames))
+        if removing:
+            with suppress(DiskFull):
+                self._write(removing, released, reserved=True)
+                return len(removing)
+        return 0
+
+    def _write(self, frames: list[Frame], released: int, reserved: bool = False) -> None:
+        """Make frames durable, and say so. :raises DiskFull: none of them is in the log"""
+        written = sum(len(frame.body) for frame in frames)
+        spare = self._spare(written)
+        if reserved and self._holds is not None and self._holds(2 * written):
+            spare = None  # the state waits with it for a disk that has room for its flush
+        append = partial(
+            self._log.append, frames, released=released, reserved=reserved, spare=spare
+        )
+        digests = self._guarded(append)
+        durable = Durable(frames[-1].sequence, written, digests, reserved)
+        self.runtime.cross(tell_now, self._commits, durable)
 
     def _guarded(self, work: Callable[[], T]) -> T:
         """Whatever the log raises but a full disk ends it: its descriptor is not used again."""

@@ -26,7 +26,7 @@ from actors.commits import NODE, CommitsActor, Committer
 from actors.doors import Doors
 from actors.facts import Facts
 from actors.indexes import Indexes, IndexesActor
-from actors.log import LogActor, LogFigures
+from actors.log import LogActor, LogFigures, has_room
 from actors.passwords import Cost, Passwords
 from actors.rights import Rights
 from actors.roles import Roles
@@ -250,11 +250,14 @@ class Node:
             runtime,
             self._log,
             commits,
-            lambda: engine.unflushed_bytes() + committer.unsettled_bytes,
+            partial(_unflushed_bytes, engine, committer),
             engine.flushed_sequence if serves else None,
             self._log_figures,
+            lambda count: engine.holds(committer.unsettled_bytes + count),
         )
         self._roles = self.roles = Roles(runtime, self.directory)
+        unflushed = partial(_unflushed_bytes, engine, committer)
+        committer.has_room = partial(has_room, self._log, unflushed)
         committer.attach(committer.ledger, commits, log_ref, self.roles.check_writable)
         self._passwords = self.passwords = Passwords(
             runtime, self.doors.rng, self.doors.cores, self.settings.password_cost
@@ -547,6 +550,11 @@ class Node:
 START_FAULTS: Final = (StoreFault, StateUnusable, EngineFailed, Refusal, OSError)
 """What `start` raises when the world, not a bug, keeps the node from starting. The text of each is
 for whoever runs it."""
+
+
+def _unflushed_bytes(engine: Engine, committer: Committer) -> int:
+    """What the state has to write yet."""
+    return engine.unflushed_bytes() + committer.unsettled_bytes
 
 
 def _close_engine(engine: Engine) -> None:

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import msgspec
 
+from protocol import limits
 from storage import keys
 from storage.engine import Batch
 
@@ -43,6 +44,7 @@ Effect = tuple[Any, ...]
 """The op and what follows it in the table above."""
 
 SEQUENCE_BYTES: Final = 8
+_DELETIONS: Final = frozenset({DELETE, DELETE_RANGE, DELETE_RECORD})
 
 
 class EffectsDamaged(Exception):
@@ -142,3 +144,15 @@ def apply(effects: list[Effect], sequence: int, batch: Batch) -> bool:
             batch.delete(key)
             catalog = catalog or keys.is_catalog(key)
     return catalog
+
+
+def only_removes(body: bytes) -> bool:
+    """Whether a commit takes away and adds nothing, but for tallies of what is left; False for one
+    that is larger than any reserve. Decodes it: for a disk that is full.
+
+    :raises EffectsDamaged: it is no commit
+    """
+    return len(body) <= limits.LOG_RESERVE_BYTES and all(
+        effect[0] in _DELETIONS or (effect[0] == PUT and effect[1][keys.TAG_AT] in keys.TALLIES)
+        for effect in decode(body).effects
+    )

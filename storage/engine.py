@@ -110,6 +110,10 @@ class Engine(Reader, Protocol):
     def unflushed_bytes(self) -> int:
         """What a flush would write, at most: the room it needs on the disk."""
 
+    def holds(self, count: int) -> bool:
+        """Whether so many bytes more are surely kept in memory until somebody asks for a flush: on
+        a full disk the engine must not begin one by itself."""
+
     def checkpoint(self, path: str) -> None:
         """A copy of the present state as a directory of its own, which must not exist yet."""
 

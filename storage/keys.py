@@ -137,6 +137,9 @@ _TOGETHER: Final = frozenset({FIELD, INDEX, GROUP})
 STAMPED: Final = frozenset({RECORD, ENTRY})
 """Tags whose values begin with the sequence of the commit that wrote them."""
 
+TALLIES: Final = frozenset({COUNT, ENTRY_COUNT, TOPIC_TRIMMED, GROUP_STATE})
+"""Tags of what is written anew, and grows no larger, when something is taken away."""
+
 _CATALOG: Final = 0x10
 _CATALOG_END: Final = 0x20
 

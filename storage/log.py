@@ -479,5 +479,14 @@ class Log(LogReader):
             raise disk_full()
         if spare is None or self._headroom.covers(spare, writing):
             return
-        if not (reserved and self._reserve.release() and self._headroom.covers(spare, 0)):
-            raise disk_full()
+        while reserved and self._reserve.lend():
+            if self._headroom.covers(spare, 0):
+                return
+        raise disk_full()
+
+    def may_take(self, spare: Room) -> bool:
+        """Whether ordinary frames seem to find room, and to leave so much: a look from any thread
+        that binds nobody. Quotas are not seen."""
+        room = self._fs.room(self._path)
+        missing = 0 if self._reserve.held else self._sizes.reserve_bytes
+        return room.holds(Room(spare.bytes + missing, spare.files))

@@ -120,6 +120,9 @@ class MemoryEngine:
     def flush(self, room: Room | None = None) -> None:
         self._flushed = self._version
 
+    def holds(self, count: int) -> bool:
+        return True
+
     def flushed_sequence(self) -> int:
         return self._flushed.applied
 

@@ -181,6 +181,10 @@ class RocksEngine:
     def unflushed_bytes(self) -> int:
         return self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
 
+    def holds(self, count: int) -> bool:
+        # It flushes a memtable by itself when that is full.
+        return self.unflushed_bytes() + count < MEMTABLE_BYTES // 2
+
     def checkpoint(self, path: str) -> None:
         try:
             Checkpoint(self._db).create_checkpoint(path)

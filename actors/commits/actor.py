@@ -17,7 +17,9 @@ class CommitsActor(LoopActor):
     @handles(Durable)
     def durable(self, message: Durable) -> None:
         """The log has synced."""
-        self._committer.durable(message.upto, message.written_bytes, message.digests)
+        self._committer.durable(
+            message.upto, message.written_bytes, message.digests, message.reserved
+        )
 
     @handles(LogFull)
     def full(self, message: LogFull) -> None:

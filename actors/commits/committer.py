@@ -30,9 +30,10 @@ from actors.runtime import Runtime, tell
 from protocol import limits
 from protocol.errors import Busy, DiskFull, Failed, Refusal, UnknownOutcome
 from storage import keys
-from storage.effects import Attribution
+from storage.effects import Attribution, only_removes
 from storage.frames import Frame
 from storage.ledger import Ledger
+from storage.reserve import disk_full
 from storage.transactions import Transaction
 
 Told = Callable[[BaseException | None], None]
@@ -119,6 +120,8 @@ class Committer:
         """Log written since the state was last flushed."""
         self.disk_full = False
         """Whether the log had no room when it was last given something."""
+        self.has_room: Callable[[int], bool] = lambda _bytes: True
+        """Whether a full disk seems to have room again for a commit of so many bytes."""
 
     def attach(
         self,
@@ -274,7 +277,15 @@ class Committer:
     # --- called by the ledger -----------------------------------------------------------------
 
     def hand_over(self, frame: Frame) -> None:
-        """Give a commit to the log, with others of its time. :raises Busy: too many wait"""
+        """Give a commit to the log, with others of its time.
+
+        :raises Busy: too many wait
+        :raises DiskFull: it adds something, and the disk is full. What is refused here takes back
+            nothing that is in flight: who makes room on a full disk is not disturbed by those who
+            go on trying to write
+        """
+        if self.disk_full and not (self.has_room(len(frame.body)) or only_removes(frame.body)):
+            raise disk_full()
         self._batches.add(frame)
         self.tail.add(frame)
 
@@ -287,11 +298,16 @@ class Committer:
 
     # --- called by the commits actor ----------------------------------------------------------
 
-    def durable(self, upto: int, written_bytes: int, digests: list[bytes]) -> None:
-        """All up to `upto` is on the disk. Nobody else has to hold it: so it is released."""
+    def durable(
+        self, upto: int, written_bytes: int, digests: list[bytes], reserved: bool = False
+    ) -> None:
+        """All up to `upto` is on the disk. Nobody else has to hold it: so it is released.
+
+        :param reserved: there was no other room than the reserve
+        """
         if self._lost is not None:
             return
-        self.disk_full = False
+        self.disk_full = reserved
         self._batches.returned()
         self.ledger.mark_durable(upto, digests)
         self.unflushed_bytes += written_bytes

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from pykka import ActorRef
@@ -16,7 +17,7 @@ from pykka import ActorRef
 from actors.checkpoints import CheckpointsActor, FlushActor
 from actors.commits import By, CommitsActor, Committer
 from actors.doors import SystemClock
-from actors.log import LogActor, LogFigures
+from actors.log import LogActor, LogFigures, has_room
 from actors.passwords import Cost, Passwords
 from actors.roles import Roles
 from actors.runtime import Actor, Runtime, stop
@@ -163,7 +164,9 @@ async def parts(
         made.engine.unflushed_bytes,
         made.engine.flushed_sequence if gives_way else None,
         made.figures,
+        made.engine.holds,
     )
+    committer.has_room = partial(has_room, log, made.engine.unflushed_bytes)
     committer.attach(ledger, made.commits, made.log_ref, lambda: None)
     try:
         yield made

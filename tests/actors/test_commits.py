@@ -507,6 +507,60 @@ def test_a_quota_leaves_room_to_flush(kind: str) -> None:
     play(kind, main)
 
 
+def remove(node: Parts, name: str) -> int:
+    """Commit the removal of one key; answers its sequence."""
+    tx = node.committer.begin()
+    tx.delete(key(name))
+    return node.committer.commit(tx, SOMEBODY).sequence
+
+
+@both
+def test_what_takes_away_has_the_reserve_of_a_full_disk(kind: str) -> None:
+    async def main() -> None:
+        async with parts(kind) as node:
+            for number in range(40):
+                await node.durable(node.put(f"k{number}", b"1"))
+            leave(node, 0)
+            first = [remove(node, "k0"), node.put("more", b"1"), remove(node, "k1")]
+            promised = [asyncio.ensure_future(node.durable(sequence)) for sequence in first]
+            await asyncio.sleep(0)
+            found = [await outcome(promise) for promise in promised]
+            assert [type(one) for one in found] == [type(None), DiskFull, DiskFull]
+            assert (node.get("k0"), node.get("more"), node.get("k1")) == (None, None, b"1")
+            for number in range(1, 40):  # beside others that don't give up
+                with pytest.raises(DiskFull):
+                    node.put("more", b"1")
+                removal = remove(node, f"k{number}")
+                with pytest.raises(DiskFull):
+                    node.put("more", b"1")
+                await node.durable(removal)
+            assert node.log_frames() == list(range(1, 81))
+            node.disk.capacity = NO_LIMIT
+            await node.durable(node.put("more", b"1"))
+            assert not node.committer.disk_full
+            assert not node.failures.failed
+
+    play(kind, main)
+
+
+@both
+def test_the_reserve_has_an_end_and_is_filled_again(kind: str) -> None:
+    async def main() -> None:
+        async with parts(kind) as node:
+            await node.durable(node.put("k", b"x" * 2000))
+            leave(node, 0)
+            removed = 0
+            while await outcome(node.durable(remove(node, "n" * 5000))) is None:
+                removed += 1
+            assert removed > 20, "what the state has to flush wants room too"
+            node.disk.capacity = NO_LIMIT
+            await node.durable(node.put("k", b"y"))
+            assert node.log._reserve.held
+            assert not node.failures.failed
+
+    play(kind, main)
+
+
 def used_bytes(node: Parts) -> int:
     return sum(len(content) for content in node.disk.image().values() if content)
 

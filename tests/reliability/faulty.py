@@ -160,6 +160,15 @@ def flushes_without_room() -> None:
     FlushActor.handlers = {**FlushActor.handlers, Flush: flush}
 
 
+def reserve_for_nobody() -> None:
+    """Who takes something away is refused on a full disk, as everybody."""
+    from actors import log
+    from actors.commits import committer
+
+    for module in (log, committer):
+        vars(module)["only_removes"] = lambda _body: False
+
+
 def keeps_no_files() -> None:
     """The reserve holds bytes and no inodes."""
     limits.LOG_RESERVE_FILES = 1  # type: ignore[misc]
@@ -377,6 +386,7 @@ FOUND: dict[str, Callable[[], None]] = {
     "ignores-sync-errors": ignores_sync_errors,
     "flushes-without-room": flushes_without_room,
     "keeps-no-files": keeps_no_files,
+    "reserve-for-nobody": reserve_for_nobody,
     "stays-refused": stays_refused,
     "writes-in-place": writes_in_place,
     "short-writes": short_writes,

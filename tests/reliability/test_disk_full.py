@@ -17,6 +17,8 @@ from tests.reliability.workload import Broken, Promises
 SIZE = 8 * MIB
 ROUNDS = 4
 PADDING = 4000
+GIVEN = 12
+"""Records of a table that is taken away on the full disk."""
 RESUME_SECONDS = 60
 """A wait, not a figure to reach."""
 RIG_ERRORS = (Broken, OSError)
@@ -71,11 +73,25 @@ def wait_until_writable(node: NodeProcess) -> None:
             raise Broken(f"writes do not go on: {answer['error']}")
 
 
+def take_away(node: NodeProcess) -> None:
+    """On a full disk: records one by one, then their table. :raises Broken: it is refused"""
+    for number in range(GIVEN):
+        for script in (f"DELETE given:{number}", "CREATE given SET filler = 'x'"):
+            answer = node.script(script, **workload.PLACE)
+            if ("error" in answer) != script.startswith("CREATE"):
+                raise Broken(f"on a full disk {script} answers {answer}")
+    answer = node.script("SELECT * FROM given; DROP TABLE given", **workload.PLACE)
+    if "error" in answer or answer["results"][0]["value"]:
+        raise Broken(f"on a full disk DROP TABLE answers {answer}")
+
+
 def fill_often(disk: ImageDisk, node: NodeProcess, promises: Promises) -> tuple[int, int]:
     """Fill the disk and free it, again and again. Answers refusals, and reads while full."""
     filler, refusals, reads = Filler(disk), 0, 0
     workload.setup(node)
     for number in range(ROUNDS):
+        given = ", ".join(f"{{ id: {one}, filler: '{one}' }}" for one in range(GIVEN))
+        node.script(f"DEFINE TABLE given; INSERT INTO given [{given}]", **workload.PLACE)
         # Full by the node's own doing, or to the last byte by somebody else's.
         filler.take(leave=3 * MIB // 2 if number % 2 else 0)
         codes = write_until_refused(node, promises, seed=number)
@@ -94,8 +110,11 @@ def fill_often(disk: ImageDisk, node: NodeProcess, promises: Promises) -> tuple[
             raise Broken(f"on a full disk: {answer}")
         if "error" not in answer:
             node.script("DELETE one:never", **workload.PLACE)
+        else:
+            take_away(node)
         filler.give_back()
         wait_until_writable(node)
+        node.script("DROP TABLE IF EXISTS given", **workload.PLACE)
         written = len(promises.acknowledged)
         with workload.writing(node, promises, seed=1000 + number, scripts=5):
             pass
@@ -161,7 +180,7 @@ def test_a_start_on_a_full_disk_reads(tmp_path: Path, end: str) -> None:
         workload.settle(promises, disk.store, tmp_path / "again")
 
 
-@pytest.mark.parametrize("fault", ["flushes-without-room", "stays-refused"])
+@pytest.mark.parametrize("fault", ["flushes-without-room", "stays-refused", "reserve-for-nobody"])
 def test_planted_faults_are_caught(
     tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

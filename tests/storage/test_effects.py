@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage import effects
+from storage import effects, keys
 from storage.effects import Attribution, EffectsDamaged
 
 some_bytes = st.binary(max_size=40)
@@ -82,3 +82,23 @@ def test_every_cut_is_damage() -> None:
             effects.decode(body[:size])
     with pytest.raises(EffectsDamaged):
         effects.decode(body + b"\0")
+
+
+RECORD = keys.STORE_RANGE + bytes((keys.RECORD,)) + b"r"
+COUNT = keys.STORE_RANGE + bytes((keys.COUNT,)) + b"t"
+REMOVED: list[Any] = [(effects.DELETE_RECORD, RECORD, 3), (effects.PUT, COUNT, bytes(8))]
+
+
+@pytest.mark.parametrize(
+    ("more", "removes"),
+    [
+        ([], True),
+        ([(effects.DELETE_RANGE, RECORD, RECORD + b"z"), (effects.DELETE, RECORD)], True),
+        ([(effects.PUT_RECORD, RECORD, b"", 3)], False),
+        ([(effects.PUT, RECORD, b"")], False),
+        ([(effects.DELETE, bytes(1000) + b"%d" % n) for n in range(1100)], False),
+    ],
+    ids=["records", "ranges", "and writes one", "and puts one", "too much"],
+)
+def test_what_only_removes(more: list[Any], removes: bool) -> None:
+    assert effects.only_removes(effects.encode(Attribution("a", "b"), REMOVED + more)) == removes
