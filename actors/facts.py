@@ -24,10 +24,15 @@ class Listening:
 
 
 class Facts:
-    """:param status: what the node says of itself at the moment"""
+    """:param status: what the node says of itself at the moment
+    :param log_check: what is said of the check of older segments
+    """
 
-    def __init__(self, status: Callable[[], NodeStatus]) -> None:
+    def __init__(
+        self, status: Callable[[], NodeStatus], log_check: Callable[[], dict[str, Value]]
+    ) -> None:
         self._status = status
+        self._log_check = log_check
         self.settings: dict[str, Value] = {}
         """In force, by the names of their flags."""
         self.listening: tuple[Listening, ...] = ()
@@ -41,6 +46,7 @@ class Facts:
             "uptime": timedelta(seconds=status.uptime_seconds),
             "sequence": status.sequence,
             "log_begins": status.log_begins,
+            "log_check": self._log_check(),
             "settings": dict(self.settings),
             "surfaces": [
                 {

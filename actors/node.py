@@ -27,6 +27,7 @@ from actors.doors import Doors
 from actors.facts import Facts
 from actors.indexes import Indexes, IndexesActor
 from actors.log import LogActor, LogFigures, has_room
+from actors.log_checks import LogChecks, LogChecksActor, LogReadActor
 from actors.passwords import Cost, Passwords
 from actors.rights import Rights
 from actors.roles import Roles
@@ -49,6 +50,7 @@ from protocol.requests import (
     Surface,
     Unready,
 )
+from protocol.values import Value
 from protocol.version import VERSION
 from storage import lineage, users
 from storage.directory import StoreDirectory
@@ -138,11 +140,13 @@ class Node:
         self.rights = Rights()
         """Judges what callers may do."""
         self.runtime = Runtime(doors.scheduler, doors.clock, self._actor_failed, self._noticed)
-        self.facts = Facts(self.status)
+        self.facts = Facts(self.status, self._log_info)
         self.facts.settings["directory"] = settings.data_dir
         self.directory: StoreDirectory | None = None
         self._log: Log | None = None
         self._log_figures = LogFigures()
+        self.log_checks = LogChecks()
+        """What was found in older segments since the start."""
         self._engine: Engine | None = None
         self._log_ref: ActorRef[LogActor] | None = None
         self._commits: ActorRef[CommitsActor] | None = None
@@ -280,6 +284,14 @@ class Node:
             ),
             refoldable=False,
         )
+        if serves:
+            opened_log = self._log
+            reader = self._supervise(
+                lambda: LogReadActor.start(runtime, opened_log, self.log_checks), refoldable=True
+            )
+            self._supervise(
+                lambda: LogChecksActor.start(runtime, committer, reader), refoldable=True
+            )
         self.running = Running(committer)
         self._open_sessions = sessions = Sessions(self.doors.clock, self.doors.rng)
         self._sessions = self._supervise(
@@ -379,9 +391,13 @@ class Node:
             sequence=self.committer.released_upto if opened else 0,
             log_begins=self._log.first if self._log is not None else 0,
             log_given_way=self._log_figures.given_way,
+            log_damage=len(self.log_checks.found(self._log.first)) if self._log is not None else 0,
             uptime_seconds=(self.doors.clock.monotonic_us() - self._began_us) / 1_000_000,
             endpoints=self._roles.endpoints if self._roles is not None else (),
         )
+
+    def _log_info(self) -> dict[str, Value]:
+        return self.log_checks.info(self._log.first if self._log is not None else 1)
 
     def _unready(self) -> Unready | None:
         if self.failure is not None:

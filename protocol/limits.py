@@ -66,6 +66,14 @@ LOG_RESERVE_BYTES: Final = MIB
 LOG_RESERVE_FILES: Final = 16
 """Files of the reserve, so that a start works where no more inodes are left: twice as many as the
 state engine makes at an open before it removes those of before."""
+LOG_CHECK_BYTES: Final = 256 * KIB
+LOG_CHECK_PAUSE_SECONDS: Final = 0.1
+"""Older segments are read through in the background, so much at a time with such a pause: some
+milliseconds of a thread, and 2.5 MiB a second. Beside commits the pauses are ten times as long."""
+LOG_CHECK_AFTER_SECONDS: Final = 5
+"""After a start, which is left alone …"""
+LOG_CHECK_ROUND_SECONDS: Final = 24 * 3600
+"""… and after each round."""
 CLOCK_JUMP_SECONDS: Final = 366 * 86_400
 """How far the wall clock may be ahead of the log's newest frame at a start: longer than a store may
 rest and nobody remember that. Log time never goes back, so a clock that is decades ahead would end

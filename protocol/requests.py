@@ -182,5 +182,7 @@ class NodeStatus:
     uptime_seconds: float
     log_given_way: int = 0
     """Frames that left the log before their time, because the disk was full."""
+    log_damage: int = 0
+    """Places where older segments of the log were found damaged."""
     endpoints: tuple[str, ...] = ()
     """Addresses that clients use, as DEFINE NODE ENDPOINTS declared them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -145,6 +146,13 @@ class LogReader:
     def newest(self) -> int:
         """The first sequence of the last segment."""
         return self._segments[-1].first
+
+    def segment_after(self, sequence: int) -> int:
+        """The first sequence of the segment after the one that holds a sequence; of the last one,
+        what will follow its end."""
+        segments = self._segments
+        at = bisect_right([segment.first for segment in segments], sequence)
+        return segments[at].first if at < len(segments) else self.last + 1
 
     def read(self, from_sequence: int, upto: int | None = None) -> Iterator[Frame]:
         """The frames from a sequence on, in order, as far as the log goes now.

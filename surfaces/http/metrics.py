@@ -102,6 +102,9 @@ class SurfaceCollector(Collector):
             "Frames dropped before their time because the disk was full",
             status.log_given_way,
         )
+        yield GaugeMetricFamily(
+            "store_log_damage", "Places where the log was found damaged", status.log_damage
+        )
 
     def _http(self) -> Iterator[Metric]:
         surface = self._surface

@@ -838,8 +838,12 @@ def test_a_log_in_one_segment_gives_way_after_a_flush(kind: str, logbook: Logboo
                 await node.durable(node.put(f"k{number}", b"x" * 100_000))
             used = sum(len(content) for content in node.disk.image().values() if content)
             node.disk.capacity = used + node.engine.unflushed_bytes() + SPARE_BYTES + 50_000
-            assert isinstance(await outcome(node.durable(node.put("k", b"y" * 90_000))), DiskFull)
-            while await outcome(node.durable(node.put("k", b"y" * 90_000))) is not None:
+
+            async def write() -> None:
+                await node.durable(node.put("k", b"y" * 90_000))
+
+            assert isinstance(await outcome(write()), DiskFull)
+            while await outcome(write()) is not None:
                 await asyncio.sleep(0.1)
             assert node.log.first == 21
             assert node.figures.given_way == 20

@@ -12,6 +12,7 @@ from actors.facts import Listening
 from actors.node import Node
 from actors.scripts.handlers import SUBJECTS
 from protocol import limits
+from storage.faults import LogDamaged
 from surfaces.command import flags
 from tests.actors import nodes
 from tests.actors.nodes import real_doors, running, settings, value
@@ -79,6 +80,8 @@ async def answered(node: Node) -> dict[str, set[str]]:
     await value(node, "DEFINE INDEX refused ON many FIELDS n UNIQUE")
     while (await value(node, "INFO FOR INDEX refused ON many"))["state"] != "failed":
         await nodes.yield_often()
+    damage = LogDamaged("file", 1, 1, "what")
+    node.log_checks.damage["file", 1] = damage
     node.facts.listening = (Listening("http", "127.0.0.1:1"),)
     for subject, each in ASKED.items():
         for one in each:
