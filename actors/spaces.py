@@ -706,8 +706,7 @@ class _Work:
                 self.barred = tx.barred
             self._begun = True
             self.written = sequence
-            for answer in keys.locked:
-                answer["fence"] = sequence
+            keys.settle()
             self._statements.clear()
             if keys.soonest_us and (not self.soonest_us or keys.soonest_us < self.soonest_us):
                 self.soonest_us = keys.soonest_us

@@ -5,7 +5,7 @@ An entry is stamped as a record is, and then holds:
     0   8  sequence of the commit that wrote it
     8   8  when it expires, microseconds since 1970 of log time; 0: never
    16   1  flags: 1 a lock, 2 the value is large and stored beside it
-   17   8  of a lock only: its fence; 0: the sequence at the head
+   17   8  of a lock only: its fence, the log time of the frame that acquired it
     …      the value, msgpack; of a lock its holder
 
 Invariants:
@@ -75,7 +75,7 @@ class Keys:
         self.lapsed: list[bytes] = []
         """Keys that were passed over because they have expired; see the head of the file."""
         self.locked: list[Answer] = []
-        """Answers whose fence will be the sequence of this transaction's commit."""
+        """Answers whose fence will be the log time of this transaction's frame."""
         self.soonest_us = 0
         """The earliest expiry written here; 0: none."""
         self.read_bytes = 0
@@ -186,8 +186,8 @@ class Keys:
     def lock(self, key: str, holder: str, expire_us: int, fence: int | None = None) -> Answer:
         """`{held, fence, until}`. What holds the key is another holder, or a plain value.
 
-        The fence of a lock that this call acquires is the sequence of the commit to come: the
-        answer is in `locked` until then.
+        The fence of a lock that this call acquires is the log time of the frame to come, which
+        grows for ever, over restores too: the answer is in `locked` until `settle`.
 
         :param fence: only a lock held under this one is extended, and none is acquired. Without it
             who has lost a lock prolongs the next one's, if that goes by the same name
@@ -213,6 +213,11 @@ class Keys:
         if answer["fence"] is None:
             self.locked.append(answer)
         return answer
+
+    def settle(self) -> None:
+        """The transaction is committed: say what it gave to the locks that it acquired."""
+        for answer in self.locked:
+            answer["fence"] = self._tx.time
 
     def unlock(self, key: str, holder: str, fence: int | None = None) -> Answer:
         """`{released}`. Deletes nothing: what is written in the lock's place expires at once, and
@@ -341,8 +346,6 @@ class Keys:
         if not flags & _LOCK:
             return Entry(sequence, expires_us, flags, 0, value[_HEAD.size :])
         (fence,) = _FENCE.unpack_from(value, _HEAD.size)
-        if not fence and stored not in self._tx.own.writes:
-            fence = sequence
         return Entry(sequence, expires_us, flags, fence, value[_HEAD.size + _FENCE.size :])
 
     def _live(self, name: bytes) -> Entry | None:
@@ -403,6 +406,7 @@ class Keys:
         head = _TAIL.pack(expires_us, flags)
         if lock:
             head += _FENCE.pack(0)
+            tx.timed[space.entries + name] = _fenced
         self._store(name, head + content, expires_us, before)
         if before is None:
             tx.add(space.count_key, 1)
@@ -457,6 +461,14 @@ def glance(ledger: Ledger, space: Space, key: str) -> Answer | NoneValue | None:
         return None  # that it has expired must be made to last first
     ttl = timedelta(microseconds=left_us) if expires_us else None
     return {"value": binary.unpack(value[_HEAD.size :]), "ttl": ttl}
+
+
+def _fenced(value: bytes, time: int) -> bytes:
+    """An entry as its transaction has left it: a lock that was acquired in it has its fence now."""
+    _, _, flags = _HEAD.unpack_from(value)
+    if not flags & _LOCK or _FENCE.unpack_from(value, _HEAD.size) != (0,):
+        return value  # something else has been written over it
+    return value[: _HEAD.size] + _FENCE.pack(time) + value[_HEAD.size + _FENCE.size :]
 
 
 def _is_held(found: Entry, content: bytes, fence: int | None) -> bool:

@@ -13,7 +13,7 @@ one state of the store, as it was at one moment since they began.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -54,7 +54,7 @@ class Transaction:
     __slots__ = (
         "_engine", "_flight", "_frozen", "_gone", "_ledger", "_looked", "_mine", "_reads", "_view",
         "adds", "appends", "barred", "ended", "now_us", "own", "passes", "prepared", "released",
-        "rng", "saw", "sequence", "size", "withdrawn",
+        "rng", "saw", "sequence", "size", "time", "timed", "withdrawn",
     )  # fmt: skip
 
     def __init__(self, ledger: Ledger, sequence: int, now_us: int) -> None:
@@ -82,6 +82,10 @@ class Transaction:
         self.adds: dict[bytes, int] = {}
         self.appends: dict[bytes, Append] = {}
         """By their counters."""
+        self.timed: dict[bytes, Callable[[bytes, int], bytes]] = {}
+        """How a value is made of what was written under a key and of `time`."""
+        self.time = 0
+        """Log time of its frame, once it is committed."""
         self.prepared: list[Chunk] | None = None
         """The changes as encoded effects, if `Ledger.prepare` was run after the last of them."""
         self.size = 0

@@ -192,8 +192,7 @@ def _afterwards(run: Execution, space: Space, keys: Keys) -> None:
     spaces = run.services.spaces
 
     def follow_up() -> None:
-        for answer in keys.locked:
-            answer["fence"] = run.written
+        keys.settle()
         if keys.soonest_us:
             spaces.expiring(space, keys.soonest_us)
         if keys.lapsed:

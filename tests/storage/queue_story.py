@@ -583,8 +583,8 @@ def short(figures: dict[str, Any]) -> dict[str, Any]:
         }
         for one in figures["groups"]
     ]  # fmt: skip
-    kept = ("messages", "first_position", "last_position", "bytes", "readers", "lag")
-    return {name: figures[name] for name in kept} | {"groups": shared}
+    kept = ("messages", "first_position", "last_position", "readers", "lag")
+    return {name: figures.get(name) for name in (*kept, "bytes")} | {"groups": shared}
 
 
 def meant_figures(model: Model, topic: str, now: int, released: int) -> dict[str, Any]:
@@ -607,7 +607,7 @@ def meant_figures(model: Model, topic: str, now: int, released: int) -> dict[str
         "messages": len(one.messages),
         "first_position": one.trimmed + 1,
         "last_position": one.last,
-        "bytes": one.size,
+        "bytes": one.size if one.max_bytes is not None else None,
         "readers": readers,
         "lag": max((one["lag"] for one in (*readers, *shared)), default=0),
         "groups": shared,

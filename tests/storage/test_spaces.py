@@ -56,9 +56,9 @@ class Shelf:
         with self.book.begin() as tx:
             here = Keys(tx, self.space)
             answer = work(here)
-            sequence = self.book.commit(tx) if tx.size else 0
-            for locked in here.locked:
-                locked["fence"] = sequence
+            if tx.size:
+                self.book.commit(tx)
+                here.settle()
             self.lapsed = here.lapsed
         return answer
 
@@ -320,7 +320,7 @@ def moment(offset_us: int) -> datetime:
 def test_a_lock(shelf: Shelf) -> None:
     held = shelf.do(lambda here: here.lock("k", "a", 10 * SECOND))
     fence = held["fence"]
-    assert held == {"held": True, "fence": 2, "until": moment(10 * SECOND)}
+    assert held == {"held": True, "fence": START_US + 1, "until": moment(10 * SECOND)}
     assert shelf.do(lambda here: here.get("k")) == {"value": "a", "ttl": timedelta(seconds=10)}
     refused = shelf.do(lambda here: here.lock("k", "b", 10 * SECOND))
     assert refused == {"held": False, "fence": None, "until": moment(10 * SECOND)}

@@ -71,11 +71,14 @@ async def test_every_statement_and_its_answer(node: Running) -> None:
         assert await node.value(script) == answer, script
 
 
-async def test_a_lock_s_fence_is_the_sequence_of_its_commit(node: Running) -> None:
+async def test_a_lock_s_fence_is_the_log_time_of_its_commit(node: Running) -> None:
+    ledger = node.node.committer.ledger
+    before_us = ledger.log_time()
     answer = await node.answer("LOCK 'l' IN c HOLDER 'a' EXPIRE 1h")
     held = answer.results[0].value
     assert isinstance(held, dict)
-    assert held["held"] and held["fence"] == answer.sequence
+    assert held["held"] and before_us <= held["fence"] <= ledger.log_time()
+    first = held["fence"]
     assert held["until"] - datetime.now(UTC) < timedelta(hours=1)
     again = await node.value("LOCK 'l' IN c HOLDER 'a' EXPIRE 2h")
     assert again["fence"] == held["fence"] and again["until"] > held["until"]
@@ -85,7 +88,30 @@ async def test_a_lock_s_fence_is_the_sequence_of_its_commit(node: Running) -> No
     assert await node.value("UNLOCK 'l' IN c HOLDER 'a'") == {"released": True}
     answer = await node.answer("BEGIN; LOCK 'l' IN c HOLDER 'b' EXPIRE 1h; CREATE thing:1; COMMIT")
     held = answer.results[1].value
-    assert isinstance(held, dict) and held["fence"] == answer.sequence
+    assert isinstance(held, dict) and first < held["fence"] <= ledger.log_time()
+    # What it is in the state too, and in a large transaction, whose changes are encoded ahead.
+    assert (await node.value("LOCK 'l' IN c HOLDER 'b' EXPIRE 1h"))["fence"] == held["fence"]
+    script = "BEGIN; LOCK 'm' IN c HOLDER 'a' EXPIRE 1h; INSERT INTO thing $rows; COMMIT"
+    rows = [{"id": n, "text": "x" * 1_000} for n in range(10, 3_000)]
+    large = await node.answer(script, {"rows": rows})
+    assert large.refusal is None
+    held = large.results[1].value
+    again = await node.value("LOCK 'm' IN c HOLDER 'a' EXPIRE 1h")
+    assert isinstance(held, dict) and before_us < held["fence"] == again["fence"]
+
+
+async def test_a_lock_that_is_let_go_where_it_was_acquired_is_none(node: Running) -> None:
+    """Its time is not written over what stands in its place."""
+    script = "BEGIN; LOCK 'l' IN c HOLDER 'a' EXPIRE 1h; {}; COMMIT; GET 'l' FROM c"
+    for over, found in (
+        ("UNLOCK 'l' IN c HOLDER 'a'", NONE),
+        ("SET 'l' IN c VALUE '12345678901234567890'", "12345678901234567890"),
+        ("DELETE 'l' FROM c", NONE),
+    ):
+        answer = await node.answer(script.format(over))
+        assert answer.refusal is None
+        got = answer.results[-1].value
+        assert (got["value"] if isinstance(got, dict) else got) == found, over
 
 
 async def test_expiry_and_keep(node: Running) -> None:

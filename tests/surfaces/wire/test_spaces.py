@@ -104,7 +104,7 @@ async def test_every_operation_and_its_answer(talker: Talker) -> None:
     assert await talker.ask("keys", prefix="x", after="a", limit=5) == {"keys": []}
     assert await talker.ask("delete", key="k") == {"deleted": True}
     held = await talker.ask("lock", key="l", holder="a", expire=hour)
-    assert held["held"] and held["fence"] == talker.node.node.committer.released_upto
+    assert held["held"] and held["fence"] == talker.node.node.committer.ledger.frame_time
     lost = {"held": False, "fence": None, "until": held["until"]}
     named = {"key": "l", "holder": "a", "fence": held["fence"] - 1}
     assert await talker.ask("lock", expire=hour, **named) == lost
