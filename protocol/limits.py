@@ -299,7 +299,8 @@ answer; one that finds no room is told so in place of its answer."""
 SMALL_BODY_BYTES: Final = 64 * KIB
 """A body of a route that needs none, or a small one (sign-in, password)."""
 PIPELINED: Final = 64
-"""Requests waiting behind one that runs on a connection before the surface stops reading it."""
+"""Requests waiting behind one that runs on a connection before the surface stops reading it, or
+SMALL_BODY_BYTES of them: also within one read."""
 LINGER_SECONDS: Final = 2
 """After a last answer the connection is still read so long, so that the answer is not lost to a
 reset."""

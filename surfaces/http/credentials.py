@@ -75,4 +75,5 @@ async def caller(exchange: Exchange) -> Caller:
         asked = AuthenticatePassword(given.user, given.password, "http", address)
         found = await ask_now(sessions, asked)
     exchange.known = True
+    exchange.connection.knows(found.user)
     return found

@@ -21,7 +21,7 @@ from tornado.httputil import (
 )
 
 from protocol import binary
-from protocol.errors import Failed, Refusal
+from protocol.errors import AnswerTooLarge, Failed, Refusal
 from protocol.jsonvalues import to_json
 from surfaces.http import answers
 
@@ -49,6 +49,7 @@ class Exchange(HTTPConnection):
     :ivar known: whether it is known who asks
     :ivar large: the body may be larger than what is read of anybody's
     :ivar owner: the user whose holdings the body counts as, judged while it comes
+    :ivar waits_with: bytes that it takes while it waits for its turn, beside the body
     """
 
     def __init__(self, connection: Connection, head: Head | None, request: str) -> None:
@@ -61,6 +62,7 @@ class Exchange(HTTPConnection):
         self.chunks: list[bytes] = []
         self.bytes_in = 0
         self.bytes_held = 0
+        self.waits_with = 0
         self.body_limit = 0
         self.body = b""
         self.discard = False
@@ -127,6 +129,9 @@ class Exchange(HTTPConnection):
         """Answer in one piece. :param fields: more field lines, each with its line end"""
         # A second answer would be read as that to the next request.
         assert not self.headers_sent, f"{self.request} is answered twice"
+        if not self.connection.takes(len(body)):
+            self.refuse(_no_room(len(body)))
+            return
         surface, head = self.connection.surface, self.head
         if (
             kind is answers.JSON
@@ -197,6 +202,11 @@ class Exchange(HTTPConnection):
         self.connection.finished(self)
 
     @property
+    def unjudged(self) -> int:
+        """Bytes that it makes the node hold in nobody's name."""
+        return self.waits_with + (self.bytes_held if self.owner is None else 0)
+
+    @property
     def _probe(self) -> bool:
         return self.route is not None and self.route.probe
 
@@ -221,3 +231,11 @@ class Exchange(HTTPConnection):
 
     def _send(self, data: bytes) -> None:
         self.connection.send(data)
+
+
+def _no_room(size: int) -> AnswerTooLarge:
+    return AnswerTooLarge(
+        f"the answer has {size} bytes, and there is no room for it beside those that its user has"
+        " not read",
+        bytes=size,
+    )

@@ -18,6 +18,7 @@ from protocol.errors import BadRequest, Busy, Refusal
 from protocol.requests import CancelScript, RunScript, ScriptAnswer
 from protocol.text import check_name, parse_duration
 from protocol.values import LONG, MICROSECOND, Tick, Value, check_unicode, is_large, let_go
+from protocol.weights import weigh
 from surfaces.http import answers, results
 from surfaces.http.credentials import caller
 from surfaces.http.exchange import Exchange
@@ -75,13 +76,7 @@ class ScriptDelegate(HTTPMessageDelegate):
         exchange.msgpack = head.wants_msgpack
         try:
             who = await caller(exchange)
-            body, exchange.body = exchange.body, b""
-            if len(body) > LONG:
-                work = self._surface.long_work
-                asked = await work.run(partial(read, head, body))
-            else:
-                asked = read(head, body)
-            del body
+            asked = await self._read(who.user)
             if exchange.connection.closed:
                 return None  # gone before it began
             run = RunScript(
@@ -105,6 +100,27 @@ class ScriptDelegate(HTTPMessageDelegate):
             self._running = False
             exchange.finished()
         return None
+
+    async def _read(self, user: str) -> Asked:
+        """What is asked. What it takes in memory counts for its user until it is answered: it may
+        wait for messages, and be many times what came."""
+        surface, exchange = self._surface, self._exchange
+        head, body = exchange.head, exchange.body
+        assert head is not None
+        if len(body) <= limits.UNCOUNTED_BYTES:
+            exchange.body = b""
+            return read(head, body)
+        surface.own(exchange, user)
+        exchange.body = b""
+        if len(body) <= LONG:
+            asked = read(head, body)
+            surface.weigh(exchange, len(asked.script) + weigh(asked.parameters))
+            return asked
+        asked = await surface.long_work.run(partial(read, head, body))
+        del body
+        weight = await surface.long_work.run(partial(weigh, asked.parameters))
+        surface.weigh(exchange, len(asked.script) + weight)
+        return asked
 
     async def _answer(self, answer: ScriptAnswer, large: bool) -> None:
         exchange = self._exchange

@@ -17,6 +17,7 @@ from urllib.parse import unquote_to_bytes
 from tornado.httputil import HTTPMessageDelegate
 
 from actors.runtime import ask_now
+from actors.sessions import token_digest
 from actors.spaces import no_space, parse_value
 from protocol import binary, jsonvalues, limits
 from protocol.errors import BadRequest, NoKey, Refusal
@@ -180,6 +181,8 @@ class KeyDelegate(HTTPMessageDelegate):
             if isinstance(answer, Refusal):
                 raise answer
             exchange.known = True
+            if not exchange.connection.known:
+                self._say_who()
             plain, fields = show(answer, exchange.msgpack)
             if exchange.msgpack:
                 exchange.reply(200, binary.pack(plain), answers.MSGPACK, fields)
@@ -189,6 +192,13 @@ class KeyDelegate(HTTPMessageDelegate):
             exchange.refuse(refusal)
         except Exception as error:
             exchange.fail(error)
+
+    def _say_who(self) -> None:
+        """Tell the connection whose the token is: what it does not take counts for its user."""
+        given = credential(self._head)
+        if isinstance(given, Token):
+            user = self._surface.user_of_token(token_digest(given.token))
+            self._exchange.connection.knows(user)
 
 
 # --- what a request asks --------------------------------------------------------------------------

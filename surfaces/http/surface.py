@@ -98,8 +98,10 @@ class HttpSurface:
         """Requests begun and not answered."""
         self.bodies_bytes = 0
         """Held in all. Of one that nobody signed in for it is at most a small body."""
-        self.bodies = Holdings(limits.REQUESTS_BYTES)
-        """The large ones of them, by user."""
+        self.requests = Holdings(limits.REQUESTS_BYTES)
+        """What requests hold, by user; of what is not judged yet, nobody's."""
+        self.answers = Holdings(limits.ANSWERS_BYTES)
+        """What was answered and not taken, by user."""
         self.stopping = False
         self.sparing = SparingLog("surfaces.http")
         self.known = KnownHeads(node.doors.rng.bytes(32))
@@ -343,22 +345,33 @@ class HttpSurface:
     def hold(self, exchange: Exchange, size: int) -> None:
         """So many bytes more of a body have come. :raises Busy: they are more than its user may
         have held"""
-        if exchange.owner is not None and not self.bodies.take(exchange.owner, size):
+        if exchange.owner is not None and not self.requests.take(exchange.owner, size):
             raise _too_many_bodies()
         exchange.bytes_held += size
         self.bodies_bytes += size
 
     def own(self, exchange: Exchange, user: str) -> None:
-        """It has been found out whose a body is that is still coming. :raises Busy: as `hold`"""
-        if not self.bodies.take(user, exchange.bytes_held):
-            raise _too_many_bodies()
-        exchange.owner = user
+        """It has been found out whose a request is. :raises Busy: as `hold`"""
+        if exchange.owner is None:
+            if exchange.bytes_held and not self.requests.take(user, exchange.bytes_held):
+                raise _too_many_bodies()
+            exchange.owner = user
+
+    def weigh(self, exchange: Exchange, size: int) -> None:
+        """What a request was read into takes so many bytes. :raises Busy: as `hold`"""
+        if size > exchange.bytes_held:
+            self.hold(exchange, size - exchange.bytes_held)
+
+    def user_of_token(self, digest: bytes) -> str | None:
+        """Whose a token is, when that can be told at once."""
+        found = self.node.spaces.sessions.glance(digest, self.node.committer.ledger.users_version)
+        return None if found is None else found.user
 
     def release(self, exchange: Exchange) -> None:
         """Its body is no longer held."""
         self.bodies_bytes -= exchange.bytes_held
         if exchange.owner is not None and exchange.bytes_held:
-            self.bodies.give(exchange.owner, exchange.bytes_held)
+            self.requests.give(exchange.owner, exchange.bytes_held)
         exchange.bytes_held = 0
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -374,6 +374,37 @@ def sign_outs_come_late() -> None:
     Sessions.end = late  # type: ignore[method-assign]
 
 
+def holds_without_bound() -> None:
+    """Whatever its peers make it hold, there is room for it."""
+    from protocol import conversation
+    from surfaces.holdings import Holdings
+
+    conversation.HELLO_BYTES = limits.MIB  # type: ignore[misc]
+
+    for name in (
+        "CONNECTION_REQUESTS_BYTES",
+        "CONNECTION_ANSWERS_BYTES",
+        "CONNECTION_BUFFER_BYTES",
+    ):
+        setattr(limits, name, limits.INT_MAX)
+
+    def take(self: Holdings, user: str, size: int) -> bool:
+        self._of[user] = self._of.get(user, 0) + size
+        self.total += size
+        return True
+
+    Holdings.take = take  # type: ignore[method-assign]
+    from surfaces.http.connection import Connection
+
+    setattr(Connection, "full", property(lambda self: False))  # noqa: B010
+
+
+def small_surfaces() -> None:
+    """What all peers of a surface may make it hold is little, so that a rig fills it quickly."""
+    limits.REQUESTS_BYTES = 32 * limits.MIB  # type: ignore[misc]
+    limits.ANSWERS_BYTES = 32 * limits.MIB  # type: ignore[misc]
+
+
 FOUND: dict[str, Callable[[], None]] = {
     "small": small,
     "tiny": tiny,
@@ -402,6 +433,8 @@ FOUND: dict[str, Callable[[], None]] = {
     "sign-outs-come-late": sign_outs_come_late,
     "stalls": stalls,
     "waits-for-the-disk": waits_for_the_disk,
+    "holds-without-bound": holds_without_bound,
+    "small-surfaces": small_surfaces,
 }
 
 

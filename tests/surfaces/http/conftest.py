@@ -50,6 +50,8 @@ async def serve(node: Node) -> AsyncIterator[Serve]:
     for surface in started:
         await surface.close()
         assert surface.bodies_bytes == 0
+        assert not surface.requests.total
+        assert not surface.answers.total
         assert surface.running == 0
         assert not surface.connections
 

@@ -14,7 +14,7 @@ import pytest
 
 from protocol import limits
 from surfaces import logs
-from surfaces.http import connection
+from surfaces.http import connection, reading
 from surfaces.http.surface import HttpSurface
 from tests.logbook import Logbook
 from tests.surfaces.http.conftest import PASSWORD, Serve, until
@@ -67,7 +67,7 @@ async def test_a_bug_before_anybody_signed_in_is_a_line_a_second(
     async with await Raw.connect(surface.address[1]) as raw:
         for _ in range(30):
             assert (await raw.ask("OPTIONS", "/health")).error["code"] == "Failed"
-    monkeypatch.setattr("surfaces.http.connection.judge", planted)
+    monkeypatch.setattr("surfaces.http.reading.judge", planted)
     for _ in range(30):
         async with await Raw.connect(surface.address[1]) as raw:
             await raw.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: y\r\n\r\n")
@@ -99,12 +99,12 @@ async def test_a_junk_token_is_refused_before_its_body_is_taken(
         assert (answer.status, answer.error["code"]) == (401, "SessionEnded")
         assert answer.fields["connection"] == "close"
     assert most <= limits.SMALL_BODY_BYTES
-    assert not surface.bodies.total
+    assert not surface.requests.total
 
 
 def holds(surface: HttpSurface, size: int) -> bool:
     """Whether root's bodies have come that far."""
-    return surface.bodies.of("root") > size
+    return surface.requests.of("root") > size
 
 
 async def crowd_of_junk(surface: HttpSurface, count: int) -> int:
@@ -151,13 +151,14 @@ async def test_the_rig_sees_bodies_that_nobody_is_asked_for(
     surface: HttpSurface, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planted: a body is read to its end before its credential is looked at."""
-    monkeypatch.setattr(connection.Connection, "_judge", lambda self, exchange: None)
+    monkeypatch.setattr(reading.Reading, "judge", lambda self, exchange: None)
     junk = asyncio.create_task(crowd_of_junk(surface, 5))
     await until(lambda: surface.bodies_bytes > 5 * limits.SMALL_BODY_BYTES)
     for left in list(surface.connections):
         left.abort()
     with contextlib.suppress(OSError, EOFError):
         await junk
+    await until(lambda: not surface.bodies_bytes)  # a sign-in was being hashed
 
 
 async def test_a_body_is_asked_for_only_of_who_is_known(surface: HttpSurface) -> None:
@@ -175,7 +176,7 @@ async def test_large_bodies_count_as_their_users_and_leave_room_for_others(
     credential = bearer
     if scheme == "password":
         credential = f"Basic {base64.b64encode(f'root:{PASSWORD}'.encode()).decode()}"
-    surface.bodies.most = 4_000_000
+    surface.requests.most = 4_000_000
     text = b"RETURN 7;" + b" " * 900_000
     async with contextlib.AsyncExitStack() as stack:
         for number in range(2):
@@ -191,11 +192,11 @@ async def test_large_bodies_count_as_their_users_and_leave_room_for_others(
             request("POST", "/script", text, authorization=credential, content_type="text/plain")
         )
         assert (await more.answer()).error["code"] == "Busy"
-        assert surface.bodies.take("another", 900_000)  # another user gets in
-        surface.bodies.give("another", 900_000)
+        assert surface.requests.take("another", 900_000)  # another user gets in
+        surface.requests.give("another", 900_000)
         await half.send(b" ")
         assert (await half.answer()).json["results"][0]["value"] == 7
-    await until(lambda: not surface.bodies.total)
+    await until(lambda: not surface.requests.total)
 
 
 async def test_a_connection_whose_deadlines_fail_leaves_the_others_theirs(

@@ -144,7 +144,7 @@ async def test_heads_split_over_reads_do_not_add_up(raw: Raw) -> None:
 
 
 async def test_bodies_held_are_bounded(surface: HttpSurface, port: int, bearer: str) -> None:
-    assert surface.bodies.take("somebody", limits.REQUESTS_BYTES - 10)
+    assert surface.requests.take("somebody", limits.REQUESTS_BYTES - 10)
     async with await Raw.connect(port) as raw:
         await raw.send(script("RETURN 'large';" + " " * 100_000, bearer))
         answer = await raw.answer()
@@ -153,7 +153,7 @@ async def test_bodies_held_are_bounded(surface: HttpSurface, port: int, bearer: 
     async with await Raw.connect(port) as raw:  # a small one is not counted among them
         await raw.send(script("RETURN 'small';", bearer))
         assert (await raw.answer()).status == 200
-    surface.bodies.give("somebody", limits.REQUESTS_BYTES - 10)
+    surface.requests.give("somebody", limits.REQUESTS_BYTES - 10)
 
 
 async def test_half_a_body_of_a_client_that_is_gone_is_let_go(

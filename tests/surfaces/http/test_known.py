@@ -17,7 +17,7 @@ from actors.node import Node
 from actors.runtime import ask
 from protocol.requests import SignIn
 from protocol.spaces import DeleteKey, KeyOperation, RunKeys, SetKey
-from surfaces.http import connection as connection_module
+from surfaces.http import reading as reading_module
 from surfaces.http.connection import Connection
 from surfaces.http.known import MISSES, KnownHeads
 from surfaces.http.surface import HttpSurface
@@ -253,7 +253,7 @@ async def test_a_request_line_read_too_leniently_is_caught(
 ) -> None:
     logbook.allow("a connection failed")
     lenient = re.compile(rb"(GET|HEAD|POST|PUT|DELETE) +([^ \r]*) [Hh]TTP/1\.\d\r\n")
-    monkeypatch.setattr(connection_module, "REQUEST_LINE", lenient)
+    monkeypatch.setattr(reading_module, "REQUEST_LINE", lenient)
     with pytest.raises(AssertionError):
         await pair.check(CASES, SEED)
 
@@ -265,13 +265,13 @@ async def test_an_answer_from_a_known_head_is_used_at_all(pair: Pair) -> None:
     fed: list[bytes] = []
     connection = Connection(pair.knowing)
     connection.connection_made(Kept())
-    parser = connection._parser
-    connection._parser = cast(Any, type("Spy", (), {"feed_data": fed.append}))
+    parser = connection.reading.parser
+    connection.reading.parser = cast(Any, type("Spy", (), {"feed_data": fed.append}))
     connection.data_received(pair.good[0] * 3)
     assert fed == []
     connection.data_received(pair.good[0] * 2 + b"G")
     assert fed == [b"G"]
-    connection._parser = parser
+    connection.reading.parser = parser
     connection.connection_lost(None)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import httptools
 import pytest
 
-from surfaces.http import connection as connection_module
+from surfaces.http import reading as reading_module
 from surfaces.http.surface import HttpSurface
 from tests.surfaces.http import raw
 from tests.surfaces.http.raw import Raw, parse_head
@@ -236,7 +236,7 @@ async def test_a_lenient_parser_is_caught(
         )
         return parser
 
-    monkeypatch.setattr(connection_module, "HttpRequestParser", lenient)
+    monkeypatch.setattr(reading_module, "HttpRequestParser", lenient)
     monkeypatch.setattr(raw, "PATIENCE_SECONDS", 1)  # what is let through is not closed
     names = ["bare LF after field", "folded field", "chunk data with bare LF"]
     assert list(await wrong(port, names)) == names
@@ -245,6 +245,6 @@ async def test_a_lenient_parser_is_caught(
 async def test_a_judge_that_lets_everything_through_is_caught(
     surface: HttpSurface, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_module, "SINGLE", frozenset())
+    monkeypatch.setattr(reading_module, "SINGLE", frozenset())
     monkeypatch.setattr(raw, "PATIENCE_SECONDS", 1)  # what is let through is not closed
     assert await converse(port, CASES["two Authorizations"]) is not None

@@ -1,0 +1,123 @@
+"""Answers on their way to one client: gathered while a read is worked through, and counted until
+the client has taken them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from protocol import limits
+from surfaces.holdings import NOBODY, Account
+
+BATCH_BYTES: Final = 256 * limits.KIB
+"""Of answers that wait for the end of the read they came in. Requests that a read brings take a
+hundredth of what their answers may."""
+
+SMALL_ANSWER: Final = 64 * limits.KIB
+"""Up to this an answer is sent wherever it is due; a longer one only where there is room for it."""
+
+
+class Outgoing:
+    """:param account: what the client has not taken counts there"""
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        self.transport: asyncio.Transport
+        self.paused = False
+        """Whether the client reads more slowly than answers are made."""
+        self.over = False
+        """Whether what all clients of its user have not taken fills the room that there is."""
+        self._batch: list[bytes] | None = None
+        self._batch_bytes = 0
+        self._drained: list[asyncio.Future[None]] = []
+        self._unsent = 0
+        self._stalled_since = 0.0
+
+    @property
+    def choked(self) -> bool:
+        """Whether no more answers should be made."""
+        return self.paused or self.over
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the system has not taken."""
+        return self.transport.get_write_buffer_size()
+
+    def gather(self) -> None:
+        """What is sent until `flush` leaves together."""
+        self._batch = []
+
+    @property
+    def gathering(self) -> bool:
+        """Whether what is sent now leaves later."""
+        return self._batch is not None
+
+    def send(self, data: bytes) -> None:
+        """Send bytes of the current answer."""
+        if self._batch is None:
+            self._write(data)
+            return
+        self._batch.append(data)
+        self._batch_bytes += len(data)
+        if self._batch_bytes > BATCH_BYTES:  # the client says now how fast it takes them
+            self.flush()
+            self._batch = []
+
+    def flush(self) -> None:
+        """Send what was gathered."""
+        batch, self._batch = self._batch, None
+        self._batch_bytes = 0
+        if batch:
+            self._write(batch[0] if len(batch) == 1 else b"".join(batch))
+
+    def takes(self, size: int) -> bool:
+        """Whether there is room for a large answer; it counts from now on."""
+        return self.account.hold(self._batch_bytes + self.unsent + size)
+
+    def count(self) -> None:
+        """Count what the client has not taken; of who is nobody it is taken away where there is no
+        room for it."""
+        unsent = self.unsent
+        if not unsent and not self.account.counted:
+            self.over = False
+            return
+        self.over = not self.account.hold(unsent)
+        if self.over and self.account.user == NOBODY:
+            self.transport.abort()
+
+    def still_sending(self, now: float) -> bool:
+        """Whether answers wait for the client; notes since when it has taken nothing."""
+        unsent = self.unsent
+        if unsent and (not self._unsent or unsent < self._unsent):
+            self._stalled_since = now
+        self._unsent = unsent
+        return unsent > 0
+
+    def stalled(self, now: float) -> float:
+        """For how long the client has taken nothing."""
+        return now - self._stalled_since
+
+    def written(self, waiter: asyncio.Future[None]) -> None:
+        """Set `waiter` when the client keeps up with what was sent."""
+        if self.paused:
+            self._drained.append(waiter)
+        else:
+            waiter.set_result(None)
+
+    def resume(self) -> None:
+        """The client has caught up, or is gone."""
+        self.paused = False
+        for waiter in self._drained:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._drained.clear()
+
+    def close(self) -> None:
+        """Nobody takes any of it any more."""
+        self.resume()
+        self.account.hold(0)
+
+    def _write(self, data: bytes) -> None:
+        self.transport.write(data)
+        if self.transport.get_write_buffer_size():
+            self.count()
