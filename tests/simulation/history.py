@@ -432,6 +432,11 @@ class History:
         if request.answer is None:
             if request.error is not None:
                 _hold(request.error in request.may, f"{where} was refused: {request.error}")
+                ended = request.error in ("Cancelled", "StatementTimeout")
+                told = bool(frames) and frames[-1] > request.until
+                _hold(
+                    not (ended and told), f"{where} is {request.error} and may be there: {frames}"
+                )
                 if request.error == "DiskFull" and len(request.script.parts) == 1:
                     _hold(not frames, f"{where} was refused as DiskFull and is there: {frames}")
             return

@@ -404,7 +404,8 @@ class Life:
         request = Request(name, script, world.history.shown, set(self.may))
         request.may.add("Conflict")
         if script.timeout_us is not None:
-            request.may.add("StatementTimeout")
+            # The other, when its own commit was on its way to the disk.
+            request.may.update(("StatementTimeout", "UnknownOutcome"))
         world.history.requests[name] = request
         self.running.add(request)
         if script.roles is not None:
@@ -491,7 +492,7 @@ class Life:
         running = [each for each in self.running if each.script.roles is None]
         if running:
             request = self.chance.choice(sorted(running, key=lambda each: each.name))
-            request.may.add("Cancelled")
+            request.may.update(("Cancelled", "UnknownOutcome"))
             await ask(self.node.scripts, CancelScript(request.name))
 
     async def _checkpoint(self) -> None:
