@@ -83,6 +83,13 @@ class KeyOrder:
         self._lent = True
         return ordered
 
+    def release(self) -> list[bytes]:
+        """What it holds of the keys of a dictionary that is to be freed, to be freed too. Empty,
+        when somebody else holds it."""
+        ordered = [] if self._lent else self._sorted
+        self._sorted = []
+        return ordered
+
     def know(self, ordered: list[bytes]) -> None:
         """Somebody has put all keys in order already."""
         self._sorted, self._lent = ordered, False
@@ -185,6 +192,14 @@ class Layer:
             return sorted([key for key in writes if start <= key < end])
         ordered = self._order.all(writes)
         return ordered[bisect_left(ordered, start) : bisect_left(ordered, end)]
+
+    def ordered(self) -> list[bytes]:
+        """The keys of all writes in order. The list stays as it is."""
+        return self._order.all(self.writes)
+
+    def hollow(self) -> tuple[dict[bytes, bytes | None], list[bytes]]:
+        """What it holds: of a layer that nobody reads any more, and for whoever frees it."""
+        return self.writes, self._order.release()
 
     def in_steps(self, step: int) -> Iterator[list[tuple[bytes, bytes | None]]]:
         """All writes, so many at a time; they are put in order with that, if they come so: then the

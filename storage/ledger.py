@@ -120,9 +120,11 @@ class Ledger:
         self._forgotten = 0
         self.barrier: Barrier | None = None
         """The one that stands."""
-        self._part_of: list[tuple[bytes, bytes | None]] = []
+        self._part_of: list[bytes] = []
         self._part_at = 0
-        """Of a commit that is going to the engine in parts: its writes, and how many have gone."""
+        """Of a commit that is going to the engine in parts: its keys, and how many have gone."""
+        self._gone: list[dict[bytes, bytes | None] | list[bytes]] = []
+        """What large commits held that are in the engine: to be freed, a part at a time."""
 
     # --- where things stand ---------------------------------------------------------------------
 
@@ -337,13 +339,13 @@ class Ledger:
         """
         layers = self._next_part()
         if not layers:
-            return False
+            return self._let_go()
         if len(layers[0].writes) > SETTLE_KEYS:
             return self._settle_large(layers[0])
         batch = self.engine.batch()
         _apply_together(layers, batch)
         self._write_settled(batch, layers)
-        return bool(self._next_part())
+        return self._has_more()
 
     def _write_settled(self, batch: Batch, layers: list[Layer]) -> None:
         """Apply what brings the state to the end of these layers, and let them go."""
@@ -366,19 +368,38 @@ class Ledger:
         return found
 
     def _settle_large(self, layer: Layer) -> bool:
-        batch, begun = self.engine.batch(), self._part_at
+        batch, begun, writes = self.engine.batch(), self._part_at, layer.writes
         if begun == 0:
             layer.apply_ranges(batch)
-            self._part_of = list(layer.writes.items())
+            self._part_of = list(writes)
         part = self._part_of[begun : begun + SETTLE_KEYS]
-        apply_writes(part, layer.sequence, batch)
+        apply_writes([(key, writes[key]) for key in part], layer.sequence, batch)
         if begun + len(part) < len(self._part_of):
             self._write(batch, self._settled._replace(begun=self._digests[0]))
             self._part_at += len(part)
             return True
         self._write_settled(batch, [layer])
+        if not any(tx.froze(layer) for tx in self._paused.values()):
+            self._gone += [*layer.hollow(), self._part_of]
         self._part_at, self._part_of = 0, []
-        return bool(self._next_part())
+        return self._has_more()
+
+    def _has_more(self) -> bool:
+        return bool(self._gone) or bool(self._next_part())
+
+    def _let_go(self) -> bool:
+        """Free a part of what nobody reads any more: a million small objects at once would hold the
+        loop for a tenth of a second. Whether there is more to do."""
+        if self._gone:
+            last = self._gone[-1]
+            if isinstance(last, dict):
+                for _ in range(min(SETTLE_KEYS, len(last))):
+                    last.popitem()
+            else:
+                del last[-SETTLE_KEYS:]
+            if not last:
+                self._gone.pop()
+        return self._has_more()
 
     @property
     def part_settled(self) -> bool:
@@ -421,7 +442,7 @@ class Ledger:
             _Change(
                 layer.sequence,
                 changed,
-                sorted(changed),
+                layer.ordered(),
                 layer.ranges,
                 layer.catalog,
                 layer.declared,

@@ -415,6 +415,10 @@ class Transaction:
         if self._view is None and not self.ended:
             self._view, self._frozen = self._ledger.freeze(self)
 
+    def froze(self, layer: Layer) -> bool:
+        """Whether it reads through a layer that was in flight when it paused."""
+        return layer in self._frozen
+
     def reads_changed(self, keys_changed: frozenset[bytes], ordered: list[bytes]) -> bool:
         """Whether anything read is among keys that changed, also given in order."""
         return self._reads.touch(keys_changed, ordered)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
 from protocol import limits
 from protocol.errors import Busy, Conflict
-from storage import catalog, effects, keys, ledger
+from storage import catalog, effects, keys, layers, ledger
 from storage.effects import EffectsDamaged
 from storage.engine import Batch, EngineFailed
 from storage.frames import Frame
@@ -236,6 +237,30 @@ def test_a_large_commit_goes_in_parts(
     assert parts > 4
     assert failing.applied == 3
     assert [pair for step in failing.scan(key(0), key(2_000)) for pair in step] == wanted
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_what_a_large_commit_held_is_freed_in_parts_unless_somebody_reads_it(
+    book: Book, monkeypatch: pytest.MonkeyPatch, paused: bool
+) -> None:
+    monkeypatch.setattr(ledger, "SETTLE_KEYS", 30)
+    monkeypatch.setattr(layers, "_MANY", 30)
+    tx = book.begin()
+    for number in range(100):
+        tx.put(key(number), b"new")
+    writes = tx.own.writes
+    book.commit(tx)
+    book.ledger.mark_durable(1, digests(book.frames))
+    book.ledger.release(1)
+    reading = book.begin()
+    if paused:
+        reading.pause()
+    left = [len(writes) for _ in step_by_step(book.ledger)]
+    assert left[-1] == (100 if paused else 0)
+    assert not book.ledger.settle() and not book.ledger.flight.layers
+    assert paused or max(before - after for before, after in pairwise(left)) == 30
+    assert sum(len(step) for step in reading.scan(key(0), key(100))) == 100
+    reading.release()
 
 
 def step_by_step(made: Ledger) -> Iterator[None]:
