@@ -9,7 +9,7 @@ import pytest
 
 from actors.passwords import Cost
 from actors.runtime import ask
-from actors.sessions import token_digest
+from actors.sessions import CALLERS, token_digest
 from protocol import limits
 from protocol.errors import (
     BadRequest,
@@ -356,5 +356,25 @@ def test_the_session_idle_longest_makes_room(kind: str, monkeypatch: pytest.Monk
             opened.append(await sign_in(at))
             alive = [not isinstance(await token(at, one.token), SessionEnded) for one in opened]
             assert alive == [True, False, True, True]
+
+    play(kind, main)
+
+
+@both
+def test_a_token_shared_by_connections_has_one_caller_for_each(kind: str) -> None:
+    async def main() -> None:
+        async with desk(kind) as at:
+            await at.define("ana", PASSWORD)
+            session = await sign_in(at)
+            first = [await token(at, session.token, where) for where in (HERE, ELSEWHERE)]
+            again = [await token(at, session.token, where) for where in (HERE, ELSEWHERE)]
+            assert [one.address for one in again] == [HERE, ELSEWHERE]
+            assert [one is other for one, other in zip(first, again, strict=True)] == [True, True]
+            # As many addresses as somebody likes take no more room than these.
+            for port in range(2 * CALLERS):
+                caller = await token(at, session.token, f"192.0.2.3:{port}")
+                assert caller.address == f"192.0.2.3:{port}"
+            (kept,) = at.sessions._open.values()
+            assert len(kept._callers) <= CALLERS
 
     play(kind, main)
