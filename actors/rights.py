@@ -277,10 +277,18 @@ class Rights:
         kind: str,
     ) -> Found:
         who = self.standing(tx, caller)
+        # What the names lead to is remembered as one look-up, which rests on all of them; whether
+        # the caller may see it, from the outermost place on, is asked each time.
+        at = (kind, place, name)
+        known: Found | None = tx.known(at)
+        if known is not None and (who.all or _sees_way_to(who, known)):
+            who.check(known, verbs)
+            return known
         database = _database(tx, who, *place)
         found = find(tx, database, name)
         if found is None or not who.sees(found):
             raise absent(kind, f"{database.path}.{name}")
+        tx.remember(at, found, *_declared_of(found))
         who.check(found, verbs)
         return found
 
@@ -315,6 +323,22 @@ def _owns_place_of(who: Standing, user: User) -> bool:
     if owner is None or owner.role != OWNER or owner.space is None or user.space is None:
         return False
     return _is_inside(user.space, owner.space)
+
+
+def _sees_way_to(who: Standing, thing: Table | Space | Topic) -> bool:
+    """Whether a caller sees something and the places around it."""
+    database = thing.database
+    return who.sees(database.namespace) and who.sees(database) and who.sees(thing)
+
+
+def _declared_of(thing: Table | Space | Topic) -> tuple[bytes, ...]:
+    """What the way by names to something rests on."""
+    if type(thing) is Table:
+        return catalog.declared_of_table(thing)
+    if type(thing) is Topic:
+        return topics.declared_of_topic(thing)
+    assert type(thing) is Space
+    return catalog.declared_of_space(thing)
 
 
 def _namespace(tx: Transaction, who: Standing, name: str) -> Namespace:

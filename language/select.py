@@ -33,8 +33,9 @@ from language.planner import (
     united,
 )
 from language.rows import WHOLE, Batch, Pairs, Row, Shape, item_value, whole
+from protocol.binary import unpack_object
 from protocol.errors import BadRequest
-from protocol.values import NONE
+from protocol.values import NONE, RecordId
 
 _BOUND_ROW_BY_ROW: Final = frozenset({"input"})
 """By ON DUPLICATE UPDATE."""
@@ -354,12 +355,16 @@ class SelectPlan:
             and select.start is None
         )
 
-    def run_one(self, batch: Batch, env: Env) -> list[Any]:
-        """As `run`, over one batch of one row: nothing is gathered, sorted or cut.
+    def run_one(self, record: RecordId, raw: bytes, env: Env) -> list[Any]:
+        """As `run`, over one stored record: nothing is gathered, sorted or cut.
 
+        :param raw: its fields, packed
         :raises TooLarge, Refusal: as `run`
         """
+        if self._is_bare:
+            return [{"id": record, **unpack_object(raw)}]
         memo: Memo = {}
+        batch = Pairs([(b"", raw)], lambda _key: record)
         rows = self._source.rows(batch)
         items = self._items(batch, rows)
         if self._where is not None and not self._where(rows, env, memo):
@@ -369,6 +374,16 @@ class SelectPlan:
         if self._columns or self._select.fetch:
             Budget(tick=env.tick).sample(answer)  # what was stored is no larger than a record is
         return answer
+
+    @cached_property
+    def _is_bare(self) -> bool:
+        """Whether a row is answered as it is: `SELECT *` and nothing else."""
+        select = self._select
+        return (
+            select.everything
+            and not (select.value or select.columns or select.omit or select.fetch)
+            and select.where is None
+        )
 
     def _filtered(
         self, batches: Iterable[Batch], env: Env, memo: Memo

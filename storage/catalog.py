@@ -192,10 +192,10 @@ def find_space(tx: Transaction, database: Database, name: str) -> Space | None:
     at = ("space", database.id, name)
     found: Space | None = tx.known(at)
     if found is None:
-        key = keys.space(database.namespace.id, database.id, name)
-        value = tx.get(key)
+        value = tx.get(keys.space(database.namespace.id, database.id, name))
         if value is not None:
-            found = tx.remember(at, _space(database, name, value), key, *declared_of(database))
+            found = _space(database, name, value)
+            tx.remember(at, found, *declared_of_space(found))
     return found
 
 
@@ -214,6 +214,13 @@ def declared_of_table(table: Table) -> tuple[bytes, ...]:
         keys.indexes(*numbers, table.id)[0],
         *declared_of(table.database),
     )
+
+
+def declared_of_space(space: Space) -> tuple[bytes, ...]:
+    """What a cache space rests on."""
+    database = space.database
+    key = keys.space(database.namespace.id, database.id, space.name)
+    return key, *declared_of(database)
 
 
 def namespaces(tx: Transaction) -> list[Namespace]:

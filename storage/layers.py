@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
 from itertools import islice
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Final
 from weakref import ref
 
@@ -239,6 +240,13 @@ class Layer:
         """Add the changes to a batch for the engine."""
         self.apply_ranges(batch)
         apply_writes(self.writes.items(), self.sequence, batch)
+
+
+UNCHANGED: Final = Layer()
+"""The changes of whoever changes nothing: shared, so that to begin costs none. A write to it is a
+bug, and raises."""
+UNCHANGED.writes = MappingProxyType({})  # type: ignore[assignment]
+UNCHANGED.ranges = ()  # type: ignore[assignment]
 
 
 def apply_writes(writes: Iterable[tuple[bytes, bytes | None]], sequence: int, batch: Batch) -> None:

@@ -46,15 +46,13 @@ class Lookups:
         self.users_since = since
         """The newest that changed who may do what."""
         self._found: dict[Hashable, Lookup] = {}
+        self.get = self._found.get
+        """What is remembered under a name; None: nothing is."""
         self._resting: dict[bytes, set[Hashable]] = {}
         """Which look-ups rest on a declared key."""
 
     def __len__(self) -> int:
         return len(self._found)
-
-    def get(self, at: Hashable) -> Lookup | None:
-        """What is remembered under a name."""
-        return self._found.get(at)
 
     def add(self, at: Hashable, value: Any, rests_on: tuple[bytes, ...]) -> Lookup:
         """Remember what was found in a state that has no older declarations than the newest."""

@@ -37,13 +37,6 @@ def read(tx: Transaction, table: Table, id: Any) -> bytes | None:
     return None if value is None else value[SEQUENCE_BYTES:]
 
 
-def pair(tx: Transaction, table: Table, id: Any) -> Pair | None:
-    """The key of a record and its packed fields, None when there is none."""
-    key = keys.record(table.prefix, id)
-    value = tx.get(key)
-    return None if value is None else (key, value[SEQUENCE_BYTES:])
-
-
 def stored(tx: Transaction, table: Table, id: Any) -> Stored | None:
     """A record with the sequence of its last change, None when there is none."""
     value = tx.get(keys.record(table.prefix, id))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from protocol import limits
@@ -24,7 +24,7 @@ from storage import keys
 from storage.appends import Append, Mark
 from storage.effects import SEQUENCE_BYTES, Chunk
 from storage.engine import Pair, View
-from storage.layers import Layer, Overlay, lookup
+from storage.layers import UNCHANGED, Layer, Overlay, lookup
 from storage.lookups import Lookup
 from storage.reads import Reads
 
@@ -51,23 +51,14 @@ def too_large() -> TooLarge:
 class Transaction:
     """Made by `Ledger.begin`; ended by `Ledger.commit` or `release`, or by leaving a `with`."""
 
-    __slots__ = (
-        "_engine", "_flight", "_frozen", "_gone", "_ledger", "_looked", "_mine", "_reads", "_view",
-        "adds", "appends", "barred", "ended", "now_us", "own", "passes", "prepared", "released",
-        "rng", "saw", "sequence", "size", "time", "timed", "withdrawn",
-    )  # fmt: skip
-
     def __init__(self, ledger: Ledger, sequence: int, now_us: int) -> None:
         self._ledger = ledger
         self._engine = ledger.engine
         self._flight = ledger.flight
-        self._reads = Reads()
-        self._view: View | None = None
-        self._frozen: list[Layer] = []
-        self._looked = self._reads.looked
+        self._reads = reads = Reads()
+        self._looked = reads.looked
         self._mine: dict[Hashable, Lookup] = {}
         """Those that others can't share."""
-        self._gone: dict[bytes, int] = {}
         self.sequence = sequence
         """The commit whose state is read."""
         self.released = ledger.released_upto
@@ -75,28 +66,44 @@ class Transaction:
         self.now_us = now_us
         """Log time at the beginning, microseconds since 1970: what `time::now()` says."""
         self.rng = ledger.rng
-        self.saw = 0
-        """The highest sequence in flight that a read depended on; an answer waits until it is
-        durable. 0: none. A paused transaction may name a later one than it strictly needs."""
-        self.own = Layer()
         self.adds: dict[bytes, int] = {}
-        self.appends: dict[bytes, Append] = {}
-        """By their counters."""
         self.timed: dict[bytes, Callable[[bytes, int], bytes]] = {}
         """How a value is made of what was written under a key and of `time`."""
-        self.time = 0
-        """Log time of its frame, once it is committed."""
-        self.prepared: list[Chunk] | None = None
-        """The changes as encoded effects, if `Ledger.prepare` was run after the last of them."""
-        self.size = 0
-        """Bytes that the changes will take in the log, about."""
-        self.ended = False
-        self.withdrawn = False
-        """Whether a commit it reads from was taken back."""
-        self.barred = False
-        """Whether its commit was refused for another's barrier; see `barriers.py`."""
-        self.passes = False
-        """Whether no barrier holds its commit back: for what nobody would run again."""
+
+    # What a short one never changes stands here: most transactions read one record, and to make
+    # them cost more than that.
+
+    own = UNCHANGED
+    """What it changes. A layer of its own from the first change on: `_changing`."""
+    saw = 0
+    """The highest sequence in flight that a read depended on; an answer waits until it is
+    durable. 0: none. A paused transaction may name a later one than it strictly needs."""
+    prepared: list[Chunk] | None = None
+    """The changes as encoded effects, if `Ledger.prepare` was run after the last of them."""
+    size = 0
+    """Bytes that the changes will take in the log, about."""
+    time = 0
+    """Log time of its frame, once it is committed."""
+    ended = False
+    withdrawn = False
+    """Whether a commit it reads from was taken back."""
+    barred = False
+    """Whether its commit was refused for another's barrier; see `barriers.py`."""
+    passes = False
+    """Whether no barrier holds its commit back: for what nobody would run again."""
+    appends: Mapping[bytes, Append] = MappingProxyType({})
+    """By their counters."""
+    _view: View | None = None
+    _frozen: Sequence[Layer] = ()
+    _gone: dict[bytes, int]
+    """What it has deleted; there once it changes something."""
+
+    def _changing(self) -> Layer:
+        """The layer of its changes, to be changed."""
+        if self.own is UNCHANGED:
+            self.own = Layer()
+            self._gone = {}
+        return self.own
 
     @property
     def now(self) -> datetime:
@@ -112,15 +119,18 @@ class Transaction:
         this transaction itself has changed it.
         """
         own = self.own
-        if key in own.writes:
+        if own.writes and key in own.writes:
             return own.writes[key]
-        for start, end in own.ranges:
-            if start <= key < end:
-                return self._added(key, None)
-        return self._added(key, self._get_below(key))
+        if own.ranges:
+            for start, end in own.ranges:
+                if start <= key < end:
+                    return self._added(key, None)
+        self._reads.add_key(key)
+        value = self._look(key)
+        return self._added(key, value) if self.adds else value
 
     def _added(self, key: bytes, value: bytes | None) -> bytes | None:
-        if self.adds and key in self.adds:
+        if key in self.adds:
             return keys.pack_counter(keys.unpack_counter(value) + self.adds[key])
         return value
 
@@ -129,13 +139,8 @@ class Transaction:
         answer."""
         return self._engine.get(key)
 
-    def _get_below(self, key: bytes) -> bytes | None:
-        """The value of a key under this transaction's own changes."""
-        self._reads.add_key(key)
-        return self._look(key)
-
     def _look(self, key: bytes) -> bytes | None:
-        """The same, not remembered as read."""
+        """The value of a key under this transaction's own changes, not remembered as read."""
         if self._view is not None:
             found = lookup(self._frozen, key) if self._frozen else None
             if found is None:
@@ -232,7 +237,7 @@ class Transaction:
         if start >= end:
             return
         self.prepared = None
-        for key in self.own.delete_range(start, end):
+        for key in self._changing().delete_range(start, end):
             self._gone.pop(key, None)
         for key in [key for key in self.adds if start <= key < end]:
             del self.adds[key]
@@ -248,6 +253,7 @@ class Transaction:
             self._write(key, keys.pack_counter(keys.unpack_counter(own.writes[key]) + delta))
             return
         if key not in self.adds:
+            self._changing()
             self._grow(len(key) + 8 + _OVERHEAD_BYTES)
         self.adds[key] = self.adds.get(key, 0) + delta
 
@@ -258,7 +264,7 @@ class Transaction:
         append = self.appends.get(counter)
         if append is None:
             append = Append(counter, prefix, self._look(counter), self.now_us)
-            self.appends[counter] = append
+            self.appends = {**self.appends, counter: append}
         self.put_new(append.add(bodies))
         self._write(counter, append.row)
         return append
@@ -280,7 +286,7 @@ class Transaction:
     def put_new(self, rows: Mapping[bytes, bytes]) -> None:
         """Set many keys that this transaction has not changed. :raises TooLarge:"""
         assert not self.ended, "a transaction that has ended was written to"
-        self.own.write_all(rows)
+        self._changing().write_all(rows)
         self.prepared = None
         self._grow(sum(map(len, rows)) + sum(map(len, rows.values())) + _OVERHEAD_BYTES * len(rows))
 
@@ -295,7 +301,7 @@ class Transaction:
     def delete_all(self, gone: Sequence[bytes]) -> None:
         """Remove many keys, which are no counters and not stamped. :raises TooLarge:"""
         assert not self.ended, "a transaction that has ended was written to"
-        self.own.write_all(dict.fromkeys(gone))
+        self._changing().write_all(dict.fromkeys(gone))
         self.prepared = None
         self._grow(sum(map(len, gone)) + _OVERHEAD_BYTES * len(gone))
 
@@ -306,7 +312,8 @@ class Transaction:
         :param previous: the sequence its value began with when it was read, 0 when there was none
         :raises TooLarge:
         """
-        previous = self._gone.pop(key, previous)
+        if self.own is not UNCHANGED:
+            previous = self._gone.pop(key, previous)
         self._write(key, previous.to_bytes(SEQUENCE_BYTES, "big") + fields)
 
     def put_new_records(self, fields: dict[bytes, bytes]) -> None:
@@ -325,23 +332,25 @@ class Transaction:
             self.prepared = None
             self.size -= len(key) + len(created) + _OVERHEAD_BYTES
             return
+        self._changing()
         self._gone[key] = previous
         self._write(key, None)
 
     def _write(self, key: bytes, value: bytes | None) -> None:
         assert not self.ended, "a transaction that has ended was written to"
-        writes = self.own.writes
+        own = self._changing()
+        writes = own.writes
         grown = len(value) if value is not None else 0
         if key in writes:
             old = writes[key]
             grown -= len(old) if old is not None else 0
         else:
             grown += len(key) + _OVERHEAD_BYTES
-        self.own.write(key, value)
+        own.write(key, value)
         self.prepared = None
         if keys.is_catalog(key):
             self._declares()
-            self.own.declared.update(keys.declared(key))
+            own.declared.update(keys.declared(key))
         self._grow(grown)
 
     def _grow(self, count: int) -> None:
@@ -356,15 +365,16 @@ class Transaction:
 
         :param at: which look-up; whoever makes it chooses a name for it
         """
-        found = self._mine.get(at)
+        found = self._mine.get(at) if self._mine else None
         if found is None:
             if self.own.catalog or self.withdrawn:
                 return None  # what it would find is not what the others see
             found = self._ledger.lookups.get(at)
             if found is None or found.since > self.sequence:
                 return None
-            if found.since > self.saw and found.since > self._ledger.released_upto:
-                self.saw = found.since
+            since = found.since
+            if since > self.released and since > self.saw and since > self._ledger.released_upto:
+                self.saw = since
         self._looked.add(found)
         return found.value
 
@@ -399,9 +409,10 @@ class Transaction:
     def _declares(self) -> None:
         """It changes declarations: what it has looked up may be otherwise for it now."""
         self._mine.clear()
-        if not self.own.catalog:
-            self.own.catalog = True
-            self.own.declared = set()
+        own = self._changing()
+        if not own.catalog:
+            own.catalog = True
+            own.declared = set()
 
     # --- giving control away --------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from actors.scripts import (  # noqa: F401  (handlers)
     fields,
     flow,
     indexes,
+    inserting,
     node,
     places,
     reading,
@@ -21,9 +22,9 @@ from actors.scripts import (  # noqa: F401  (handlers)
     writing,
 )
 from actors.scripts.answers import AwaitedAnswer
-from actors.scripts.execution import Execution
 from actors.scripts.plans import Plans
 from actors.scripts.services import Services
+from actors.scripts.transactions import ScriptRun
 from actors.scripts.turns import Turn, Turns
 from protocol.errors import Draining, Failed, Refusal
 from protocol.requests import CancelScript, RunScript, ScriptAnswer
@@ -43,13 +44,13 @@ class ScriptsActor(LoopActor):
     def run(self, request: RunScript) -> ScriptAnswer | Awaitable[ScriptAnswer]:
         """Run a script; the answer comes once all that it shows is durable."""
         turn = Turn(self._turns)
-        execution = Execution(self._services, request, self._plans, turn)
+        execution = ScriptRun(self._services, request, self._plans, turn)
         turn.start(execution.run, execution.pause)
         if turn.ended:
             return self._ended(execution)
         return self._long_run(execution)
 
-    async def _long_run(self, execution: Execution) -> ScriptAnswer:
+    async def _long_run(self, execution: ScriptRun) -> ScriptAnswer:
         turn = execution.turn
         # When the node stops, nobody is left to look at what the script ended with.
         turn.outcome.add_done_callback(asyncio.Future.exception)
@@ -57,18 +58,18 @@ class ScriptsActor(LoopActor):
         ended = self._ended(execution)
         return ended if isinstance(ended, ScriptAnswer) else await ended
 
-    def _ended(self, execution: Execution) -> ScriptAnswer | asyncio.Future[ScriptAnswer]:
+    def _ended(self, execution: ScriptRun) -> ScriptAnswer | asyncio.Future[ScriptAnswer]:
         """The answer of a script that has ended, or its promise while its commits are in flight."""
         if execution.listed:
             self._running.remove(execution.request.request)
         committer = self._services.committer
         refusal = self._refusal(execution)
-        if committer.is_released(execution.promise):
+        if not execution.sequence or committer.is_released(execution.promise):
             return self._answer(execution, refusal)
         return self._once_released(execution, refusal)
 
     def _once_released(
-        self, execution: Execution, refusal: Refusal | None
+        self, execution: ScriptRun, refusal: Refusal | None
     ) -> asyncio.Future[ScriptAnswer]:
         """The promise of an answer that shows commits in flight."""
         promised: asyncio.Future[ScriptAnswer] = self.runtime.loop.create_future()
@@ -76,15 +77,15 @@ class ScriptsActor(LoopActor):
         AwaitedAnswer(self._services, execution, refusal, make, promised).begin()
         return promised
 
-    def _answer(self, execution: Execution, refusal: Refusal | None) -> ScriptAnswer:
+    def _answer(self, execution: ScriptRun, refusal: Refusal | None) -> ScriptAnswer:
         released = self._services.committer.released_upto
         # An empty script has read nothing, so it stands at what is released.
         read_at = min(execution.read_at, released) if execution.began else released
         return ScriptAnswer(
             tuple(execution.results),
             execution.written or read_at,
-            execution.place.namespace,
-            execution.place.database,
+            execution.place[0],
+            execution.place[1],
             refusal,
         )
 
@@ -98,7 +99,7 @@ class ScriptsActor(LoopActor):
         for run in self._running:
             run.turn.cancel(Draining("the node is stopping"))
 
-    def _refusal(self, execution: Execution) -> Refusal | None:
+    def _refusal(self, execution: ScriptRun) -> Refusal | None:
         """What a script stopped at. Anything but a refusal is a bug, or the state engine's end: the
         trace goes to the log only, and the node hears of it."""
         error = execution.turn.error

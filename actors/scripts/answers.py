@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Final
 
 from actors.commits import Waiter
-from actors.scripts.execution import Execution
 from actors.scripts.running import Run
 from actors.scripts.services import Services
+from actors.scripts.transactions import ScriptRun
 from protocol import limits
 from protocol.errors import Cancelled, Refusal, StatementTimeout
 from protocol.requests import ScriptAnswer
@@ -32,7 +32,7 @@ class AwaitedAnswer(Waiter):
     def __init__(
         self,
         services: Services,
-        execution: Execution,
+        execution: ScriptRun,
         refusal: Refusal | None,
         make: Callable[[], ScriptAnswer],
         promised: asyncio.Future[ScriptAnswer],

@@ -1,73 +1,40 @@
-"""One run of one script: each statement a transaction of its own, or part of that of its block.
+"""What a statement is run with: the place and variables of its script, its transaction, the gate.
 
-Everything here runs inside the script's greenlet and is synchronous; see `turns.py`.
+Everything here runs inside the script's greenlet and is synchronous; see `turns.py`. How a script
+becomes transactions is `transactions.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-from actors.commits import Promise
 from actors.rights import Names, untold
-from actors.scripts.attempts import Attempts
-from actors.scripts.handlers import Handler, handler_of
 from actors.scripts.judging import judged
 from actors.scripts.kept import Answered, Kept
-from actors.scripts.plans import Plan, Plans
-from actors.scripts.running import Run
+from actors.scripts.plans import Plan, Step, rowless
 from actors.scripts.services import Services
 from actors.scripts.turns import Turn
 from actors.topics import HandedOut
 from actors.waiting import Queue, Wait
 from language import tree
-from language.budget import Budget, bounded, is_bounded
-from language.rows import Pairs
 from language.select import SelectPlan, plan_select
 from protocol import limits
 from protocol.binary import unpack_object
 from protocol.doors import Rng
-from protocol.errors import (
-    BadRequest,
-    Cancelled,
-    Conflict,
-    DiskFull,
-    Draining,
-    NotInTransaction,
-    Refusal,
-    SessionEnded,
-    StatementTimeout,
-    TooLarge,
-)
-from protocol.requests import Result, ResultKind, RunScript
+from protocol.errors import BadRequest, NotInTransaction, Refusal, SessionEnded, TooLarge
+from protocol.requests import Result, RunScript
 from protocol.rights import READ, Verbs
-from protocol.values import MICROSECOND, NONE, RecordId, Value
+from protocol.values import NONE, RecordId, Value
 from storage import records
 from storage.catalog import Space, Table
 from storage.topics import Topic
 from storage.transactions import Transaction
 
-_FROM_OUTSIDE = (Cancelled, DiskFull, Draining, SessionEnded, StatementTimeout)
-"""Refusals that rest on nothing a script has read."""
-
-FEW_ROWS: Final = 16
-FEW_RESULTS: Final = 8
-ANSWER_BYTES: Final = limits.STATEMENT_MEMORY_BYTES
-"""What all results of one script may hold."""
-
-
-LARGE_BYTES: Final = 256 * limits.KIB
-"""Changes of a transaction from which on they are encoded before its commit, in steps."""
-
-
-class Place(NamedTuple):
-    """Where a script stands: names, not yet looked up."""
-
-    namespace: str | None
-    database: str | None
+Place = tuple[str | None, str | None]
+"""Where a script stands: the names of a namespace and a database, not yet looked up."""
 
 
 class Returned(Exception):
@@ -79,26 +46,25 @@ class Returned(Exception):
 
 
 class Execution:
-    """The state of a run. It is also the `language.env.Env` of its expressions."""
+    """The run of a script, as its statements see it. It is also the `language.env.Env` of its
+    expressions."""
 
-    def __init__(self, services: Services, request: RunScript, plans: Plans, turn: Turn) -> None:
+    plan: Plan
+    transaction: Transaction
+
+    def __init__(self, services: Services, request: RunScript, turn: Turn) -> None:
         self.services = services
         self.rights = services.rights
         self.request = request
         self.caller = request.caller
-        self.plans = plans
-        self.plan: Plan
         self.turn = turn
         self.tick = turn.tick
-        self.place = Place(request.namespace, request.database)
+        self.place: Place = (request.namespace, request.database)
         self.variables: dict[str, Any] = request.parameters  # type: ignore[assignment]
         """Copied before the first statement: what came with the request stays as it came."""
-        self.results: list[Result] = []
         self.generation = services.committer.generation
         """The committer's generation when `sequence` was given."""
-        self.transaction: Transaction
-        self._held = Budget(ANSWER_BYTES, self.tick)
-        """What its results hold together; those that are surely small are not weighed."""
+        self.results: list[Result] = []
         self.afterwards: list[Callable[[], None]] = []
         """What to do once the transaction has committed."""
 
@@ -107,21 +73,12 @@ class Execution:
 
     sequence = 0
     """The newest sequence that the answer shows: it is sent once that is durable."""
-    began = False
-    """Whether `transaction` is set."""
-    listed = False
-    """Whether it stands among the running: from its first pause on. Nobody sees a run before."""
     iterations = 0
     rows_read = 0
     """By the statement at hand, its subqueries included."""
-    _at: int | None = None
-    _began_us = 0
-    """When the statement at hand began."""
     _ids = 0
     written = 0
     """The sequence of the last commit; 0 when there was none."""
-    read_at = 0
-    """The sequence that the last transaction read at."""
     in_block = False
     reason: str | None = None
     wait: Wait | None = None
@@ -135,11 +92,6 @@ class Execution:
     and is to run again at once: it has answered nothing so far."""
     waits = False
     """Whether it has found nothing and is to wait: it runs again from its beginning then."""
-    waiting = False
-    """Whether it waits at the moment, for messages or another's barrier, and holds no
-    transaction."""
-    _attempts: Attempts | None = None
-    """Of the transaction at hand, once it has lost."""
     _nested = 0
     """Blocks of IF and FOR around the statement at hand."""
     _kept: Kept | None = None
@@ -147,333 +99,43 @@ class Execution:
     _answered: Answered | None = None
     """What subqueries of the statement at hand have answered; None: nothing so far."""
 
-    # --- the run -------------------------------------------------------------------------------
+    # --- statements -------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Run to the end or to the first refusal, which is raised with its place in the script.
-
-        :raises Refusal: what was committed before it stays committed and its results stand
-        """
-        self._check_variables(len(self.variables))
-        if self.request.timeout_us is not None:
-            self.turn.push_deadline(self.request.timeout_us)
-        self.plan = plan = self.plans.get(self.request.script, self.tick)
-        if not plan.about_node_only:
-            self.services.roles.check_answering()
-        for first, end in plan.transactions:
-            if self._transact(first, end):
-                return
-
-    def _transact(self, first: int, end: int) -> bool:
-        """Run statements `first` to `end` as one transaction, again when it lost a race, when it
-        goes on in another commit, or when it waits and there may be something now. Answers whether
-        RETURN ended the script."""
-        place, variables, done = self.place, self.variables, len(self.results)
-        held, kept, lost = self._held.held, self._kept, False
-        shown, written = (self.sequence, self.generation), self.written
-        attempts = self._attempts = None
-        try:
-            while True:
-                if lost:
-                    assert attempts is not None, "it lost no race"
-                    self._rest(first, attempts)
-                    lost = False
-                self.place, self.variables = place, variables.copy()
-                self._kept = None if kept is None else kept.copy()
-                self._held.held = held
-                self._begin(done)
-                if attempts is not None:
-                    attempts.begins(self.transaction)
-                try:
-                    ended = self._statements(first, end, done)
-                    self._commit(first, end)
-                    if not (self.waits or self.goes_on):
-                        return ended
-                except Refusal as refusal:
-                    del self.results[done:]
-                    attempts = self._attempts = attempts or self._first_attempt()
-                    if not attempts.may_go_on(
-                        refusal, self.transaction, lost=self._runs_again(refusal)
-                    ):
-                        raise self._located(refusal, first) from refusal.__cause__
-                    lost = True
-                finally:
-                    self._release()
-                if not lost:
-                    del self.results[done:]
-                    if attempts is not None:
-                        attempts.leave()
-                    if self.written != written:
-                        shown, written = (self.sequence, self.generation), self.written
-                    # It has answered nothing yet, so it shows nothing of what it saw: should that
-                    # be taken back, it finds what there is then.
-                    self.sequence, self.generation = shown
-                    if self.goes_on:
-                        self._part_done(first)
-                    else:
-                        self._wait(first)
-        finally:
-            if attempts is not None:
-                attempts.leave()
-            if self.wait is not None:
-                self.wait.leave()
-                self.wait = None
-
-    def _first_attempt(self) -> Attempts:
-        return Attempts(self.services.committer, self.turn, self.request.request)
-
-    def _rest(self, number: int, attempts: Attempts) -> None:
-        """Before a transaction that lost a race, or was barred, runs again. :raises Refusal: the
-        script is ended"""
-        try:
-            if attempts.must_wait:
-                self.check_session()
-                self._forget()
-                with self._aside():
-                    attempts.wait()
-            attempts.rest()
-        except Refusal as refusal:
-            raise self._located(refusal, number) from refusal.__cause__
-
-    def _forget(self) -> None:
-        """Keep nothing of the transaction that has ended, while it waits."""
-        self.transaction = self.services.committer.begin()
-        self.transaction.release()
-
-    @contextmanager
-    def _aside(self) -> Iterator[None]:
-        """While it waits and does no work. :raises Busy: as many wait as may"""
-        self.waiting = True
-        try:
-            with self.services.running.aside(self.caller.surface):
-                yield
-        finally:
-            self.waiting = False
-
-    @property
-    def barrier(self) -> bool:
-        """Whether nobody commits to what the transaction at hand reads, until it has ended."""
-        return self._attempts is not None and self._attempts.barrier
-
-    def _part_done(self, number: int) -> None:
-        """The next part of a statement begins when the one before is released: no more than one is
-        ever in flight. :raises Refusal: the script is ended, or the part was taken back"""
-        committer, promise, told = self.services.committer, self.promise, list[Any]()
-
-        def hear(lost: BaseException | None) -> None:
-            told.append(lost)
-            self.turn.wake()
-
-        committer.when_released(promise, hear)
-        try:
-            while not told:
-                self.turn.park()
-            if told[0] is not None:
-                raise told[0]
-        except Refusal as refusal:
-            committer.stop_waiting(promise, hear)
-            raise self._located(refusal, number) from refusal.__cause__
-
-    def _wait(self, number: int) -> None:
-        """Stand in line, until there may be something or the time is up. :raises Refusal: the
-        script is ended"""
-        wait = self.wait
-        assert wait is not None, "a statement waits for nothing"
-        try:
-            self.check_session()
-            wait.join()
-            if not wait.woken:
-                with self._aside():
-                    self.turn.park(wait.until_us)
-        except Refusal as refusal:
-            raise self._located(refusal, number) from refusal.__cause__
-        if self.services.clock.monotonic_us() >= wait.until_us:
-            wait.over = True
-
-    def _runs_again(self, refusal: Refusal) -> bool:
-        """Whether the transaction lost a race, or was refused for what it read of a commit that
-        was taken back since."""
-        if type(refusal) is Conflict:
-            return True
-        return self.transaction.withdrawn and type(refusal) not in _FROM_OUTSIDE
-
-    def _release(self) -> None:
-        """End the transaction. What it saw in flight the answer shows, a refusal too; not so when
-        that was taken back: then nothing that it read is shown."""
-        self.transaction.release()
-        if not self.transaction.withdrawn:
-            self.depends_on(self.transaction.saw)
-        # What follows a commit names this run, and would keep it and all that it has held: a cycle
-        # that has outlived the young collections is looked at once in 50 million containers.
-        self.afterwards.clear()
-
-    def depends_on(self, sequence: int) -> None:
-        """The answer shows this commit; it is still there at this moment."""
-        if sequence > self.sequence:
-            self.sequence = sequence
-            self.generation = self.services.committer.generation
-
-    @property
-    def promise(self) -> Promise:
-        """What the answer has to wait for."""
-        return Promise(self.sequence, self.generation)
-
-    @property
-    def due_us(self) -> int | None:
-        """When its answer is due, on the monotonic clock: the time that the request was given is
-        over, or that of the statement it has ended with. None: it was given none."""
-        due_us = self.turn.ends_us
-        last = None if self._at is None else self.plan.script.statements[self._at]
-        timeout: timedelta | None = getattr(last, "timeout", None)
-        if timeout is None:
-            return due_us
-        own_us = self._began_us + timeout // MICROSECOND
-        return own_us if due_us is None else min(own_us, due_us)
-
-    def _check_kept(self) -> None:
-        """:raises DiskFull: what this script has committed or seen before was taken back"""
-        if self.services.committer.was_taken_back(self.promise):
-            raise DiskFull("no room for the log: an earlier commit of the script was taken back")
-
-    def at_statement(self) -> tuple[int, str] | None:
-        """The statement being run; see `running.Progress`."""
-        if self._at is None:
-            return None
-        number, text = self._at, self.plan.redacted(self._at, self._at + 1)
-        return number + 1, text
-
-    def _begin(self, done: int) -> None:
-        self._check_kept()
-        self.transaction = self.services.committer.begin()
-        self.began = True
-        self.read_at = self.transaction.sequence
-        self._ids = 0
-        self.waits = self.goes_on = self.hands_out = False
-        self._nested = 0
-        self.reason = None
-        del self.results[done:]
-
-    def _statements(self, first: int, end: int, done: int) -> bool:
-        statements = self.plan.script.statements
-        self.in_block = type(statements[first]) is tree.Begin
-        ended = False
-        for number in range(first, end):
-            self._at = number
-            try:
-                if number:
-                    self.tick()  # a script of a million short statements must not hold the loop
-                self._statement(statements[number])
-            except Returned as returned:
-                self._answer(returned.value, "value", 0)
-                ended = True
-                break
-            except Refusal as refusal:
-                raise self._located(refusal, number) from refusal.__cause__
-        if type(statements[end - 1]) is tree.Cancel:
-            self._cancel(done)
-        return ended
-
-    def _cancel(self, done: int) -> None:
-        """Nothing of the block was written, so nothing of it is answered."""
-        answered, read_at = len(self.results) - done, self.read_at
-        if self.transaction.withdrawn:
-            raise Conflict("a commit that this transaction had seen was taken back: disk full")
-        self._release()
-        self._begin(done)
-        self.read_at = read_at
-        self.results.extend([Result(NONE, "none", 0, 0)] * answered)
-
-    def _statement(self, statement: Any) -> None:
-        handler = handler_of(statement)
-        self._began_us = began_us = self.services.clock.monotonic_us()
-        self.rows_read = 0
-        self._answer(self._run(handler, statement), handler.kind, began_us)
-
-    def _run(self, handler: Handler, statement: Any) -> Value:
+    def run_step(self, step: Step) -> Value:
         """Run a statement, which may stand inside another. What its subqueries answered is
         forgotten with it: the next statement reads what this one has written."""
         outer, self._answered = self._answered, None
         try:
-            return self._timed(handler, statement)
+            return self.timed(step)
         finally:
             self._answered = outer
 
-    def _timed(self, handler: Handler, statement: Any) -> Value:
-        timeout: timedelta | None = getattr(statement, "timeout", None)
-        if timeout is None:
-            return self.perform(handler, statement)
-        self.turn.push_deadline(timeout // MICROSECOND)
+    def timed(self, step: Step) -> Value:
+        """As `perform`, for as long as the statement's own TIMEOUT says."""
+        if step.timeout_us is None:
+            return self.perform(step)
+        self.turn.push_deadline(step.timeout_us)
         try:
-            return self.perform(handler, statement)
+            return self.perform(step)
         finally:
             self.turn.pop_deadline()
 
-    def perform(self, handler: Handler, statement: Any) -> Value:
+    def perform(self, step: Step) -> Value:
         """Judge what a statement needs, and run it with what it names.
 
         :raises NotWritable, Unknown, NotAllowed: the node, or the caller, may not
         """
-        if handler.writes:
+        if step.writes:
             # The commit asks too; asked here, nothing is read, hashed or waited for in vain.
             self.services.committer.check_writable()
-        things = judged(self, self.plan.claims(statement))
+        things = judged(self, step.claims) if step.claims else ()
         try:
-            return handler.run(self, statement, *things)
+            return (step.work or step.compiled())(self, *things)
         except Refusal as refusal:
             table = refusal.detail.get("table")
             if isinstance(table, str) and not self._may_read_named(table):
                 raise untold(refusal, table) from refusal.__cause__
             raise
-
-    def _answer(self, value: Value, kind: ResultKind, began_us: int) -> None:
-        took_us = self.services.clock.monotonic_us() - began_us if began_us else 0
-        rows = len(value) if kind == "rows" and isinstance(value, list) else 0
-        if rows > FEW_ROWS or len(self.results) >= FEW_RESULTS:
-            self._held.sample(value if isinstance(value, list) else [value])
-        self.results.append(Result(value, kind, rows, took_us))
-
-    def pause(self) -> None:
-        """Called before the loop gets its turn: what was read so far stays as it was read."""
-        self.enlist()
-        if self.began:
-            self.transaction.pause()
-
-    def enlist(self) -> None:
-        """Stand among the running, for others to see and to end."""
-        if not self.listed:
-            self.listed = True
-            self.services.running.add(Run(self.request, self.turn, self.turn.began_us, self))
-
-    def _commit(self, first: int, end: int) -> None:
-        if self.transaction.size > LARGE_BYTES:
-            for _ in self.services.committer.prepare(self.transaction):
-                self.tick()
-        self._check_kept()
-        if self.transaction.withdrawn:
-            raise Conflict("a commit that this transaction had seen was taken back: disk full")
-        if self.hands_out:
-            self.check_session()  # nothing is handed to somebody who has signed out
-        if self.transaction.size:
-            promise = self.services.committer.commit(
-                self.transaction,
-                self.caller,
-                statement=self.plan.redacted(first, end),
-                reason=self.reason or self.request.reason,
-            )
-            self.written = promise.sequence
-            self.depends_on(self.written)
-        for follow_up in self.afterwards:
-            follow_up()
-
-    def _located(self, refusal: Refusal, number: int) -> Refusal:
-        statement = self.plan.script.statements[number]
-        line, column = self.plan.script.position(statement.at)
-        refusal.detail.setdefault("statement", number + 1)
-        refusal.detail.setdefault("line", line)
-        refusal.detail.setdefault("column", column)
-        return refusal
-
-    # --- for the statements -----------------------------------------------------------------------
 
     def block(self, block: tree.Block) -> Value:
         """Run the statements of an IF or FOR; the value is that of the last one."""
@@ -482,14 +144,14 @@ class Execution:
         self._nested += 1
         for statement in block.statements:
             self.tick()
-            value = self._run(handler_of(statement), statement)
+            value = self.run_step(self.plan.step(statement))
         self._nested -= 1
         return value
 
     def nested(self, statement: Any) -> Value:
         """Run a statement that stands inside another; its value."""
         self._nested += 1
-        value = self._run(handler_of(statement), statement)
+        value = self.run_step(self.plan.step(statement))
         self._nested -= 1
         return value
 
@@ -508,6 +170,12 @@ class Execution:
         """:raises NotInTransaction: others of its transaction would wait with the statement"""
         if not self.may_run_again:
             raise NotInTransaction("WAIT stands in a statement of its own, in no transaction")
+
+    def depends_on(self, sequence: int) -> None:
+        """The answer shows this commit; it is still there at this moment."""
+        if sequence > self.sequence:
+            self.sequence = sequence
+            self.generation = self.services.committer.generation
 
     def check_session(self) -> None:
         """:raises SessionEnded: the session that this was sent in has ended meanwhile"""
@@ -563,11 +231,9 @@ class Execution:
     def evaluate(self, expression: Any) -> Any:
         """The value of an expression that stands outside any row.
 
-        :raises TooLarge: it grew too large or too deep, as one that holds itself twice, again and
-            again, does in a few steps
+        :raises TooLarge: it grew too large or too deep; see `plans.rowless`
         """
-        value = self.plan.expression(expression)(self)
-        return value if is_bounded(expression) else bounded(value, self.tick)
+        return self.plan.made(expression, rowless)(self)
 
     def new_id(self) -> UUID:
         """An id for a record that was given none."""
@@ -578,11 +244,14 @@ class Execution:
 
     def names(self) -> Names:
         """The database that the script stands in. :raises BadRequest: none is chosen"""
-        return self.database_of(None, None)
+        namespace, database = self.place
+        if namespace is None or database is None:
+            return self.database_of(None, None)
+        return self.place  # type: ignore[return-value]
 
     def namespace_of(self, name: str | None) -> str:
         """The namespace that a statement names, or stands in. :raises BadRequest: none is chosen"""
-        found = name or self.place.namespace
+        found = name or self.place[0]
         if found is None:
             raise BadRequest("no namespace is chosen: name one with the request, or USE it first")
         return found
@@ -590,7 +259,7 @@ class Execution:
     def database_of(self, namespace: str | None, name: str | None) -> Names:
         """The names of a database, as `namespace_of`."""
         if name is None:
-            name = self.place.database
+            name = self.place[1]
             if name is None:
                 raise BadRequest(
                     "no database is chosen: name one with the request, or USE ns.db first"
@@ -608,10 +277,6 @@ class Execution:
     def space(self, name: str, verbs: Verbs) -> Space:
         """A cache space of the present database. :raises Unknown, NotAllowed:"""
         return self.rights.space(self.transaction, self.caller, self.names(), name, verbs)
-
-    def verbs(self, statement: Any) -> Verbs:
-        """What a statement needs of the tables of the records that it names."""
-        return self.plan.claims(statement).records
 
     def may_read(self, table: Table) -> bool:
         """Whether the caller may be told what records of a table hold."""
@@ -646,7 +311,7 @@ class Execution:
         outer = self.variables.get("parent", NONE)
         self.variables["parent"] = parent
         try:
-            found = self._timed(handler_of(select), select)
+            found = self.timed(self.plan.step(select))
         finally:
             self.variables["parent"] = outer
         plan: SelectPlan = self.plan.made(select, plan_select)
@@ -656,16 +321,15 @@ class Execution:
             self._answered.add(select, found)
         return found
 
-    def pair(self, record: RecordId) -> Pairs | None:
-        """A record of the present database as it is stored. :raises Unknown, NotAllowed:"""
-        pair = records.pair(self.transaction, self.table(record.table, READ), record.id)
-        return None if pair is None else Pairs([pair], lambda _key: record)
-
-    def record(self, record: RecordId, verbs: Verbs = READ) -> dict[str, Any] | None:
-        """The fields of a record of the present database, `id` among them.
+    def raw(self, record: RecordId, verbs: Verbs = READ) -> bytes | None:
+        """The packed fields of a record of the present database.
 
         :param verbs: what is needed of its table; without READ nothing may come of it but its id
         :raises Unknown, NotAllowed:
         """
-        raw = records.read(self.transaction, self.table(record.table, verbs), record.id)
+        return records.read(self.transaction, self.table(record.table, verbs), record.id)
+
+    def record(self, record: RecordId, verbs: Verbs = READ) -> dict[str, Any] | None:
+        """The fields of a record, `id` among them; as `raw`."""
+        raw = self.raw(record, verbs)
         return None if raw is None else {"id": record, **unpack_object(raw)}

@@ -1,5 +1,9 @@
 """Which function runs which statement, and what that needs. Each module of statements adds its own.
 
+A statement is run by a function of the execution and its node, `@handles`, or is *compiled*: what
+`@compiles` decorates is called once for a node, and answers the function that runs it each time.
+The second is for statements on records, which come by the thousand with the same text.
+
 What a statement needs is declared as data beside its function, `needs=`, and judged by
 `actors/rights.py` before the function runs. The function gets what the statement names from there,
 as arguments in the order of `needs`, and has no other way to come by it: a name alone opens
@@ -13,7 +17,7 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from language import tree
 from language.names import shape_of
@@ -22,10 +26,13 @@ from protocol.requests import ResultKind
 from protocol.rights import NOTHING, Kind, Verbs
 from protocol.values import Value
 
-if TYPE_CHECKING:
-    pass
-
 Run = TypeVar("Run", bound=Callable[..., Value])
+
+Work = Callable[..., Value]
+"""Runs one statement: called with the execution and the things that its needs name."""
+Make = Callable[[Any], Work]
+"""Answers the work of one statement's node."""
+Compiler = TypeVar("Compiler", bound=Make)
 
 # --- what is needed -------------------------------------------------------------------------------
 
@@ -142,8 +149,7 @@ def _named(statement: Any, field: str | int) -> str | None:
 class Handler:
     """How one kind of statement is run, what its answer is called, and what it needs."""
 
-    run: Callable[..., Value]
-    """Called with the execution, the statement's node, and the things that `needs` names."""
+    make: Make
     kind: ResultKind
     writes: bool
     """Whether it needs a node that is writable."""
@@ -172,11 +178,28 @@ def handles(
     """Let the decorated function run one kind of statement."""
 
     def register(run: Run) -> Run:
-        assert statement not in HANDLERS, f"{statement.__name__} has two handlers"
-        HANDLERS[statement] = _handler(run, kind, writes, needs)
+        _register(statement, Handler(_bound(run, needs), kind, writes, tuple(needs)))
         return run
 
     return register
+
+
+def compiles(
+    statement: type, kind: ResultKind, *, writes: bool, needs: Needs
+) -> Callable[[Compiler], Compiler]:
+    """Let the decorated function compile one kind of statement, which names nothing but records."""
+
+    def register(make: Compiler) -> Compiler:
+        assert not _things(needs), f"{make.__name__}: what is compiled is handed no things"
+        _register(statement, Handler(make, kind, writes, tuple(needs)))
+        return make
+
+    return register
+
+
+def _register(statement: type, handler: Handler) -> None:
+    assert statement not in HANDLERS, f"{statement.__name__} has two handlers"
+    HANDLERS[statement] = handler
 
 
 def informs(subject: str, *, needs: Needs) -> Callable[[Run], Run]:
@@ -184,17 +207,22 @@ def informs(subject: str, *, needs: Needs) -> Callable[[Run], Run]:
 
     def register(run: Run) -> Run:
         assert subject not in SUBJECTS, f"{subject} is answered twice"
-        SUBJECTS[subject] = _handler(run, "info", False, needs)
+        SUBJECTS[subject] = Handler(_bound(run, needs), "info", False, tuple(needs))
         return run
 
     return register
 
 
-def _handler(run: Callable[..., Value], kind: ResultKind, writes: bool, needs: Needs) -> Handler:
+def _bound(run: Callable[..., Value], needs: Needs) -> Make:
+    """Calls a function with the node of its statement."""
     things = _things(needs)
     takes = len(inspect.signature(run).parameters) - 2
     assert takes == things, f"{run.__name__} takes {takes} things, its needs name {things}"
-    return Handler(run, kind, writes, tuple(needs))
+
+    def make(statement: Any) -> Work:
+        return lambda execution, *found: run(execution, statement, *found)
+
+    return make
 
 
 def _things(needs: Iterable[Need | OnRecords]) -> int:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from actors.scripts.handlers import UNNAMED, Claim, Claims
+from actors.scripts.handlers import UNNAMED, Claim
 from protocol.rights import Kind
 
 if TYPE_CHECKING:
     from actors.scripts.execution import Execution
 
 
-def judged(run: Execution, claims: Claims) -> list[Any]:
+def judged(run: Execution, claims: Sequence[Claim]) -> list[Any]:
     """What a statement names, in the order of its handler's needs; None for what is not given.
 
     :raises Unknown, NotAllowed: see `actors.rights`
     """
     found = []
-    for claim in claims.things:
+    for claim in claims:
         thing = _JUDGE[claim.kind](run, claim)
         if claim.kind not in UNNAMED:
             found.append(thing)

@@ -7,6 +7,7 @@ from typing import Final
 
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, handles, informs
+from actors.scripts.transactions import ScriptRun
 from language import tree
 from protocol.errors import Conflict, NotInTransaction, TypeRefused, Unknown
 from protocol.rights import INFO, OWN, Kind
@@ -29,7 +30,7 @@ def define_node(run: Execution, statement: tree.DefineNode) -> Value:
 
 
 @handles(tree.Kill, "none", writes=False, needs=[Need(OWN, Kind.NODE)])
-def kill(run: Execution, statement: tree.Kill) -> Value:
+def kill(run: ScriptRun, statement: tree.Kill) -> Value:
     """End a running script at its next slice.
 
     :raises Unknown: none has that id
@@ -52,7 +53,7 @@ def info_for_node(run: Execution, statement: tree.Info) -> Value:
 
 
 @informs("RUNNING", needs=[Need(OWN, Kind.NODE)])
-def info_for_running(run: Execution, statement: tree.Info) -> Value:
+def info_for_running(run: ScriptRun, statement: tree.Info) -> Value:
     """Scripts being run, longest first: everybody's, with their texts."""
     run.enlist()
     return run.services.running.info(run.services.clock.monotonic_us())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from actors.scripts import indexes
-from actors.scripts.execution import Execution, Place
+from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, handles, informs
 from actors.scripts.taken import TAKEN
 from actors.scripts.topics import described_topic
@@ -25,7 +25,7 @@ def use(run: Execution, statement: tree.Use, namespace: Namespace) -> Value:
     database = statement.database
     if database is not None:
         run.rights.database(run.transaction, run.caller, namespace.name, database, NOTHING)
-    run.place = Place(namespace.name, database)
+    run.place = namespace.name, database
     return NONE
 
 

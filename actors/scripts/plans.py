@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any, Final, TypeVar
 
-from actors.scripts.handlers import Claims, claims_of
+from actors.scripts.handlers import Work, claims_of, handler_of
 from language import tree
+from language.budget import bounded, is_bounded
 from language.compile import compile_rowless
 from language.names import weight
+from language.operators import parameter
 from language.parser import parse
 from language.printing import redacted
 from language.secrets import holds_secret
 from protocol import limits
 from protocol.errors import NotInTransaction
+from protocol.values import MICROSECOND
 
 Made = TypeVar("Made")
 
@@ -33,9 +37,47 @@ LARGE_PART: Final = 16
 """A plan that would take this part of all is not kept: it would push out hundreds of others."""
 KEPT_TEXT_CHARACTERS: Final = 16 * limits.KIB
 """Longer texts carry their data in them and hardly come twice."""
-NODE_BYTES: Final = 400
-"""What a node of the tree takes with what is compiled from it: 50 to 100 in most texts, this in one
+NODE_BYTES: Final = 720
+"""What a node of the tree takes with what is compiled from it: 50 to 200 in most texts, this in one
 of very short statements. Measured."""
+
+
+class Step:
+    """One statement of a plan, wherever in it it stands: what is known of it before it runs."""
+
+    __slots__ = ("claims", "kind", "statement", "timeout_us", "work", "writes")
+
+    def __init__(self, statement: Any) -> None:
+        handler = handler_of(statement)
+        timeout: timedelta | None = getattr(statement, "timeout", None)
+        self.statement = statement
+        self.kind = handler.kind
+        self.writes = handler.writes
+        self.claims = claims_of(statement).things
+        """What it needs of what it names."""
+        self.timeout_us = None if timeout is None else timeout // MICROSECOND
+        """The statement's own."""
+        self.work: Work | None = None
+        """What runs it, once it was compiled: at its first run, when it has been judged."""
+
+    def compiled(self) -> Work:
+        """Compile it. :raises Refusal: its clauses don't go together"""
+        self.work = work = handler_of(self.statement).make(self.statement)
+        return work
+
+
+def rowless(expression: tree.Expression) -> Callable[[Any], Any]:
+    """The function of an expression that stands outside any row, called with its environment.
+
+    Its value is bounded: one that holds itself twice, again and again, is refused as `TooLarge`.
+    """
+    if type(expression) is tree.Parameter:
+        name = expression.name
+        return lambda env: parameter(env, name)
+    compute = compile_rowless(expression)
+    if is_bounded(expression):
+        return compute
+    return lambda env: bounded(compute(env), env.tick)
 
 
 class Plan:
@@ -51,8 +93,9 @@ class Plan:
         self.about_node_only = all(map(_is_about_node, script.statements))
         """Whether a node without the serving role runs it too, so that it can be given one."""
         self._made: dict[int, Any] = {}
-        self._claims: dict[int, tuple[Any, Claims]] = {}
-        """Each with its node, which must live as long: what stands at its address is judged."""
+        self._steps: dict[int, Step] = {}
+        """By their nodes' identities; each holds its node, which must live as long: what stands at
+        its address is judged."""
         self._redacted: dict[tuple[int, int], str] = {}
 
     def made(self, node: Any, make: Callable[[Any], Made]) -> Made:
@@ -62,16 +105,12 @@ class Plan:
             made = self._made[id(node)] = make(node)
         return made
 
-    def claims(self, node: Any) -> Claims:
-        """What a statement needs, worked out once."""
-        found = self._claims.get(id(node))
+    def step(self, statement: Any) -> Step:
+        """What is known of a statement of the script, also of one inside another."""
+        found = self._steps.get(id(statement))
         if found is None:
-            found = self._claims[id(node)] = (node, claims_of(node))
-        return found[1]
-
-    def expression(self, node: Any) -> Callable[[Any], Any]:
-        """A compiled expression that reads no row: called with its environment."""
-        return self.made(node, compile_rowless)
+            found = self._steps[id(statement)] = Step(statement)
+        return found
 
     def redacted(self, first: int, end: int) -> str:
         """The text of some statements without their secrets, as the log keeps it."""
@@ -182,7 +221,7 @@ class Plans:
     def get(self, text: str, tick: Callable[[], None]) -> Plan:
         """The plan of a text.
 
-        :param tick: called now and then while a long text is parsed
+        :param tick: called now and then while a text is parsed, and behind it
         :raises Refusal: it does not parse; see `language.parser.parse`
         """
         kept = self._kept.get(text)
@@ -190,6 +229,7 @@ class Plans:
             self._kept.move_to_end(text)
             return kept[0]
         plan = Plan(parse(text, tick))
+        tick()
         if len(text) <= KEPT_TEXT_CHARACTERS and not holds_secret(plan.script.statements):
             self._keep(text, plan)
         return plan

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
 from actors.scripts.execution import Execution
-from actors.scripts.handlers import OnRecords, handles
-from actors.scripts.ways import Way, point, way
+from actors.scripts.handlers import OnRecords, Work, compiles
+from actors.scripts.plans import rowless
+from actors.scripts.ways import Way, unique, way
 from language import tree
+from language.planner import ID, Term
 from language.rows import Batch, Objects, Pairs
 from language.select import SelectPlan, plan_select
-from protocol.errors import BadRequest, TypeRefused
+from protocol.errors import BadRequest, Refusal, TypeRefused
 from protocol.rights import READ, Verbs
 from protocol.values import NONE, RecordId, Value, check_record_id, type_name
 from storage import records
@@ -22,39 +24,78 @@ from storage.keys import Range, within
 OBJECTS_IN_A_BATCH = 512
 
 
-@handles(tree.Select, "rows", writes=False, needs=[OnRecords(READ)])
-def select(run: Execution, statement: tree.Select) -> Value:
+@compiles(tree.Select, "rows", writes=False, needs=[OnRecords(READ)])
+def select(statement: tree.Select) -> Work:
     """The rows of a SELECT, in the transaction at hand."""
-    plan: SelectPlan = run.plan.made(statement, plan_select)
+    plan = plan_select(statement)
+    sources = statement.sources
     if plan.is_count_only:
-        (source,) = statement.sources
+        (source,) = sources
         assert isinstance(source, tree.TableTarget)
-        table = run.table(source.table, READ)
-        return plan.count_result(records.count(run.transaction, table))
-    if plan.takes_one and len(statement.sources) == 1:
-        found = _one(run, plan, statement.sources[0])
-        if found is not None:
-            return found
-    return rows(run, plan, statement.sources, READ)
+        return _counting(plan, source.table)
+    if plan.takes_one and len(sources) == 1:
+        (source,) = sources
+        if type(source) is tree.ExpressionTarget and names_record(source.expression):
+            return _by_id(plan, sources, rowless(source.expression))
+        if type(source) is tree.TableTarget and plan.point is not None:
+            return _by_point(plan, sources, source.table, plan.point)
+    return lambda run: rows(run, plan, sources, READ)
 
 
-def _one(run: Execution, plan: SelectPlan, source: tree.Target) -> list[Any] | None:
-    """The answer, when the only source of a statement, or its only condition, names one record."""
-    if type(source) is tree.ExpressionTarget and names_record(source.expression):
-        record = run.evaluate(source.expression)
-        if type(record) is not RecordId:
-            return None
-        batch = run.pair(record)
-    elif type(source) is tree.TableTarget and plan.point is not None:
-        table = run.table(source.table, READ)
-        pairs = point(run, plan.point, table)
-        if pairs is None:
-            return None
-        batch = Pairs(pairs, records.record_id(table)) if pairs else None
-    else:
+def _counting(plan: SelectPlan, name: str) -> Work:
+    return lambda run: plan.count_result(records.count(run.transaction, run.table(name, READ)))
+
+
+def _by_id(plan: SelectPlan, sources: Sequence[tree.Target], named: Callable[[Any], Any]) -> Work:
+    """The only source is an expression that may name one record."""
+
+    def work(run: Execution) -> Value:
+        record = named(run)
+        found = _one(run, plan, record) if type(record) is RecordId else None
+        return rows(run, plan, sources, READ) if found is None else found
+
+    return work
+
+
+def _one(run: Execution, plan: SelectPlan, record: RecordId) -> list[Any] | None:
+    """What is answered of one record: read once, decoded once."""
+    raw = run.raw(record)
+    run.count_read(1)
+    return [] if raw is None else plan.run_one(record, raw, run)
+
+
+def _by_point(plan: SelectPlan, sources: Sequence[tree.Target], name: str, condition: Term) -> Work:
+    """The only condition names one record at most, by its id or by a UNIQUE index."""
+    compute = rowless(condition.value)
+
+    def work(run: Execution) -> Value:
+        table = run.table(name, READ)
+        try:
+            value = compute(run)
+        except Refusal:
+            found = None  # going through the rows may never come to evaluate it
+        else:
+            found = _point(run, plan, table, condition, value)
+        return rows(run, plan, sources, READ) if found is None else found
+
+    return work
+
+
+def _point(
+    run: Execution, plan: SelectPlan, table: Table, condition: Term, value: Any
+) -> list[Any] | None:
+    """What is answered of that record; None: it takes more than that to tell."""
+    if condition.path == ID:
+        named = type(value) is RecordId and value.table == table.name
+        return _one(run, plan, value) if named else None
+    pairs = unique(run, table, condition.path, value)
+    if pairs is None:
         return None
     run.count_read(1)
-    return [] if batch is None else plan.run_one(batch, run)
+    if not pairs:
+        return []
+    ((key, raw),) = pairs
+    return plan.run_one(records.record_id(table)(key), raw, run)
 
 
 def names_record(expression: tree.Expression) -> bool:
@@ -156,9 +197,17 @@ def _valued(run: Execution, expression: tree.Expression, verbs: Verbs) -> Iterat
         yield Objects(objects)
 
 
-def one_record(run: Execution, target: tree.ExpressionTarget) -> RecordId:
-    """The single record that CREATE or UPSERT names. :raises BadRequest: something else"""
-    value = run.evaluate(target.expression)
-    if not isinstance(value, RecordId):
-        raise BadRequest(f"wanted one record, table:id, not {type_name(value)}")
-    return value
+def one_record(target: tree.ExpressionTarget) -> Callable[[Any], RecordId]:
+    """The function that says which single record CREATE or UPSERT names.
+
+    It raises BadRequest where that is something else.
+    """
+    named = rowless(target.expression)
+
+    def record(run: Execution) -> RecordId:
+        value = named(run)
+        if not isinstance(value, RecordId):
+            raise BadRequest(f"wanted one record, table:id, not {type_name(value)}")
+        return value
+
+    return record

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
-from functools import partial
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from greenlet import getcurrent, greenlet
@@ -83,35 +82,37 @@ class Turns:
 class Turn:
     """One script's run: its greenlet, its slice, its deadline, and whether it was cancelled."""
 
-    __slots__ = (
-        "_clock", "_deadlines_us", "_ended_by", "_loop_side", "_outcome", "_parked", "_paused",
-        "_slice_ends_us", "_turns", "_worker", "began_us", "ended", "error", "hurries", "slice_us",
-        "slices",
-    )  # fmt: skip
+    # What most work never changes stands here: a turn is made for each script.
+
+    ended = False
+    """Whether the work has ended."""
+    error: Exception | None = None
+    """What the work raised, once it has ended."""
+    began_us = 0
+    """When the work was started, on the monotonic clock."""
+    now_us = 0
+    """What that clock said when it was last looked at for this work; at each of its slices, and
+    each tick."""
+    slices = 0
+    """How often the loop was handed back."""
+    slice_us = limits.SLICE_US
+    """How long its slices are, from the next one on."""
+    hurries = False
+    """Whether it gets every second slice of those that scripts queue for."""
+    _slice_ends_us = 0
+    _deadlines_us: Sequence[int] = ()
+    """From the outermost in; each is no later than those around it."""
+    _ended_by: Refusal | None = None
+    _parked: asyncio.TimerHandle | None = None
+    _outcome: asyncio.Future[None] | None = None
+    _work: Callable[[], None]
+    _paused: Callable[[], None]
+    _loop_side: greenlet
 
     def __init__(self, turns: Turns) -> None:
-        self.ended = False
-        """Whether the work has ended."""
-        self.error: Exception | None = None
-        """What the work raised, once it has ended."""
-        self.began_us = 0
-        """When the work was started, on the monotonic clock."""
-        self.slices = 0
-        """How often the loop was handed back."""
-        self.slice_us = limits.SLICE_US
-        """How long its slices are, from the next one on."""
-        self.hurries = False
-        """Whether it gets every second slice of those that scripts queue for."""
         self._turns = turns
         self._clock = turns.clock
-        self._paused: Callable[[], None]
         self._worker = turns.worker()
-        self._loop_side: greenlet
-        self._slice_ends_us = 0
-        self._deadlines_us: list[int] = []
-        self._ended_by: Refusal | None = None
-        self._parked: asyncio.TimerHandle | None = None
-        self._outcome: asyncio.Future[None] | None = None
 
     @property
     def outcome(self) -> asyncio.Future[None]:
@@ -135,10 +136,11 @@ class Turn:
         :param paused: called each time before the loop is handed back, with work half done
         """
         self._paused = paused
-        self.began_us = now_us = self._clock.monotonic_us()
+        self._work = work
+        self.began_us = self.now_us = now_us = self._clock.monotonic_us()
         self._slice_ends_us = now_us + self.slice_us
         self._loop_side = getcurrent()
-        self._worker.switch(partial(self._run, work))
+        self._worker.switch(self.run)
 
     def cancel(self, refusal: Refusal | None = None) -> None:
         """Make the work's next tick raise. What it committed stays."""
@@ -160,9 +162,15 @@ class Turn:
         :raises StatementTimeout: a deadline has passed
         :raises Cancelled: somebody called `cancel`
         """
-        if self._clock.monotonic_us() >= self._slice_ends_us:
+        self.now_us = now_us = self._clock.monotonic_us()
+        if now_us >= self._slice_ends_us:
             self._turns.queue(self._resume, hurries=self.hurries)
             self._hand_back()
+
+    def looked_us(self) -> int:
+        """Look at the clock: `now_us`."""
+        self.now_us = now_us = self._clock.monotonic_us()
+        return now_us
 
     def rest(self) -> None:
         """Give the loop its turn now, and begin a slice anew. Raises as `tick`."""
@@ -206,7 +214,9 @@ class Turn:
     def push_deadline(self, after_us: int) -> None:
         """Let `tick` raise once so many microseconds have passed, or an outer deadline has."""
         ends = self._clock.monotonic_us() + after_us
-        self._deadlines_us.append(min(ends, *self._deadlines_us) if self._deadlines_us else ends)
+        if self._deadlines_us:
+            ends = min(ends, self._deadlines_us[-1])
+        self._deadlines_us = (*self._deadlines_us, ends)
 
     @property
     def ends_us(self) -> int | None:
@@ -215,7 +225,7 @@ class Turn:
 
     def pop_deadline(self) -> None:
         """Drop the innermost deadline."""
-        self._deadlines_us.pop()
+        self._deadlines_us = self._deadlines_us[:-1]
 
     def _hand_back(self) -> None:
         self._paused()
@@ -233,12 +243,14 @@ class Turn:
         self._worker.switch()
 
     def _slice_begins(self) -> None:
-        self._slice_ends_us = self._clock.monotonic_us() + self.slice_us
+        self.now_us = now_us = self._clock.monotonic_us()
+        self._slice_ends_us = now_us + self.slice_us
         self._loop_side = getcurrent()
 
-    def _run(self, work: Callable[[], None]) -> None:
+    def run(self) -> None:
+        """Do the work, inside the greenlet: called by that alone."""
         try:
-            work()
+            self._work()
         except Exception as error:
             if isinstance(error, Refusal):
                 _forget_frames(error)
@@ -247,9 +259,9 @@ class Turn:
             self.ended = True
             if self._outcome is not None:
                 self._settle(self._outcome)
-            # The work's owner holds this turn: without the way back it is freed at once, and not
+            # The work's owner holds this turn: without the ways back it is freed at once, and not
             # only when the collector comes by.
-            del self._paused
+            del self._paused, self._work
 
 
 def _forget_frames(error: BaseException | None) -> None:

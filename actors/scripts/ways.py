@@ -114,25 +114,12 @@ def way(run: Execution, plan: SelectPlan, table: Table, source: keys.Range, *, a
         return choice.scan(source, ())
 
 
-def point(run: Execution, term: Term, table: Table) -> list[Pair] | None:
-    """The record, or none, that a condition names by its id or by a UNIQUE index: found without
-    weighing the ways to it. None: it takes more than that to tell."""
-    index: Index | None = None
-    if term.path != ID:
-        index = _unique(table, term.path)
-        if index is None:
-            return None
-    try:
-        value = run.evaluate(term.value)
-    except Refusal:
-        return None  # a scan may never come to evaluate it
-    if index is not None:
-        id = indexes.holder(run.transaction, index, value)
-        if id is None:
-            return None
-    elif type(value) is RecordId and value.table == table.name:
-        id = order.encode(value.id)
-    else:
+def unique(run: Execution, table: Table, path: Path, value: Any) -> list[Pair] | None:
+    """The record, or none, that has a value by a UNIQUE index over that field alone: found without
+    weighing the ways to it. None: there is no such index, or it takes more than that to tell."""
+    index = _unique(table, path)
+    id = None if index is None else indexes.holder(run.transaction, index, value)
+    if id is None:
         return None
     return records.fetch(run.transaction, table, [id] if id else [])
 

@@ -1,4 +1,4 @@
-"""CREATE, INSERT, UPSERT, UPDATE, DELETE.
+"""CREATE, UPSERT, UPDATE, DELETE; INSERT is `inserting.py`.
 
 A statement reads the state as it was when it began, and never meets its own writes: every
 expression of it, those of WHERE, SET and RETURN and the subqueries in them, is evaluated before the
@@ -8,24 +8,23 @@ and writes last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from actors.rights import untold
 from actors.scripts.execution import Execution
-from actors.scripts.fields import NO_MISFIT, conform, conform_new
-from actors.scripts.handlers import Need, OnRecords, When, handles
-from actors.scripts.reading import one_record, rows
+from actors.scripts.fields import conform, conform_new
+from actors.scripts.handlers import OnRecords, When, Work, claims_of, compiles
+from actors.scripts.plans import rowless
+from actors.scripts.reading import names_record, one_record, rows
 from language import tree
 from language.budget import Budget
-from language.names import reads_store
 from language.rows import Objects
 from language.select import SelectPlan, plan_select
-from language.writes import diff, plan_data
-from protocol import order
+from language.writes import Write, diff, plan_data
 from protocol.binary import unpack_object
-from protocol.errors import AlreadyExists, BadRequest, Duplicate, Refusal, TypeRefused
-from protocol.rights import READ, WRITE, Kind
+from protocol.errors import BadRequest, Refusal, TypeRefused
+from protocol.rights import READ, WRITE, Verbs
 from protocol.text import format_record
 from protocol.values import (
     NONE,
@@ -47,232 +46,39 @@ AFTER = tree.Return("AFTER")
 NOTHING = tree.Return("NONE")
 
 
-@handles(
+@compiles(
     tree.Create,
     "rows",
     writes=True,
     needs=[OnRecords(WRITE), OnRecords(READ, When.ANSWERS)],
 )
-def create(run: Execution, statement: tree.Create) -> Value:
+def create(statement: tree.Create) -> Work:
     """One new record. :raises AlreadyExists: its id is taken"""
-    verbs = run.verbs(statement)
-    if isinstance(statement.target, tree.TableTarget):
-        table, named = run.table(statement.target.table, verbs), None
-    else:
-        record = one_record(run, statement.target)
-        table, named = run.table(record.table, verbs), record.id
-    fields = _apply(run, statement.data, {})
-    record = _address(run, table, fields, named)
-    fields = _storable(fields, run.tick)
-    if table.fields or table.schemafull:
-        fields = conform_new(run, table, record, fields)
-    answer = _Answer(run, statement.returning, _default(run, table))
-    answer.add(None, {"id": record, **fields})
-    told = answer.value()
-    records.create(run.transaction, table, record.id, fields)
-    return told
+    verbs, target = claims_of(statement).records, statement.target
+    apply = _applied(statement.data)
+    named = None if isinstance(target, tree.TableTarget) else one_record(target)
 
-
-@handles(
-    tree.Insert,
-    "rows",
-    writes=True,
-    needs=[
-        Need(WRITE, Kind.TABLE, ("table",)),
-        Need(READ, Kind.TABLE, ("table",), When.ANSWERS),
-        Need(READ, Kind.TABLE, ("table",), When.MEETS),
-    ],
-)
-def insert(run: Execution, statement: tree.Insert, table: Table) -> Value:
-    """Any number of rows, all or none."""
-    rows = run.evaluate(statement.rows)
-    if isinstance(rows, dict):
-        rows = [rows]
-    if not isinstance(rows, list):
-        raise TypeRefused(f"INSERT takes an array of objects, not {type_name(rows)}")
-    return _Insertion(run, statement, table).of(rows)
-
-
-TOGETHER: Final = 64
-"""Rows that are inserted in one go where that is possible."""
-_OBJECTS: Final = frozenset({dict})
-_ONCE: Final = "ON DUPLICATE UPDATE changes what was there before the statement, and a record once"
-
-
-class _Insertion:
-    """One INSERT.
-
-    New records are written as they come where nothing is read between two of them; records that are
-    changed, and new ones where something is, wait for the last row.
-    """
-
-    def __init__(self, run: Execution, statement: tree.Insert, table: Table) -> None:
-        self._run = run
-        self._statement = statement
-        self._table = table
-        self._has_rules = bool(table.fields) or table.schemafull
-        self._at_once = not (
-            self._has_rules
-            or reads_store(statement.returning)
-            or reads_store(statement.on_duplicate, tree.Parameter("input"))
-        )
-        self._changes = Changes(run.transaction, table)
-        self._written: set[bytes] = set()
-        """Keys of records that ON DUPLICATE UPDATE must not meet: the statement has written them,
-        or is going to."""
-        self._answer = _Answer(run, statement.returning, _default(run, table))
-
-    def of(self, rows: list[Any]) -> Value:
-        """Write the rows. The answer of the statement."""
-        for part, made in self._parts(rows):
-            if made:
-                self._note(made)
-            elif not all(map(self._take, part)):
-                break
-        told = self._answer.value()
-        passed = self._changes.write(self._run.tick, self._is_passed)
-        return [one for number, one in enumerate(told) if number not in passed] if passed else told
-
-    def _parts(self, rows: list[Any]) -> Iterator[tuple[list[Any], list[tuple[Any, Row]]]]:
-        """The rows some at a time, with the ids and fields of those that were made in one go; where
-        there are none, each has to be seen to."""
-        # What came with the request has been checked, and stays as it came.
-        source = self._statement.rows
-        checked = type(source) is tree.Parameter and rows is self._run.request.parameters.get(
-            source.name
-        )
-        at = 0
-        while at < len(rows):
-            self._run.tick()
-            part = rows[at : at + TOGETHER]
-            made = self._together(part, checked) if self._at_once else []
-            yield part, made
-            at += len(made) or len(part)
-
-    def _together(self, rows: list[Any], checked: bool) -> list[tuple[Any, Row]]:
-        """Make the first of some new records, as many as are made in one go. Answers their ids and
-        fields; none when each has to be made for itself: one is refused, or meets another one."""
-        run, table = self._run, self._table
-        ids: list[Any] = []
-        fields: list[Row] = []
-        if set(map(type, rows)) != _OBJECTS:
-            return []
-        try:
-            for row in rows:
-                if not checked:
-                    check(row, 0, run.tick)
-                given = row.get("id", NONE)
-                # An integer is an id as it is.
-                ids.append(given if type(given) is int else _address(run, table, row, None).id)
-                if "id" in row:
-                    row = row.copy()
-                    del row["id"]
-                fields.append(row)
-        except Refusal:
-            return []
-        made = records.create_together(run.transaction, table, order.encode_all(ids), fields)
-        return list(zip(ids[:made], fields, strict=False))
-
-    def _note(self, made: list[tuple[Any, Row]]) -> None:
-        """Remember and answer what was made in one go."""
-        table = self._table
-        if self._statement.on_duplicate is not None:
-            self._written.update(keys.record(table.prefix, id) for id, _ in made)
-        if not self._answer.is_empty:
-            for id, fields in made:
-                self._answer.add(None, {"id": RecordId(table.name, id), **fields})
-
-    def _take(self, row: Any) -> bool:
-        """See to one row. Answers whether to go on: not behind one that is refused unless one
-        before it is."""
-        run, table = self._run, self._table
-        run.tick()
-        if type(row) is not dict:
-            raise TypeRefused(f"a row is an object, not {type_name(row)}", found=type_name(row))
-        record, fields = _address(run, table, row, None), _storable(row, run.tick)
-        if self._at_once:
-            self._create(record, fields, row)
-            return True
-        return self._compute(record, fields, row)
-
-    def _create(self, record: RecordId, fields: Row, row: Row) -> None:
-        """Write a record now."""
-        try:
-            records.create(self._run.transaction, self._table, record.id, fields)
-        except (AlreadyExists, Duplicate) as taken:
-            self._meet(taken, record, row)
+    def work(run: Execution) -> Value:
+        if named is None:
+            table, id = run.table(target.table, verbs), None  # type: ignore[union-attr]
         else:
-            self._note([(record.id, fields)])
+            record = named(run)
+            table, id = run.table(record.table, verbs), record.id
+        fields = apply({}, run)
+        record = address(run, table, fields, id)
+        fields = storable(fields, run.tick)
+        if table.fields or table.schemafull:
+            fields = conform_new(run, table, record, fields)
+        answer = Answer(run, statement.returning, default_return(run, table))
+        answer.add(None, {"id": record, **fields})
+        told = answer.value()
+        records.create(run.transaction, table, record.id, fields)
+        return told
 
-    def _compute(self, record: RecordId, fields: Row, row: Row) -> bool:
-        """Have a record written with all the others. As `_take`."""
-        run, table, statement = self._run, self._table, self._statement
-        refused: Refusal | None = None
-        if self._has_rules:
-            try:
-                fields = conform(run, table, record, fields, None, None)
-            except NO_MISFIT:
-                raise
-            except Refusal as refusal:
-                refused = refusal
-        if statement.ignore or statement.on_duplicate is not None:
-            try:
-                records.check_new(run.transaction, table, record.id, fields)
-            except (AlreadyExists, Duplicate) as taken:
-                self._meet(taken, record, row)
-                return True
-        if refused is not None:
-            # One before it may be refused first, or be what is in its way: that shows at the end.
-            self._changes.refuse(record.id, fields, refused)
-            return statement.ignore
-        self._changes.put(record.id, fields, None)
-        self._answer.add(None, {"id": record, **fields})
-        return True
-
-    def _meet(self, taken: AlreadyExists | Duplicate, record: RecordId, row: Row) -> None:
-        """What becomes of a row that is there already, or whose values another record has."""
-        data = self._statement.on_duplicate
-        if self._statement.ignore:
-            return
-        if data is None:
-            raise taken
-        # What a UNIQUE index met is the record that has the values, under whatever id.
-        met = taken.detail["record"] if isinstance(taken, Duplicate) else record
-        assert isinstance(met, RecordId)
-        key = keys.record(self._table.prefix, met.id)
-        if key in self._written:
-            raise _twice(taken)
-        self._written.add(key)
-        self._change(met, data, row)
-
-    def _change(self, record: RecordId, data: tree.Data, row: Row) -> None:
-        """Change a record, with the row that met it as `$input`."""
-        run = self._run
-        outer = run.variables.get("input", NONE)
-        run.variables["input"] = row
-        try:
-            stored = records.stored(run.transaction, self._table, record.id)
-            self._answer.add(*_put(run, self._changes, self._table, record, stored, data))
-        finally:
-            if outer is NONE:
-                del run.variables["input"]
-            else:
-                run.variables["input"] = outer
-
-    def _is_passed(self, taken: AlreadyExists | Duplicate) -> bool:
-        """Whether a new record that turns out to be there is passed over. It was not there when the
-        statement began, so what is in its way is another row."""
-        if self._statement.on_duplicate is not None:
-            raise _twice(taken)
-        return self._statement.ignore
+    return work
 
 
-def _twice(taken: AlreadyExists | Duplicate) -> Refusal:
-    """The refusal of a row that meets another row of its own statement, there or in a record."""
-    return type(taken)(f"{taken.message}, as another row of this INSERT: {_ONCE}", **taken.detail)
-
-
-@handles(
+@compiles(
     tree.Upsert,
     "rows",
     writes=True,
@@ -282,20 +88,21 @@ def _twice(taken: AlreadyExists | Duplicate) -> Refusal:
         OnRecords(READ, When.ANSWERS),
     ],
 )
-def upsert(run: Execution, statement: tree.Upsert) -> Value:
+def upsert(statement: tree.Upsert) -> Work:
     """Change a record, or create it."""
-    record = one_record(run, statement.target)
-    table = run.table(record.table, run.verbs(statement))
-    changes = Changes(run.transaction, table)
-    answer = _Answer(run, statement.returning, _default(run, table))
-    stored = records.stored(run.transaction, table, record.id)
-    answer.add(*_put(run, changes, table, record, stored, statement.data))
-    told = answer.value()
-    changes.write(run.tick)
-    return told
+    verbs, named = claims_of(statement).records, one_record(statement.target)
+
+    def work(run: Execution) -> Value:
+        record = named(run)
+        table = run.table(record.table, verbs)
+        stored = records.stored(run.transaction, table, record.id)
+        answer = Answer(run, statement.returning, default_return(run, table))
+        return _put_one(run, table, record, stored, statement.data, answer)
+
+    return work
 
 
-@handles(
+@compiles(
     tree.Update,
     "rows",
     writes=True,
@@ -306,12 +113,31 @@ def upsert(run: Execution, statement: tree.Upsert) -> Value:
         OnRecords(READ, When.ANSWERS),
     ],
 )
-def update(run: Execution, statement: tree.Update) -> Value:
+def update(statement: tree.Update) -> Work:
     """Change every record that the target names and WHERE lets through."""
-    answer = _Answer(run, statement.returning, AFTER)
+    targets = _Targets(statement)
+
+    def work(run: Execution) -> Value:
+        found = targets.one(run)
+        if found is None:
+            return _update_all(run, statement, targets)
+        table, record = found
+        stored = records.stored(run.transaction, table, record.id)
+        if stored is None:
+            return []
+        run.count_read(1)
+        default = AFTER if statement.returning is not None else default_return(run, table)
+        answer = Answer(run, statement.returning, default)
+        return _put_one(run, table, record, stored, statement.data, answer)
+
+    return work
+
+
+def _update_all(run: Execution, statement: tree.Update, targets: _Targets) -> Value:
+    answer = Answer(run, statement.returning, AFTER)
     changes: dict[str, Changes] = {}
     is_told: dict[str, bool] = {}
-    for table, record in _targets(run, statement):
+    for table, record in targets.all(run):
         run.tick()
         stored = records.stored(run.transaction, table, record.id)
         if stored is None:
@@ -320,7 +146,7 @@ def update(run: Execution, statement: tree.Update) -> Value:
         if name not in changes:
             changes[name] = Changes(run.transaction, table)
             is_told[name] = statement.returning is not None or run.may_read(table)
-        change = _put(run, changes[name], table, record, stored, statement.data)
+        change = put(run, changes[name], table, record, stored, statement.data)
         if is_told[name]:
             answer.add(*change)
     told = answer.value()
@@ -329,7 +155,7 @@ def update(run: Execution, statement: tree.Update) -> Value:
     return told
 
 
-@handles(
+@compiles(
     tree.Delete,
     "rows",
     writes=True,
@@ -339,20 +165,42 @@ def update(run: Execution, statement: tree.Update) -> Value:
         OnRecords(READ, When.ANSWERS),
     ],
 )
-def delete(run: Execution, statement: tree.Delete) -> Value:
+def delete(statement: tree.Delete) -> Work:
     """Remove every record that the target names and WHERE lets through."""
-    answer = _Answer(run, statement.returning, NOTHING)
-    targets, told = _targets(run, statement), []
+    targets = _Targets(statement)
+
+    def work(run: Execution) -> Value:
+        found = targets.one(run)
+        if found is None:
+            return _delete_all(run, statement, targets)
+        table, record = found
+        stored = records.stored(run.transaction, table, record.id)
+        if stored is None:
+            return []
+        run.count_read(1)
+        answer = Answer(run, statement.returning, NOTHING)
+        if not answer.is_empty:
+            answer.add({"id": record, **unpack_object(stored.raw)}, None)
+        told = answer.value()
+        records.delete(run.transaction, table, record.id, stored)
+        return told
+
+    return work
+
+
+def _delete_all(run: Execution, statement: tree.Delete, targets: _Targets) -> Value:
+    answer = Answer(run, statement.returning, NOTHING)
+    found, told = targets.all(run), []
     # What is not answered is not held: a table deleted whole may be larger than memory.
     if not answer.is_empty:
-        targets = list(targets)
-        for table, record in targets:
+        found = list(found)
+        for table, record in found:
             run.tick()
             raw = records.read(run.transaction, table, record.id)
             if raw is not None:
                 answer.add({"id": record, **unpack_object(raw)}, None)
         told = answer.value()
-    for table, record in targets:
+    for table, record in found:
         run.tick()
         stored = records.stored(run.transaction, table, record.id)
         if stored is not None:
@@ -360,12 +208,40 @@ def delete(run: Execution, statement: tree.Delete) -> Value:
     return told
 
 
+class _Targets:
+    """The records that an UPDATE or DELETE writes."""
+
+    def __init__(self, statement: tree.Update | tree.Delete) -> None:
+        self._statement = statement
+        self._plan: SelectPlan = plan_targets(statement)
+        self._verbs = claims_of(statement).records
+        target = statement.target
+        self._named: Callable[[Any], Any] | None = None
+        """The expression that may name one record, where that is all that is asked."""
+        if (
+            statement.where is None
+            and isinstance(target, tree.ExpressionTarget)
+            and names_record(target.expression)
+        ):
+            self._named = rowless(target.expression)
+
+    def one(self, run: Execution) -> tuple[Table, RecordId] | None:
+        """The only one, where it is named as such; it may not be there."""
+        if self._named is None:
+            return None
+        record = self._named(run)
+        if type(record) is not RecordId:
+            return None
+        return run.table(record.table, self._verbs), record
+
+    def all(self, run: Execution) -> Iterable[tuple[Table, RecordId]]:
+        """All of them, each once. They are all found before the first is computed."""
+        return _targets(run, self._statement, self._plan, self._verbs)
+
+
 def _targets(
-    run: Execution, statement: tree.Update | tree.Delete
+    run: Execution, statement: tree.Update | tree.Delete, plan: SelectPlan, verbs: Verbs
 ) -> Iterable[tuple[Table, RecordId]]:
-    """The records to write, each once. They are all found before the first is computed."""
-    verbs = run.verbs(statement)
-    plan: SelectPlan = run.plan.made(statement, plan_targets)
     found = rows(run, plan, (statement.target,), verbs)
     tables: dict[str, Table] = {}
     for record in found:
@@ -401,7 +277,7 @@ def plan_targets(statement: tree.Update | tree.Delete) -> SelectPlan:
     )
 
 
-def _put(
+def put(
     run: Execution,
     changes: Changes,
     table: Table,
@@ -421,14 +297,30 @@ def _put(
     given = after.get("id", NONE)
     if given is not NONE and _identity(table, given) != record.id:
         raise BadRequest(f"the id of {format_record(record)} can't be changed")
-    fields = _storable(after, run.tick)
+    fields = storable(after, run.tick)
     if table.fields or table.schemafull:
         fields = conform(run, table, record, fields, before, data)
     changes.put(record.id, fields, stored)
     return before, {"id": record, **fields}
 
 
-def _storable(fields: Row, tick: Tick) -> Row:
+def _put_one(
+    run: Execution,
+    table: Table,
+    record: RecordId,
+    stored: records.Stored | None,
+    data: tree.Data,
+    answer: Answer,
+) -> Value:
+    """Write one record, and answer it."""
+    changes = Changes(run.transaction, table)
+    answer.add(*put(run, changes, table, record, stored, data))
+    told = answer.value()
+    changes.write(run.tick)
+    return told
+
+
+def storable(fields: Row, tick: Tick) -> Row:
     """A record's fields as they are kept: checked, without its id and without what is NONE.
 
     :param tick: called now and then while a large record is gone through
@@ -440,14 +332,17 @@ def _storable(fields: Row, tick: Tick) -> Row:
     return kept
 
 
-def _apply(run: Execution, data: tree.Data | None, before: Row) -> Row:
+def _apply(run: Execution, data: tree.Data, before: Row) -> Row:
     """The fields that the data of a statement makes of a record; `before` is left as it is."""
-    if data is None:
-        return {}
     return run.plan.made(data, plan_data)(before, run)
 
 
-def _address(run: Execution, table: Table, fields: Row, named: Any) -> RecordId:
+def _applied(data: tree.Data | None) -> Write:
+    """The same of a record that is not there yet."""
+    return (lambda before, env: {}) if data is None else plan_data(data)
+
+
+def address(run: Execution, table: Table, fields: Row, named: Any) -> RecordId:
     """Where a new record goes: the statement's own id, that among its fields, or a new one."""
     given = fields.get("id", NONE)
     if given is NONE:
@@ -467,7 +362,7 @@ def _identity(table: Table, given: Any) -> Any:
     return given
 
 
-def _default(run: Execution, table: Table) -> tree.Return:
+def default_return(run: Execution, table: Table) -> tree.Return:
     """What is answered where RETURN is not said: nothing to whoever may not read."""
     return AFTER if run.may_read(table) else NOTHING
 
@@ -476,7 +371,7 @@ ANSWERED: Final = 512
 """Records in an answer after which it is weighed how much it holds."""
 
 
-class _Answer:
+class Answer:
     """What RETURN asks for of each record that a statement writes: taken in before the first of
     them is written, so that its expressions see what the others of the statement see."""
 
@@ -485,7 +380,7 @@ class _Answer:
         self._returning = returning or default
         self._kind = self._returning.kind
         self._rows: list[Any] = []
-        self._budget = Budget(tick=run.tick)
+        self._budget: Budget | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -501,6 +396,8 @@ class _Answer:
             return
         self._rows.append(self._shown(before, after))
         if not len(self._rows) % ANSWERED:
+            if self._budget is None:
+                self._budget = Budget(tick=self._run.tick)
             self._budget.sample(self._rows[-ANSWERED:])
 
     def _shown(self, before: Row | None, after: Row | None) -> Any:

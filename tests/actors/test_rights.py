@@ -9,8 +9,17 @@ from time import perf_counter_ns
 
 import pytest
 
+from actors.commits import NODE as SYSTEM
 from actors.rights import Rights, Standing, noun_of, untold
-from protocol.errors import Duplicate, NotAllowed, Refusal, SessionEnded, StatementTimeout, Unknown
+from protocol.errors import (
+    Conflict,
+    Duplicate,
+    NotAllowed,
+    Refusal,
+    SessionEnded,
+    StatementTimeout,
+    Unknown,
+)
 from protocol.requests import Caller
 from protocol.rights import (
     ALL,
@@ -30,7 +39,7 @@ from protocol.rights import (
     Verbs,
     needed,
 )
-from storage import catalog, topics
+from storage import catalog, topics, users
 from storage.catalog import Database
 from storage.transactions import Transaction
 from tests.callers import Granted, declare
@@ -310,3 +319,74 @@ async def test_judging_an_owner_takes_little(
             by_name = (perf_counter_ns() - began) / rounds
         figure(f"judging, ns: {name}", f"{took:.0f}; with finding a table by name {by_name:.0f}")
     assert isinstance(rights.standing(tx, who), Standing)
+
+
+NAMED: tuple[tuple[str, Ask], ...] = (
+    ("TABLE", lambda rights, tx, who: rights.table(tx, who, PLACE, "t", NOTHING)),
+    ("TOPIC", lambda rights, tx, who: rights.topic(tx, who, PLACE, "q", NOTHING)),
+    ("SPACE", lambda rights, tx, who: rights.space(tx, who, PLACE, "c", NOTHING)),
+)
+
+
+@pytest.mark.parametrize(("kind", "ask"), NAMED)
+async def test_what_was_found_for_one_is_judged_for_the_next(
+    node: Running, kind: str, ask: Ask
+) -> None:
+    strangers = [
+        await declare(node.node, "bob", "member"),
+        await declare(node.node, "cyd", "owner", "bank"),
+        await declare(node.node, "dan", "viewer", "shop.other"),
+    ]
+    before = [asked(node, one, ask) for one in strangers]
+    assert all(isinstance(one, Unknown) for one in before)
+    assert not isinstance(asked(node, OWNER, ask), Refusal)
+    after = [asked(node, one, ask) for one in strangers]
+    assert [str(one) for one in after] == [str(one) for one in before]
+
+
+@pytest.mark.parametrize(("kind", "ask"), NAMED)
+@pytest.mark.parametrize("drop", ["the thing", "DROP DATABASE shop.main", "DROP NAMESPACE shop"])
+async def test_what_was_found_is_forgotten_with_what_its_names_lead_over(
+    node: Running, kind: str, ask: Ask, drop: str
+) -> None:
+    found = asked(node, OWNER, ask)
+    assert asked(node, OWNER, ask) is found
+    name = {"TABLE": "t", "TOPIC": "q", "SPACE": "c"}[kind]
+    await node.values(f"DROP {kind} {name}" if drop == "the thing" else drop)
+    assert isinstance(asked(node, OWNER, ask), Unknown)
+    await node.values("DEFINE NAMESPACE IF NOT EXISTS shop; DEFINE DATABASE IF NOT EXISTS main")
+    assert isinstance(asked(node, OWNER, ask), Unknown)
+    await node.values(f"DEFINE {kind} {name}")
+    again = asked(node, OWNER, ask)
+    assert not isinstance(again, Refusal) and again is not found
+
+
+@pytest.mark.parametrize(("kind", "ask"), NAMED)
+async def test_a_transaction_finds_what_it_has_declared_itself(
+    node: Running, kind: str, ask: Ask
+) -> None:
+    assert not isinstance(asked(node, OWNER, ask), Refusal)
+    name = {"TABLE": "t", "TOPIC": "q", "SPACE": "c"}[kind]
+    look = {"TABLE": f"SELECT * FROM {name}", "TOPIC": f"READ FROM {name} AFTER 0 LIMIT 1",
+            "SPACE": f"GET 'k' FROM {name}"}[kind]  # fmt: skip
+    refusal = (await node.answer(f"BEGIN; {look}; DROP {kind} {name}; {look}; COMMIT")).refusal
+    assert isinstance(refusal, Unknown) and refusal.detail["statement"] == 4
+    await node.values(f"BEGIN; DROP {kind} {name}; DEFINE {kind} {name}; {look}; CANCEL; {look}")
+
+
+@pytest.mark.parametrize(("kind", "ask"), NAMED)
+@pytest.mark.parametrize("change", ["the thing", "DROP DATABASE shop.main", "DROP NAMESPACE shop"])
+async def test_a_transaction_rests_on_all_that_a_name_led_over(
+    node: Running, kind: str, ask: Ask, change: str
+) -> None:
+    """Also where another had looked it up before."""
+    name = {"TABLE": "t", "TOPIC": "q", "SPACE": "c"}[kind]
+    ask(node.node.rights, node.node.committer.begin(), OWNER)
+    committer = node.node.committer
+    with committer.begin() as tx:
+        ask(node.node.rights, tx, OWNER)
+        users.define(tx, "eve", "viewer", "*")
+        tx.pause()
+        await node.values(f"DROP {kind} {name}" if change == "the thing" else change)
+        with pytest.raises(Conflict):
+            committer.commit(tx, SYSTEM)

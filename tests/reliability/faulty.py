@@ -307,16 +307,16 @@ def gives_every_descriptor_away() -> None:
 
 def keeps_requests() -> None:
     """Keeps 50 KB of every script for ever."""
-    from actors.scripts.execution import Execution
+    from actors.scripts.transactions import ScriptRun
 
     kept: list[bytes] = []
-    run = Execution.run
+    run = ScriptRun.run
 
-    def keep(self: Execution) -> None:
+    def keep(self: ScriptRun) -> None:
         kept.append(b"x" * 50_000)
         run(self)
 
-    Execution.run = keep  # type: ignore[method-assign]
+    ScriptRun.run = keep  # type: ignore[method-assign]
 
 
 def stalls() -> None:

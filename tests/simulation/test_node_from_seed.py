@@ -15,7 +15,7 @@ import pytest
 
 import storage.ledger
 from actors.commits import Committer
-from actors.scripts.execution import Execution
+from actors.scripts.transactions import ScriptRun
 from storage import effects, hand_outs, indexes, keys, records
 from storage.appends import Append
 from storage.frames import Frame, Placed
@@ -152,7 +152,7 @@ def _delete_uncounted(tx: Transaction, table: Any, id: Any, before: records.Stor
     tx.delete_record(keys.record(table.prefix, id), before.sequence)
 
 
-def _release_without_saw(run: Execution) -> None:
+def _release_without_saw(run: ScriptRun) -> None:
     run.transaction.release()
 
 
@@ -248,7 +248,7 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
     "a range that was read is not validated": (Reads, "add_range", _forget_range),
     "nothing is validated": (Ledger, "_validate", _validate_nothing),
     "a count is kept wrong": (records, "delete", _delete_uncounted),
-    "an answer does not wait for what it saw": (Execution, "_release", _release_without_saw),
+    "an answer does not wait for what it saw": (ScriptRun, "_release", _release_without_saw),
     "a replay forgets range deletes": (effects, "apply", _replay_no_range),
     "the state runs ahead of the log": (Committer, "hand_over", _ahead_of_the_log),
     "half of a large commit reaches the state": (Ledger, "_settle_large", _settles_half),

@@ -294,6 +294,7 @@ def chain_of_a_record_broken(patch: pytest.MonkeyPatch) -> None:
     real = Transaction.put_record
 
     def put_record(self: Transaction, key: bytes, fields: bytes, previous: int) -> None:
+        self._changing()
         self._gone.pop(key, None)
         real(self, key, fields, previous)
 
@@ -316,7 +317,10 @@ def own_changes_disturb_a_scan(patch: pytest.MonkeyPatch) -> None:
 def own_range_deletes_not_read(patch: pytest.MonkeyPatch) -> None:
     def get(self: Transaction, key: bytes) -> bytes | None:
         own = self.own
-        return own.writes[key] if key in own.writes else self._added(key, self._get_below(key))
+        if key in own.writes:
+            return own.writes[key]
+        self.reads.add_key(key)
+        return self._added(key, self._look(key))
 
     patch.setattr(Transaction, "get", get)
 

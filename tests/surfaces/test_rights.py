@@ -14,7 +14,6 @@ import pytest
 from actors.rights import Standing
 from actors.scripts import fields
 from actors.scripts.execution import Execution
-from language.rows import Pairs
 from protocol.binary import unpack_object
 from protocol.frames import Kind as FrameKind
 from protocol.rights import ALL, READ, Verb, Verbs
@@ -660,10 +659,9 @@ def _record(run: Execution, record: RecordId, verbs: Verbs = READ) -> dict[str, 
     return None if raw is None else {"id": record, **unpack_object(raw)}
 
 
-def _pair(run: Execution, record: RecordId) -> Pairs | None:
-    """`Execution.pair` likewise."""
-    pair = records.pair(run.transaction, _unjudged(run, record.table), record.id)
-    return None if pair is None else Pairs([pair], lambda _key: record)
+def _raw(run: Execution, record: RecordId, verbs: Verbs = READ) -> bytes | None:
+    """`Execution.raw` likewise."""
+    return records.read(run.transaction, _unjudged(run, record.table), record.id)
 
 
 FAULTS: Final[dict[str, Callable[[pytest.MonkeyPatch], None]]] = {
@@ -672,7 +670,7 @@ FAULTS: Final[dict[str, Callable[[pytest.MonkeyPatch], None]]] = {
     ),
     "everybody sees everything": lambda patch: patch.setattr(Standing, "sees", lambda *_: True),
     "links are followed by their names": lambda patch: patch.setattr(Execution, "record", _record),
-    "records are read by their names": lambda patch: patch.setattr(Execution, "pair", _pair),
+    "records are read by their names": lambda patch: patch.setattr(Execution, "raw", _raw),
 }
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from actors.scripts import writing
+from actors.scripts import inserting
 from protocol.values import NONE, RecordId, identical
 from storage import records
 from tests.actors.scripts import questions
@@ -126,7 +126,7 @@ async def test_the_loop_is_let_in_between_rows(node: Running, monkeypatch: Any) 
 
     monkeypatch.setattr(records, "create_together", counted)
     await node.values("INSERT INTO thing $rows RETURN NONE", {"rows": [{"n": 1}] * 200})
-    assert sum(steps) == 200 and max(steps) <= writing.TOGETHER
+    assert sum(steps) == 200 and max(steps) <= inserting.TOGETHER
     steps.clear()
     rows = [{"text": "x" * 30_000}] * 20
     await node.values("INSERT INTO thing $rows RETURN NONE", {"rows": rows})

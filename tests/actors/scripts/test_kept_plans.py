@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from actors.scripts import plans
-from actors.scripts.plans import Plan, Plans
+from actors.scripts.plans import Plan, Plans, rowless
 from language import secrets, tree
 from language.parser import parse
 from protocol import limits
@@ -169,7 +169,8 @@ def test_a_plan_weighs_about_what_is_said() -> None:
             plan = Plan(parse(text, tick))
             for statement in plan.script.statements:
                 if isinstance(statement, tree.Evaluate):
-                    plan.expression(statement.value)
+                    plan.step(statement).compiled()
+                    plan.made(statement.value, rowless)
             taken, _ = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()

@@ -377,7 +377,7 @@ def plant(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
         monkeypatch.setattr(Changes, "put", at_once)
     if fault == "answers outlive their statement":
-        monkeypatch.setattr(Execution, "_run", Execution._timed)
+        monkeypatch.setattr(Execution, "run_step", Execution.timed)
         monkeypatch.setattr(Execution, "block", kept_answers)
     if fault == "a name is a wildcard":
         path: Any = Expressions.path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,6 @@ import pytest
 
 from actors.scripts import reading, ways
 from language.env import Env
-from language.rows import Batch
 from language.select import SelectPlan
 from protocol import order
 from protocol.requests import Caller, ScriptAnswer
@@ -75,19 +75,21 @@ class Comparison:
 
     def __init__(self, node: Running, patch: pytest.MonkeyPatch) -> None:
         self.node, self._patch = node, patch
-        self._real = reading._one
+        self._real = {name: getattr(reading, name) for name in ("_one", "_point")}
         self.short = self.both = 0
 
     async def differs(self, script: str, parameters: dict[str, Any], caller: Caller) -> bool:
         found: list[Any] = []
 
-        def noted(*given: Any) -> list[Any] | None:
-            found.append(self._real(*given))
+        def noted(real: Callable[..., Any], *given: Any) -> list[Any] | None:
+            found.append(real(*given))
             return found[-1]  # type: ignore[no-any-return]
 
-        self._patch.setattr(reading, "_one", noted)
+        for name, real in self._real.items():
+            self._patch.setattr(reading, name, partial(noted, real))
         quick = await self.node.answer(script, parameters, caller=caller)
-        self._patch.setattr(reading, "_one", lambda *given: None)
+        for name in self._real:
+            self._patch.setattr(reading, name, lambda *given: None)
         run = await self.node.answer(script, parameters, caller=caller)
         self.short += any(one is not None for one in found)
         self.both += 1
@@ -127,11 +129,11 @@ async def test_one_record_is_answered_as_rows_are(
     assert comparison.short > 400
 
 
-def unfiltered(plan: SelectPlan, batch: Batch, env: Env) -> list[Any]:
+def unfiltered(plan: SelectPlan, record: RecordId, raw: bytes, env: Env) -> list[Any]:
     """`SelectPlan.run_one` without WHERE."""
     where, plan._where = plan._where, None
     try:
-        return RUN_ONE(plan, batch, env)
+        return RUN_ONE(plan, record, raw, env)
     finally:
         plan._where = where
 

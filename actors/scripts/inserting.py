@@ -1,0 +1,219 @@
+"""INSERT: any number of rows, all or none; see also the head of `writing.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from actors.scripts.execution import Execution
+from actors.scripts.fields import NO_MISFIT, conform
+from actors.scripts.handlers import Need, When, handles
+from actors.scripts.writing import Answer, Row, address, default_return, put, storable
+from language import tree
+from language.names import reads_store
+from protocol import order
+from protocol.errors import AlreadyExists, Duplicate, Refusal, TypeRefused
+from protocol.rights import READ, WRITE, Kind
+from protocol.values import NONE, RecordId, Value, check, type_name
+from storage import keys, records
+from storage.catalog import Table
+from storage.changes import Changes
+
+
+@handles(
+    tree.Insert,
+    "rows",
+    writes=True,
+    needs=[
+        Need(WRITE, Kind.TABLE, ("table",)),
+        Need(READ, Kind.TABLE, ("table",), When.ANSWERS),
+        Need(READ, Kind.TABLE, ("table",), When.MEETS),
+    ],
+)
+def insert(run: Execution, statement: tree.Insert, table: Table) -> Value:
+    """Any number of rows, all or none."""
+    rows = run.evaluate(statement.rows)
+    if isinstance(rows, dict):
+        rows = [rows]
+    if not isinstance(rows, list):
+        raise TypeRefused(f"INSERT takes an array of objects, not {type_name(rows)}")
+    return _Insertion(run, statement, table).of(rows)
+
+
+TOGETHER: Final = 64
+"""Rows that are inserted in one go where that is possible."""
+_OBJECTS: Final = frozenset({dict})
+_ONCE: Final = "ON DUPLICATE UPDATE changes what was there before the statement, and a record once"
+
+
+class _Insertion:
+    """One INSERT.
+
+    New records are written as they come where nothing is read between two of them; records that are
+    changed, and new ones where something is, wait for the last row.
+    """
+
+    def __init__(self, run: Execution, statement: tree.Insert, table: Table) -> None:
+        self._run = run
+        self._statement = statement
+        self._table = table
+        self._has_rules = bool(table.fields) or table.schemafull
+        self._at_once = not (
+            self._has_rules
+            or reads_store(statement.returning)
+            or reads_store(statement.on_duplicate, tree.Parameter("input"))
+        )
+        self._changes = Changes(run.transaction, table)
+        self._written: set[bytes] = set()
+        """Keys of records that ON DUPLICATE UPDATE must not meet: the statement has written them,
+        or is going to."""
+        self._answer = Answer(run, statement.returning, default_return(run, table))
+
+    def of(self, rows: list[Any]) -> Value:
+        """Write the rows. The answer of the statement."""
+        for part, made in self._parts(rows):
+            if made:
+                self._note(made)
+            elif not all(map(self._take, part)):
+                break
+        told = self._answer.value()
+        passed = self._changes.write(self._run.tick, self._is_passed)
+        return [one for number, one in enumerate(told) if number not in passed] if passed else told
+
+    def _parts(self, rows: list[Any]) -> Iterator[tuple[list[Any], list[tuple[Any, Row]]]]:
+        """The rows some at a time, with the ids and fields of those that were made in one go; where
+        there are none, each has to be seen to."""
+        # What came with the request has been checked, and stays as it came.
+        source = self._statement.rows
+        checked = type(source) is tree.Parameter and rows is self._run.request.parameters.get(
+            source.name
+        )
+        at = 0
+        while at < len(rows):
+            self._run.tick()
+            part = rows[at : at + TOGETHER]
+            made = self._together(part, checked) if self._at_once else []
+            yield part, made
+            at += len(made) or len(part)
+
+    def _together(self, rows: list[Any], checked: bool) -> list[tuple[Any, Row]]:
+        """Make the first of some new records, as many as are made in one go. Answers their ids and
+        fields; none when each has to be made for itself: one is refused, or meets another one."""
+        run, table = self._run, self._table
+        ids: list[Any] = []
+        fields: list[Row] = []
+        if set(map(type, rows)) != _OBJECTS:
+            return []
+        try:
+            for row in rows:
+                if not checked:
+                    check(row, 0, run.tick)
+                given = row.get("id", NONE)
+                # An integer is an id as it is.
+                ids.append(given if type(given) is int else address(run, table, row, None).id)
+                if "id" in row:
+                    row = row.copy()
+                    del row["id"]
+                fields.append(row)
+        except Refusal:
+            return []
+        made = records.create_together(run.transaction, table, order.encode_all(ids), fields)
+        return list(zip(ids[:made], fields, strict=False))
+
+    def _note(self, made: list[tuple[Any, Row]]) -> None:
+        """Remember and answer what was made in one go."""
+        table = self._table
+        if self._statement.on_duplicate is not None:
+            self._written.update(keys.record(table.prefix, id) for id, _ in made)
+        if not self._answer.is_empty:
+            for id, fields in made:
+                self._answer.add(None, {"id": RecordId(table.name, id), **fields})
+
+    def _take(self, row: Any) -> bool:
+        """See to one row. Answers whether to go on: not behind one that is refused unless one
+        before it is."""
+        run, table = self._run, self._table
+        run.tick()
+        if type(row) is not dict:
+            raise TypeRefused(f"a row is an object, not {type_name(row)}", found=type_name(row))
+        record, fields = address(run, table, row, None), storable(row, run.tick)
+        if self._at_once:
+            self._create(record, fields, row)
+            return True
+        return self._compute(record, fields, row)
+
+    def _create(self, record: RecordId, fields: Row, row: Row) -> None:
+        """Write a record now."""
+        try:
+            records.create(self._run.transaction, self._table, record.id, fields)
+        except (AlreadyExists, Duplicate) as taken:
+            self._meet(taken, record, row)
+        else:
+            self._note([(record.id, fields)])
+
+    def _compute(self, record: RecordId, fields: Row, row: Row) -> bool:
+        """Have a record written with all the others. As `_take`."""
+        run, table, statement = self._run, self._table, self._statement
+        refused: Refusal | None = None
+        if self._has_rules:
+            try:
+                fields = conform(run, table, record, fields, None, None)
+            except NO_MISFIT:
+                raise
+            except Refusal as refusal:
+                refused = refusal
+        if statement.ignore or statement.on_duplicate is not None:
+            try:
+                records.check_new(run.transaction, table, record.id, fields)
+            except (AlreadyExists, Duplicate) as taken:
+                self._meet(taken, record, row)
+                return True
+        if refused is not None:
+            # One before it may be refused first, or be what is in its way: that shows at the end.
+            self._changes.refuse(record.id, fields, refused)
+            return statement.ignore
+        self._changes.put(record.id, fields, None)
+        self._answer.add(None, {"id": record, **fields})
+        return True
+
+    def _meet(self, taken: AlreadyExists | Duplicate, record: RecordId, row: Row) -> None:
+        """What becomes of a row that is there already, or whose values another record has."""
+        data = self._statement.on_duplicate
+        if self._statement.ignore:
+            return
+        if data is None:
+            raise taken
+        # What a UNIQUE index met is the record that has the values, under whatever id.
+        met = taken.detail["record"] if isinstance(taken, Duplicate) else record
+        assert isinstance(met, RecordId)
+        key = keys.record(self._table.prefix, met.id)
+        if key in self._written:
+            raise _twice(taken)
+        self._written.add(key)
+        self._change(met, data, row)
+
+    def _change(self, record: RecordId, data: tree.Data, row: Row) -> None:
+        """Change a record, with the row that met it as `$input`."""
+        run = self._run
+        outer = run.variables.get("input", NONE)
+        run.variables["input"] = row
+        try:
+            stored = records.stored(run.transaction, self._table, record.id)
+            self._answer.add(*put(run, self._changes, self._table, record, stored, data))
+        finally:
+            if outer is NONE:
+                del run.variables["input"]
+            else:
+                run.variables["input"] = outer
+
+    def _is_passed(self, taken: AlreadyExists | Duplicate) -> bool:
+        """Whether a new record that turns out to be there is passed over. It was not there when the
+        statement began, so what is in its way is another row."""
+        if self._statement.on_duplicate is not None:
+            raise _twice(taken)
+        return self._statement.ignore
+
+
+def _twice(taken: AlreadyExists | Duplicate) -> Refusal:
+    """The refusal of a row that meets another row of its own statement, there or in a record."""
+    return type(taken)(f"{taken.message}, as another row of this INSERT: {_ONCE}", **taken.detail)

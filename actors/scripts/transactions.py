@@ -1,0 +1,363 @@
+"""One run of one script: each statement a transaction of its own, or part of that of its block.
+
+Everything here runs inside the script's greenlet and is synchronous; see `turns.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from actors.commits import Promise
+from actors.scripts.attempts import Attempts
+from actors.scripts.execution import Execution, Returned
+from actors.scripts.plans import Plans, Step
+from actors.scripts.running import Run
+from actors.scripts.services import Services
+from actors.scripts.turns import Turn
+from language import tree
+from language.budget import Budget
+from protocol import limits
+from protocol.errors import (
+    Cancelled,
+    Conflict,
+    DiskFull,
+    Draining,
+    Refusal,
+    SessionEnded,
+    StatementTimeout,
+)
+from protocol.requests import Result, ResultKind, RunScript
+from protocol.values import NONE, Value
+
+_FROM_OUTSIDE = (Cancelled, DiskFull, Draining, SessionEnded, StatementTimeout)
+"""Refusals that rest on nothing a script has read."""
+
+FEW_ROWS: Final = 16
+FEW_RESULTS: Final = 8
+ANSWER_BYTES: Final = limits.STATEMENT_MEMORY_BYTES
+"""What all results of one script may hold."""
+
+
+LARGE_BYTES: Final = 256 * limits.KIB
+"""Changes of a transaction from which on they are encoded before its commit, in steps."""
+
+
+class ScriptRun(Execution):
+    """One run of one script, from its text to what its answer has to wait for."""
+
+    def __init__(self, services: Services, request: RunScript, plans: Plans, turn: Turn) -> None:
+        super().__init__(services, request, turn)
+        self._plans = plans
+
+    began = False
+    """Whether `transaction` is set."""
+    listed = False
+    """Whether it stands among the running: from its first pause on. Nobody sees a run before."""
+    read_at = 0
+    """The sequence that the last transaction read at."""
+    waiting = False
+    """Whether it waits at the moment, for messages or another's barrier, and holds no
+    transaction."""
+    _at: int | None = None
+    _began_us = 0
+    """When the statement at hand began."""
+    _attempts: Attempts | None = None
+    """Of the transaction at hand, once it has lost."""
+    _held: Budget | None = None
+    """What its results hold together; those that are surely small are not weighed."""
+
+    def run(self) -> None:
+        """Run to the end or to the first refusal, which is raised with its place in the script.
+
+        :raises Refusal: what was committed before it stays committed and its results stand
+        """
+        if len(self.variables) > limits.VARIABLES:
+            self._check_variables(len(self.variables))
+        if self.request.timeout_us is not None:
+            self.turn.push_deadline(self.request.timeout_us)
+        self.plan = plan = self._plans.get(self.request.script, self.tick)
+        if not plan.about_node_only:
+            self.services.roles.check_answering()
+        for first, end in plan.transactions:
+            if self._transact(first, end):
+                return
+
+    def _transact(self, first: int, end: int) -> bool:
+        """Run statements `first` to `end` as one transaction, again when it lost a race, when it
+        goes on in another commit, or when it waits and there may be something now. Answers whether
+        RETURN ended the script."""
+        place, variables, done = self.place, self.variables, len(self.results)
+        held, kept, lost = 0 if self._held is None else self._held.held, self._kept, False
+        shown, written = (self.sequence, self.generation), self.written
+        attempts = self._attempts = None
+        try:
+            while True:
+                if lost:
+                    assert attempts is not None, "it lost no race"
+                    self._rest(first, attempts)
+                    lost = False
+                self.place, self.variables = place, variables.copy()
+                self._kept = None if kept is None else kept.copy()
+                if self._held is not None:
+                    self._held.held = held
+                self._begin(done)
+                if attempts is not None:
+                    attempts.begins(self.transaction)
+                try:
+                    ended = self._statements(first, end, done)
+                    self._commit(first, end)
+                    if not (self.waits or self.goes_on):
+                        return ended
+                except Refusal as refusal:
+                    del self.results[done:]
+                    attempts = self._attempts = attempts or self._first_attempt()
+                    if not attempts.may_go_on(
+                        refusal, self.transaction, lost=self._runs_again(refusal)
+                    ):
+                        raise self._located(refusal, first) from refusal.__cause__
+                    lost = True
+                finally:
+                    self._release()
+                if not lost:
+                    del self.results[done:]
+                    if attempts is not None:
+                        attempts.leave()
+                    if self.written != written:
+                        shown, written = (self.sequence, self.generation), self.written
+                    # It has answered nothing yet, so it shows nothing of what it saw: should that
+                    # be taken back, it finds what there is then.
+                    self.sequence, self.generation = shown
+                    if self.goes_on:
+                        self._part_done(first)
+                    else:
+                        self._wait(first)
+        finally:
+            if attempts is not None:
+                attempts.leave()
+            if self.wait is not None:
+                self.wait.leave()
+                self.wait = None
+
+    def _first_attempt(self) -> Attempts:
+        return Attempts(self.services.committer, self.turn, self.request.request)
+
+    def _rest(self, number: int, attempts: Attempts) -> None:
+        """Before a transaction that lost a race, or was barred, runs again. :raises Refusal: the
+        script is ended"""
+        try:
+            if attempts.must_wait:
+                self.check_session()
+                self._forget()
+                with self._aside():
+                    attempts.wait()
+            attempts.rest()
+        except Refusal as refusal:
+            raise self._located(refusal, number) from refusal.__cause__
+
+    def _forget(self) -> None:
+        """Keep nothing of the transaction that has ended, while it waits."""
+        self.transaction = self.services.committer.begin()
+        self.transaction.release()
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """While it waits and does no work. :raises Busy: as many wait as may"""
+        self.waiting = True
+        try:
+            with self.services.running.aside(self.caller.surface):
+                yield
+        finally:
+            self.waiting = False
+
+    @property
+    def barrier(self) -> bool:
+        """Whether nobody commits to what the transaction at hand reads, until it has ended."""
+        return self._attempts is not None and self._attempts.barrier
+
+    def _part_done(self, number: int) -> None:
+        """The next part of a statement begins when the one before is released: no more than one is
+        ever in flight. :raises Refusal: the script is ended, or the part was taken back"""
+        committer, promise, told = self.services.committer, self.promise, list[Any]()
+
+        def hear(lost: BaseException | None) -> None:
+            told.append(lost)
+            self.turn.wake()
+
+        committer.when_released(promise, hear)
+        try:
+            while not told:
+                self.turn.park()
+            if told[0] is not None:
+                raise told[0]
+        except Refusal as refusal:
+            committer.stop_waiting(promise, hear)
+            raise self._located(refusal, number) from refusal.__cause__
+
+    def _wait(self, number: int) -> None:
+        """Stand in line, until there may be something or the time is up. :raises Refusal: the
+        script is ended"""
+        wait = self.wait
+        assert wait is not None, "a statement waits for nothing"
+        try:
+            self.check_session()
+            wait.join()
+            if not wait.woken:
+                with self._aside():
+                    self.turn.park(wait.until_us)
+        except Refusal as refusal:
+            raise self._located(refusal, number) from refusal.__cause__
+        if self.services.clock.monotonic_us() >= wait.until_us:
+            wait.over = True
+
+    def _runs_again(self, refusal: Refusal) -> bool:
+        """Whether the transaction lost a race, or was refused for what it read of a commit that
+        was taken back since."""
+        if type(refusal) is Conflict:
+            return True
+        return self.transaction.withdrawn and type(refusal) not in _FROM_OUTSIDE
+
+    def _release(self) -> None:
+        """End the transaction. What it saw in flight the answer shows, a refusal too; not so when
+        that was taken back: then nothing that it read is shown."""
+        transaction = self.transaction
+        transaction.release()
+        if transaction.saw and not transaction.withdrawn:
+            self.depends_on(transaction.saw)
+        # What follows a commit names this run, and would keep it and all that it has held: a cycle
+        # that has outlived the young collections is looked at once in 50 million containers.
+        self.afterwards.clear()
+        self._answered = None
+
+    @property
+    def promise(self) -> Promise:
+        """What the answer has to wait for."""
+        return Promise(self.sequence, self.generation)
+
+    @property
+    def due_us(self) -> int | None:
+        """When its answer is due, on the monotonic clock: the time that the request was given is
+        over, or that of the statement it has ended with. None: it was given none."""
+        due_us = self.turn.ends_us
+        if self._at is None:
+            return due_us
+        timeout_us = self.plan.step(self.plan.script.statements[self._at]).timeout_us
+        if timeout_us is None:
+            return due_us
+        own_us = self._began_us + timeout_us
+        return own_us if due_us is None else min(own_us, due_us)
+
+    def _check_kept(self) -> None:
+        """:raises DiskFull: what this script has committed or seen before was taken back"""
+        committer = self.services.committer
+        if self.generation != committer.generation and committer.was_taken_back(self.promise):
+            raise DiskFull("no room for the log: an earlier commit of the script was taken back")
+
+    def at_statement(self) -> tuple[int, str] | None:
+        """The statement being run; see `running.Progress`."""
+        if self._at is None:
+            return None
+        number, text = self._at, self.plan.redacted(self._at, self._at + 1)
+        return number + 1, text
+
+    def _begin(self, done: int) -> None:
+        if self.sequence:
+            self._check_kept()
+        self.transaction = transaction = self.services.committer.begin()
+        self.began = True
+        self.read_at = transaction.sequence
+        self._ids = self._nested = 0
+        self.waits = self.goes_on = self.hands_out = False
+        self.reason = None
+        del self.results[done:]
+
+    def _statements(self, first: int, end: int, done: int) -> bool:
+        plan = self.plan
+        statements = plan.script.statements
+        self.in_block = type(statements[first]) is tree.Begin
+        ended = False
+        for number in range(first, end):
+            self._at = number
+            try:
+                if number:
+                    self.tick()  # a script of a million short statements must not hold the loop
+                self._statement(plan.step(statements[number]))
+            except Returned as returned:
+                self._answer(returned.value, "value", 0)
+                ended = True
+                break
+            except Refusal as refusal:
+                raise self._located(refusal, number) from refusal.__cause__
+        if type(statements[end - 1]) is tree.Cancel:
+            self._cancel(done)
+        return ended
+
+    def _cancel(self, done: int) -> None:
+        """Nothing of the block was written, so nothing of it is answered."""
+        answered, read_at = len(self.results) - done, self.read_at
+        if self.transaction.withdrawn:
+            raise Conflict("a commit that this transaction had seen was taken back: disk full")
+        self._release()
+        self._begin(done)
+        self.read_at = read_at
+        self.results.extend([Result(NONE, "none", 0, 0)] * answered)
+
+    def _statement(self, step: Step) -> None:
+        turn = self.turn
+        self._began_us = began_us = turn.now_us
+        self.rows_read = 0
+        self._answered = None
+        value = self.perform(step) if step.timeout_us is None else self.timed(step)
+        self._answer(value, step.kind, turn.looked_us() - began_us)
+
+    def _answer(self, value: Value, kind: ResultKind, took_us: int) -> None:
+        rows = len(value) if kind == "rows" and isinstance(value, list) else 0
+        if rows > FEW_ROWS or len(self.results) >= FEW_RESULTS:
+            if self._held is None:
+                self._held = Budget(ANSWER_BYTES, self.tick)
+            self._held.sample(value if isinstance(value, list) else [value])
+        self.results.append(Result(value, kind, rows, took_us))
+
+    def pause(self) -> None:
+        """Called before the loop gets its turn: what was read so far stays as it was read."""
+        self.enlist()
+        if self.began:
+            self.transaction.pause()
+
+    def enlist(self) -> None:
+        """Stand among the running, for others to see and to end."""
+        if not self.listed:
+            self.listed = True
+            self.services.running.add(Run(self.request, self.turn, self.turn.began_us, self))
+
+    def _commit(self, first: int, end: int) -> None:
+        transaction = self.transaction
+        if transaction.size > LARGE_BYTES:
+            for _ in self.services.committer.prepare(transaction):
+                self.tick()
+        if self.sequence:
+            self._check_kept()
+        if transaction.withdrawn:
+            raise Conflict("a commit that this transaction had seen was taken back: disk full")
+        if self.hands_out:
+            self.check_session()  # nothing is handed to somebody who has signed out
+        if transaction.size:
+            promise = self.services.committer.commit(
+                transaction,
+                self.caller,
+                statement=self.plan.redacted(first, end),
+                reason=self.reason or self.request.reason,
+            )
+            self.written = promise.sequence
+            self.depends_on(promise.sequence)
+        for follow_up in self.afterwards:
+            follow_up()
+
+    def _located(self, refusal: Refusal, number: int) -> Refusal:
+        statement = self.plan.script.statements[number]
+        line, column = self.plan.script.position(statement.at)
+        refusal.detail.setdefault("statement", number + 1)
+        refusal.detail.setdefault("line", line)
+        refusal.detail.setdefault("column", column)
+        return refusal
