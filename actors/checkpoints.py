@@ -40,6 +40,13 @@ class Flush(Request[int]):
 
 
 @dataclass(frozen=True, slots=True)
+class NoteDamage:
+    """A part of the state can't be read: have the next start know."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointNow(Request[int]):
     """Flush and prune. Answers where the log begins after it."""
 
@@ -48,12 +55,20 @@ class FlushActor(ThreadActor):
     """Waits for the disk while the engine writes out its memory.
 
     :param headroom: of the disk of the state; None: it needs no disk
+    :param note_damage: writes down, durably, what of the state can't be read
     """
 
-    def __init__(self, runtime: Runtime, engine: Engine, headroom: Headroom | None = None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        engine: Engine,
+        headroom: Headroom | None = None,
+        note_damage: Callable[[str], None] | None = None,
+    ) -> None:
         super().__init__(runtime)
         self._engine = engine
         self._headroom = headroom
+        self._note_damage = note_damage
 
     @handles(Flush)
     def flush(self, _message: Flush) -> int:
@@ -71,6 +86,17 @@ class FlushActor(ThreadActor):
                 raise DiskFull("no room left on the disk to flush the state")
         self._engine.flush(room)
         return self._engine.flushed_sequence()
+
+    @handles(NoteDamage)
+    def note_damage(self, message: NoteDamage) -> None:
+        """Write it down. Where the disk does not take it, whoever reads there again says it."""
+        self._engine.leave_alone()
+        if self._note_damage is None:
+            return
+        try:
+            self._note_damage(message.what)
+        except OSError as error:
+            log.warning("the damage of the state could not be noted", reason=str(error))
 
 
 @dataclass(frozen=True, slots=True)

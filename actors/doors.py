@@ -143,7 +143,7 @@ class Doors:
     rng: Rng
     fs: Fs
     net: Net
-    open_engine: Callable[[str], Engine]
+    open_engine: Callable[..., Engine]
     """Opens the state in a directory."""
     cores: int
     """How much may be computed at once."""

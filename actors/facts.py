@@ -47,6 +47,7 @@ class Facts:
             "sequence": status.sequence,
             "log_begins": status.log_begins,
             "log_check": self._log_check(),
+            "state_damage": status.state_damage,
             "settings": dict(self.settings),
             "surfaces": [
                 {

@@ -21,7 +21,7 @@ from typing import Any, Final
 import structlog
 from pykka import ActorRef
 
-from actors.checkpoints import CheckpointNow, CheckpointsActor, FlushActor
+from actors.checkpoints import CheckpointNow, CheckpointsActor, FlushActor, NoteDamage
 from actors.commits import NODE, CommitsActor, Committer
 from actors.doors import Doors
 from actors.facts import Facts
@@ -52,10 +52,10 @@ from protocol.requests import (
 )
 from protocol.values import Value
 from protocol.version import VERSION
-from storage import lineage, users
+from storage import lineage, rebuilding, users
 from storage.directory import StoreDirectory
-from storage.engine import Engine, EngineFailed
-from storage.faults import ClockRefused, StoreFault
+from storage.engine import Engine, EngineFailed, EngineSpoiled, EngineUnreadable
+from storage.faults import ClockRefused, StateDamaged, StoreFault
 from storage.ledger import Ledger, StateUnusable, Tail
 from storage.log import Log
 from storage.recovery import Recovery
@@ -111,6 +111,8 @@ class NodeSettings:
     """What of the log a node that serves keeps."""
     accept_clock_jump: bool = False
     """Whether a wall clock that is more than a year ahead of the log is meant."""
+    rebuild_state: bool = False
+    """Whether the state is thrown away and made anew from the log."""
     check: bool = False
     """Whether every frame that the log holds is read and checked, not only those of its tail."""
     progress: Progress | None = None
@@ -155,6 +157,10 @@ class Node:
         self._roles: Roles | None = None
         self._spaces: Spaces | None = None
         self._topics: Topics | None = None
+        self._rebuilds = False
+        """Whether this start makes the state anew."""
+        self._state_damage: str | None = None
+        """What of the state can't be read."""
         self._state: Unready | None = "opening"
         self._began_us = doors.clock.monotonic_us()
 
@@ -162,10 +168,28 @@ class Node:
 
     async def open(self) -> None:
         """Everything from the directory to the first owner. See `start`."""
+        try:
+            await self._open()
+        except EngineUnreadable as error:
+            if self.directory is not None and not self.settings.check:
+                self._note_for_next_start(str(error))
+            raise
+
+    def _note_for_next_start(self, what: str) -> None:
+        """Or each start would end where this one did."""
+        assert self.directory is not None
+        try:
+            rebuilding.note(self.directory, what)
+        except OSError as error:
+            log.warning("the damage of the state could not be noted", reason=str(error))
+
+    async def _open(self) -> None:
         self._open_store()
         if self.settings.check:
             await self._check_log()
         await self._replay()
+        if self._rebuilds and self.directory is not None:
+            rebuilding.finish(self.directory)
         self._start_actors()
         await self.topics.begin()
         await self._ensure_owner()
@@ -187,11 +211,43 @@ class Node:
         self._log = Log.look(self.directory)
         self._check_clock(self._log.last_time)
         self._log.make_room(TO_OPEN)
-        self._engine = doors.open_engine(self.directory.state_path)
+        self._engine = self._open_state()
         found = lineage.read(self._engine, self.directory.store_id.bytes)
         lineage.require_joined(found, self._log)
         self._log.recover(found.proves)
         _report(self._log.recovery)
+
+    def _open_state(self) -> Engine:
+        """The state; an empty one where it must be made anew and the log holds all of it.
+
+        :raises StateDamaged: it must be, and that is not for this command or not possible
+        :raises EngineFailed: it does not open, and is not known to be damaged
+        """
+        assert self.directory is not None and self._log is not None
+        directory, begins = self.directory, self._log.first
+        what = rebuilding.damage(directory)
+        if what is None and not self.settings.rebuild_state:
+            try:
+                return self.doors.open_engine(directory.state_path)
+            except EngineUnreadable as error:
+                what = str(error)
+                if begins > 1:
+                    raise StateDamaged(_not_rebuilt(what, begins)) from error
+        if self.settings.check:
+            mends = ": a node that serves makes the state anew from the log" if begins == 1 else ""
+            raise StateDamaged(f"{what}{mends}")
+        if begins > 1:
+            if self.settings.rebuild_state:
+                raise StateDamaged(_not_rebuilt("--rebuild-state", begins))
+            log.error("a part of the state can't be read, and it can't be made anew", reason=what)
+            self._state_damage = what
+            return self.doors.open_engine(directory.state_path, may_compact=False)
+        what = what or "--rebuild-state"
+        log.warning("the state is made anew from the log", reason=what, frames=self._log.last)
+        rebuilding.note(directory, what)
+        rebuilding.throw_away(directory)
+        self._rebuilds = True
+        return self.doors.open_engine(directory.state_path)
 
     def _check_clock(self, newest_us: int) -> None:
         """Before anything is written by it. :raises ClockRefused:"""
@@ -268,9 +324,10 @@ class Node:
         )
         fs, directory = self.doors.fs, self.directory
         headroom = Headroom(fs, directory.state_path, directory.tmp_path)
+        note = partial(rebuilding.note, directory)
         newest_segment = partial(getattr, self._log, "newest")
         self._flush = self._supervise(
-            lambda: FlushActor.start(runtime, engine, headroom), refoldable=False
+            lambda: FlushActor.start(runtime, engine, headroom, note), refoldable=False
         )
         self._checkpoints = self._supervise(
             lambda: CheckpointsActor.start(
@@ -391,6 +448,7 @@ class Node:
             sequence=self.committer.released_upto if opened else 0,
             log_begins=self._log.first if self._log is not None else 0,
             log_given_way=self._log_figures.given_way,
+            state_damage=self._state_damage,
             log_damage=len(self.log_checks.found(self._log.first)) if self._log is not None else 0,
             uptime_seconds=(self.doors.clock.monotonic_us() - self._began_us) / 1_000_000,
             endpoints=self._roles.endpoints if self._roles is not None else (),
@@ -524,6 +582,8 @@ class Node:
         if self.failure is None:
             self.failure = error
             log.error("node failed", reason=str(error))
+            if isinstance(error, EngineSpoiled) and self.directory is not None:
+                self._note_for_next_start(str(error))
             self.committer.lose(error)
             self.failed.set()
 
@@ -534,7 +594,8 @@ class Node:
                 break
         else:
             place = None
-        fatal = isinstance(error, EngineFailed)
+        self._note_damage(error)
+        fatal = isinstance(error, EngineFailed) and not isinstance(error, EngineUnreadable)
         if fatal or place is None or not place.restart(now_us):
             self.fail(error)
         elif place is self._scripts:
@@ -559,13 +620,36 @@ class Node:
         return places
 
     def _noticed(self, error: BaseException) -> None:
-        if isinstance(error, EngineFailed):
+        self._note_damage(error)
+        if isinstance(error, EngineFailed) and not isinstance(error, EngineUnreadable):
             self.fail(error)
+
+    def _note_damage(self, error: BaseException) -> None:
+        """A part of the state can't be read. Who asked for it is told; others go on, and the next
+        start makes the state anew, if it can."""
+        if not isinstance(error, EngineUnreadable) or self._state_damage is not None:
+            return
+        self._state_damage = str(error)
+        begins = self._log.first if self._log is not None else 1
+        log.error(
+            "a part of the state can't be read",
+            reason=str(error),
+            next_start="makes the state anew from the log" if begins == 1 else "can't make it anew",
+        )
+        with suppress(Busy):
+            tell(self._flush.ref, NoteDamage(str(error)))
 
 
 START_FAULTS: Final = (StoreFault, StateUnusable, EngineFailed, Refusal, OSError)
 """What `start` raises when the world, not a bug, keeps the node from starting. The text of each is
 for whoever runs it."""
+
+
+def _not_rebuilt(what: str, begins: int) -> str:
+    return (
+        f"{what}: the state can't be made anew, since the log begins at {begins}. Put a copy of the"
+        " whole directory back"
+    )
 
 
 def _unflushed_bytes(engine: Engine, committer: Committer) -> int:

@@ -182,6 +182,8 @@ class NodeStatus:
     uptime_seconds: float
     log_given_way: int = 0
     """Frames that left the log before their time, because the disk was full."""
+    state_damage: str | None = None
+    """What of the state can't be read."""
     log_damage: int = 0
     """Places where older segments of the log were found damaged."""
     endpoints: tuple[str, ...] = ()

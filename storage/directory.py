@@ -3,6 +3,7 @@
     <data_dir>/
       LOCK      shows the process id of whoever has the store open, or had it last
       STORE     store id, format, when created
+      DAMAGED   why the state is made anew, while it must be (rebuilding.py)
       NODE      what this node is told about itself (node_file.py); no backup carries it
       log/      segments (log.py)
       state/    the state engine's files

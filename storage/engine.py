@@ -32,6 +32,15 @@ class EngineFailed(Exception):
     """The engine can't read or write what it holds: damaged files, an I/O error."""
 
 
+class EngineUnreadable(EngineFailed):
+    """Something that the engine holds can't be read: a damaged block, a bad sector. What else it
+    holds can."""
+
+
+class EngineSpoiled(EngineFailed):
+    """The engine takes nothing more, since its own work met something that it can't read."""
+
+
 class Batch(Protocol):
     """Changes to be applied together, later ones over earlier ones. Made by `Engine.batch`."""
 
@@ -103,6 +112,10 @@ class Engine(Reader, Protocol):
             that needs more than the flush, until a flush finds more
         :raises EngineFailed: the engine may take nothing more; what it held can still be read
         """
+
+    def leave_alone(self) -> None:
+        """A part of what it holds can't be read: from now on do no work of its own that reads what
+        nobody asked for, and that would end it there."""
 
     def flushed_sequence(self) -> int:
         """The sequence that the state would stand at, at least, after a crash now."""

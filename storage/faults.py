@@ -37,6 +37,10 @@ class StateForeign(StoreFault):
     Nothing of it was served."""
 
 
+class StateDamaged(StoreFault):
+    """The state can't be read, and can't be made anew from the log here and now."""
+
+
 class ClockRefused(StoreFault):
     """The wall clock is so far ahead of the log that it is more likely to be wrong. Nothing was
     written by it."""

@@ -67,7 +67,8 @@ def read(engine: Engine, store_id: bytes) -> Lineage:
     if found.store_id != store_id:
         raise StateForeign(
             f"the state is that of store {UUID(bytes=found.store_id)},"
-            f" and the log that of {UUID(bytes=store_id)}"
+            f" and the log that of {UUID(bytes=store_id)}. If the log is right,"
+            " --rebuild-state makes the state anew"
         )
     if found.sequence != engine.applied:
         raise StateForeign(f"the state stands at {engine.applied} and says {found.sequence}")
@@ -87,5 +88,6 @@ def require_joined(found: Lineage, log: Log) -> None:
             raise StateForeign(
                 f"the state was made of another history than this log: frame {sequence} has digest"
                 f" {there.hex()} in the log, and {digest.hex()} in the state. One of the two is a"
-                " copy from elsewhere, or from before the store was put back"
+                " copy from elsewhere, or from before the store was put back. If the log is right,"
+                " --rebuild-state makes the state anew"
             )

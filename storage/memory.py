@@ -123,6 +123,9 @@ class MemoryEngine:
     def holds(self, count: int) -> bool:
         return True
 
+    def leave_alone(self) -> None:
+        return
+
     def flushed_sequence(self) -> int:
         return self._flushed.applied
 

@@ -38,7 +38,15 @@ from rocksdict import (
 )
 
 from protocol.doors import Room
-from storage.engine import APPLIED_KEY, BATCH_PAIRS, Batch, EngineFailed, Pair
+from storage.engine import (
+    APPLIED_KEY,
+    BATCH_PAIRS,
+    Batch,
+    EngineFailed,
+    EngineSpoiled,
+    EngineUnreadable,
+    Pair,
+)
 
 _MIB: Final = 1 << 20
 CACHE_BYTES: Final = 24 * _MIB
@@ -61,6 +69,8 @@ STEPPED_OVER: Final = 64
 """Deleted keys after which `none_in` gives up. A seek would step over 200 000 in 28 ms."""
 _GAVE_UP: Final = "incomplete"
 """In what RocksDB says of such a seek."""
+_DAMAGED: Final = "Corruption"
+"""In what it says of files that are not what it wrote."""
 _FIRST_STEP: Final = 32
 """A descending scan begins with small steps: what it reads below its range is thrown away."""
 
@@ -68,16 +78,21 @@ _FIRST_STEP: Final = 32
 class RocksEngine:
     """An `Engine` in the directory `path`, created when missing.
 
-    :raises EngineFailed: another process has it open, or its files are damaged
+    :param may_compact: False for one of which a part can't be read: see `leave_alone`
+    :raises EngineUnreadable: its files are damaged
+    :raises EngineFailed: another process has it open, or the disk does not take what an open writes
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, may_compact: bool = True) -> None:
         self._cache = Cache(CACHE_BYTES)
+        options = _options(self._cache)
+        options.set_disable_auto_compactions(not may_compact)
         try:
-            self._db = Rdict(path, _options(self._cache))
+            self._db = Rdict(path, options)
             noted: bytes | None = self._db.get(APPLIED_KEY)
         except Exception as error:
-            raise EngineFailed(f"the state in {path} does not open: {error}") from error
+            kind = EngineUnreadable if _DAMAGED in str(error) else EngineFailed
+            raise kind(f"the state in {path} does not open: {error}") from error
         self._get = self._db.get
         self._write_options = WriteOptions()
         # The stub of rocksdict calls this a method; it is a property.
@@ -85,7 +100,7 @@ class RocksEngine:
         self._unbounded = ReadOptions()
         self._applied = int.from_bytes(noted, "big") if noted else 0
         self._flushed = self._applied
-        self._compacts = True
+        self._compacts = self._may_compact = may_compact
 
     @property
     def applied(self) -> int:
@@ -95,7 +110,7 @@ class RocksEngine:
         try:
             return self._get(key)
         except Exception as error:
-            raise EngineFailed(f"the state can't be read: {error}") from error
+            raise EngineUnreadable(f"the state can't be read: {error}") from error
 
     def scan(self, start: bytes, end: bytes, reverse: bool = False) -> Iterator[list[Pair]]:
         if start >= end:
@@ -125,7 +140,7 @@ class RocksEngine:
         except Exception as error:
             if _GAVE_UP in str(error):
                 return False
-            raise EngineFailed(f"the state can't be read: {error}") from error
+            raise EngineUnreadable(f"the state can't be read: {error}") from error
         return True
 
     def batch(self) -> Batch:
@@ -148,7 +163,7 @@ class RocksEngine:
         try:
             self._db.write(batch, self._write_options)
         except Exception as error:
-            raise EngineFailed(f"the state can't be written: {error}") from error
+            raise _failed(f"the state can't be written: {error}") from error
         self._applied = applied
 
     def snapshot(self) -> _RocksView:
@@ -161,7 +176,7 @@ class RocksEngine:
                 self._allow_compaction(room)
             self._db.flush()
         except Exception as error:
-            raise EngineFailed(f"the state can't be flushed: {error}") from error
+            raise _failed(f"the state can't be flushed: {error}") from error
         self._flushed = max(self._flushed, covered)
 
     def _allow_compaction(self, room: Room) -> None:
@@ -171,9 +186,17 @@ class RocksEngine:
         most = min(2 * tables, COMPACTION_BYTES)
         files = FLUSH_FILES + 1 + most // TABLE_BYTES
         fits = room.holds(Room(self.unflushed_bytes() + most, files))
-        if fits != self._compacts:
-            self._db.set_options({"disable_auto_compactions": "false" if fits else "true"})
-            self._compacts = fits
+        self._compact(fits and self._may_compact)
+
+    def leave_alone(self) -> None:
+        # Compaction that meets a block it can't read makes the engine take no more writes.
+        self._may_compact = False
+        self._compact(False)
+
+    def _compact(self, compacts: bool) -> None:
+        if compacts != self._compacts:
+            self._db.set_options({"disable_auto_compactions": "false" if compacts else "true"})
+            self._compacts = compacts
 
     def flushed_sequence(self) -> int:
         return self._flushed
@@ -221,7 +244,7 @@ class _RocksView:
             # Absence is told by an exception without a class or code of its own.
             if error.args == ("key not found",):
                 return None
-            raise EngineFailed(f"the state can't be read: {error}") from error
+            raise EngineUnreadable(f"the state can't be read: {error}") from error
         return value
 
     def scan(self, start: bytes, end: bytes, reverse: bool = False) -> Iterator[list[Pair]]:
@@ -261,6 +284,10 @@ class _RocksView:
     def close(self) -> None:
         self._snapshot = None
         self._cursor = None
+
+
+def _failed(what: str) -> EngineFailed:
+    return EngineSpoiled(what) if _DAMAGED in what else EngineFailed(what)
 
 
 def _options(cache: Cache) -> Options:
@@ -374,4 +401,4 @@ def _check(cursor: RdictIter) -> None:
     try:
         cursor.status()
     except Exception as error:
-        raise EngineFailed(f"the state can't be read: {error}") from error
+        raise EngineUnreadable(f"the state can't be read: {error}") from error

@@ -33,6 +33,7 @@ class Opening:
     """What may be done to open a store that is refused without it."""
 
     accept_clock_jump: bool = False
+    rebuild_state: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ def _keep_log(given: flags.Given) -> timedelta | int | None:
 
 
 def _opening(given: flags.Given) -> Opening:
-    return Opening(accept_clock_jump="--accept-clock-jump" in given)
+    return Opening("--accept-clock-jump" in given, "--rebuild-state" in given)
 
 
 def _address(given: flags.Given, name: str) -> Address | None:

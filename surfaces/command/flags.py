@@ -33,6 +33,7 @@ FLAGS: Final = (
     Flag(
         "--accept-clock-jump", None, "start though the clock is a year or more past the log's end"
     ),
+    Flag("--rebuild-state", None, "throw state/ away and make it anew from the log", True),
     Flag("--health", None, "check a store that nobody serves; says well, sequence, hash"),
     Flag("-f", "<script>", "run a script file in a new directory, or in a store without users"),
     Flag("--help", None, "this text"),

@@ -39,6 +39,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
         first_owner=_first_owner(command),
         keep_log=node_room.keep_log(command.keep_log),
         accept_clock_jump=command.opening.accept_clock_jump,
+        rebuild_state=command.opening.rebuild_state,
     )
     with ExitStack() as held, StopSignals() as signals:
         certificate = _certificate(command)
@@ -102,6 +103,7 @@ def _show(
         "keep_log": command.keep_log,
         "unseal_for": command.unseal_for,
         "accept_clock_jump": command.opening.accept_clock_jump,
+        "rebuild_state": command.opening.rebuild_state,
     }
     expires = certificate.expires if certificate else None
     node.facts.listening = tuple(

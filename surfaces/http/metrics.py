@@ -103,6 +103,11 @@ class SurfaceCollector(Collector):
             status.log_given_way,
         )
         yield GaugeMetricFamily(
+            "store_state_damage",
+            "Whether a part of the state could not be read",
+            status.state_damage is not None,
+        )
+        yield GaugeMetricFamily(
             "store_log_damage", "Places where the log was found damaged", status.log_damage
         )
 

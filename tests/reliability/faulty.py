@@ -160,6 +160,13 @@ def flushes_without_room() -> None:
     FlushActor.handlers = {**FlushActor.handlers, Flush: flush}
 
 
+def bad_blocks_end() -> None:
+    """A block that can't be read is as bad as a log that failed."""
+    from actors import node
+
+    vars(node)["EngineUnreadable"] = type("NoSuchThing", (Exception,), {})
+
+
 def reserve_for_nobody() -> None:
     """Who takes something away is refused on a full disk, as everybody."""
     from actors import log
@@ -417,6 +424,7 @@ FOUND: dict[str, Callable[[], None]] = {
     "ignores-sync-errors": ignores_sync_errors,
     "flushes-without-room": flushes_without_room,
     "keeps-no-files": keeps_no_files,
+    "bad-blocks-end": bad_blocks_end,
     "reserve-for-nobody": reserve_for_nobody,
     "stays-refused": stays_refused,
     "writes-in-place": writes_in_place,
