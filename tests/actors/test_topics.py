@@ -540,21 +540,45 @@ async def test_a_node_that_takes_no_writes_leaves_everything(here: Desk) -> None
     assert await here.messages() == 0
 
 
-async def test_a_full_disk_puts_it_off(here: Desk) -> None:
+def full(here: Desk) -> SimulatedDisk:
+    """The node's disk, with no room left."""
     disk = here.node.directory.fs if here.node.directory is not None else None
     assert isinstance(disk, SimulatedDisk)
-    await here.value("DEFINE TOPIC t KEEP 10s; PUBLISH INTO t VALUES $v", {"v": [0] * 100})
-    room = disk.capacity = 1 << 40
+    disk.capacity = 1 << 40
     disk.capacity -= disk.room("/store").bytes
-    here.clock.advance(11 * SECOND)
+    return disk
+
+
+async def pass_time_once(here: Desk, microseconds: int) -> None:
+    """Let time pass, and what is due be tried once."""
+    here.clock.advance(microseconds)
     here.node.topics.keep_time()
     while here.node.topics.working:
         await asyncio.sleep(0)
-    disk.capacity = room
+
+
+async def test_a_full_disk_puts_off_what_adds(here: Desk) -> None:
+    await here.value(
+        "DEFINE TOPIC t; DEFINE TOPIC dead;"
+        "DEFINE GROUP g ON t DEADLINE 10s DELIVERIES 1 DEAD LETTER dead;"
+        "PUBLISH INTO t VALUES $v; TAKE 100 FROM t AS g", {"v": ["x" * 1_000] * 100},
+    )  # fmt: skip
+    disk = full(here)
+    await pass_time_once(here, 11 * SECOND)
     assert here.node.failure is None
-    assert await here.messages() == 100
+    assert await here.messages("dead") == 0
+    disk.capacity = 1 << 40
     await here.pass_time(5 * SECOND)
+    assert await here.messages("dead") == 100
+
+
+async def test_a_full_disk_puts_nothing_off_that_takes_away(here: Desk) -> None:
+    await here.value("DEFINE TOPIC t KEEP 10s; PUBLISH INTO t VALUES $v", {"v": [0] * 100})
+    disk = full(here)
+    await pass_time_once(here, 11 * SECOND)
+    assert here.node.failure is None
     assert await here.messages() == 0
+    disk.capacity = 1 << 40
 
 
 async def test_ten_thousand_topics_start_and_idle(figure: Callable[[str, object], None]) -> None:
