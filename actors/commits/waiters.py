@@ -75,12 +75,28 @@ class Waiter(ABC):
         self.promise = promise
         self._waits = True
         if ends_us is not None:
-            self.ends_us = ends_us
-            self._timer = self._committer.at(ends_us, self._time_is_over)
+            self.wait_until(ends_us)
         self._committer.when_released(promise, self)
 
+    @property
+    def waits(self) -> bool:
+        """Whether it has not been told yet."""
+        return self._waits
+
+    def wait_until(self, ends_us: int) -> None:
+        """Wait no longer than that, on the monotonic clock."""
+        if self.ends_us is not None and self.ends_us <= ends_us:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self.ends_us = ends_us
+        self._timer = self._committer.at(ends_us, self._time_is_over)
+
     def end(self, why: Refusal) -> bool:
-        """Wait no more. False: it does not anyway."""
+        """Somebody wants it to wait no more. False: it does not anyway."""
+        return self._give_up(why)
+
+    def _give_up(self, why: Refusal) -> bool:
         if not self._committer.stop_waiting(self.promise, self):
             return False
         written = self.written
@@ -103,4 +119,4 @@ class Waiter(ABC):
 
     def _time_is_over(self) -> None:
         self._timer = None
-        self.end(self.out_of_time())
+        self._give_up(self.out_of_time())

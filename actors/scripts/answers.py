@@ -26,8 +26,10 @@ class AwaitedAnswer(Waiter):
     :param make: makes the answer, once it may be shown
     """
 
-    __slots__ = ("_execution", "_make", "_prolonged", "_refusal", "_services", "_since_us", "_tell",
-                 "promised")  # fmt: skip
+    __slots__ = (
+        "_ended", "_execution", "_make", "_prolonged", "_refusal", "_services", "_since_us",
+        "_tell", "promised",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -41,6 +43,8 @@ class AwaitedAnswer(Waiter):
         self._services = services
         self._execution = execution
         self._refusal = refusal
+        self._ended: Refusal | None = None
+        """Why it was ended while it waited."""
         self._make = make
         self.promised = promised
         """The answer."""
@@ -66,7 +70,17 @@ class AwaitedAnswer(Waiter):
         return self._execution.written
 
     def out_of_time(self) -> Refusal:
-        return self._refusal or super().out_of_time()
+        return self._ended or self._refusal or super().out_of_time()
+
+    def end(self, why: Refusal) -> bool:
+        """Somebody else ends it. Nothing can be called back, and on a disk that works the answer is
+        there in a moment, with messages in it perhaps that would lie handed out to nobody: it gets
+        that moment."""
+        if not self.waits:
+            return False
+        self._ended = self._ended or why
+        self.wait_until(self._services.clock.monotonic_us() + limits.ENDED_SECONDS * 1_000_000)
+        return True
 
     def info(self, now_us: int) -> dict[str, Value]:
         execution = self._execution

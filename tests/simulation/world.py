@@ -186,8 +186,8 @@ def surroundings(world: World) -> Iterator[None]:
     hand_over, withdraw = Committer.hand_over, Committer.withdraw
 
     def seen(committer: Committer, frame: Frame) -> None:
+        hand_over(committer, frame)  # which refuses what adds something to a full disk
         world.history.hand_over(frame)
-        hand_over(committer, frame)
 
     def seen_back(committer: Committer, generation: int, refusal: Refusal) -> None:
         current = generation == committer.generation
