@@ -325,7 +325,7 @@ class Node:
         fs, directory = self.doors.fs, self.directory
         headroom = Headroom(fs, directory.state_path, directory.tmp_path)
         note = partial(rebuilding.note, directory)
-        newest_segment = partial(getattr, self._log, "newest")
+        opened_log = self._log
         self._flush = self._supervise(
             lambda: FlushActor.start(runtime, engine, headroom, note), refoldable=False
         )
@@ -337,12 +337,11 @@ class Node:
                 log_ref,
                 keep=self.settings.keep_log if serves else None,
                 flushed=engine.flushed_sequence,
-                newest_segment=newest_segment,
+                newest_segment=lambda: opened_log.newest,
             ),
             refoldable=False,
         )
         if serves:
-            opened_log = self._log
             reader = self._supervise(
                 lambda: LogReadActor.start(runtime, opened_log, self.log_checks), refoldable=True
             )

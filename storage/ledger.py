@@ -144,11 +144,6 @@ class Ledger:
         return self._released
 
     @property
-    def frame_time(self) -> int:
-        """Log time of the newest commit, microseconds since 1970. It never falls."""
-        return self._frame_time
-
-    @property
     def catalog_version(self) -> int:
         """Grows whenever a declaration changes: the sequence of the commit that changed it."""
         return self.lookups.since
@@ -242,14 +237,14 @@ class Ledger:
     def _commit(self, tx: Transaction, attribution: Attribution) -> int:
         own, sequence = tx.own, self._committed + 1
         now_us = self.log_time() if tx.paused else tx.now_us
-        # What is made of the time, a fence, must be higher than that of any commit before.
-        time = tx.time = max(self._frame_time + bool(tx.timed), now_us)
+        time = tx.time = max(self._frame_time + (tx.timed is not None), now_us)
         for append in tx.appends.values():
             append.settle(own, self._present(append.counter), time)
-        for key, timed in tx.timed.items():
-            value = own.writes.get(key)
-            if value is not None:
-                own.write(key, timed(value, time))
+        if tx.timed is not None:
+            for key, make in tx.timed.items():
+                value = own.writes.get(key)
+                if value is not None:
+                    own.write(key, make(value, time))
         if tx.prepared is None:
             changes = [*_range_effects(tx), *_write_effects(tx, own.writes.items())]
             body = effects.encode(attribution, changes + self._sums(tx))
@@ -487,7 +482,7 @@ def _range_effects(tx: Transaction) -> list[Effect]:
 
 def _late_keys(tx: Transaction) -> list[bytes]:
     """The keys of what may change at the commit."""
-    found = [key for key in tx.timed if key in tx.own.writes]
+    found = [key for key in tx.timed or () if key in tx.own.writes]
     for append in tx.appends.values():
         found += append.late_keys(tx.own)
     return found

@@ -406,7 +406,7 @@ class Keys:
         head = _TAIL.pack(expires_us, flags)
         if lock:
             head += _FENCE.pack(0)
-            tx.timed[space.entries + name] = _fenced
+            tx.put_time(space.entries + name, _fenced)
         self._store(name, head + content, expires_us, before)
         if before is None:
             tx.add(space.count_key, 1)

@@ -67,8 +67,6 @@ class Transaction:
         """Log time at the beginning, microseconds since 1970: what `time::now()` says."""
         self.rng = ledger.rng
         self.adds: dict[bytes, int] = {}
-        self.timed: dict[bytes, Callable[[bytes, int], bytes]] = {}
-        """How a value is made of what was written under a key and of `time`."""
 
     # What a short one never changes stands here: most transactions read one record, and to make
     # them cost more than that.
@@ -93,6 +91,8 @@ class Transaction:
     """Whether no barrier holds its commit back: for what nobody would run again."""
     appends: Mapping[bytes, Append] = MappingProxyType({})
     """By their counters."""
+    timed: dict[bytes, Callable[[bytes, int], bytes]] | None = None
+    """How a value is made of what was written under a key and of `time`; see `put_time`."""
     _view: View | None = None
     _frozen: Sequence[Layer] = ()
     _gone: dict[bytes, int]
@@ -224,6 +224,13 @@ class Transaction:
         self._write(key, value)
         if self.adds:
             self.adds.pop(key, None)
+
+    def put_time(self, key: bytes, make: Callable[[bytes, int], bytes]) -> None:
+        """Have a value made at the commit, of what is written under its key then, if anything is,
+        and of the log time of the frame: later than that of any frame before."""
+        if self.timed is None:
+            self.timed = {}
+        self.timed[key] = make
 
     def delete(self, key: bytes) -> None:
         """Remove a key; absent is fine. :raises TooLarge:"""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -18,20 +17,9 @@ from protocol.requests import Caller, Session
 from surfaces import logs
 from surfaces.wire import WireSurface, bodies
 from tests.logbook import Logbook
-from tests.surfaces.wire.peers import PASSWORD, USER, FakeNode, connected, serving, until
+from tests.surfaces.wire.peers import PASSWORD, USER, FakeNode, connected, until
 
 GREETING = {"magic": "STORE", "major": 1, "minor": [0, 0]}
-
-
-@pytest.fixture
-def node() -> FakeNode:
-    return FakeNode()
-
-
-@pytest.fixture
-async def surface(node: FakeNode) -> AsyncIterator[WireSurface]:
-    async with serving(node) as surface:
-        yield surface
 
 
 async def reset(surface: WireSurface, data: bytes) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -21,31 +20,12 @@ from tests.surfaces.wire.peers import (
     FakeNode,
     Peer,
     connected,
-    serving,
     until,
 )
 from tests.surfaces.wire.test_surface import assert_error
 
 MIB = limits.MIB
 PLACE = {"ns": "n", "db": "d", "space": "s"}
-
-
-@pytest.fixture
-def node() -> FakeNode:
-    return FakeNode()
-
-
-@pytest.fixture
-async def surface(node: FakeNode) -> AsyncIterator[WireSurface]:
-    async with serving(node) as surface:
-        yield surface
-
-
-@pytest.fixture
-async def peer(surface: WireSurface) -> AsyncIterator[Peer]:
-    async with connected(surface) as peer:
-        await peer.sign_in()
-        yield peer
 
 
 def held(surface: WireSurface) -> WireConnection:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -12,28 +11,10 @@ from protocol import limits
 from protocol.frames import FrameReader, Kind, encode, encode_in_steps
 from surfaces.wire import WireSurface, scripts
 from tests.logbook import Logbook
-from tests.surfaces.wire.peers import FakeNode, Peer, connected, serving, until
+from tests.surfaces.wire.peers import FakeNode, Peer, connected, until
 from tests.surfaces.wire.test_surface import assert_error
 
 ROWS = [{"n": n, "name": f"row {n}", "tags": ["a"]} for n in range(60_000)]
-
-
-@pytest.fixture
-def node() -> FakeNode:
-    return FakeNode()
-
-
-@pytest.fixture
-async def surface(node: FakeNode) -> AsyncIterator[WireSurface]:
-    async with serving(node) as surface:
-        yield surface
-
-
-@pytest.fixture
-async def peer(surface: WireSurface) -> AsyncIterator[Peer]:
-    async with connected(surface) as peer:
-        await peer.sign_in()
-        yield peer
 
 
 def long_work(surface: WireSurface) -> Any:

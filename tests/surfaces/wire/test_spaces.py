@@ -103,8 +103,10 @@ async def test_every_operation_and_its_answer(talker: Talker) -> None:
     assert await talker.ask("keys") == {"keys": ["k"]}
     assert await talker.ask("keys", prefix="x", after="a", limit=5) == {"keys": []}
     assert await talker.ask("delete", key="k") == {"deleted": True}
+    ledger = talker.node.node.committer.ledger
+    before_us = ledger.log_time()
     held = await talker.ask("lock", key="l", holder="a", expire=hour)
-    assert held["held"] and held["fence"] == talker.node.node.committer.ledger.frame_time
+    assert held["held"] and before_us <= held["fence"] <= ledger.log_time()
     lost = {"held": False, "fence": None, "until": held["until"]}
     named = {"key": "l", "holder": "a", "fence": held["fence"] - 1}
     assert await talker.ask("lock", expire=hour, **named) == lost

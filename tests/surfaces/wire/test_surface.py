@@ -7,7 +7,6 @@ import contextlib
 import errno
 import socket
 import ssl
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,24 +24,6 @@ from surfaces.wire import WireSettings, WireSurface, connection
 from tests.certificates import self_signed
 from tests.logbook import Logbook
 from tests.surfaces.wire.peers import PASSWORD, USER, FakeNode, Peer, connected, serving, until
-
-
-@pytest.fixture
-def node() -> FakeNode:
-    return FakeNode()
-
-
-@pytest.fixture
-async def surface(node: FakeNode) -> AsyncIterator[WireSurface]:
-    async with serving(node) as surface:
-        yield surface
-
-
-@pytest.fixture
-async def peer(surface: WireSurface) -> AsyncIterator[Peer]:
-    async with connected(surface) as peer:
-        await peer.sign_in()
-        yield peer
 
 
 def assert_error(body: dict[str, Any], code: str) -> dict[str, Any]:
