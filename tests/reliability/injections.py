@@ -54,6 +54,11 @@ class Point:
         """Whether it makes frames durable."""
         return self.name in SYNCS and self.path.endswith(".storelog")
 
+    @property
+    def is_log_write(self) -> bool:
+        """Whether it puts bytes into a segment in use."""
+        return self.name == "write" and self.path.startswith("log/")
+
 
 @dataclass
 class Outcome:
