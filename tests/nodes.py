@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from actors.doors import Doors, system_doors
-from actors.node import FirstOwner, Node, NodeSettings, start
+from actors.node import Node, start
 from actors.passwords import Cost
 from actors.runtime import ask
+from actors.settings import FirstOwner, NodeSettings
 from protocol.requests import Caller, RunScript, ScriptAnswer
 
 OWNER = Caller("root", "owner", None, None, "http", "127.0.0.1:50000")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from actors.doors import system_doors
-from actors.node import NodeSettings
 from actors.runtime import ask
+from actors.settings import NodeSettings
 from protocol.requests import RunScript
 from surfaces.command.arguments import CheckHealth
 from surfaces.command.caller import OPERATOR

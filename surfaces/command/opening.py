@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from actors.doors import Doors
-from actors.node import START_FAULTS, Node, NodeSettings, start
+from actors.node import START_FAULTS, Node, start
+from actors.settings import NodeSettings
 from protocol.errors import Refusal
 from surfaces.command.console import Console
 from surfaces.command.progress import shown

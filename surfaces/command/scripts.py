@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 from actors.doors import system_doors
-from actors.node import NodeSettings
 from actors.runtime import ask
 from actors.scripts.plans import Plans
+from actors.settings import NodeSettings
 from protocol import limits
 from protocol.errors import Refusal
 from protocol.jsonvalues import to_json

@@ -10,10 +10,10 @@ from typing import Any
 
 import structlog
 
-from actors import node as node_room
 from actors.doors import system_doors
 from actors.facts import Listening
-from actors.node import Node, NodeSettings
+from actors.node import Node
+from actors.settings import FirstOwner, NodeSettings, keep_log
 from protocol.requests import Surface
 from protocol.version import VERSION
 from surfaces.command import addresses, certificates, descriptors, heap, notify
@@ -37,7 +37,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
     settings = NodeSettings(
         command.directory,
         first_owner=_first_owner(command),
-        keep_log=node_room.keep_log(command.keep_log),
+        keep_log=keep_log(command.keep_log),
         accept_clock_jump=command.opening.accept_clock_jump,
         rebuild_state=command.opening.rebuild_state,
     )
@@ -121,9 +121,9 @@ async def _until_over(node: Node, signals: StopSignals) -> None:
             wait.cancel()
 
 
-def _first_owner(command: Serve) -> node_room.FirstOwner | None:
+def _first_owner(command: Serve) -> FirstOwner | None:
     owner = command.first_owner
-    return None if owner is None else node_room.FirstOwner(owner.name, owner.password)
+    return None if owner is None else FirstOwner(owner.name, owner.password)
 
 
 def _certificate(command: Serve) -> Certificate | None:

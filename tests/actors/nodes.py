@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from actors.doors import Doors, SystemClock, SystemNet, SystemRng
-from actors.node import FirstOwner, Node, NodeSettings, start
+from actors.node import Node, start
 from actors.runtime import ask
+from actors.settings import FirstOwner, NodeSettings
 from protocol.doors import Clock, Fs
 from protocol.requests import Caller, RunScript, ScriptAnswer
 from storage.disk import Disk

@@ -251,7 +251,7 @@ async def test_what_is_set_at_once_is_set_as_the_actor_would(
     await here.run(DeleteKey("k"), DeleteKey("l"), who=who)
     for operation in operations:
         await here.run(operation, who=who)
-    logged = here.node._log.read(first + 1)  # type: ignore[union-attr]
+    logged = here.node.store.parts.log.read(first + 1)
     frames = {frame.sequence: decode(frame.body) for frame in logged if frame.body}
     for at in range(first + 1, first + 4):
         at_once, asked = frames[at], frames[at + 4]
@@ -406,7 +406,7 @@ async def test_expired_keys_are_swept_in_slices_of_their_own(here: Desk) -> None
     await here.sweep()
     assert here.stored() == 3
     assert await here.run(ListKeys()) == [{"keys": ["k0", "later", "stays"]}]
-    frames = [frame for frame in here.node._log.read(before + 1) if frame.body]  # type: ignore[union-attr]
+    frames = [frame for frame in here.node.store.parts.log.read(before + 1) if frame.body]
     swept = [decode(frame.body) for frame in frames]
     by_node = [commit for commit in swept if commit.attribution.by == "node"]
     assert len(by_node) >= 3, "slices"

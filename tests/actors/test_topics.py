@@ -542,7 +542,7 @@ async def test_a_node_that_takes_no_writes_leaves_everything(here: Desk) -> None
 
 def full(here: Desk) -> SimulatedDisk:
     """The node's disk, with no room left."""
-    disk = here.node.directory.fs if here.node.directory is not None else None
+    disk = here.node.store.parts.directory.fs
     assert isinstance(disk, SimulatedDisk)
     disk.capacity = 1 << 40
     disk.capacity -= disk.room("/store").bytes

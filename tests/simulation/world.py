@@ -22,7 +22,7 @@ from unittest.mock import patch
 import actors.checkpoints
 import actors.commits.committer
 import actors.log
-import actors.node
+import actors.store
 import storage.ledger
 from actors.checkpoints import CheckpointNow
 from actors.commits import Committer
@@ -197,7 +197,7 @@ def surroundings(world: World) -> Iterator[None]:
 
     with ExitStack() as patches:
         for target, name, value in (
-            (actors.node, "Log", world.log_class),
+            (actors.store, "Log", world.log_class),
             (actors.checkpoints, "LOOK_SECONDS", 0.02),
             (actors.commits.committer, "IDLE_SECONDS", 0.02),
             (limits, "CHECKPOINT_SECONDS", 0.05),
@@ -355,8 +355,7 @@ class Life:
 
     def _check_start(self) -> None:
         """What the node has found is what was there."""
-        world, log, ledger = self.world, self.node._log, self.node.committer.ledger
-        assert log is not None
+        world, log, ledger = self.world, self.node.store.parts.log, self.node.committer.ledger
         last = log.recovery.last
         if ledger.committed == last:
             if state_hash(ledger.engine) != world.history.hash_at(last):

@@ -11,7 +11,8 @@ import pytest
 
 from actors import node as actors_node
 from actors.doors import system_doors
-from actors.node import FirstOwner, Node, NodeSettings
+from actors.node import Node
+from actors.settings import FirstOwner, NodeSettings
 from surfaces.http.surface import Deadlines, HttpSettings, HttpSurface
 from tests.nodes import CHEAP
 from tests.surfaces.http.raw import Raw, request

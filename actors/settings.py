@@ -1,0 +1,54 @@
+"""What a node is told at its start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from actors.passwords import Cost
+from storage.retention import Keep
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstOwner:
+    """The user that a store without users is given."""
+
+    name: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """What a node is told at its start."""
+
+    data_dir: str
+    create: bool = True
+    """Whether a store is made where there is none."""
+    serves: bool = True
+    """Whether it is there for others: then old log is pruned, and a store without users gets an
+    owner with a generated password when `first_owner` names none."""
+    first_owner: FirstOwner | None = None
+    password_cost: Cost = field(default_factory=Cost)
+    keep_log: Keep = field(default_factory=Keep)
+    """What of the log a node that serves keeps."""
+    accept_clock_jump: bool = False
+    """Whether a wall clock that is more than a year ahead of the log is meant."""
+    rebuild_state: bool = False
+    """Whether the state is thrown away and made anew from the log."""
+    check: bool = False
+    """Whether every frame that the log holds is read and checked, not only those of its tail."""
+    progress: Progress | None = None
+    """Called while the log is replayed, with frames done and frames in all."""
+
+
+def keep_log(rule: timedelta | int | None) -> Keep:
+    """What of the log is kept.
+
+    :param rule: frames younger than that; so many bytes; None: as many frames as the limits say
+    """
+    if isinstance(rule, timedelta):
+        return Keep(age_us=rule // timedelta(microseconds=1))
+    return Keep(bytes=rule)

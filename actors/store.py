@@ -1,0 +1,254 @@
+"""The store of a node: its directory, log and state, opened, mended, and brought up to each other.
+
+The order of the opening: directory → log, looked at → state → log, repaired → replay. A log that is
+refused leaves everything as it is. The state, with its own lock and with what it proves of the log,
+comes before the log is repaired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+import structlog
+
+from actors.doors import Doors
+from actors.settings import NodeSettings
+from protocol import limits
+from protocol.doors import Room
+from storage import lineage, rebuilding
+from storage.directory import StoreDirectory
+from storage.engine import Engine, EngineFailed, EngineUnreadable
+from storage.faults import ClockRefused, StateDamaged
+from storage.ledger import Ledger, StateUnusable
+from storage.log import Log
+from storage.recovery import Recovery
+
+log = structlog.get_logger("node")
+
+TO_OPEN: Final = Room(256 * limits.KIB, 8)
+"""What the state engine writes and makes at its open, before it removes what that replaces."""
+REPLAY_FRAMES: Final = 256
+"""Frames replayed before the loop gets its turn."""
+
+
+class Parts(NamedTuple):
+    """What an open store consists of."""
+
+    directory: StoreDirectory
+    log: Log
+    engine: Engine
+
+
+class Store:
+    """The store that one node opens. After an `open` that was refused it holds what had been opened
+    until then, for `close`."""
+
+    def __init__(self, settings: NodeSettings, doors: Doors) -> None:
+        self.directory: StoreDirectory | None = None
+        self.log: Log | None = None
+        self.engine: Engine | None = None
+        self.damage: str | None = None
+        """What of the state can't be read."""
+        self._settings = settings
+        self._doors = doors
+        self._rebuilds = False
+
+    @property
+    def id(self) -> str:
+        """The store's; empty before it is known."""
+        return str(self.directory.store_id) if self.directory is not None else ""
+
+    @property
+    def begins(self) -> int:
+        """The first sequence that the log holds."""
+        return self.log.first if self.log is not None else 1
+
+    @property
+    def parts(self) -> Parts:
+        """All of it; once it is open."""
+        assert self.directory is not None and self.log is not None and self.engine is not None
+        return Parts(self.directory, self.log, self.engine)
+
+    # --- opening --------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Open it, and check every frame of the log where that is asked for.
+
+        :raises StoreFault: the directory, log or state can't be opened; the text says why
+        :raises EngineFailed: the state can't be read
+        :raises OSError: as the disk says
+        """
+        settings, doors = self._settings, self._doors
+        self.directory = StoreDirectory.open(
+            settings.data_dir, doors.fs, doors.clock, doors.rng, settings.create
+        )
+        if self.directory.was_open_to_others:
+            log.warning(
+                "the data directory was open to other users and is closed now",
+                directory=self.directory.path,
+            )
+        self.log = Log.look(self.directory)
+        self._check_clock(self.log.last_time)
+        self.log.make_room(TO_OPEN)
+        self.engine = self._open_state(self.directory, self.log)
+        found = lineage.read(self.engine, self.directory.store_id.bytes)
+        lineage.require_joined(found, self.log)
+        self.log.recover(found.proves)
+        _report(self.log.recovery)
+        if settings.check:
+            await self._check_log(self.log)
+
+    def _open_state(self, directory: StoreDirectory, opened: Log) -> Engine:
+        """The state; an empty one where it must be made anew and the log holds all of it.
+
+        :raises StateDamaged: it must be, and that is not for this command or not possible
+        :raises EngineFailed: it does not open, and is not known to be damaged
+        """
+        begins, asked = opened.first, self._settings.rebuild_state
+        what = rebuilding.damage(directory)
+        if what is None and not asked:
+            try:
+                return self._doors.open_engine(directory.state_path)
+            except EngineUnreadable as error:
+                what = str(error)
+                if begins > 1:
+                    raise StateDamaged(_not_rebuilt(what, begins)) from error
+        if self._settings.check:
+            mends = ": a node that serves makes the state anew from the log" if begins == 1 else ""
+            raise StateDamaged(f"{what}{mends}")
+        if begins > 1:
+            if asked:
+                raise StateDamaged(_not_rebuilt("--rebuild-state", begins))
+            log.error("a part of the state can't be read, and it can't be made anew", reason=what)
+            self.damage = what
+            return self._doors.open_engine(directory.state_path, may_compact=False)
+        what = what or "--rebuild-state"
+        log.warning("the state is made anew from the log", reason=what, frames=opened.last)
+        rebuilding.note(directory, what)
+        rebuilding.throw_away(directory)
+        self._rebuilds = True
+        return self._doors.open_engine(directory.state_path)
+
+    def _check_clock(self, newest_us: int) -> None:
+        """Before anything is written by it. :raises ClockRefused:"""
+        wall_us = self._doors.clock.wall_us()
+        ahead_s = (wall_us - newest_us) // 1_000_000
+        if ahead_s <= limits.CLOCK_JUMP_SECONDS or self._settings.check:
+            return
+        if not self._settings.accept_clock_jump:
+            raise ClockRefused(
+                f"the clock says {_day(wall_us)}, and the newest frame of the log is of"
+                f" {_day(newest_us)}: set the clock right, or start with --accept-clock-jump if it"
+                " is. Log time never goes back"
+            )
+        log.info("the clock has jumped, and that was accepted", days=ahead_s // 86_400)
+
+    async def _check_log(self, opened: Log) -> None:
+        """Read every frame, in slices. :raises LogDamaged: one is not what was written"""
+        for frame in opened.read(opened.first):
+            if frame.sequence % REPLAY_FRAMES == 0:
+                await asyncio.sleep(0)
+
+    async def replay(self, ledger: Ledger) -> None:
+        """Bring the state up to the log, in slices.
+
+        All of the log: alone, whatever it holds may have been shown, also frames that a crash
+        caught between their sync and their answer. In a cluster a start goes only as far as the
+        released number that the log carries (`Log.released`): what lies behind that may have to
+        give way to what another leader went on with, and a state is never undone.
+
+        :raises StateUnusable: the log no longer holds what the state lacks
+        """
+        opened, progress = self.parts.log, self._settings.progress
+        first, last = ledger.committed + 1, opened.last
+        if first <= last:
+            if first < opened.first:
+                raise StateUnusable(
+                    f"the state stands at {first - 1} and the log begins at {opened.first}"
+                )
+            for frame in opened.read(first):
+                ledger.replay(frame)
+                if frame.sequence % REPLAY_FRAMES == 0:
+                    if progress is not None:
+                        progress(frame.sequence - first + 1, last - first + 1)
+                    await asyncio.sleep(0)
+            log.info("log replayed", frames=last - first + 1)
+        if self._rebuilds:
+            rebuilding.finish(self.parts.directory)
+
+    # --- damage ---------------------------------------------------------------------------------
+
+    def note_for_next_start(self, error: BaseException) -> None:
+        """The state can't be read: the next start makes it anew, or each would end as this one."""
+        if self.directory is None or self._settings.check:
+            return
+        try:
+            rebuilding.note(self.directory, str(error))
+        except OSError as failed:
+            log.warning("the damage of the state could not be noted", reason=str(failed))
+
+    def spoiled(self, error: EngineUnreadable) -> bool:
+        """A part of the state could not be read while the node runs. Whether that is new."""
+        if self.damage is not None:
+            return False
+        self.damage = str(error)
+        log.error(
+            "a part of the state can't be read",
+            reason=self.damage,
+            next_start="makes the state anew from the log"
+            if self.begins == 1
+            else "can't make it anew",
+        )
+        return True
+
+    # --- the end --------------------------------------------------------------------------------
+
+    def close(self, *, has_log: bool) -> None:
+        """Close what is open, all of it whatever one part says.
+
+        :param has_log: whether the log is still to be closed here: no actor has had it
+        """
+        with ExitStack() as closing:  # from the last line to the first
+            if self.directory is not None:
+                closing.callback(self.directory.close)
+            if self.engine is not None:
+                closing.callback(_close_engine, self.engine)
+            if has_log and self.log is not None:
+                closing.callback(self.log.close, clean=False)
+
+
+def _not_rebuilt(what: str, begins: int) -> str:
+    return (
+        f"{what}: the state can't be made anew, since the log begins at {begins}. Put a copy of the"
+        " whole directory back"
+    )
+
+
+def _close_engine(engine: Engine) -> None:
+    """Close the state. What it can't flush stands in the log."""
+    try:
+        engine.close()
+    except EngineFailed as error:
+        log.warning("the next start replays more of the log", reason=str(error))
+
+
+def _day(time_us: int) -> str:
+    """A date for people. A clock that is out of its mind may be beyond the calendar."""
+    try:
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)).isoformat()
+    except OverflowError:
+        return f"{time_us} µs after 1970"
+
+
+def _report(recovery: Recovery) -> None:
+    if not recovery.clean and (recovery.last or recovery.cut_bytes):  # a new log was never open
+        log.info(
+            "log recovered after an unclean stop",
+            last=recovery.last,
+            copied=recovery.copied,
+            cut_bytes=recovery.cut_bytes,
+            cut_file=recovery.cut_file,
+        )
