@@ -1,7 +1,7 @@
 """The rules of groups: consumers that share a topic's messages between them.
 
 A group hands each message out to one member at a time, until it is acknowledged: see
-`hand_outs.py`. Here is how groups are declared, and the row that says where one stands:
+`hand_outs/`. Here is how groups are declared, and the row that says where one stands:
 
     0   8  epoch: which begin of the group this is, from 1
     8   8  cursor: the last position looked at. Every message up to it is done or has a hand-out

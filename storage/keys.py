@@ -32,7 +32,7 @@ its UTF-8: the pattern of names leaves nothing to escape.
 | 60 | ns (4) db (4) topic (4) position (8) | time (8) total (8) · message | see `messages.py` |
 | 61 | ns (4) db (4) topic (4) id | position (8) time (8) | an id that is remembered |
 | 62 | ns (4) db (4) topic (4) time (8) id | nothing | the same, by when it was given |
-| 68 | ns (4) db (4) topic (4) group (4) position (8) | struct | see `hand_out_rows.py` |
+| 68 | ns (4) db (4) topic (4) group (4) position (8) | struct | see `hand_outs/rows.py` |
 | 69 | ns (4) db (4) topic (4) group (4) time (8) position (8) | struct | those out, by deadline |
 | 6A | ns (4) db (4) topic (4) group (4) time (8) position (8) | nothing | those to hand out again |
 | 6B | ns (4) db (4) topic (4) group (4) key 00 | struct | the one that a key waits for |

@@ -17,8 +17,7 @@ from actors.scripts.kept import Answered, Kept
 from actors.scripts.plans import Plan, Step, rowless
 from actors.scripts.services import Services
 from actors.scripts.turns import Turn
-from actors.topics import HandedOut
-from actors.waiting import Queue, Wait
+from actors.topics import HandedOut, Queue, Wait
 from language import tree
 from language.select import SelectPlan, plan_select
 from protocol import limits

@@ -14,8 +14,7 @@ from typing import Any, Final
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, When, handles, informs
 from actors.scripts.taken import TAKEN
-from actors.topics import HandedOut
-from actors.waiting import Of, Wait
+from actors.topics import HandedOut, Of, Wait
 from language import tree
 from protocol import limits
 from protocol.errors import BadRequest, TypeRefused, Unknown

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from actors.node import Node
-from actors.topics import APART_US, IDLE_US, TopicActor
+from actors.topics import TopicActor
+from actors.topics.service import APART_US, IDLE_US
 from protocol import limits
 from protocol.errors import Refusal, TooLarge
 from storage.engine import Engine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from actors.waiting import Line, Readers, Wait, Waits
+from actors.topics.waiting import Line, Readers, Wait, Waits
 
 
 class Taker:

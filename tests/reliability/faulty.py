@@ -277,32 +277,32 @@ def overfills() -> None:
     def generous(self: HandOuts, tx: Transaction, group: Group, *more: Any, **named: Any) -> None:
         make(self, tx, replace(group, in_flight=group.in_flight * 2), *more, **named)
 
-    HandOuts.__init__ = generous  # type: ignore[method-assign]
+    HandOuts.__init__ = generous  # type: ignore[method-assign, assignment]
 
 
 def promises_too_long() -> None:
     """A worker is told a deadline that is a second later than the one that holds."""
-    from storage import hand_outs
+    from storage.hand_outs import taking
 
-    moment = vars(hand_outs)["moment"]
+    moment = vars(taking)["moment"]
 
     def later(time_us: int) -> object:
         return moment(time_us + 1_000_000)
 
-    vars(hand_outs)["moment"] = later
+    vars(taking)["moment"] = later
 
 
 def forgets_attempts() -> None:
     """Every hand-out is shown as the first."""
-    from storage.hand_outs import _Taken
+    from storage.hand_outs.taking import Taken
 
-    add = _Taken.add
+    add = Taken.add
 
-    def forgetful(self: _Taken, position: int, row: bytes, attempt: int) -> None:
+    def forgetful(self: Taken, position: int, row: bytes, attempt: int) -> None:
         add(self, position, row, attempt)
         self.found[-1]["attempt"] = 1
 
-    _Taken.add = forgetful  # type: ignore[method-assign]
+    Taken.add = forgetful  # type: ignore[method-assign]
 
 
 def gives_every_descriptor_away() -> None:

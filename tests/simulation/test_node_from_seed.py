@@ -16,10 +16,10 @@ import pytest
 import storage.ledger
 from actors.commits import Committer
 from actors.scripts.transactions import ScriptRun
-from storage import effects, hand_outs, indexes, keys, records
+from storage import effects, indexes, keys, records
 from storage.appends import Append
 from storage.frames import Frame, Placed
-from storage.hand_outs import HandOuts
+from storage.hand_outs import HandOuts, books
 from storage.layers import apply_writes
 from storage.ledger import Ledger
 from storage.message_rows import MessageRows
@@ -256,7 +256,7 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
     "the count of a space is kept wrong": (Keys, "_remove", _remove_uncounted),
     "an index keeps what is no more": (indexes, "_may_delete", _deletes_no_entry),
     "what was published in a pause stays where it was": (Append, "settle", _stays_where_it_was),
-    "where a group stands is not written": (hand_outs, "differ", _never_differs),
+    "where a group stands is not written": (books, "differ", _never_differs),
     "what is trimmed stays handed out": (HandOuts, "trimmed", _keeps_hand_outs),
     "hand-outs are taken back before their deadline": (HandOuts, "_lapse", _lapses_early),
     "a deadline stays of what was acknowledged": (HandOuts, "_leave", _leaves_deadlines),

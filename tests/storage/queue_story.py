@@ -21,8 +21,8 @@ from storage.catalog import Database, Taken
 from storage.effects import Attribution
 from storage.frames import Frame
 from storage.groups import Group, standing
-from storage.hand_out_rows import unpacked
 from storage.hand_outs import HandOuts
+from storage.hand_outs.rows import unpacked
 from storage.ledger import Ledger, Tail
 from storage.messages import Messages, Published
 from storage.state_hash import state_hash

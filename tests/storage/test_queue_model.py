@@ -10,8 +10,8 @@ import pytest
 
 from storage.appends import Append
 from storage.groups import Standing
-from storage.hand_out_rows import HandOut
 from storage.hand_outs import HandOuts
+from storage.hand_outs.rows import HandOut
 from storage.layers import Layer
 from storage.message_rows import MessageRows
 from storage.messages import Messages, Published

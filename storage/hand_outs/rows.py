@@ -1,4 +1,5 @@
-"""The row of a hand-out, and the receipt that names one. Their rules: `hand_outs.py`.
+"""The row of a hand-out, and the receipt that names one. Their rules: the head of
+`hand_outs/__init__.py`.
 
     0   1  state
     1   1  flags: 1 it is the only one in its entry of the index of deadlines

@@ -1,0 +1,258 @@
+"""A group's hand-outs as one transaction keeps them: their rows, the index of deadlines, what is
+ready, the order by key, and how far the group has come."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from struct import Struct
+from typing import Any, Final
+
+from protocol.values import Tick
+from storage import keys
+from storage.appends import NUMBER
+from storage.groups import Group, Standing, differ, standing
+from storage.hand_outs.rows import ALONE, PARKED, WAITING, HandOut, unpacked
+from storage.message_rows import MessageRows
+from storage.topics import Topic
+from storage.transactions import Transaction
+
+Answer = dict[str, Any]
+
+ENTRY: Final = Struct(">IQ")
+"""Of the index of deadlines: how many are out under it, and the last position of them."""
+PLACE: Final = Struct(">QQ")
+"""Time and position, in both indexes."""
+_HEAD: Final = Struct(">QI")
+
+AHEAD_US: Final = 1_000_000
+"""How far beyond now an index is looked at, so as not to look again before something can be due."""
+STEP: Final = 64
+"""Messages looked at together, once some were not to be handed out."""
+
+
+class Books:
+    """Of one group in one transaction."""
+
+    __slots__ = ("_before", "_messages", "_now_us", "_state", "_tick", "_tx", "dead", "group",
+                 "more", "soonest_us", "wakes")  # fmt: skip
+
+    def __init__(self, tx: Transaction, group: Group, tick: Tick | None = None) -> None:
+        """:param tick: called now and then while many receipts are worked on"""
+        self._tx = tx
+        self._tick = tick
+        self._messages = MessageRows(tx, group.topic)
+        self._now_us = tx.now_us
+        self._state: Standing
+        self._before = b""
+        self.group = group
+        self.wakes = False
+        """Whether a TAKE that waits may find something now: a message to be handed out again, or
+        room for more in flight."""
+        self.dead: Topic | None = None
+        """The topic into which a dead letter was put: whoever waits for its messages may find it.
+        """
+        self.more = False
+        """Whether a `take` or `lapse` stopped at the end of its slice: there is more to look at,
+        so a `take` that found nothing is to be called again."""
+        self.soonest_us = 0
+        """The earliest time written here at which a hand-out lapses or is due; 0: none."""
+
+    # --- rows -----------------------------------------------------------------------------------
+
+    def _load(self) -> Standing:
+        self._state, self._before = standing(self._tx, self.group)
+        return self._state
+
+    def _store(self) -> None:
+        """Keep where the group stands."""
+        row = self._state.pack()
+        if differ(self._before, row):
+            self._tx.put(self.group.state, row)
+
+    def _place(self, position: int) -> bytes:
+        return self.group.hand_outs + NUMBER.pack(position)
+
+    def _row(self, place: bytes) -> HandOut:
+        row = self._tx.get(place)
+        assert row is not None, "what an index names is there"
+        return unpacked(row)
+
+    def _rows_between(self, first: int, last: int) -> Iterator[tuple[int, HandOut]]:
+        prefix = self.group.hand_outs
+        if first == last:
+            yield first, self._row(self._place(first))
+            return
+        for pairs in self._tx.scan(prefix + NUMBER.pack(first), prefix + NUMBER.pack(last + 1)):
+            for key, row in pairs:
+                (position,) = NUMBER.unpack_from(key, len(prefix))
+                yield position, unpacked(row)
+
+    def _has_lapsed(self, position: int, row: HandOut) -> bool:
+        """Whether the deadline of what is out has passed."""
+        if row.due_us > self._now_us:
+            return False
+        return not self._tx.is_unreleased(self._place(position))
+
+    # --- what comes of a hand-out ---------------------------------------------------------------
+
+    def _leave(self, out: dict[int, HandOut]) -> None:
+        """Take hand-outs off the index of deadlines: they are no longer out."""
+        tx, deadlines = self._tx, self.group.deadlines
+        entries: Counter[tuple[int, int]] = Counter()
+        for row in out.values():
+            if row.flags & ALONE:
+                tx.delete(deadlines + PLACE.pack(row.due_us, row.batch))
+            else:
+                entries[row.due_us, row.batch] += 1
+        for place, count in entries.items():
+            key = deadlines + PLACE.pack(*place)
+            entry = tx.get(key)
+            assert entry is not None, "a hand-out that is out has a deadline"
+            left, last = ENTRY.unpack(entry)
+            if left == count:
+                tx.delete(key)
+            else:
+                tx.put(key, ENTRY.pack(left - count, last))
+        self._state.out -= len(out)
+
+    def _forget(self, gone: dict[int, HandOut]) -> None:
+        """Remove hand-outs: the group is done with their messages."""
+        if not gone:
+            return
+        state = self._state
+        self._tx.delete_all([self._place(position) for position in gone])
+        state.hand_outs -= len(gone)
+        if self.group.ordered:
+            for position in sorted(gone):
+                self._release(position, gone[position].key)
+        if state.committed + 1 in gone:
+            self._commit()
+
+    def _commit(self) -> None:
+        """Find the first message that is not done."""
+        tx, state, prefix = self._tx, self._state, self.group.hand_outs
+        begin, width = state.committed + 1, STEP
+        state.committed = state.cursor
+        while state.hand_outs and begin <= state.cursor:
+            end = begin + width
+            for pairs in tx.scan(prefix + NUMBER.pack(begin), prefix + NUMBER.pack(end)):
+                (position,) = NUMBER.unpack_from(pairs[0][0], len(prefix))
+                state.committed = position - 1
+                return
+            begin, width = end, width * 4
+
+    def _return(self, position: int, row: HandOut, since_us: int, delay_us: int | None) -> None:
+        """Let a message that is no longer out wait for its next hand-out."""
+        if delay_us is None:
+            steps = self.group.backoff_us
+            delay_us = steps[min(row.attempt, len(steps)) - 1] if steps else 0
+        row.state, row.flags, row.batch, row.member = WAITING, 0, 0, b""
+        row.due_us = since_us + delay_us
+        self._wait(position, row)
+        self.wakes = True
+
+    def _wait(self, position: int, row: HandOut) -> None:
+        tx, group, state = self._tx, self.group, self._state
+        tx.put(self._place(position), row.pack())
+        tx.put(group.ready + PLACE.pack(row.due_us, position), b"")
+        state.ready_from_us = min(state.ready_from_us, row.due_us)
+        self._expects(row.due_us)
+
+    # --- deadlines ------------------------------------------------------------------------------
+
+    def _enter(self, due_us: int, first: int, last: int, count: int) -> int:
+        """Put hand-outs on the index of deadlines; their flags."""
+        key = self.group.deadlines + PLACE.pack(due_us, first)
+        entry = self._tx.get(key)
+        flags = ALONE if count == 1 else 0
+        if entry is not None:
+            # Of others with the same deadline, that were once handed out with the first of these.
+            others, before = ENTRY.unpack(entry)
+            count, last, flags = count + others, max(last, before), 0
+        self._tx.put(key, ENTRY.pack(count, last))
+        self._expects_deadline(due_us)
+        return flags
+
+    def _expects_deadline(self, due_us: int) -> None:
+        state = self._state
+        # With nothing out the index is empty, whatever was known of it.
+        known = state.deadlines_from_us if state.out else due_us
+        state.deadlines_from_us = min(known, due_us)
+        self._expects(due_us)
+
+    def _expects(self, time_us: int) -> None:
+        if not self.soonest_us or time_us < self.soonest_us:
+            self.soonest_us = time_us
+
+    def next_due_us(self, *, ready: bool = True) -> int | None:
+        """Log time when the next hand-out lapses or is ready to be handed out again, now and the
+        past included; None when there is neither. Messages not yet looked at are not considered.
+
+        :param ready: False: only when one lapses, which is all that happens while nobody takes.
+            What can't be handed out because as many are in flight as may is not ready.
+        """
+        group = self.group
+        state, _ = standing(self._tx, group)
+        found = []
+        if state.out:
+            found.append(self._first(group.deadlines, state.deadlines_from_us))
+        waiting = state.hand_outs > state.out + state.parked
+        if ready and waiting and state.out < group.in_flight:
+            found.append(self._first(group.ready, state.ready_from_us))
+        return min((time_us for time_us in found if time_us is not None), default=None)
+
+    def _first(self, prefix: bytes, from_us: int) -> int | None:
+        _, end = keys.within(prefix)
+        for pairs in self._tx.scan(prefix + NUMBER.pack(from_us), end):
+            return int(NUMBER.unpack_from(pairs[0][0], len(prefix))[0])
+        return None
+
+    def _from(self, prefix: bytes, from_us: int, to_us: int) -> Iterator[tuple[bytes, bytes]]:
+        """The entries of an index from one time to before another."""
+        start, end = prefix + NUMBER.pack(from_us), prefix + NUMBER.pack(to_us)
+        for pairs in self._tx.scan(start, end):
+            yield from pairs
+
+    # --- order by key ---------------------------------------------------------------------------
+
+    def _head(self, key: bytes) -> tuple[int, int] | None:
+        """The position of a key's head, and how many are parked behind it."""
+        row = self._tx.get(self.group.heads + key + b"\0")
+        return None if row is None else _HEAD.unpack(row)
+
+    def _put_head(self, key: bytes, position: int, parked: int) -> None:
+        if key:
+            self._tx.put(self.group.heads + key + b"\0", _HEAD.pack(position, parked))
+
+    def _park(self, position: int, key: bytes, head: tuple[int, int], due_us: int) -> None:
+        tx, group, state = self._tx, self.group, self._state
+        tx.put(self._place(position), HandOut(PARKED, 0, 0, due_us, 0, key=key).pack())
+        tx.put(group.parked + key + b"\0" + NUMBER.pack(position), b"")
+        self._put_head(key, head[0], head[1] + 1)
+        state.hand_outs += 1
+        state.parked += 1
+
+    def _release(self, position: int, key: bytes) -> None:
+        """The head of a key is done: the next message of the key takes its place."""
+        if not key:
+            return
+        tx, group, state = self._tx, self.group, self._state
+        head = self._head(key)
+        assert head is not None, "a hand-out of an ordered group has a head"
+        assert head[0] == position, "only the head of a key is not parked"
+        if not head[1]:
+            tx.delete(group.heads + key + b"\0")
+            return
+        # From the head on, so as not to pass over what was released before it.
+        prefix = group.parked + key + b"\0"
+        start, end = prefix + NUMBER.pack(position), keys.within(prefix)[1]
+        found = next(tx.scan(start, end))[0][0]
+        tx.delete(found)
+        (behind,) = NUMBER.unpack_from(found, len(prefix))
+        self._put_head(key, behind, head[1] - 1)
+        row = self._row(self._place(behind))
+        row.state, row.due_us = WAITING, max(row.due_us, self._now_us)
+        state.parked -= 1
+        self._wait(behind, row)
+        self.wakes = True

@@ -1,0 +1,168 @@
+"""TAKE: what is handed out, and in which order."""
+
+from __future__ import annotations
+
+from protocol import limits
+from protocol.errors import BadRequest
+from protocol.values import check_unicode
+from storage.appends import NUMBER
+from storage.groups import Group
+from storage.hand_outs.books import AHEAD_US, ENTRY, PLACE, STEP, Answer
+from storage.hand_outs.lapsing import Lapsing
+from storage.hand_outs.rows import ALONE, OUT, WAITING, HandOut
+from storage.message_rows import answer, due_us, key_of, moment
+
+
+class Taken:
+    """What one TAKE gets."""
+
+    __slots__ = ("_receipt", "_shown", "_until", "deadline_us", "found", "full", "member", "room",
+                 "wanted")  # fmt: skip
+
+    def __init__(self, group: Group, epoch: int, now_us: int, wanted: int, member: str | None):
+        self.wanted = wanted
+        """How many more it wants."""
+        self.room = limits.MESSAGES_READ_BYTES
+        """What they may take."""
+        self.full = False
+        """Whether it gets no more, though it wants some."""
+        self.found: list[Answer] = []
+        self.deadline_us = now_us + group.deadline_us
+        self.member = b"" if member is None else member.encode()
+        self._shown = member
+        self._until = moment(self.deadline_us)
+        self._receipt = f"{group.id}.{epoch}"
+
+    def fits(self, row: bytes) -> bool:
+        """Whether there is room for a message; the first always fits."""
+        if self.found and len(row) > self.room:
+            self.full = True
+        return not self.full
+
+    def add(self, position: int, row: bytes, attempt: int) -> None:
+        """Hand a message out."""
+        made = answer(position, row)
+        made["receipt"] = f"{self._receipt}.{position}.{attempt}"
+        made["attempt"] = attempt
+        made["deadline"] = self._until
+        made["member"] = self._shown
+        self.found.append(made)
+        self.wanted -= 1
+        self.room -= len(row)
+
+
+class Taking(Lapsing):
+    """Hands messages out."""
+
+    __slots__ = ()
+
+    def take(self, count: int = 1, member: str | None = None) -> list[Answer]:
+        """Hand out up to so many messages, as `Messages.read` answers them with `receipt`,
+        `attempt`, `deadline` and `member`. Writes nothing when there is nothing.
+
+        :raises BadRequest: a count outside 1 … `limits.MESSAGES_READ`, a member's name too long
+        """
+        if not 1 <= count <= limits.MESSAGES_READ:
+            raise BadRequest(f"TAKE takes 1 to {limits.MESSAGES_READ} messages", count=count)
+        if member is not None:
+            _check_member(member)
+        state = self._load()
+        self.more = False
+        self._lapse(limits.LAPSE_HAND_OUTS)
+        wanted = min(count, self.group.in_flight - state.out)
+        taken = Taken(self.group, state.epoch, self._now_us, wanted, member)
+        if taken.wanted > 0 and state.hand_outs > state.out + state.parked:
+            self._take_waiting(taken)
+        if taken.wanted > 0 and not taken.full:
+            self._take_new(taken)
+        self._store()
+        return taken.found
+
+    def _take_waiting(self, taken: Taken) -> None:
+        """Hand out what is due, the longest due first."""
+        tx, group, state, now_us = self._tx, self.group, self._state, self._now_us
+        next_us = now_us + AHEAD_US
+        for key, _ in self._from(group.ready, state.ready_from_us, next_us):
+            time_us, position = PLACE.unpack_from(key, len(group.ready))
+            if time_us > now_us or taken.wanted <= 0:
+                next_us = time_us
+                break
+            message = self._messages.get(position)
+            if not taken.fits(message):
+                next_us = time_us
+                break
+            tx.delete(key)
+            place = group.hand_outs + NUMBER.pack(position)
+            row = self._row(place)
+            row.state, row.attempt, row.member = OUT, row.attempt + 1, taken.member
+            row.due_us, row.batch = taken.deadline_us, position
+            row.flags = self._enter(taken.deadline_us, position, position, 1)
+            tx.put(place, row.pack())
+            state.out += 1
+            state.redelivered += row.attempt > 1
+            state.handed_out = max(state.handed_out, position)
+            taken.add(position, message, row.attempt)
+        state.ready_from_us = next_us
+
+    def _take_new(self, taken: Taken) -> None:
+        """Hand out messages that the group has not looked at yet."""
+        state, now_us, ordered = self._state, self._now_us, self.group.ordered
+        batch: list[tuple[int, bytes]] = []
+        """Positions, and their keys in an ordered group."""
+        looked, step = 0, taken.wanted
+        while taken.wanted > 0 and not taken.full:
+            if looked >= limits.GROUP_LOOKED:
+                self.more = True
+                break
+            rows = self._messages.span(state.cursor + 1, step, taken.room)
+            if not rows:
+                break
+            for position, row in rows:
+                if taken.wanted <= 0:
+                    break
+                key = key_of(row) if ordered else b""
+                waits_us = due_us(row)
+                head = self._head(key) if key else None
+                if head is not None:
+                    self._park(position, key, head, waits_us)
+                elif waits_us > now_us:
+                    self._wait(position, HandOut(WAITING, 0, 0, waits_us, 0, key=key))
+                    self._put_head(key, position, 0)
+                    state.hand_outs += 1
+                elif taken.fits(row):
+                    batch.append((position, key))
+                    self._put_head(key, position, 0)
+                    taken.add(position, row, 1)
+                else:
+                    break
+                state.cursor = position
+            looked += len(rows)
+            step = max(taken.wanted, STEP)
+        if batch:
+            self._put_batch(batch, taken)
+
+    def _put_batch(self, batch: list[tuple[int, bytes]], taken: Taken) -> None:
+        tx, group, state = self._tx, self.group, self._state
+        first, last, count = batch[0][0], batch[-1][0], len(batch)
+        flags = ALONE if count == 1 else 0
+        row = HandOut(OUT, flags, 1, taken.deadline_us, first, taken.member)
+        prefix, pack = group.hand_outs, NUMBER.pack
+        if group.ordered:
+            rows: dict[bytes, bytes] = {}
+            for position, row.key in batch:
+                rows[prefix + pack(position)] = row.pack()
+        else:
+            rows = dict.fromkeys([prefix + pack(position) for position, _ in batch], row.pack())
+        tx.put_new(rows)
+        # No other entry can begin with a position that was never handed out.
+        tx.put(group.deadlines + PLACE.pack(taken.deadline_us, first), ENTRY.pack(count, last))
+        self._expects_deadline(taken.deadline_us)
+        state.hand_outs += count
+        state.out += count
+        state.handed_out = max(state.handed_out, last)
+
+
+def _check_member(member: str) -> None:
+    check_unicode(member)
+    if not 1 <= len(member.encode()) <= limits.MEMBER_BYTES:
+        raise BadRequest(f"MEMBER has 1 to {limits.MEMBER_BYTES} bytes")
