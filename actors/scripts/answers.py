@@ -56,7 +56,7 @@ class AwaitedAnswer(Waiter):
     def begin(self) -> None:
         """Wait for what the script has committed and seen."""
         ends_us = self._execution.due_us
-        if isinstance(self._refusal, Cancelled | StatementTimeout):
+        if self._was_ended:
             # Its time is over, but a disk that works tells in a moment what became of its commits.
             ends_us = self._since_us + limits.ENDED_SECONDS * 1_000_000
         self.wait(self._execution.promise, ends_us)
@@ -69,8 +69,14 @@ class AwaitedAnswer(Waiter):
     def written(self) -> int:
         return self._execution.written
 
+    @property
+    def _was_ended(self) -> bool:
+        """Whether the script was ended in the middle; then that is what it waits with."""
+        return isinstance(self._refusal, Cancelled | StatementTimeout)
+
     def out_of_time(self) -> Refusal:
-        return self._ended or self._refusal or super().out_of_time()
+        # Any other refusal rests on what the script has seen, which is not on the disk.
+        return self._ended or (self._refusal if self._was_ended else None) or super().out_of_time()
 
     def end(self, why: Refusal) -> bool:
         """Somebody else ends it. Nothing can be called back, and on a disk that works the answer is

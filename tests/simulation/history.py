@@ -174,7 +174,9 @@ class Fold:
     def _early(self, key: bytes, row: bytes) -> bool:
         position = int.from_bytes(key[19:], "big")
         held = position in self.topics.get(key[3:15], {})
-        changed = self.pairs.get(key, b"")[:6] != row[:6]
+        now = self.pairs.get(key, b"")
+        # The state (1), flags of the index of deadlines (1), the attempt (4).
+        changed = (now[:1], now[2:6]) != (row[:1], row[2:6])
         out = row[0] == OUT and hand_out(row).due > self.time
         return key[3:15] != self._queue and out and held and changed
 
