@@ -26,6 +26,7 @@ from actors.facts import Facts
 from actors.indexes import Indexes, IndexesActor
 from actors.log import LogActor, LogFigures, has_room
 from actors.log_checks import LogChecks, LogChecksActor, LogReadActor
+from actors.messages.engine import MessageEngine
 from actors.passwords import Passwords
 from actors.rights import Rights
 from actors.roles import Roles
@@ -204,6 +205,10 @@ class Node:
         self._indexes = self._supervise(
             lambda: IndexesActor.start(runtime, indexes, committer), refoldable=True
         )
+        self.messages = MessageEngine(
+            runtime, committer, self.roles, self.rights, sessions, self.topics, self.running,
+            lambda: self.scripts,
+        )  # fmt: skip
         committer.on_withdraw.append(self.topics.waits.taken_back)
         sessions.rests = self.running
         services = Services(
@@ -383,6 +388,7 @@ class Node:
         committer = self.committer
         try:
             await self._end_scripts()
+            self.messages.stop()
             await committer.released(committer.promise(committer.committed))
             await stop(self._sessions.ref)
             await stop(self._scripts.ref)
@@ -402,8 +408,7 @@ class Node:
 
     async def _end_scripts(self) -> None:
         """What outlasted the drain is ended at its next slice, and answered."""
-        for run in self.running:
-            run.turn.cancel(Draining("the node is stopping"))
+        self.running.end_all(Draining("the node is stopping"))
         until_us = self.doors.clock.monotonic_us() + END_SECONDS * 1_000_000
         while len(self.running) and self.doors.clock.monotonic_us() < until_us:
             await asyncio.sleep(0.001)

@@ -47,6 +47,7 @@ class Kind(IntEnum):
     PING = 5
     BYE = 6
     KV = 7
+    TOPIC = 8
     WELCOME = 32
     REFUSED = 33
     ANSWER = 34
@@ -56,7 +57,7 @@ class Kind(IntEnum):
 
 
 FROM_CLIENT: Final = frozenset(
-    {Kind.HELLO, Kind.AUTH, Kind.RUN, Kind.CANCEL, Kind.PING, Kind.BYE, Kind.KV}
+    {Kind.HELLO, Kind.AUTH, Kind.RUN, Kind.CANCEL, Kind.PING, Kind.BYE, Kind.KV, Kind.TOPIC}
 )
 FROM_NODE: Final = frozenset(
     {Kind.WELCOME, Kind.REFUSED, Kind.ANSWER, Kind.ERROR, Kind.PONG, Kind.BYE, Kind.VALUE}

@@ -45,6 +45,11 @@ class Batches:
         """How many were waiting a turn ago."""
         self._since_us = 0
 
+    @property
+    def out(self) -> bool:
+        """Whether one is at the log: what is committed now waits for its return."""
+        return self._out > 0
+
     def add(self, frame: Frame) -> None:
         """Take the next commit. :raises Busy: too many wait already, and this one is not taken"""
         waiting = self._waiting

@@ -109,6 +109,8 @@ class Committer:
         self.on_withdraw: list[Callable[[], None]] = []
         """Called when what was in flight was taken back. Whoever has seen it and found that there
         was nothing to do may find something now."""
+        self.on_return: list[Callable[[], None]] = []
+        """Called when the log has returned a batch, its answers said: the next one can go."""
         self._settling = False
         """Whether a turn to settle more is on its way."""
         self._stalled: asyncio.TimerHandle | None = None
@@ -200,6 +202,12 @@ class Committer:
     def _check_room(self) -> None:
         if self.ledger.flight.memory_bytes > limits.IN_FLIGHT_BYTES:
             raise Busy("the state has not taken what was committed before: the disk is slow")
+
+    @property
+    def log_is_busy(self) -> bool:
+        """Whether the log has a batch: what is committed now is not given to it any sooner than
+        what is committed when that returns (`on_return`)."""
+        return self._batches.out
 
     # --- promises -----------------------------------------------------------------------------
 
@@ -313,6 +321,8 @@ class Committer:
         self.unflushed_bytes += written_bytes
         self._look_at_flight()
         self._release(upto)
+        for go_on in self.on_return:
+            go_on()
 
     def _release(self, upto: int) -> None:
         """All up to `upto` may be shown: to the engine with it, and its waiters may answer."""

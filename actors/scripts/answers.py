@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
 
 from actors.commits import Waiter
 from actors.scripts.running import Run
 from actors.scripts.services import Services
 from actors.scripts.transactions import ScriptRun
+from actors.topics import Late
 from protocol import limits
 from protocol.errors import Cancelled, Refusal, StatementTimeout
 from protocol.requests import ScriptAnswer
 from protocol.values import Value
-
-PROLONGED: Final = 3
-"""How often the deadlines of one answer are counted anew because the disk was slow."""
 
 
 class AwaitedAnswer(Waiter):
@@ -27,8 +24,7 @@ class AwaitedAnswer(Waiter):
     """
 
     __slots__ = (
-        "_ended", "_execution", "_make", "_prolonged", "_refusal", "_services", "_since_us",
-        "_tell", "promised",
+        "_ended", "_execution", "_late", "_make", "_refusal", "_services", "_since_us", "promised",
     )  # fmt: skip
 
     def __init__(
@@ -49,9 +45,7 @@ class AwaitedAnswer(Waiter):
         self.promised = promised
         """The answer."""
         self._since_us = services.clock.monotonic_us()
-        self._prolonged = 0
-        self._tell: Callable[[], None] | None = None
-        """Writes into the answer what is waited for since its own commits were released."""
+        self._late = Late(services.topics, execution.handed_out, self._since_us)
 
     def begin(self) -> None:
         """Wait for what the script has committed and seen."""
@@ -96,30 +90,15 @@ class AwaitedAnswer(Waiter):
     def settle(self, lost: BaseException | None) -> None:
         if self.promised.done():
             return  # the actor has failed
-        if self._tell is None:
+        if not self._late.prolongs:
             if lost is not None:
                 self.promised.set_exception(lost)
                 return
         elif lost is None:
-            self._tell()
+            self._late.prolonged()
         # What is not prolonged is what the log says, and may be shown.
-        if lost is not None or not self._prolongs():
+        again = None if lost is not None else self._late.again(self._services.clock.monotonic_us())
+        if again is None:
             self.promised.set_result(self._make())
-
-    def _prolongs(self) -> bool:
-        """Whether the disk has used up half or more of a deadline that the answer tells: then that
-        counts from now on, which is a commit of its own, and the answer comes after that. On a disk
-        that stays so slow it comes anyway."""
-        now_us = self._services.clock.monotonic_us()
-        waited_us, self._since_us = now_us - self._since_us, now_us
-        handed_out = self._execution.handed_out
-        late = [each for each in handed_out if each.group.deadline_us <= 2 * waited_us]
-        if not late or self._prolonged == PROLONGED:
-            return False
-        try:
-            promise, self._tell = self._services.topics.count_from_now(late)
-        except Refusal:  # no room, or no writes any more: the deadline is what it was told to be
-            return False
-        self._prolonged += 1
-        self.wait(promise)
-        return True
+        else:
+            self.wait(again)

@@ -1,5 +1,5 @@
-"""The scripts being run and the answers that wait for the disk: for INFO FOR RUNNING, KILL, and
-callers that go away."""
+"""The scripts being run, operations on messages that wait for some, and the answers that wait for
+the disk: for INFO FOR RUNNING, KILL, and callers that go away."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import NamedTuple, Protocol
 from actors.commits import Committer, Waiter
 from actors.scripts.turns import Turn
 from protocol import limits
-from protocol.errors import Busy, Cancelled, SessionEnded
-from protocol.requests import RunScript, Surface
+from protocol.errors import Busy, Cancelled, Refusal, SessionEnded
+from protocol.requests import Caller, RunScript, Surface
 from protocol.text import duration
 from protocol.values import Value
 
@@ -68,18 +68,37 @@ class Run(NamedTuple):
         }
 
 
+class Resting(Protocol):
+    """An operation on messages that waits for some, or for another's barrier, and holds nothing."""
+
+    caller: Caller
+    began_us: int
+
+    @property
+    def request(self) -> str:
+        """Names it, as KILL does."""
+
+    def end(self, why: Refusal) -> bool:
+        """Answer with that. False: it is answered already."""
+
+    def info(self, now_us: int) -> dict[str, Value]:
+        """What INFO FOR RUNNING says of it."""
+
+
 class Running:
     """All of them, by the id of their request. What ends in its first slice is not among them."""
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
         self._runs: dict[str, Run] = {}
-        self._of_session: dict[str, dict[str, Run]] = {}
+        self._resting: dict[str, Resting] = {}
+        self._of_session: dict[str, dict[str, Run | Resting]] = {}
         """The same by the names of their sessions, as far as they have one."""
         self._waiting: dict[Surface, int] = {}
+        """Scripts."""
 
     def __len__(self) -> int:
-        return len(self._runs)
+        return len(self._runs) + len(self._resting)
 
     def __iter__(self) -> Iterator[Run]:
         return iter(list(self._runs.values()))
@@ -94,12 +113,39 @@ class Running:
     def remove(self, request: str) -> None:
         """A script has ended."""
         run = self._runs.pop(request, None)
-        session = None if run is None else run.request.caller.session
+        if run is not None:
+            self._leave_session(run.request.caller.session, request)
+
+    def _leave_session(self, session: str | None, request: str) -> None:
         if session is not None:
             mine = self._of_session[session]
             del mine[request]
             if not mine:
                 del self._of_session[session]
+
+    def rest(self, one: Resting) -> None:
+        """An operation on messages waits. :raises Busy: as many wait as may"""
+        self._check_waiting(one.caller.surface)
+        self._resting[one.request] = one
+        if one.caller.session is not None:
+            self._of_session.setdefault(one.caller.session, {})[one.request] = one
+
+    def go_on(self, one: Resting) -> None:
+        """It waits no more."""
+        del self._resting[one.request]
+        self._leave_session(one.caller.session, one.request)
+
+    @property
+    def resting(self) -> int:
+        """How many operations on messages wait."""
+        return len(self._resting)
+
+    def end_all(self, why: Refusal) -> None:
+        """End every script at its next slice, and every wait."""
+        for run in self:
+            run.turn.cancel(why)
+        for one in list(self._resting.values()):
+            one.end(why)
 
     def cancel(self, request: str, why: str = "the script was cancelled") -> bool:
         """Make a script end at its next slice, or an answer wait no more. Answers whether there was
@@ -108,6 +154,9 @@ class Running:
         if run is not None:
             run.turn.cancel(Cancelled(why))
             return True
+        resting = self._resting.get(request)
+        if resting is not None:
+            return resting.end(Cancelled(why))
         for waiter in self._committer.waiters:
             if waiter.request == request:
                 return waiter.end(Cancelled(why))
@@ -138,14 +187,17 @@ class Running:
     @contextmanager
     def aside(self, surface: Surface) -> Iterator[None]:
         """For as long as a script waits. :raises Busy: as many wait as may"""
-        waiting = self._waiting.get(surface, 0)
-        if waiting >= limits.WAITING:
-            raise Busy(f"{waiting} scripts wait already, and that is all")
-        self._waiting[surface] = waiting + 1
+        self._check_waiting(surface)
+        self._waiting[surface] = self._waiting.get(surface, 0) + 1
         try:
             yield
         finally:
             self._waiting[surface] -= 1
+
+    def _check_waiting(self, surface: Surface) -> None:
+        waiting = self._waiting.get(surface, 0) + len(self._resting)
+        if waiting >= limits.WAITING:
+            raise Busy(f"{waiting} scripts wait already, and that is all")
 
     def slices(self) -> int:
         """How often the scripts now running have handed the loop back."""
@@ -153,10 +205,13 @@ class Running:
 
     def info(self, now_us: int) -> list[Value]:
         """What INFO FOR RUNNING answers, longest first."""
-        both = [*self, *self._committer.waiters]
-        return [one.info(now_us) for one in sorted(both, key=attrgetter("began_us"))]
+        every = [*self, *self._resting.values(), *self._committer.waiters]
+        return [one.info(now_us) for one in sorted(every, key=attrgetter("began_us"))]
 
 
-def _end_wait(run: Run) -> None:
-    if run.progress.waiting or run.progress.barrier:
-        run.turn.cancel(SessionEnded("the session has ended: sign in again"))
+def _end_wait(run: Run | Resting) -> None:
+    ended = SessionEnded("the session has ended: sign in again")
+    if not isinstance(run, Run):
+        run.end(ended)
+    elif run.progress.waiting or run.progress.barrier:
+        run.turn.cancel(ended)

@@ -9,18 +9,36 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
+from actors.messages import operations
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, When, handles, informs
 from actors.scripts.taken import TAKEN
 from actors.topics import HandedOut, Of, Wait
 from language import tree
 from protocol import limits
-from protocol.errors import BadRequest, TypeRefused, Unknown
+from protocol.errors import Unknown
+from protocol.messages import (
+    AckMessages,
+    ExtendMessages,
+    GiveUpMessages,
+    NackMessages,
+    PublishMessages,
+    Settling,
+    TakeMessages,
+    integer,
+    lasting,
+    moment,
+    receipts,
+    text,
+    values,
+    waiting,
+)
 from protocol.rights import CONSUME, DEFINE, INFO, NOTHING, READ, WRITE, Kind
 from protocol.text import duration
-from protocol.values import MICROSECOND, NONE, Value, type_name
+from protocol.values import MICROSECOND, NONE, Value
 from storage import groups, topics
 from storage.catalog import Database
 from storage.groups import Group
@@ -29,7 +47,7 @@ from storage.messages import Messages, bounded_bytes, redrive
 from storage.topics import START, Place, Topic
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_CONSUMES: Final = [Need(CONSUME, Kind.TOPIC, ("topic",))]
+_CONSUMES: Final = [Need(TakeMessages.needs, Kind.TOPIC, ("topic",))]
 _DEFINES_GROUP: Final = [
     Need(DEFINE, Kind.TOPIC, ("topic",)),
     Need(WRITE, Kind.TOPIC, ("dead_letter",)),
@@ -117,54 +135,28 @@ def _look_after(run: Execution, topic: Topic) -> None:
 # --- messages -------------------------------------------------------------------------------------
 
 
-@handles(tree.Publish, "value", writes=True, needs=[Need(WRITE, Kind.TOPIC, ("topic",))])
+@handles(
+    tree.Publish, "value", writes=True, needs=[Need(PublishMessages.needs, Kind.TOPIC, ("topic",))]
+)
 def publish(run: Execution, statement: tree.Publish, topic: Topic) -> Value:
     """Append one message or several. The positions answered are those that the commit gives."""
     value = run.evaluate(statement.value)
-    if statement.many and not isinstance(value, list):
-        raise TypeRefused(f"VALUES takes an array, not {type_name(value)}", found=type_name(value))
-    messages = Messages(run.transaction, topic)
-    published = messages.publish(
-        value if statement.many else [value],
-        key=_evaluated(run, statement.key),
-        id=_evaluated(run, statement.id),
-        headers=_evaluated(run, statement.headers),
-        due_us=_due_us(run, statement),
-        expect=None if statement.expect is None else _integer(run, statement.expect, "EXPECT"),
-        tick=run.tick,
+    operation = PublishMessages(
+        topic.name,
+        values(value) if statement.many else [value],
+        statement.many,
+        _evaluated(run, statement.key),
+        _evaluated(run, statement.id),
+        _evaluated(run, statement.headers),
+        None if statement.delay is None else lasting(run.evaluate(statement.delay), "DELAY"),
+        None if statement.at_time is None else moment(run.evaluate(statement.at_time), "AT"),
+        None if statement.expect is None else _integer(run, statement.expect, "EXPECT"),
     )
-    if run.is_nested:
-        messages.pin()
-    answer: dict[str, Value] = {}
-
-    def fill_in() -> None:
-        if statement.many:
-            answer["first"], answer["last"] = published.first, published.last
-            answer["count"] = published.count
-        else:
-            answer["position"], answer["duplicate"] = published.first, published.duplicate
-
-    fill_in()
-    over = None
-    if topic.max_bytes is not None:
-        over = topic.full == "DROP" and messages.size > topic.max_bytes
-
-    def follow_up() -> None:
-        fill_in()
-        if messages.wakes:
-            run.services.topics.published(topic, published.last, over=over)
-
-    run.afterwards.append(follow_up)
-    return answer
-
-
-def _due_us(run: Execution, statement: tree.Publish) -> int:
-    """Log time before which no group hands it out; 0: at once."""
-    if statement.delay is not None:
-        return run.transaction.now_us + _lasting(run, statement.delay, "DELAY")
-    if statement.at_time is not None:
-        return _moment(run, statement.at_time, "AT")
-    return 0
+    done = operations.publish(
+        run.services.topics, run.transaction, topic, operation, pin=run.is_nested, tick=run.tick
+    )
+    run.afterwards.append(done.follow_up)
+    return done.answer  # type: ignore[no-any-return]
 
 
 @handles(
@@ -331,34 +323,36 @@ def drop_group(run: Execution, statement: tree.DropGroup, topic: Topic) -> Value
 @handles(tree.Take, "value", writes=True, needs=_CONSUMES)
 def take(run: Execution, statement: tree.Take, topic: Topic) -> Value:
     """Hand messages out to the caller."""
-    hand_outs = _hand_outs(run, topic, statement.group)
-    group = hand_outs.group
-    count = 1 if statement.count is None else _integer(run, statement.count, "TAKE")
-    member = _string(run, statement.member, "MEMBER")
+    service, group = run.services.topics, _group(run, topic, statement.group)
+    operation = TakeMessages(
+        topic.name,
+        statement.group,
+        1 if statement.count is None else _integer(run, statement.count, "TAKE"),
+        text(_evaluated(run, statement.member), "MEMBER"),
+    )
     wait = None
     if statement.wait is not None:
-        wait = _wait(run, statement.wait, (group.topic.id, group.id))
-        line = run.services.topics.waits.line(group.topic.id, group.id)
+        wait = _wait(run, statement.wait, (topic.id, group.id))
         # At the end of its time it looks whoever stands before it: an answer of nothing says that
         # there was nothing, and those with the turn may yet leave what there is.
-        if not line.may_look(wait) and not wait.over:
+        if not service.waits.line(topic.id, group.id).may_look(wait) and not wait.over:
             run.waits = True
             return []
-    found = hand_outs.take(count, member)
-    while not found and hand_outs.more:
+
+    def stops() -> bool:
         if run.may_run_again and run.transaction.size > limits.TAKE_BYTES:
-            run.goes_on = True
-            break
+            return True
         run.tick()
-        found = hand_outs.take(count, member)
-    if wait is not None and not found:
-        run.waits = not wait.over
-    if found:
+        return False
+
+    done = operations.take(service, run.transaction, group, operation, wait, stops, run.tick)
+    run.waits, run.goes_on = done.waits, done.goes_on
+    handed_out = done.handed_out
+    if handed_out is not None:
         run.hands_out = True
-        handed_out = HandedOut(group, found)
-        run.afterwards.append(lambda: _answers(run, handed_out))
-    _handed_out(run, hand_outs, group.deadline_us if found else None, waited=run.waits)
-    return found
+        run.afterwards.append(partial(_answers, run, handed_out))
+    run.afterwards.append(done.follow_up)
+    return done.answer  # type: ignore[no-any-return]
 
 
 def _answers(run: Execution, handed_out: HandedOut) -> None:
@@ -368,71 +362,45 @@ def _answers(run: Execution, handed_out: HandedOut) -> None:
 @handles(tree.Ack, "value", writes=True, needs=_CONSUMES)
 def ack(run: Execution, statement: tree.Ack, topic: Topic) -> Value:
     """Messages are done with."""
-    hand_outs = _hand_outs(run, topic, statement.group)
-    answer = hand_outs.ack(_receipts(run, statement.receipts))
-    _handed_out(run, hand_outs)
-    return answer
+    group = _group(run, topic, statement.group)
+    given = receipts(run.evaluate(statement.receipts))
+    return _settled(run, group, AckMessages(topic.name, group.name, given))
 
 
 @handles(tree.Nack, "value", writes=True, needs=_CONSUMES)
 def nack(run: Execution, statement: tree.Nack, topic: Topic) -> Value:
     """Messages are to be handed out again."""
-    hand_outs = _hand_outs(run, topic, statement.group)
-    delay_us = None if statement.delay is None else _lasting(run, statement.delay, "DELAY")
-    receipts = _receipts(run, statement.receipts)
-    answer = hand_outs.nack(receipts, delay_us, _string(run, statement.error, "ERROR"))
-    _handed_out(run, hand_outs)
-    return answer
+    group = _group(run, topic, statement.group)
+    delay_us = None
+    if statement.delay is not None:
+        delay_us = lasting(run.evaluate(statement.delay), "DELAY")
+    given = receipts(run.evaluate(statement.receipts))
+    error = text(_evaluated(run, statement.error), "ERROR")
+    return _settled(run, group, NackMessages(topic.name, group.name, given, delay_us, error))
 
 
 @handles(tree.Extend, "value", writes=True, needs=_CONSUMES)
 def extend(run: Execution, statement: tree.Extend, topic: Topic) -> Value:
     """More time for messages that are out."""
-    hand_outs = _hand_outs(run, topic, statement.group)
-    by_us = _lasting(run, statement.by, "BY")
-    answer = hand_outs.extend(_receipts(run, statement.receipts), by_us)
-    _handed_out(run, hand_outs, by_us if answer["extended"] else None)
-    return answer
+    group = _group(run, topic, statement.group)
+    by_us = lasting(run.evaluate(statement.by), "BY")
+    given = receipts(run.evaluate(statement.receipts))
+    return _settled(run, group, ExtendMessages(topic.name, group.name, given, by_us))
 
 
 @handles(tree.GiveUp, "value", writes=True, needs=_CONSUMES)
 def give_up(run: Execution, statement: tree.GiveUp, topic: Topic) -> Value:
     """Messages become dead letters."""
-    hand_outs = _hand_outs(run, topic, statement.group)
-    receipts = _receipts(run, statement.receipts)
-    answer = hand_outs.give_up(receipts, _string(run, statement.error, "ERROR"))
-    _handed_out(run, hand_outs)
-    return answer
+    group = _group(run, topic, statement.group)
+    given = receipts(run.evaluate(statement.receipts))
+    error = text(_evaluated(run, statement.error), "ERROR")
+    return _settled(run, group, GiveUpMessages(topic.name, group.name, given, error))
 
 
-def _handed_out(
-    run: Execution, hand_outs: HandOuts, out_us: int | None = None, *, waited: bool = False
-) -> None:
-    """What has to be done once the transaction has committed.
-
-    :param out_us: for how long something is out from now on
-    :param waited: the statement itself will wait
-    """
-    service, group = run.services.topics, hand_outs.group
-    now_us = run.transaction.now_us
-    at_us = None if out_us is None else now_us + out_us
-    exact = waited or service.waits.is_taken_from(group.topic.id, group.id)
-    if exact:
-        at_us = hand_outs.next_due_us()
-        # What can't be handed out although it is due waits for something else than time.
-        exact = at_us is not None and at_us > now_us
-    elif at_us is not None:
-        exact = service.is_awaited(run.transaction, group)
-
-    def follow_up() -> None:
-        if at_us is not None:
-            service.expects(group.topic, at_us, exact=exact)
-        if hand_outs.wakes:
-            service.may_take(group)
-        if hand_outs.dead is not None:
-            service.published(hand_outs.dead)
-
-    run.afterwards.append(follow_up)
+def _settled(run: Execution, group: Group, operation: Settling) -> Value:
+    done = operations.settle(run.services.topics, run.transaction, group, operation, tick=run.tick)
+    run.afterwards.append(done.follow_up)
+    return done.answer  # type: ignore[no-any-return]
 
 
 # --- INFO -----------------------------------------------------------------------------------------
@@ -471,24 +439,16 @@ def described_topic(run: Execution, topic: Topic) -> dict[str, Value]:
 # --- what statements have in common ---------------------------------------------------------------
 
 
-def _hand_outs(run: Execution, topic: Topic, group: str) -> HandOuts:
-    found: Group = groups.group(run.transaction, topic, group)
-    return HandOuts(run.transaction, found, run.tick)
+def _group(run: Execution, topic: Topic, name: str) -> Group:
+    return groups.group(run.transaction, topic, name)
 
 
 def _place(run: Execution, position: tree.Position) -> Place:
     if position.value is None:
         return Place("START" if position.kind == "START" else "END")
     if position.kind == "TIME":
-        return Place("TIME", _moment(run, position.value, "TIME"))
+        return Place("TIME", moment(run.evaluate(position.value), "TIME"))
     return Place("AFTER", _integer(run, position.value, "AT"))
-
-
-def _receipts(run: Execution, expression: tree.Expression) -> list[str]:
-    value = run.evaluate(expression)
-    if not isinstance(value, list):
-        raise _wrong("RECEIPTS", "an array of receipts", value)
-    return value
 
 
 def _evaluated(run: Execution, expression: tree.Expression | None) -> Any:
@@ -496,38 +456,8 @@ def _evaluated(run: Execution, expression: tree.Expression | None) -> Any:
     return None if expression is None else run.evaluate(expression)
 
 
-def _string(run: Execution, expression: tree.Expression | None, what: str) -> str | None:
-    """None where the clause is not given, and where it says NULL."""
-    value = _evaluated(run, expression)
-    if value is not None and not isinstance(value, str):
-        raise _wrong(what, "a string", value)
-    return value
-
-
 def _integer(run: Execution, expression: tree.Expression, what: str) -> int:
-    value = run.evaluate(expression)
-    if type(value) is not int:
-        raise _wrong(what, "an integer", value)
-    return value
-
-
-def _lasting(run: Execution, expression: tree.Expression, what: str) -> int:
-    """A duration in microseconds; whether it may be that long is for the rules to say, as far as
-    it can be counted."""
-    value = run.evaluate(expression)
-    if not isinstance(value, timedelta):
-        raise _wrong(what, "a duration", value)
-    microseconds = value // MICROSECOND
-    if not 0 <= microseconds <= limits.SPAN_SECONDS * 1_000_000:
-        raise BadRequest(f"{what} is a duration from 0 to {limits.SPAN_SECONDS} s")
-    return microseconds
-
-
-def _moment(run: Execution, expression: tree.Expression, what: str) -> int:
-    value = run.evaluate(expression)
-    if not isinstance(value, datetime):
-        raise _wrong(what, "a datetime", value)
-    return (value - _EPOCH) // MICROSECOND
+    return integer(run.evaluate(expression), what)
 
 
 def _wait(run: Execution, expression: tree.Expression, of: Of) -> Wait:
@@ -540,18 +470,11 @@ def _wait(run: Execution, expression: tree.Expression, of: Of) -> Wait:
     """
     if run.wait is None:
         run.check_may_wait()
-        for_us = _lasting(run, expression, "WAIT")
-        if for_us > limits.WAIT_SECONDS * 1_000_000:
-            raise BadRequest(f"WAIT is at most {limits.WAIT_SECONDS} s")
+        for_us = waiting(run.evaluate(expression))
         return run.begin_wait(run.services.topics.waits.queue(of), for_us)
     if run.wait.queue.of != of:
         raise Unknown("what this waited for was dropped")
     return run.wait
-
-
-def _wrong(what: str, wanted: str, value: Any) -> TypeRefused:
-    found = type_name(value)
-    return TypeRefused(f"{what} takes {wanted}, not {found}", wanted=wanted, found=found)
 
 
 def _microseconds(lasting: timedelta | None) -> int | None:

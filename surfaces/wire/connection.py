@@ -27,7 +27,7 @@ While it is TALKING it may wait, for one reason or several (`surfaces/wire/link.
 | CHOKED: the peer does not take its answers | the transport says that it does |
 | OVER: all peers of its user together don't | there is room among what they hold |
 | CROWDED: its open requests hold too much | some are answered |
-| KEYS: keys have been asked for that there is no room for | the peer has taken what there was |
+| KEYS, MESSAGES: there is no room for what some ask for | the peer has taken what there was |
 | DECODING: a long frame is being decoded | it is |
 | PUT_OFF: a script is to be judged later | it is judged |
 | the conversation signs somebody in | that is answered |
@@ -53,6 +53,7 @@ from surfaces.sockets import half_close, read_at_most
 from surfaces.wire import bodies
 from surfaces.wire.keys import Keys
 from surfaces.wire.link import CHOKED, CROWDED, DECODING, OVER
+from surfaces.wire.messages import Messages
 from surfaces.wire.outgoing import Outgoing
 from surfaces.wire.scripts import Scripts
 from surfaces.wire.shared import Wire
@@ -99,7 +100,8 @@ class WireConnection(asyncio.Protocol):
         """What its open requests, and the one that is coming, hold."""
         self._scripts = Scripts(self)
         self._keys = Keys(self)
-        self._signing = Signing(self, self._scripts, self._keys)
+        self._messages = Messages(self)
+        self._signing = Signing(self, self._scripts, self._messages, self._keys)
         self._life = Life.COMING
         self._waits = 0
         """The reasons why nothing is acted on, as the second table has them."""
@@ -175,6 +177,7 @@ class WireConnection(asyncio.Protocol):
             return
         try:
             self._keys.go_on()
+            self._messages.go_on()
             self.advance()
         except Exception as error:
             self.wire.broken(self, error)
@@ -231,6 +234,7 @@ class WireConnection(asyncio.Protocol):
         except Refusal as refusal:
             self.break_off(refusal)
         self._scripts.run()
+        self._messages.ask()
         self._keys.ask()
         self._count()
         self._steer()
@@ -268,7 +272,7 @@ class WireConnection(asyncio.Protocol):
         message = self.talk.next(tick)
         if message is not None and message.body is not None:
             self.talk.weigh(message.id, weigh(message.body, tick))
-            if message.kind in (Kind.RUN, Kind.KV) and not self._count_asked():
+            if message.kind in (Kind.RUN, Kind.KV, Kind.TOPIC) and not self._count_asked():
                 message = Message(message.kind, message.id, None, _too_much())
         return message
 
@@ -279,12 +283,15 @@ class WireConnection(asyncio.Protocol):
             self._frame = None
         if kind is Kind.KV:
             self._keys.begin(message)
+        elif kind is Kind.TOPIC:
+            self._messages.begin(message)
         elif kind is Kind.RUN:
             self._scripts.begin(message)
         elif kind is Kind.PING:
             self.send(Kind.PONG, message.id)
         elif kind is Kind.CANCEL:
             self._scripts.cancel(message.id)
+            self._messages.cancel(message.id)
         elif kind is Kind.AUTH:
             self._signing.change(message)
         elif kind is Kind.HELLO:
@@ -447,6 +454,7 @@ class WireConnection(asyncio.Protocol):
         self._requests.hold(asked + self.talk.unread)
         if not self._waits & (CHOKED | OVER):
             self._keys.go_on()
+            self._messages.go_on()
         if waited and not self._waits:
             self._loop.call_soon(self._advance_later)
 
@@ -536,6 +544,7 @@ class WireConnection(asyncio.Protocol):
     def _abandon(self) -> None:
         """Nobody will read the answers: end what runs."""
         self._scripts.abandon()
+        self._messages.abandon()
         self._keys.abandon()
 
     def _finish(self) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
+from actors.messages.asked import Origin, TakeRoom
 from actors.runtime import ask, ask_now, call_now, tell
 from actors.spaces import no_space
-from protocol.errors import Busy, Draining, SessionEnded
+from protocol.errors import Busy, Draining, Refusal, SessionEnded
+from protocol.messages import MessageOperation
 from protocol.requests import (
     AuthenticateToken,
     Caller,
@@ -31,6 +33,13 @@ Place = tuple[str, str, str]
 """A cache space: namespace, database, name."""
 
 _log = structlog.get_logger()
+
+
+class Ended(Protocol):
+    """What has been asked for, and can be ended."""
+
+    def end(self, why: Refusal) -> bool:
+        """End it with that, as far as it is not answered yet: `told` hears what became of it."""
 
 
 class Gate(Protocol):
@@ -66,6 +75,24 @@ class Gate(Protocol):
 
         :param request: names them all together
         :param alone: as `now` with `run`
+        """
+
+    def messages(
+        self,
+        request: str,
+        caller: Caller,
+        place: tuple[str, str],
+        operation: MessageOperation,
+        told: Callable[[Any, Refusal | None], None],
+        timeout_us: int | None,
+        room: TakeRoom,
+    ) -> Ended:
+        """Do something to the messages of a topic.
+
+        :param request: names it
+        :param place: the names of namespace and database
+        :param told: hears the answer or the refusal, after this has returned; neither, when it
+            found no room for what it would hand out, and has done nothing
         """
 
     def cancel(self, request: str) -> None:
@@ -122,6 +149,19 @@ class NodeGate:
     async def _no_space(self, who: AuthenticateToken, place: Place) -> tuple[KeyAnswer, ...]:
         await ask(self._node.sessions, who)  # who stands for nobody hears of nothing else
         raise no_space(*place)
+
+    def messages(
+        self,
+        request: str,
+        caller: Caller,
+        place: tuple[str, str],
+        operation: MessageOperation,
+        told: Callable[[Any, Refusal | None], None],
+        timeout_us: int | None,
+        room: TakeRoom,
+    ) -> Ended:
+        origin = Origin(request, caller, place)
+        return self._node.messages.ask(origin, operation, told, timeout_us=timeout_us, room=room)
 
     def cancel(self, request: str) -> None:
         try:

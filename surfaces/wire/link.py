@@ -1,4 +1,5 @@
-"""What the parts of a wire connection ask of it: those that sign in, run scripts, ask for keys."""
+"""What the parts of a wire connection ask of it: those that sign in, run scripts, ask for keys and
+messages."""
 
 from __future__ import annotations
 
@@ -22,6 +23,9 @@ KEYS: Final = 16
 """Operations on keys have been read that there is no room to answer yet."""
 OVER: Final = 32
 """What all peers of its user have not taken fills the room that there is for it."""
+
+MESSAGES: Final = 64
+"""Messages have been asked for that there is no room to answer yet."""
 
 
 class Link(Protocol):

@@ -16,6 +16,7 @@ from protocol.requests import Caller
 from surfaces.wire import bodies
 from surfaces.wire.keys import Keys
 from surfaces.wire.link import Link
+from surfaces.wire.messages import Messages
 from surfaces.wire.scripts import Scripts
 
 
@@ -24,9 +25,10 @@ class Signing:
     :param scripts, keys: what it has begun, by whom it spoke for then
     """
 
-    def __init__(self, link: Link, scripts: Scripts, keys: Keys) -> None:
+    def __init__(self, link: Link, scripts: Scripts, messages: Messages, keys: Keys) -> None:
         self._link = link
         self._scripts = scripts
+        self._messages = messages
         self._keys = keys
         self._loop = asyncio.get_running_loop()
         self._minor = 0
@@ -93,9 +95,10 @@ class Signing:
 
     async def _change(self, message: Message) -> None:
         link, id = self._link, message.id
-        if self._scripts.starting is not None:
-            # What came before is being started by the session that this may end.
-            await asyncio.wait([self._scripts.starting])
+        for starting in (self._scripts.starting, self._messages.starting):
+            if starting is not None:
+                # What came before is being started by the session that this may end.
+                await asyncio.wait([starting])
         await self._keys.done()
         known = link.talk.known
         try:

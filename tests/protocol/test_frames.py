@@ -61,6 +61,7 @@ MESSAGES = [
     Message(Kind.ERROR, 2, {"error": {"code": "Unknown"}, "results": []}),
     Message(Kind.PONG, 9, None),
     Message(Kind.KV, 4, {"op": "set", "ns": "a", "key": "k", "value": EVERY_VALUE}),
+    Message(Kind.TOPIC, 5, {"op": "publish", "ns": "a", "topic": "t", "value": EVERY_VALUE}),
     Message(Kind.VALUE, 4, {"value": EVERY_VALUE, "ttl": None}),
 ]
 

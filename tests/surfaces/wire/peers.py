@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from actors.messages.asked import TakeRoom
 from protocol.errors import Cancelled, Refusal, SessionEnded, SignInRefused
 from protocol.frames import FrameReader, Kind, Message, encode
+from protocol.messages import MessageOperation, TakeMessages
 from protocol.requests import (
     AuthenticateToken,
     Caller,
@@ -27,6 +29,24 @@ from surfaces.wire.gate import Place
 USER, PASSWORD, OTHER = "ana", "a long password", "ben"
 
 
+class FakeOperation:
+    """One on messages, told what came of it once."""
+
+    def __init__(self, told: Callable[[Any, Refusal | None], None]) -> None:
+        self.told = told
+        self.over = False
+
+    def tell(self, answer: Any, refusal: Refusal | None = None) -> None:
+        if not self.over:
+            self.over = True
+            self.told(answer, refusal)
+
+    def end(self, why: Refusal) -> bool:
+        ended = not self.over
+        self.tell(None, why)
+        return ended
+
+
 class FakeNode:
     """Answers scripts by their first word: `RETURN` its parameter `v`, `HOLD` until released or
     cancelled, `REFUSE` with an error after one result, `BREAK` with a bug, `BIG` with n bytes."""
@@ -38,6 +58,7 @@ class FakeNode:
         self.cancelled: list[str] = []
         self.requests: list[RunScript] = []
         self.asked: list[tuple[str, Place, tuple[KeyOperation, ...]]] = []
+        self.operations: list[tuple[str, tuple[str, str], MessageOperation]] = []
         self.values: dict[str, bytes] = {}
         """Of keys."""
         self.keys_held: asyncio.Future[None] | None = None
@@ -93,6 +114,25 @@ class FakeNode:
         if self.keys_held is not None:
             await self.keys_held
         return tuple(answers)
+
+    def messages(
+        self,
+        request: str,
+        caller: Caller,
+        place: tuple[str, str],
+        operation: MessageOperation,
+        told: Callable[[Any, Refusal | None], None],
+        timeout_us: int | None,
+        room: TakeRoom,
+    ) -> FakeOperation:
+        """Answers at once, but a TAKE with a WAIT only when it is ended."""
+        asked = FakeOperation(told)
+        self.operations.append((caller.user, place, operation))
+        if not isinstance(operation, TakeMessages):
+            asyncio.get_running_loop().call_soon(asked.tell, {"op": type(operation).__name__})
+        elif operation.wait_us is None:
+            asyncio.get_running_loop().call_soon(asked.tell, [])
+        return asked
 
     def run(self, request: RunScript, now: bool) -> asyncio.Future[ScriptAnswer]:
         return asyncio.ensure_future(self._run(request))

@@ -1,0 +1,451 @@
+"""Runs operations on messages that come without a script, without a greenlet, many in one commit.
+
+What a commit costs it costs once for all that is in it. So operations are not run as they come:
+
+- Those of one turn of the loop, and those that come while the log has a batch (what is committed
+  then could not be given to it any sooner), are run together. Held for `HOLD_US` at most: a disk
+  that stalls is no reason not to look.
+- Those of one user over one surface share a transaction and a commit, which has one attribution.
+- Each is all or nothing by itself: what refuses it has changed nothing. Where that can't be said,
+  a transaction grown too large or a bug, and where the commit of several is refused, all of them
+  are run once more, each in a commit of its own.
+- In the order in which they came. One that takes longer than a slice (hundreds of receipts or
+  values) is run as the script that it stands for, in turns with everybody else's work.
+
+A TAKE that waits rests in the same lines as those of scripts (`actors/topics/waiting.py`). Those
+that are woken by what was just committed are run in the same turn, and one that has taken lets the
+next look in the same transaction: a batch of messages for thirty workers is two commits.
+
+Rights are judged at each operation's own run, as the statement's are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from pykka import ActorRef
+
+from actors.commits import By, Committer, Promise
+from actors.messages import operations, texts
+from actors.messages.asked import Asked, Origin, TakeRoom, Told
+from actors.rights import Rights
+from actors.roles import Roles
+from actors.runtime import Runtime, ask, tell
+from actors.scripts.running import Running
+from actors.sessions import Sessions
+from actors.topics import Topics
+from protocol import limits
+from protocol.errors import Busy, Conflict, Draining, Failed, Refusal, SessionEnded, Unknown
+from protocol.messages import MessageOperation, PublishMessages, TakeMessages
+from protocol.requests import CancelScript, RunScript, ScriptAnswer, Surface
+from storage import groups
+from storage.transactions import Transaction
+
+HOLD_US: Final = 5_000
+"""How long operations wait for the log to return a batch, at most."""
+COMMIT_BYTES: Final = 4 * limits.MIB
+"""What operations put into one commit, before the next one begins."""
+TOGETHER: Final = 256
+"""Operations in one commit at most: about a slice."""
+SHORT: Final = 256
+"""Receipts or values of an operation that is run here. More are run as a script."""
+STATEMENTS: Final = 16
+"""Different statements that a commit names in the statement log; the others are counted."""
+
+Whose = tuple[str, Surface]
+"""Whose operations share a commit: a user's over a surface."""
+
+
+class MessageEngine:
+    """See the head of the file. On the loop only.
+
+    :param scripts: the scripts' actor, as it is now
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        committer: Committer,
+        roles: Roles,
+        rights: Rights,
+        sessions: Sessions,
+        topics: Topics,
+        running: Running,
+        scripts: Callable[[], ActorRef[Any]],
+    ) -> None:
+        self._runtime = runtime
+        self.monotonic_us = runtime.clock.monotonic_us
+        self.committer = committer
+        self._roles = roles
+        self._rights = rights
+        self._sessions = sessions
+        self.topics = topics
+        self.running = running
+        self._scripts = scripts
+        self._queues: dict[Whose, deque[Asked]] = {}
+        self._scheduled = False
+        self._hold: asyncio.TimerHandle | None = None
+        """Runs while what has come is held for the log."""
+        self._as_scripts: set[Asked] = set()
+        self._barred: list[Asked] = []
+        """Those in whose way somebody's barrier stands, in their order."""
+        self._stopped = False
+        self.commits = 0
+        """How many it has made."""
+        committer.on_return.append(self._log_returned)
+
+    def ask(
+        self,
+        origin: Origin,
+        operation: MessageOperation,
+        told: Told,
+        *,
+        timeout_us: int | None = None,
+        room: TakeRoom | None = None,
+    ) -> Asked:
+        """Run an operation soon. `told` hears what came of it, never before this returns."""
+        asked = Asked(self, origin, operation, timeout_us, room, told)
+        if _is_short(operation):
+            self.again(asked)
+        else:
+            self._runtime.loop.call_soon(self._run_as_script, asked, timeout_us)
+        return asked
+
+    def again(self, asked: Asked) -> None:
+        """Run an operation soon, behind those that have come before."""
+        by = asked.caller.user, asked.caller.surface
+        queue = self._queues.get(by)
+        if queue is None:
+            queue = self._queues[by] = deque()
+        queue.append(asked)
+        self._soon()
+
+    def stop(self) -> None:
+        """Run nothing more: what is left is answered with `Draining`."""
+        self._stopped = True
+        if self._hold is not None:
+            self._hold.cancel()
+            self._hold = None
+        self._refuse_rest()
+
+    def _refuse_rest(self) -> None:
+        queues, self._queues = self._queues, {}
+        for queue in queues.values():
+            for asked in queue:
+                if not asked.over:
+                    asked.tell(_stopping())
+
+    # --- when -----------------------------------------------------------------------------------
+
+    def _soon(self) -> None:
+        if not self._scheduled and self._hold is None:
+            self._scheduled = True
+            self._runtime.loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        """A turn is over: run what has come in it, unless the log has a batch."""
+        self._scheduled = False
+        if self._stopped:
+            self._refuse_rest()
+        elif self.committer.log_is_busy:
+            if self._hold is None:
+                seconds = HOLD_US / 1_000_000
+                self._hold = self._runtime.loop.call_later(seconds, self._held_long_enough)
+        else:
+            self._run()
+
+    def _held_long_enough(self) -> None:
+        self._hold = None
+        self._run()
+
+    def _log_returned(self) -> None:
+        if self._hold is not None:
+            self._hold.cancel()
+            self._hold = None
+            self._run()
+
+    def _run(self) -> None:
+        """Run what has come, for a slice; what that wakes too."""
+        until_us = self.monotonic_us() + limits.SLICE_US
+        queues = self._queues
+        while queues:
+            by = next(iter(queues))
+            queue = queues.pop(by)
+            queues[by] = queue  # behind the others, who have their commits too
+            self._run_together(by, queue)
+            if not queue and queues.get(by) is queue:
+                del queues[by]
+            if self.monotonic_us() >= until_us:
+                break
+        if queues and not self._scheduled and self._hold is None:
+            self._scheduled = True
+            self._runtime.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._scheduled = False
+        if self._stopped:
+            self._refuse_rest()
+        else:
+            self._run()
+
+    # --- one commit -----------------------------------------------------------------------------
+
+    def _run_together(self, by: Whose, queue: deque[Asked]) -> None:
+        """Run the first of a queue in one commit. What they wake comes to its end meanwhile."""
+        done: list[Asked] = []
+        with self.committer.begin() as tx:
+            refused = self._perform_some(tx, queue, done)
+            if refused is None:
+                refused = self._commit(tx, by, done)
+        if refused is None:
+            return
+        self._refill(done)
+        if len(done) > 1:
+            # Who of them it was is not known, or all would lose what one has spoilt.
+            for asked in done:
+                self._run_together(by, deque((asked,)))
+            return
+        (alone,) = done
+        alone.performed = None
+        if tx.barred and type(refused) is Conflict:
+            self._hold_back(alone)
+        else:
+            alone.refusal = refused
+            alone.leave_line()
+            alone.answer_when(Promise(tx.saw, self.committer.generation))
+
+    def _perform_some(
+        self, tx: Transaction, queue: deque[Asked], done: list[Asked]
+    ) -> Refusal | None:
+        """Run some in one transaction. Answers with what one was refused that had changed something
+        by then: nothing of it all may be committed.
+
+        :param done: gets those that were run, also that one
+        """
+        while queue and len(done) < TOGETHER and tx.size <= COMMIT_BYTES:
+            asked = queue.popleft()
+            if asked.over:
+                continue
+            done.append(asked)
+            try:
+                self._perform(tx, asked)
+            except Refusal as refusal:
+                asked.refusal = refusal
+                if tx.size > limits.TRANSACTION_BYTES:
+                    return refusal
+            except Exception as error:
+                return self.refusal_of(error, asked)
+        return None
+
+    def _perform(self, tx: Transaction, asked: Asked) -> None:
+        """Run one. :raises Refusal: see `operations`"""
+        asked.performed = asked.refusal = None
+        asked.written_at = 0
+        operation, caller = asked.operation, asked.caller
+        if asked.is_late(self.monotonic_us()):
+            raise asked.out_of_time()
+        self._roles.check_answering()
+        self.committer.check_writable()
+        topic = self._rights.topic(tx, caller, asked.origin.place, operation.topic, operation.needs)
+        if type(operation) is PublishMessages:
+            asked.performed = operations.publish(self.topics, tx, topic, operation)
+            return
+        assert not isinstance(operation, PublishMessages)
+        group = groups.group(tx, topic, operation.group)
+        if isinstance(operation, TakeMessages):
+            self._take(tx, asked, operation, group)
+        else:
+            asked.performed = operations.settle(self.topics, tx, group, operation)
+
+    def _take(
+        self, tx: Transaction, asked: Asked, operation: TakeMessages, group: groups.Group
+    ) -> None:
+        session = asked.caller.session
+        if session is not None and not self._sessions.is_open(session):
+            raise SessionEnded("the session has ended: sign in again")
+        wait = None
+        if operation.wait_us is not None:
+            of = group.topic.id, group.id
+            wait = asked.stand(of, operation.wait_us)
+            if wait.queue.of != of:
+                raise Unknown("what this waited for was dropped")
+            # As the statement: at the end of its time it looks whoever stands before it.
+            if not self.topics.waits.line(*of).may_look(wait) and not wait.over:
+                return  # it has not looked, and waits
+        room = asked.room
+        if room is not None and room.left <= 0:
+            asked.give_back()
+            return
+        done = asked.performed = operations.take(self.topics, tx, group, operation, wait, _always)
+        if done.handed_out is not None:
+            asked.leave_line()  # who stands behind it looks in the same transaction
+            if room is not None:
+                room.take(sum(message["bytes"] for message in done.answer))
+
+    def _commit(self, tx: Transaction, by: Whose, done: list[Asked]) -> Refusal | None:
+        """Make their changes a commit, and let each go on. Answers why there is none."""
+        wrote = tx.size > 0
+        try:
+            promise = self.committer.commit(tx, By(*by), _texts(done) if wrote else None)
+        except Refusal as refusal:
+            return refusal
+        self.commits += wrote
+        for asked in done:
+            performed = asked.performed
+            if performed is not None:
+                if wrote and performed.changed:
+                    asked.written_at = promise.sequence
+                try:
+                    performed.follow_up()
+                except Exception as error:
+                    asked.refusal = self.refusal_of(error, asked)
+        for asked in done:
+            if not asked.over:
+                self._after(asked, promise)
+        return None
+
+    def _refill(self, done: list[Asked]) -> None:
+        """What they have taken of their rooms was not handed out."""
+        for asked in done:
+            performed = asked.performed
+            if asked.room is not None and performed is not None and performed.handed_out:
+                asked.room.take(-sum(one["bytes"] for one in performed.handed_out.messages))
+
+    def _after(self, asked: Asked, promise: Promise) -> None:
+        performed = asked.performed
+        if asked.refusal is not None:
+            asked.leave_line()
+        elif performed is None or (performed.waits and not performed.goes_on):
+            self._rest(asked)
+            return
+        asked.answer_when(promise)
+
+    # --- those that have to wait ----------------------------------------------------------------
+
+    def _rest(self, asked: Asked) -> None:
+        """It has found nothing: it stands in line until there may be something."""
+        wait = asked.wait_in_line
+        assert wait is not None, "it waits for nothing"
+        session = asked.caller.session
+        if session is not None and not self._sessions.is_open(session):
+            asked.tell(SessionEnded("the session has ended: sign in again"))
+            return
+        wait.join()
+        if wait.woken:
+            self.again(asked)
+            return
+        self._let_rest(asked, asked.until_us)
+
+    def _hold_back(self, asked: Asked) -> None:
+        """Another's barrier stands in its way: it is run again, before what has come since, when
+        that has gone."""
+        if not self._barred:
+            self.committer.barriers.tell_gone(self._barrier_gone)
+        self._barred.append(asked)
+        self._let_rest(asked, None)
+
+    def _let_rest(self, asked: Asked, until_us: int | None) -> None:
+        try:
+            asked.rest(until_us)
+        except Busy as busy:
+            asked.tell(busy)
+
+    def _barrier_gone(self) -> None:
+        barred, self._barred = self._barred, []
+        for asked in reversed(barred):
+            if asked.rests:
+                asked.go_on()
+                by = asked.caller.user, asked.caller.surface
+                self._queues.setdefault(by, deque()).appendleft(asked)
+                self._soon()
+
+    # --- as scripts -----------------------------------------------------------------------------
+
+    def _run_as_script(self, asked: Asked, timeout_us: int | None) -> None:
+        """Run what takes longer than a slice as the statement that it stands for."""
+        if asked.over:
+            return
+        origin, operation = asked.origin, asked.operation
+        namespace, database = origin.place
+        request = RunScript(
+            caller=origin.caller,
+            script=texts.statement(operation),
+            request=origin.request,
+            parameters=texts.parameters(operation),
+            namespace=namespace,
+            database=database,
+            timeout_us=timeout_us,
+        )
+        try:
+            answered = ask(self._scripts(), request)
+        except Refusal as refusal:
+            asked.tell(refusal)
+            return
+        self._as_scripts.add(asked)
+        answered.add_done_callback(partial(self._ran_as_script, asked))
+
+    def _ran_as_script(self, asked: Asked, answered: asyncio.Future[ScriptAnswer]) -> None:
+        self._as_scripts.discard(asked)
+        if answered.cancelled():
+            asked.tell(_stopping())
+            return
+        error = answered.exception()
+        if error is not None:
+            asked.tell(self.refusal_of(error, asked))
+            return
+        found = answered.result()
+        if found.refusal is not None:
+            for name in ("statement", "line", "column"):  # there is none that the caller wrote
+                found.refusal.detail.pop(name, None)
+            asked.tell(found.refusal)
+        else:
+            asked.tell_answer(found.results[-1].value)
+
+    def ends_script(self, asked: Asked) -> bool:
+        """End an operation that is run as a script. False: it is not."""
+        if asked not in self._as_scripts:
+            return False
+        tell(self._scripts(), CancelScript(asked.request))
+        return True
+
+    def refusal_of(self, error: BaseException, asked: Asked) -> Refusal:
+        """What is answered instead. Anything but a refusal is a bug, or the state engine's end."""
+        if isinstance(error, Refusal):
+            return error
+        self._runtime.noticed("messages", error, request=asked.request)
+        return Failed(f"the node failed at this: see its log for request {asked.request}")
+
+
+def _always() -> bool:
+    """Each part that found nothing is a commit of its own: nothing else gives the loop its turn."""
+    return True
+
+
+def _is_short(operation: MessageOperation) -> bool:
+    if isinstance(operation, TakeMessages):
+        return True
+    if isinstance(operation, PublishMessages):
+        return len(operation.values) <= SHORT
+    return len(operation.receipts) <= SHORT
+
+
+def _texts(done: list[Asked]) -> str:
+    """The statements that those stand for which have changed something, each text once."""
+    found = dict.fromkeys(
+        texts.statement(asked.operation)
+        for asked in done
+        if asked.performed is not None and asked.performed.changed
+    ) or {"messages": None}
+    if len(found) == 1:
+        return next(iter(found))
+    named = list(found)[:STATEMENTS]
+    more = len(found) - len(named)
+    return "; ".join(named) + (f" … ({more} more)" if more else "")
+
+
+def _stopping() -> Draining:
+    return Draining("the node is stopping")

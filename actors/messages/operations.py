@@ -1,0 +1,188 @@
+"""What each operation on messages does, over one transaction: once for statements and wire alike.
+
+Each function has changed all that it changes, or nothing where it raises a refusal; only `TooLarge`
+of the whole transaction comes when something has been changed already. What has to be done once the
+transaction has committed, positions filled in and those who wait woken, is `Performed.follow_up`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from actors.topics import HandedOut, Topics, Wait
+from protocol.messages import (
+    AckMessages,
+    ExtendMessages,
+    NackMessages,
+    PublishMessages,
+    Settling,
+    TakeMessages,
+)
+from protocol.values import Tick
+from storage.groups import Group
+from storage.hand_outs import HandOuts
+from storage.messages import Messages
+from storage.topics import Topic
+from storage.transactions import Transaction
+
+
+class Performed:
+    """What came of an operation; its answer is final once `follow_up` was called."""
+
+    __slots__ = ("answer", "follow_up", "goes_on", "handed_out", "waits", "wrote")
+
+    def __init__(self, answer: Any, follow_up: Callable[[], None], wrote: bool) -> None:
+        self.answer = answer
+        self.follow_up = follow_up
+        self.wrote = wrote
+        """Whether it has done what it was asked for: published, handed out, settled."""
+        self.handed_out: HandedOut | None = None
+        """What it hands out to the caller."""
+        self.waits = False
+        """It has found nothing, and is to wait."""
+        self.goes_on = False
+        """It has done a part of its work, which is to be a commit of its own, and is to be run
+        again."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether it has changed something that its caller may be told of."""
+        return self.wrote or self.goes_on
+
+
+def publish(
+    service: Topics,
+    tx: Transaction,
+    topic: Topic,
+    operation: PublishMessages,
+    *,
+    pin: bool = False,
+    tick: Tick | None = None,
+) -> Performed:
+    """Append messages. The positions answered are those that the commit gives.
+
+    :param pin: others of the transaction may make use of them
+    """
+    messages = Messages(tx, topic)
+    due_us = 0
+    if operation.delay_us is not None:
+        due_us = tx.now_us + operation.delay_us
+    elif operation.at_us is not None:
+        due_us = operation.at_us
+    published = messages.publish(
+        operation.values,
+        key=operation.key,  # type: ignore[arg-type]  # which is judged there
+        id=operation.id,  # type: ignore[arg-type]
+        headers=operation.headers,  # type: ignore[arg-type]
+        due_us=due_us,
+        expect=operation.expect,
+        tick=tick,
+    )
+    if pin:
+        messages.pin()
+    many = operation.many
+    answer: dict[str, Any] = {}
+
+    def fill_in() -> None:
+        if many:
+            answer["first"], answer["last"] = published.first, published.last
+            answer["count"] = published.count
+        else:
+            answer["position"], answer["duplicate"] = published.first, published.duplicate
+
+    fill_in()
+    over = None
+    if topic.max_bytes is not None:
+        over = topic.full == "DROP" and messages.size > topic.max_bytes
+
+    def follow_up() -> None:
+        fill_in()
+        if messages.wakes:
+            service.published(topic, published.last, over=over)
+
+    return Performed(answer, follow_up, messages.wakes)
+
+
+def take(
+    service: Topics,
+    tx: Transaction,
+    group: Group,
+    operation: TakeMessages,
+    wait: Wait | None,
+    stops: Callable[[], bool],
+    tick: Tick | None = None,
+) -> Performed:
+    """Hand messages out to the caller.
+
+    :param wait: its own, where it may wait
+    :param stops: asked each time that it has looked at a part and found nothing: whether that part
+        is to be a commit of its own
+    """
+    hand_outs = HandOuts(tx, group, tick)
+    found = hand_outs.take(operation.count, operation.member)
+    goes_on = False
+    while not found and hand_outs.more:
+        if stops():
+            goes_on = True
+            break
+        found = hand_outs.take(operation.count, operation.member)
+    waits = wait is not None and not found and not wait.over
+    out_us = group.deadline_us if found else None
+    done = Performed(found, _follow_up(service, tx, hand_outs, out_us, waits), bool(found))
+    done.waits, done.goes_on = waits, goes_on
+    if found:
+        done.handed_out = HandedOut(group, found)
+    return done
+
+
+def settle(
+    service: Topics,
+    tx: Transaction,
+    group: Group,
+    operation: Settling,
+    tick: Tick | None = None,
+) -> Performed:
+    """Take what a member answers to what it was handed out."""
+    hand_outs = HandOuts(tx, group, tick)
+    receipts, out_us = operation.receipts, None
+    if isinstance(operation, AckMessages):
+        answer = hand_outs.ack(receipts)
+    elif isinstance(operation, NackMessages):
+        answer = hand_outs.nack(receipts, operation.delay_us, operation.error)
+    elif isinstance(operation, ExtendMessages):
+        answer = hand_outs.extend(receipts, operation.by_us)
+        out_us = operation.by_us if answer["extended"] else None
+    else:
+        answer = hand_outs.give_up(receipts, operation.error)
+    wrote = answer["stale"] < len(receipts)
+    return Performed(answer, _follow_up(service, tx, hand_outs, out_us, False), wrote)
+
+
+def _follow_up(
+    service: Topics, tx: Transaction, hand_outs: HandOuts, out_us: int | None, waited: bool
+) -> Callable[[], None]:
+    """What has to be done once the transaction has committed.
+
+    :param out_us: for how long something is out from now on
+    :param waited: the operation itself will wait
+    """
+    group = hand_outs.group
+    at_us = None if out_us is None else tx.now_us + out_us
+    exact = waited or service.waits.is_taken_from(group.topic.id, group.id)
+    if exact:
+        at_us = hand_outs.next_due_us()
+        # What can't be handed out although it is due waits for something else than time.
+        exact = at_us is not None and at_us > tx.now_us
+    elif at_us is not None:
+        exact = service.is_awaited(tx, group)
+
+    def follow_up() -> None:
+        if at_us is not None:
+            service.expects(group.topic, at_us, exact=exact)
+        if hand_outs.wakes:
+            service.may_take(group)
+        if hand_outs.dead is not None:
+            service.published(hand_outs.dead)
+
+    return follow_up

@@ -1,0 +1,261 @@
+"""The TOPICs of one wire connection, from their frame to their answer.
+
+All of one read are given to the node together, which gathers them with those of other connections.
+Each is answered exactly once. A TAKE that waits stays open until there is something, its time is
+over, or CANCEL ends it.
+
+What a TAKE hands out is not known before it does. So all of one connection share a room of bytes,
+as much as the peer's answers may still wait for it; a TAKE that finds none is given back, and asked
+again once the peer has taken what there was. Until then nothing more of the peer is acted on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any, Final
+
+from protocol import limits
+from protocol.errors import Cancelled, Refusal, SignInRefused
+from protocol.frames import Kind, Message, encode_in_steps
+from protocol.messages import MessageOperation, TakeMessages
+from protocol.requests import Caller
+from protocol.values import Tick, is_large, let_go
+from surfaces.wire.gate import Ended
+from surfaces.wire.link import MESSAGES, Link
+from surfaces.wire.outgoing import Outgoing
+from surfaces.wire.scripts import SMALL, SMALL_STRING
+from surfaces.wire.topics import read_messages
+
+HOLDS: Final = limits.KIB
+"""What the node holds for an open one, about, however short its frame was: it counts as much."""
+
+
+class _Room:
+    """What the TAKEs of a connection may still hand out."""
+
+    def __init__(self, outgoing: Outgoing) -> None:
+        self._outgoing = outgoing
+        self._promised = 0
+
+    @property
+    def left(self) -> int:
+        """Bytes of messages."""
+        return self._outgoing.room - self._promised
+
+    def take(self, size: int) -> None:
+        """So many bytes more are handed out, and not said yet; fewer: they are."""
+        self._promised += size
+
+
+class _Open:
+    """A TOPIC under way."""
+
+    __slots__ = ("asked", "began", "id", "operation", "owner", "place", "timeout_us")
+
+    def __init__(
+        self,
+        owner: Messages,
+        id: int,
+        place: tuple[str, str],
+        operation: MessageOperation,
+        timeout_us: int | None,
+        began: float,
+    ) -> None:
+        self.owner = owner
+        self.id = id
+        self.place = place
+        self.operation = operation
+        self.timeout_us = timeout_us
+        self.began = began
+        self.asked: Ended | None = None
+        """What the node has been asked; None: it has not been."""
+
+    def told(self, answer: Any, refusal: Refusal | None) -> None:
+        """What came of it."""
+        self.owner.told(self, answer, refusal)
+
+
+class Messages:
+    """:param link: the connection"""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._time = asyncio.get_running_loop().time
+        self._open: dict[int, _Open] = {}
+        self._read: list[_Open] = []
+        self._left: list[_Open] = []
+        """What found no room."""
+        self._room = _Room(link.outgoing)
+        self.starting: asyncio.Future[Caller] | None = None
+        """Done when it is known whose those are that were read last."""
+
+    def begin(self, message: Message) -> None:
+        """A TOPIC has been read."""
+        link, id = self._link, message.id
+        try:
+            if link.wire.draining:
+                raise link.wire.leaving()
+            if message.refusal is not None:
+                raise message.refusal
+            if link.token is None:
+                raise SignInRefused("a TOPIC needs a signed-in user")
+            place, operation, timeout_us = read_messages(message.body)
+        except Refusal as refusal:
+            link.refuse(id, refusal)
+        else:
+            link.talk.weigh(id, HOLDS)
+            one = self._open[id] = _Open(self, id, place, operation, timeout_us, self._time())
+            self._read.append(one)
+
+    def ask(self) -> None:
+        """Ask for all that one read has brought, in the name of who the peer is now: an AUTH behind
+        them changes nothing."""
+        if self._read:
+            read, self._read = self._read, []
+            self._ask(read)
+
+    def go_on(self) -> None:
+        """Ask for what is left, if there is room."""
+        if self._left and self._room.left > 0:
+            left, self._left = self._left, []
+            self._link.release(MESSAGES)
+            now = self._time()
+            for one in left:
+                _spend(one, now)
+            self._ask(left)
+
+    def cancel(self, id: int) -> None:
+        """End one early; its answer may have crossed the CANCEL."""
+        one = self._open.get(id)
+        if one is None:
+            return
+        why = Cancelled("the request was cancelled")
+        if one.asked is not None:
+            one.asked.end(why)
+        else:  # it is left, or it is not known yet whose it is
+            self._answer(one, None, why)
+
+    def abandon(self) -> None:
+        """Nobody will read the answers: what waits does so no more."""
+        self._left.clear()
+        for id in list(self._open):
+            self.cancel(id)
+
+    def _ask(self, batch: list[_Open]) -> None:
+        link = self._link
+        token = link.token
+        assert token is not None, "a TOPIC was begun for nobody"
+        try:
+            asked = link.wire.gate.caller(token, link.address)
+        except Refusal as refusal:
+            self._refuse_all(batch, refusal)
+        except Exception:
+            self._refuse_all(batch, link.failed(link.name(batch[0].id)))
+        else:
+            if isinstance(asked, Caller):
+                self._start(batch, asked)
+                return
+            self.starting = asked
+            link.wire.follow(asked)
+            asked.add_done_callback(partial(self._judged, batch))
+
+    def _judged(self, batch: list[_Open], asked: asyncio.Future[Caller]) -> None:
+        """It is known whose they are."""
+        link = self._link
+        if self.starting is asked:
+            self.starting = None
+        try:
+            caller = asked.result()
+        except Refusal as refusal:
+            self._refuse_all(batch, refusal)
+        except asyncio.CancelledError:
+            self._refuse_all(batch, link.wire.leaving())
+        except Exception:
+            self._refuse_all(batch, link.failed(link.name(batch[0].id)))
+        else:
+            self._start(batch, caller)
+
+    def _start(self, batch: list[_Open], caller: Caller) -> None:
+        link, room = self._link, self._room
+        ask = link.wire.gate.messages
+        for one in batch:
+            if one.id in self._open:  # else it was cancelled meanwhile
+                one.asked = ask(
+                    link.name(one.id), caller, one.place, one.operation, one.told,
+                    one.timeout_us, room,
+                )  # fmt: skip
+
+    def _refuse_all(self, batch: list[_Open], refusal: Refusal) -> None:
+        for one in batch:
+            if one.id in self._open:
+                self._answer(one, None, refusal)
+
+    def told(self, one: _Open, answer: Any, refusal: Refusal | None) -> None:
+        """What came of one; neither an answer nor a refusal: it found no room."""
+        one.asked = None
+        if answer is None and refusal is None:
+            if self._link.over:
+                self._answer(one, None, self._link.wire.leaving())
+            else:
+                self._left.append(one)
+                self._link.hold(MESSAGES)
+            return
+        if type(one.operation) is TakeMessages and refusal is None:
+            self._room.take(-sum(message["bytes"] for message in answer))
+            answer = {"messages": answer}
+            if len(answer["messages"]) > 1 and is_large(answer, SMALL, SMALL_STRING):
+                self._link.wire.spawn(self._answer_long(one, answer))
+                return
+        self._answer(one, answer, refusal)
+
+    def _answer(
+        self,
+        one: _Open,
+        answer: dict[str, Any] | None,
+        refusal: Refusal | None,
+        data: bytes | None = None,
+    ) -> None:
+        link = self._link
+        del self._open[one.id]
+        if refusal is not None:
+            link.refuse(one.id, refusal)
+        else:
+            link.send(Kind.VALUE, one.id, answer, data)
+        link.end_if_done()
+
+    async def _answer_long(self, one: _Open, answer: dict[str, Any]) -> None:
+        """An answer of many messages, encoded in turns with everybody else's work."""
+        link = self._link
+        try:
+            data = await link.wire.long_work.run(partial(self._encode, one.id, answer))
+        except Refusal as refusal:
+            self._answer(one, None, refusal)
+        except asyncio.CancelledError:  # the surface closes
+            self._answer(one, None, link.wire.leaving())
+            raise
+        except Exception:
+            self._answer(one, None, link.failed(link.name(one.id)))
+        else:
+            self._answer(one, answer, None, data)
+            del data
+        await link.wire.long_work.run(partial(let_go, answer.pop("messages")))
+
+    def _encode(self, id: int, answer: dict[str, Any], tick: Tick) -> bytes:
+        def tick_for_somebody() -> None:
+            if self._link.gone:
+                raise Cancelled("nobody is there to read the answer")
+            tick()
+
+        return encode_in_steps(Kind.VALUE, id, answer, tick_for_somebody)
+
+
+def _spend(one: _Open, now: float) -> None:
+    """The time that it has waited here is gone."""
+    spent_us, one.began = int((now - one.began) * 1_000_000), now
+    if one.timeout_us is not None:
+        one.timeout_us = max(one.timeout_us - spent_us, 0)
+    old = one.operation
+    if isinstance(old, TakeMessages) and old.wait_us is not None:
+        wait_us = max(old.wait_us - spent_us, 0)
+        one.operation = TakeMessages(old.topic, old.group, old.count, old.member, wait_us)
