@@ -1,4 +1,4 @@
-"""The node's topics as a message queue: raw frames over the wire."""
+"""The node's topics as a message queue: raw frames over the wire, TOPICs but where it reads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -21,10 +22,7 @@ from storeclient.frames import FrameReader, Kind, encode
 
 TOPIC: Final = "work"
 GROUP: Final = "workers"
-PUBLISH: Final = f"PUBLISH INTO {TOPIC} VALUE $v"
-PUBLISH_MANY: Final = f"PUBLISH INTO {TOPIC} VALUES $v"
-TAKE: Final = "TAKE {batch} FROM " + f"{TOPIC} AS {GROUP}"
-ACK: Final = f"ACK {TOPIC} AS {GROUP} RECEIPTS $r"
+FILL_WITH: Final = f"PUBLISH INTO {TOPIC} VALUES $v"
 READ: Final = f"READ FROM {TOPIC} AFTER $after LIMIT 1000"
 FILL: Final = 10_000
 """Messages of one PUBLISH while a topic is filled."""
@@ -52,7 +50,7 @@ def _refill(node: NodeProcess, count: int) -> None:
         client.run(f"DEFINE GROUP {GROUP} ON {TOPIC} DEADLINE 5m IN FLIGHT 10000")
         for start in range(0, count, FILL):
             values = [MESSAGE] * min(FILL, count - start)
-            client.run(PUBLISH_MANY, {"v": values})
+            client.run(FILL_WITH, {"v": values})
 
 
 # --- in the driver's process ----------------------------------------------------------------------
@@ -64,9 +62,9 @@ Client = Generator[bytes, Any, None]
 def publish(share: Share, go: Go) -> Driven:
     """See `Queue`."""
     if share.batch == 1:
-        request = _request(PUBLISH, {"v": MESSAGE})
+        request = _topic("publish", value=MESSAGE)
     else:
-        request = _request(PUBLISH_MANY, {"v": [MESSAGE] * share.batch})
+        request = _topic("publish", values=[MESSAGE] * share.batch)
 
     def client(took: list[float]) -> Client:
         for _ in range(share.requests):
@@ -79,15 +77,16 @@ def publish(share: Share, go: Go) -> Driven:
 
 def take(share: Share, go: Go) -> Driven:
     """See `Queue`."""
-    taking = _request(TAKE.format(batch=share.batch), {})
+    taking = _topic("take", group=GROUP, count=share.batch)
 
     def client(took: list[float]) -> Client:
         for _ in range(share.requests):
             began = time.perf_counter()
-            messages = yield taking
+            messages = (yield taking)["messages"]
             if len(messages) != share.batch:
                 raise LoadFailed(f"{len(messages)} messages were there to take")
-            answer = yield _request(ACK, {"r": [message["receipt"] for message in messages]})
+            receipts = [message["receipt"] for message in messages]
+            answer = yield _topic("ack", group=GROUP, receipts=receipts)
             if answer["acked"] != share.batch:
                 raise LoadFailed(f"not acknowledged: {answer}")
             took.append(time.perf_counter() - began)
@@ -112,8 +111,8 @@ def read(share: Share, go: Go) -> Driven:
 def pass_on(share: Share, go: Go) -> Driven:
     """See `Queue`."""
     taker, publisher = connect_wire(share.address), connect_wire(share.address)
-    taking = _request(f"{TAKE.format(batch=1)} WAIT 30s", {})
-    publishing = _request(PUBLISH, {"v": MESSAGE})
+    taking = _topic("take", group=GROUP, wait=timedelta(seconds=30))
+    publishing = _topic("publish", value=MESSAGE)
     took = []
     go()
     with Stopwatch() as watch:
@@ -122,14 +121,19 @@ def pass_on(share: Share, go: Go) -> Driven:
             time.sleep(AT_REST_SECONDS)
             began = time.perf_counter()
             publisher.sendall(publishing)
-            messages = _answered(taker)
+            messages = _answered(taker)["messages"]
             took.append(time.perf_counter() - began)
             _answered(publisher)
-            taker.sendall(_request(ACK, {"r": [messages[0]["receipt"]]}))
+            taker.sendall(_topic("ack", group=GROUP, receipts=[messages[0]["receipt"]]))
             _answered(taker)
     taker.close()
     publisher.close()
     return watch.driven(took)
+
+
+def _topic(op: str, **fields: Any) -> bytes:
+    body = {"op": op, "ns": NAMESPACE, "db": DATABASE, "topic": TOPIC, **fields}
+    return encode(Kind.TOPIC, 1, body)
 
 
 def _request(script: str, params: dict[str, Any]) -> bytes:
@@ -145,6 +149,8 @@ def _answered(opened: socket.socket) -> Any:
 
 
 def _value(message: Any) -> Any:
+    if message.kind == Kind.VALUE:
+        return message.body
     if message.kind != Kind.ANSWER:
         raise LoadFailed(str(message.body))
     return read_answer(message.body).value

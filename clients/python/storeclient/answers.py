@@ -37,8 +37,8 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyAnswer:
-    """What an operation on a cache key answered; no fields where there is no such key."""
+class Fields:
+    """What an operation on a key or on messages answered; none where there is no such key."""
 
     fields: dict[str, Any]
 

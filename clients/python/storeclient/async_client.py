@@ -12,7 +12,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Self
 
-from storeclient.answers import Answer, KeyAnswer
+from storeclient.answers import Answer, Fields
 from storeclient.cache import AsyncCache
 from storeclient.connection import GRACE_SECONDS, Connection
 from storeclient.errors import (
@@ -187,13 +187,30 @@ class AsyncClient:
                 waits=wait is not None,
             )
 
-        return AsyncTopic(run, name)
+        async def ask(
+            op: str,
+            fields: dict[str, Any],
+            *,
+            wait: timedelta | None = None,
+            stop: asyncio.Future[None] | None = None,
+        ) -> dict[str, Any]:
+            body = {"op": op, "ns": ns, "db": db, "topic": name, **fields}
+            seconds = None
+            if self._timeout is not None:
+                body["timeout"] = limit = self._timeout + (wait or timedelta())
+                seconds = limit.total_seconds() + GRACE_SECONDS
+            waits = wait is not None
+            answer = await self._ask(Kind.TOPIC, body, seconds, False, stop, waits)
+            assert isinstance(answer, Fields)
+            return answer.fields
+
+        return AsyncTopic(run, ask, name)
 
     async def _key(self, body: dict[str, Any], repeatable: bool) -> dict[str, Any]:
         """One operation on a key. :param repeatable: doing it twice does no harm"""
         wait = None if self._timeout is None else self._timeout.total_seconds() + GRACE_SECONDS
         answer = await self._ask(Kind.KV, body, wait, repeatable)
-        assert isinstance(answer, KeyAnswer)
+        assert isinstance(answer, Fields)
         return answer.fields
 
     async def ping(self) -> None:

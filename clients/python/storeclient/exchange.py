@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
-from storeclient.answers import Answer, KeyAnswer, read_answer, read_results
+from storeclient.answers import Answer, Fields, read_answer, read_results
 from storeclient.errors import OutcomeUnknown, ProtocolBroken, StoreError, refused
 from storeclient.frames import FrameReader, Kind, Message, encode
 from storeclient.version import VERSION
@@ -60,7 +60,7 @@ class NotSent(Exception):
     """The connection ended before a byte of the request left: asking elsewhere is safe."""
 
 
-Reply = Answer | KeyAnswer | Welcome | StoreError | NotSent | None
+Reply = Answer | Fields | Welcome | StoreError | NotSent | None
 """How a request was settled; None answers PING. The caller raises what is an exception."""
 Settled = tuple[Waiter, Reply]
 
@@ -159,7 +159,7 @@ class Exchange(Generic[Waiter]):
                 continue
             error = OutcomeUnknown(
                 "the connection ended before the answer came; what was asked may have been done"
-                if kind in (Kind.RUN, Kind.KV)
+                if kind in (Kind.RUN, Kind.KV, Kind.TOPIC)
                 else f"the connection ended before {kind.name} was answered"
             )
             error.__cause__ = cause
@@ -175,8 +175,8 @@ def _reply(asked: Kind, message: Message) -> Reply:
             return _error(message)
         if kind == Kind.ANSWER and asked is Kind.RUN:
             return read_answer(body)
-        if kind == Kind.VALUE and asked is Kind.KV:
-            return KeyAnswer(body)
+        if kind == Kind.VALUE and asked in (Kind.KV, Kind.TOPIC):
+            return Fields(body)
         if kind == Kind.WELCOME and asked in (Kind.HELLO, Kind.AUTH):
             return _welcome(body)
         if kind == Kind.PONG and asked is Kind.PING:

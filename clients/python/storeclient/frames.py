@@ -26,6 +26,7 @@ class Kind(IntEnum):
     PING = 5
     BYE = 6
     KV = 7
+    TOPIC = 8
     WELCOME = 32
     REFUSED = 33
     ANSWER = 34

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, Self
 
 from storeclient.batches import Batches
 from storeclient.errors import Cancelled, OutcomeUnknown, Refused, StoreError, Unreachable
-from storeclient.messages import Message, Run, message_fields
+from storeclient.messages import Ask, Message, Run, given, message_fields
 from storeclient.names import quote_name
 from storeclient.values import duration
 
@@ -26,8 +26,8 @@ Seconds = float | timedelta
 
 TAKE_WAIT: Final = timedelta(seconds=60)
 """How long one TAKE of a consumer waits at the node before it asks again."""
-BATCH: Final = 500
-"""Receipts in one statement at most."""
+BATCH: Final = 250
+"""Receipts in one request at most: a node does so many at once, more in turns."""
 EXTENSIONS: Final = 3
 """How often a consumer that extends does so within a deadline."""
 RETRY_FIRST_SECONDS: Final = 0.05
@@ -95,9 +95,9 @@ class _Owner(Protocol):
 class AsyncGroup:
     """One group. Made by `AsyncTopic.group(name)`; nothing is asked before its first call."""
 
-    def __init__(self, run: Run, topic: str, name: str) -> None:
+    def __init__(self, run: Run, ask: Ask, topic: str, name: str) -> None:
         self._run = run
-        self._as = f"{quote_name(topic)} AS {quote_name(name)}"
+        self._ask = ask
         self._on = f"{quote_name(name)} ON {quote_name(topic)}"
         self.name = name
 
@@ -120,13 +120,8 @@ class AsyncGroup:
         owner: _Owner,
         stop: asyncio.Future[None] | None = None,
     ) -> list[AsyncHandOut]:
-        text = f"TAKE $count FROM {self._as}"
-        params: dict[str, Any] = {"count": count}
-        for clause, given in (("MEMBER", member), ("WAIT", wait)):
-            if given is not None:
-                text += f" {clause} ${clause.lower()}"
-                params[clause.lower()] = given
-        answer = await self._run(text, params, wait=wait, stop=stop)
+        fields = given(group=self.name, count=count, member=member, wait=wait)
+        answer = await self._ask("take", fields, wait=wait, stop=stop)
         return [
             AsyncHandOut(
                 **message_fields(one),
@@ -136,7 +131,7 @@ class AsyncGroup:
                 member=one["member"],
                 _owner=owner,
             )
-            for one in answer.value
+            for one in answer["messages"]
         ]
 
     def messages(
@@ -161,7 +156,7 @@ class AsyncGroup:
 
     async def ack(self, receipts: Sequence[str]) -> Settled:
         """They are done. :param receipts: 1 to 10 000"""
-        return await self._settle("ACK", "acked", receipts)
+        return await self._settle("ack", "acked", receipts)
 
     async def nack(
         self,
@@ -171,25 +166,19 @@ class AsyncGroup:
         error: str | None = None,
     ) -> Settled:
         """Hand them out again; see `AsyncHandOut.nack`."""
-        return await self._settle("NACK", "nacked", receipts, DELAY=duration(delay), ERROR=error)
+        return await self._settle("nack", "nacked", receipts, delay=duration(delay), error=error)
 
     async def extend(self, receipts: Sequence[str], by: Seconds) -> Settled:
         """Let their deadlines be `by` from now."""
-        return await self._settle("EXTEND", "extended", receipts, BY=duration(by))
+        return await self._settle("extend", "extended", receipts, by=duration(by))
 
     async def give_up(self, receipts: Sequence[str], *, error: str | None = None) -> Settled:
         """Make them dead letters at once."""
-        return await self._settle("GIVE UP", "given_up", receipts, ERROR=error)
+        return await self._settle("give_up", "given_up", receipts, error=error)
 
-    async def _settle(
-        self, words: str, done: str, receipts: Sequence[str], **clauses: Any
-    ) -> Settled:
-        text, params = f"{words} {self._as} RECEIPTS $receipts", {"receipts": list(receipts)}
-        for clause, given in clauses.items():
-            if given is not None:
-                text += f" {clause} ${clause.lower()}"
-                params[clause.lower()] = given
-        found = (await self._run(text, params)).value
+    async def _settle(self, op: str, done: str, receipts: Sequence[str], **clauses: Any) -> Settled:
+        fields = given(group=self.name, receipts=list(receipts), **clauses)
+        found = await self._ask(op, fields)
         return Settled(found[done], found["stale"])
 
     async def info(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A message as the node answers it, and how scripts on topics are run."""
+"""A message as the node answers it, and how topics are asked: by scripts, and by operations."""
 
 from __future__ import annotations
 
@@ -27,6 +27,28 @@ class Run(Protocol):
         :param repeatable: running it twice does no harm
         :param stop: ends the script early once it is done; its answer is waited for
         """
+
+
+class Ask(Protocol):
+    """Does one operation on the topic's messages; answers its fields."""
+
+    async def __call__(
+        self,
+        op: str,
+        fields: dict[str, Any],
+        *,
+        wait: timedelta | None = None,
+        stop: asyncio.Future[None] | None = None,
+    ) -> dict[str, Any]:
+        """:param fields: what it takes beside the topic's place and name
+        :param wait: how long it may wait, on top of the client's timeout
+        :param stop: as of `Run`
+        """
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """The fields that are given."""
+    return {name: one for name, one in fields.items() if one is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

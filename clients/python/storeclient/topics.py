@@ -1,15 +1,18 @@
 """Topics: publish, read pages, stand as a reader, take part in a group.
 
-Two twins with the same methods, `AsyncTopic` and `Topic` (in `blocking.py`). All of it is
-statements, sent over the client's connection: what they refuse is raised as scripts raise it, and
-what may have run is never sent again, but for reads.
+Two twins with the same methods, `AsyncTopic` and `Topic` (in `blocking.py`). What is published,
+taken and answered are messages of their own, all else is statements, on the client's connection:
+what they refuse is raised as scripts raise it, and what may have run is never sent again, but for
+reads.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import groupby
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -17,7 +20,7 @@ from storeclient.answers import Answer
 from storeclient.batches import Batches
 from storeclient.errors import Refused, StoreError
 from storeclient.groups import AsyncGroup
-from storeclient.messages import Message, Run, message_fields
+from storeclient.messages import Ask, Message, Run, given, message_fields
 from storeclient.names import quote_name
 from storeclient.values import duration
 
@@ -29,6 +32,10 @@ PAGE: Final = 1000
 LONGEST_WAIT: Final = 60.0
 """Seconds that one read of `follow` waits before it asks again."""
 BATCH: Final = 500
+TOGETHER: Final = 250
+"""Values in one request at most: a node appends so many at once, more in turns."""
+LONG_RUN: Final = 16
+"""Fewer than so many leave one by one: a request of several holds up those behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +64,9 @@ class AsyncTopic:
     Times are seconds or timedeltas.
     """
 
-    def __init__(self, run: Run, name: str) -> None:
+    def __init__(self, run: Run, ask: Ask, name: str) -> None:
         self._run = run
+        self._ask = ask
         self.name = name
         self._quoted = quote_name(name)
 
@@ -83,12 +91,8 @@ class AsyncTopic:
         :raises errors.TooLarge, errors.Full, errors.AssertFailed: by its size, the topic's BYTES
             with FULL REFUSE, `expect`
         """
-        text, params = _publish(self._quoted, ToPublish(value, key, id, headers, delay))
-        for clause, given in (("AT", at), ("EXPECT", expect)):
-            if given is not None:
-                text += f" {clause} ${clause.lower()}"
-                params[clause.lower()] = given
-        found = (await self._write(text, params)).value
+        fields = _fields(ToPublish(value, key, id, headers, delay))
+        found = await self._ask("publish", fields | given(at=at, expect=expect))
         return Published(found["position"], found["duplicate"])
 
     async def publish_many(
@@ -101,19 +105,14 @@ class AsyncTopic:
         expect: int | None = None,
     ) -> range:
         """Append messages in one commit, all or none; their positions. Otherwise as `publish`."""
-        text = f"PUBLISH INTO {self._quoted} VALUES $values"
-        given = {
-            "key": key,
-            "headers": None if headers is None else dict(headers),
-            "delay": duration(delay),
-            "expect": expect,
-        }
-        params: dict[str, Any] = {"values": list(values)}
-        for name, one in given.items():
-            if one is not None:
-                text += f" {name.upper()} ${name}"
-                params[name] = one
-        found = (await self._write(text, params)).value
+        fields = given(
+            values=list(values),
+            key=key,
+            headers=None if headers is None else dict(headers),
+            delay=duration(delay),
+            expect=expect,
+        )
+        found = await self._ask("publish", fields)
         return range(found["first"], found["last"] + 1)
 
     def publisher(self, *, batch: int = BATCH, linger: Seconds = 0.0) -> AsyncPublisher:
@@ -156,7 +155,7 @@ class AsyncTopic:
 
     def group(self, name: str) -> AsyncGroup:
         """A group of the topic: its members share the messages between them."""
-        return AsyncGroup(self._run, self.name, name)
+        return AsyncGroup(self._run, self._ask, self.name, name)
 
     async def info(self) -> dict[str, Any]:
         """What INFO FOR TOPIC answers: figures of the topic, its readers and groups."""
@@ -209,34 +208,38 @@ class AsyncPublisher:
         return await self._batches.put(ToPublish(value, key, id, headers, delay))
 
     async def _send(self, batch: Sequence[ToPublish]) -> list[Published | Exception]:
-        """One script, and again for what stands behind a message that was refused."""
+        """All leave at once, but for what stands behind several in one request: when that is
+        refused each of them is tried by itself, and keeps its place."""
         outcomes: list[Published | Exception] = []
-        while len(outcomes) < len(batch):
-            parts = _parts(batch[len(outcomes) :])
-            text, params = _script(self._topic._quoted, parts)
-            refusal: Refused | None = None
-            try:
-                results = (await self._topic._write(text, params)).results
-            except Refused as error:
-                refusal, results = error, error.results
-            except StoreError as error:  # the connection broke: nothing is known of the rest
-                return outcomes + [error] * (len(batch) - len(outcomes))
-            for result in results:
-                outcomes += _published(result.value)
-            if refusal is not None:
-                part = parts[len(results)]
-                if len(part) == 1:
-                    outcomes.append(refusal)
-                else:  # which of them it was: each by itself
-                    outcomes += [await self._alone(one) for one in part]
+        parts = _parts(batch)
+        while parts:
+            end = next((n for n, part in enumerate(parts, 1) if len(part) > 1), len(parts))
+            now, parts = parts[:end], parts[end:]
+            for found in await asyncio.gather(*map(self._part, now)):
+                outcomes += found
+            lost = [one for one in outcomes if isinstance(one, StoreError)]
+            broken = next((one for one in lost if not isinstance(one, Refused)), None)
+            if broken is not None:  # nothing is known of the rest
+                return outcomes + [broken] * (len(batch) - len(outcomes))
         return outcomes
 
-    async def _alone(self, message: ToPublish) -> Published | Exception:
-        text, params = _publish(self._topic._quoted, message)
+    async def _part(self, part: Sequence[ToPublish]) -> list[Published | Exception]:
+        if len(part) == 1:
+            return [await self._alone(part[0])]
         try:
-            return _published((await self._topic._write(text, params)).value)[0]
-        except Refused as error:
+            positions = await self._topic.publish_many([one.value for one in part])
+        except Refused:  # which of them it was: each by itself
+            return [await self._alone(one) for one in part]
+        except StoreError as error:
+            return [error] * len(part)
+        return [Published(position) for position in positions]
+
+    async def _alone(self, message: ToPublish) -> Published | Exception:
+        try:
+            found = await self._topic._ask("publish", _fields(message))
+        except StoreError as error:
             return error
+        return Published(found["position"], found["duplicate"])
 
     async def drained(self) -> None:
         """Wait until all that was published has its outcome."""
@@ -254,55 +257,30 @@ class AsyncPublisher:
         await self.drained()
 
 
-def _published(found: Mapping[str, Any]) -> list[Published]:
-    if "count" in found:
-        return [Published(position) for position in range(found["first"], found["last"] + 1)]
-    return [Published(found["position"], found["duplicate"])]
-
-
-def _publish(topic: str, message: ToPublish, number: str = "") -> tuple[str, dict[str, Any]]:
-    """A statement for one message. :param number: set behind the names of its parameters"""
-    given = {
-        "key": message.key,
-        "id": message.id,
-        "headers": None if message.headers is None else dict(message.headers),
-        "delay": duration(message.delay),
-    }
-    text = f"PUBLISH INTO {topic} VALUE $value{number}"
-    params: dict[str, Any] = {f"value{number}": message.value}
-    for name, one in given.items():
-        if one is not None:
-            text += f" {name.upper()} ${name}{number}"
-            params[name + number] = one
-    return text, params
+def _fields(message: ToPublish) -> dict[str, Any]:
+    """What the operation takes for one message."""
+    headers = message.headers
+    return {"value": message.value} | given(
+        key=message.key,
+        id=message.id,
+        headers=None if headers is None else dict(headers),
+        delay=duration(message.delay),
+    )
 
 
 def _parts(batch: Sequence[ToPublish]) -> list[list[ToPublish]]:
-    """Runs of messages that one statement can carry: those with nothing but a value."""
+    """What leaves in one request each: long runs of messages with nothing but a value together, all
+    others one by one."""
     parts: list[list[ToPublish]] = []
-    plain = False
-    for message in batch:
-        is_plain = (message.key, message.id, message.headers, message.delay) == (None,) * 4
-        if is_plain and plain:
-            parts[-1].append(message)
-        else:
-            parts.append([message])
-        plain = is_plain
+    for is_plain, group in groupby(batch, _is_plain):
+        run = list(group)
+        size = TOGETHER if is_plain and len(run) >= LONG_RUN else 1
+        parts += [run[begin : begin + size] for begin in range(0, len(run), size)]
     return parts
 
 
-def _script(topic: str, parts: Sequence[Sequence[ToPublish]]) -> tuple[str, dict[str, Any]]:
-    statements: list[str] = []
-    params: dict[str, Any] = {}
-    for number, part in enumerate(parts):
-        if len(part) == 1:
-            text, given = _publish(topic, part[0], str(number))
-        else:
-            text = f"PUBLISH INTO {topic} VALUES $values{number}"
-            given = {f"values{number}": [message.value for message in part]}
-        statements.append(text)
-        params |= given
-    return "; ".join(statements), params
+def _is_plain(message: ToPublish) -> bool:
+    return (message.key, message.id, message.headers, message.delay) == (None,) * 4
 
 
 class AsyncReader:
