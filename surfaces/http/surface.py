@@ -15,7 +15,8 @@ import structlog
 from tornado.httputil import HTTPInputError
 
 from protocol import limits
-from protocol.errors import BadRequest, Busy, Draining, Full, MisdirectedRequest, SignInRefused
+from protocol.errors import BadRequest, Busy, Full, MisdirectedRequest, SignInRefused
+from surfaces.admission import Admission
 from surfaces.holdings import Holdings
 from surfaces.http import answers, scripts
 from surfaces.http.connection import Connection
@@ -27,10 +28,10 @@ from surfaces.http.metrics import Counters
 from surfaces.http.openapi import document
 from surfaces.http.routes import ROUTES, Route, Table, application
 from surfaces.http.shortcuts import Shortcuts
-from surfaces.later import Later
 from surfaces.listener import Listener
 from surfaces.logs import SparingLog
 from surfaces.turns import LongWork
+from surfaces.under_way import UnderWay
 
 if TYPE_CHECKING:
     from actors.node import Node
@@ -92,18 +93,15 @@ class HttpSurface:
         )
         self.counters = Counters()
         self.connections: set[Connection] = set()
-        self.beside = 0
-        """Of those begun, the ones that were let in where there was no room; see `_lets_in`."""
-        self.begun = 0
-        """Requests begun and not answered."""
+        self.admission = Admission(settings.running, lambda: node.running.waiting("http"))
         self.bodies_bytes = 0
         """Held in all. Of one that nobody signed in for it is at most a small body."""
         self.requests = Holdings(limits.REQUESTS_BYTES)
         """What requests hold, by user; of what is not judged yet, nobody's."""
         self.answers = Holdings(limits.ANSWERS_BYTES)
         """What was answered and not taken, by user."""
-        self.stopping = False
         self.sparing = SparingLog("surfaces.http")
+        self.under_way = UnderWay(self.sparing)
         self.known = KnownHeads(node.doors.rng.bytes(32))
         self.shortcuts = Shortcuts(self)
         self.date_field = b""
@@ -113,7 +111,6 @@ class HttpSurface:
         self._prefix = node.doors.rng.bytes(3).hex()
         self._requests = 0
         self._forget_at = 0.0
-        self._tasks: set[asyncio.Task[None]] = set()
         self._quiet: asyncio.Event = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._listener: Listener | None = None
@@ -124,7 +121,6 @@ class HttpSurface:
         """Listen. Raises OSError when the address is taken or not ours."""
         self.loop = asyncio.get_running_loop()
         self.long_work = LongWork(self.loop)
-        self.later = Later(self.loop, lambda: self.running >= self.settings.running)
         self._listener = Listener(
             lambda: Connection(self),
             lambda _connection: None,  # it counts only once it stands
@@ -156,14 +152,14 @@ class HttpSurface:
     def stop_accepting(self) -> None:
         """No new connections from here on; requests that come on the open ones, probes apart, hear
         `Draining`. What runs, runs on."""
-        self.stopping = True
+        self.admission.draining = True
         if self._listener is not None:
             self._listener.close()
 
     async def drain(self, seconds: float = limits.DRAIN_SECONDS) -> int:
         """Wait until every request in flight is answered and its answer sent, at most so long.
         Answers how many connections are still busy."""
-        self.stopping = True
+        self.admission.draining = True
         until = self.loop.time() + seconds
         while (busy := self._busy()) and (left := until - self.loop.time()) > 0:
             self._quiet.clear()
@@ -176,15 +172,13 @@ class HttpSurface:
 
     async def close(self) -> None:
         """Cut what is left and be gone."""
-        self.stopping = True
+        self.admission.draining = True
         if self._listener is not None:
             await self._listener.end()
         for connection in list(self.connections):
             connection.end()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self.under_way.cancel()
+        await self.under_way.ended()
         while self.connections:
             await asyncio.sleep(0)  # a transport says that it is gone on the loop's next turn
         if self._timer is not None:
@@ -196,7 +190,7 @@ class HttpSurface:
         """Why the surface itself should get no traffic."""
         if self.stopping:
             return "draining"
-        if self.running >= self.settings.running or self._held() >= self.settings.connections:
+        if self.admission.full or self._held() >= self.settings.connections:
             return "full"
         return "full" if self._listener is not None and self._listener.crowded else None
 
@@ -228,9 +222,14 @@ class HttpSurface:
     # --- requests -------------------------------------------------------------------------------
 
     @property
+    def stopping(self) -> bool:
+        """Whether nothing new is begun."""
+        return self.admission.draining
+
+    @property
     def running(self) -> int:
-        """Requests running: those begun, but for scripts that wait, and those let in beside."""
-        return self.begun - self.node.running.waiting("http") - self.beside
+        """Requests running."""
+        return self.admission.running
 
     def next_request(self) -> str:
         """A name for a request, unique in this process and unlikely to be met in another."""
@@ -239,11 +238,11 @@ class HttpSurface:
 
     def takes_more(self, host: str) -> bool:
         """Whether a request for a host may run now without being told otherwise."""
-        most = self.settings.running
+        admission = self.admission
         return (
             self._hosts.known(host, self.node.status)
-            and (self.begun < most or self.running < most)
-            and not self.stopping
+            and not admission.full
+            and not admission.draining
         )
 
     def plain(self, status: int, request: str, body: bytes) -> bytes:
@@ -269,7 +268,7 @@ class HttpSurface:
         if route.credential == "required" and b"authorization" not in head.fields:
             raise SignInRefused("this needs a credential: Authorization: Bearer or Basic")
         if self.stopping and not route.probe:
-            raise Draining("the node is stopping")
+            raise self.admission.leaving()
         return route
 
     def begin(self, exchange: Exchange, *, judged: bool = False) -> None:
@@ -284,11 +283,11 @@ class HttpSurface:
         assert route is not None
         assert head is not None
         if not route.probe:
-            if (running := self.running) >= self.settings.running and not self._lets_in(exchange):
+            if self.admission.full and not self._lets_in(exchange):
                 if not judged:
-                    self.later.judge(partial(self._judge, exchange))
+                    self.admission.judge_later(partial(self._judge, exchange))
                     return
-                exchange.refuse(Busy(f"the node runs {running} requests, and that is all"))
+                exchange.refuse(self.admission.busy())
                 return
             self.runs(exchange)
         try:
@@ -315,17 +314,13 @@ class HttpSurface:
             self.begin(exchange, judged=True)
 
     def _lets_in(self, exchange: Exchange) -> bool:
-        """Whether a request that finds no room is let in all the same: one that asks what runs, or
-        ends some of it. It counts beside the others."""
-        if self.beside >= self.settings.running or not scripts.only_administers(exchange):
-            return False
-        self.beside += 1
-        exchange.beside = True
-        return True
+        """Whether a request that finds no room is let in all the same."""
+        exchange.beside = self.admission.lets_in_beside and scripts.only_administers(exchange)
+        return exchange.beside
 
     def runs(self, exchange: Exchange) -> None:
         """A request is one of those that run, until it is finished."""
-        self.begun += 1
+        self.admission.begin(beside=exchange.beside)
         exchange.counted = True
         exchange.since = self.loop.time()
 
@@ -335,8 +330,7 @@ class HttpSurface:
         self.counters.request(exchange)
         if exchange.counted:
             exchange.counted = False
-            self.begun -= 1
-            self.beside -= exchange.beside
+            self.admission.end(beside=exchange.beside)
             assert exchange.route is not None
             self.counters.ran(exchange.route.path, self.loop.time() - exchange.since)
             if self.stopping:
@@ -376,15 +370,7 @@ class HttpSurface:
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run the work of a request; it answers its own errors."""
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self.sparing.error("work after an answer failed", exc_info=error)
+        self.under_way.spawn(work)
 
     def report(self, exchange: Exchange, error: BaseException) -> None:
         """A bug: its trace goes to the log under the request's name. Of those that nobody signed

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
+from actors.scripts import administering
 from protocol import limits
 from protocol.errors import BadRequest, Refusal, VersionNotSupported
 from protocol.requests import Caller, NodeStatus, Result, RunScript, ScriptAnswer
@@ -102,6 +103,12 @@ def _credential(what: str, body: dict[str, Any]) -> Credential | None:
     if (user is None) != (password is None) or (user is None) == (token is None):
         raise BadRequest(f"{what} takes user and password, or a token, or none of them")
     return Credential(user, password, token)
+
+
+def administers(body: dict[str, Any] | None) -> bool:
+    """Whether a RUN does nothing but ask what runs, or end some of it."""
+    script = (body or {}).get("script")
+    return isinstance(script, str) and administering.administers(script)
 
 
 def read_run(body: dict[str, Any] | None, caller: Caller, name: str) -> RunScript:

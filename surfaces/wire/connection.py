@@ -133,8 +133,8 @@ class WireConnection(asyncio.Protocol):
         if isinstance(peer, tuple):
             self.address = f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
         self.wire.arrived(self)
-        if self.wire.draining:
-            self.break_off(self.wire.leaving())
+        if self.wire.admission.draining:
+            self.break_off(self.wire.admission.leaving())
         else:
             self._signing.begin()
 
@@ -246,7 +246,7 @@ class WireConnection(asyncio.Protocol):
         """Decode the long frame that is ahead, once there is room for it."""
         if self._fits(self.talk.ahead):
             self.hold(DECODING)
-            self.wire.spawn(self._decode())
+            self.wire.under_way.spawn(self._decode())
         else:
             self.hold(CROWDED)
 
@@ -493,7 +493,7 @@ class WireConnection(asyncio.Protocol):
         if not self.gone:
             read_at_most(self._transport, READ_BYTES if user is not None else HELLO_BYTES)
         self.send(Kind.WELCOME, id, body)
-        if self.wire.draining and not greeted:
+        if self.wire.admission.draining and not greeted:
             self.say_goodbye()
         self.advance()
 
@@ -507,7 +507,7 @@ class WireConnection(asyncio.Protocol):
         """The node begins nothing new: the peer is told, and the connection ends once the peer has
         said BYE too (or has had its time) and what is under way has been answered."""
         if self.talk.state is State.AWAITING_HELLO:
-            self.break_off(self.wire.leaving())
+            self.break_off(self.wire.admission.leaving())
         elif self.talk.welcomed:
             self.send(Kind.BYE, 0)
             self._loop.call_later(GOODBYE_SECONDS, self._waited_for_goodbye)

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from protocol import limits
-from protocol.errors import Busy, Refusal, SignInRefused
+from protocol.errors import Refusal, SignInRefused
 from protocol.frames import Kind, Message
 from protocol.requests import AuthenticateToken
 from protocol.spaces import KeyAnswer, Room
@@ -53,8 +52,8 @@ class Keys:
         """A KV has been read."""
         link = self._link
         try:
-            if link.wire.draining:
-                raise link.wire.leaving()
+            if link.wire.admission.draining:
+                raise link.wire.admission.leaving()
             if message.refusal is not None:
                 raise message.refusal
             if link.token is None:
@@ -107,8 +106,8 @@ class Keys:
                 self._leave(self._round, part)
                 continue
             try:
-                if wire.running >= limits.RUNNING:
-                    raise Busy("the node is running as many statements as it will")
+                if wire.admission.full:
+                    raise wire.admission.busy()
                 operations = tuple(operation for _, operation in part.asked)
                 name, alone = link.name(part.asked[0][0]), len(parts) == 1
                 asked = wire.gate.keys(part.who, part.place, operations, name, alone, self._room)
@@ -116,19 +115,19 @@ class Keys:
             except Refusal as refusal:
                 self._answer(part, [refusal] * len(part.asked))
                 continue
-            wire.begun += 1
+            wire.admission.begin()
             if found.done():
                 self._found(self._round, part, found)
                 continue
             self._asking[found] = self._round
-            wire.follow(found)
+            wire.under_way.follow(found)
             found.add_done_callback(partial(self._found, self._round, part))
 
     def _found(
         self, number: int, part: _Part, future: asyncio.Future[tuple[KeyAnswer, ...]]
     ) -> None:
         link, asked = self._link, part.asked
-        link.wire.begun -= 1
+        link.wire.admission.end()
         self._asking.pop(future, None)
         answers: Sequence[KeyAnswer]
         try:
@@ -136,7 +135,7 @@ class Keys:
         except Refusal as refusal:
             answers = [refusal] * len(asked)
         except asyncio.CancelledError:
-            answers = [link.wire.leaving()] * len(asked)
+            answers = [link.wire.admission.leaving()] * len(asked)
         except Exception:
             answers = [link.failed(link.name(asked[0][0]))] * len(asked)
         if len(answers) < len(asked) and not link.over:

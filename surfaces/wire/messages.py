@@ -94,8 +94,8 @@ class Messages:
         """A TOPIC has been read."""
         link, id = self._link, message.id
         try:
-            if link.wire.draining:
-                raise link.wire.leaving()
+            if link.wire.admission.draining:
+                raise link.wire.admission.leaving()
             if message.refusal is not None:
                 raise message.refusal
             if link.token is None:
@@ -157,7 +157,7 @@ class Messages:
                 self._start(batch, asked)
                 return
             self.starting = asked
-            link.wire.follow(asked)
+            link.wire.under_way.follow(asked)
             asked.add_done_callback(partial(self._judged, batch))
 
     def _judged(self, batch: list[_Open], asked: asyncio.Future[Caller]) -> None:
@@ -170,7 +170,7 @@ class Messages:
         except Refusal as refusal:
             self._refuse_all(batch, refusal)
         except asyncio.CancelledError:
-            self._refuse_all(batch, link.wire.leaving())
+            self._refuse_all(batch, link.wire.admission.leaving())
         except Exception:
             self._refuse_all(batch, link.failed(link.name(batch[0].id)))
         else:
@@ -196,7 +196,7 @@ class Messages:
         one.asked = None
         if answer is None and refusal is None:
             if self._link.over:
-                self._answer(one, None, self._link.wire.leaving())
+                self._answer(one, None, self._link.wire.admission.leaving())
             else:
                 self._left.append(one)
                 self._link.hold(MESSAGES)
@@ -205,7 +205,7 @@ class Messages:
             self._room.take(-sum(message["bytes"] for message in answer))
             answer = {"messages": answer}
             if len(answer["messages"]) > 1 and is_large(answer, SMALL, SMALL_STRING):
-                self._link.wire.spawn(self._answer_long(one, answer))
+                self._link.wire.under_way.spawn(self._answer_long(one, answer))
                 return
         self._answer(one, answer, refusal)
 
@@ -232,7 +232,7 @@ class Messages:
         except Refusal as refusal:
             self._answer(one, None, refusal)
         except asyncio.CancelledError:  # the surface closes
-            self._answer(one, None, link.wire.leaving())
+            self._answer(one, None, link.wire.admission.leaving())
             raise
         except Exception:
             self._answer(one, None, link.failed(link.name(one.id)))

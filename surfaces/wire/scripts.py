@@ -1,6 +1,6 @@
 """The scripts of one wire connection, from their RUN to their answer.
 
-All of one read are begun together. Each is counted in `Wire.begun` from its frame to its answer,
+All of one read are begun together. Each is counted (`Admission`) from its frame to its answer,
 and answered exactly once; one whose client has gone is cancelled: nothing runs for nobody.
 """
 
@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from protocol import limits
-from protocol.errors import Busy, Cancelled, Refusal, SignInRefused
+from protocol.errors import Cancelled, Refusal, SignInRefused
 from protocol.frames import Kind, Message, encode_in_steps
 from protocol.requests import Caller, ScriptAnswer
 from protocol.values import Tick, is_large, let_go
@@ -58,33 +58,32 @@ class Scripts:
         """A RUN has been read: it is begun with the others of its read, or refused."""
         link, id = self._link, message.id
         wire = link.wire
-        if wire.draining:
-            link.refuse(id, wire.leaving())
+        if wire.admission.draining:
+            link.refuse(id, wire.admission.leaving())
         elif message.refusal is not None:
             link.refuse(id, message.refusal)
         elif link.token is None:
             link.refuse(id, SignInRefused("a script needs a signed-in user"))
-        elif not wire.full:
+        elif not wire.admission.full:
             self._count(_Script(message, link.name(id)))
-        elif wire.lets_in(message.body):
+        elif wire.admission.lets_in_beside and bodies.administers(message.body):
             self._count(_Script(message, link.name(id), beside=True))
         elif not self._refusing:
             link.hold(PUT_OFF)
-            wire.later.judge(partial(self._judge, message))
+            wire.admission.judge_later(partial(self._judge, message))
         else:
-            link.refuse(id, Busy("the node is running as many statements as it will"))
+            link.refuse(id, wire.admission.busy())
 
     def _count(self, script: _Script) -> None:
         """It runs with the others of this read."""
-        self._link.wire.begun += 1
-        self._link.wire.beside += script.beside
+        self._link.wire.admission.begin(beside=script.beside)
         self._open[script.message.id] = script
         self._batch.append(script)
 
     def _judge(self, message: Message) -> None:
         """Begin a script that was put off, or refuse it."""
         if not self._link.over:
-            self._refusing = self._link.wire.full
+            self._refusing = self._link.wire.admission.full
             self._link.release(PUT_OFF)
             self._link.advance(message)
 
@@ -108,14 +107,14 @@ class Scripts:
             self._run_as(batch, asked)
         else:
             self.starting = asked
-            self._link.wire.follow(asked)
+            self._link.wire.under_way.follow(asked)
             asked.add_done_callback(partial(self._run_as, batch))
 
     def _run_as(self, batch: list[_Script], asked: asyncio.Future[Caller]) -> None:
         try:
             caller = asked.result()
         except asyncio.CancelledError:  # the surface closes
-            self._refuse_all(batch, self._link.wire.leaving())
+            self._refuse_all(batch, self._link.wire.admission.leaving())
         except Refusal as refusal:
             self._refuse_all(batch, refusal)
         except Exception:
@@ -145,7 +144,7 @@ class Scripts:
             if isinstance(found, ScriptAnswer):
                 self._found(script, found)
             else:
-                self._link.wire.follow(found)
+                self._link.wire.under_way.follow(found)
                 found.add_done_callback(partial(self._came, script))
 
     def _came(self, script: _Script, future: asyncio.Future[ScriptAnswer]) -> None:
@@ -155,7 +154,7 @@ class Scripts:
         except Refusal as refusal:
             self._refuse(script, refusal)
         except asyncio.CancelledError:
-            self._refuse(script, self._link.wire.leaving())
+            self._refuse(script, self._link.wire.admission.leaving())
         except Exception:
             self._refuse(script, self._link.failed(script.name))
         else:
@@ -168,7 +167,7 @@ class Scripts:
         else:
             kind, body = Kind.ERROR, bodies.error(found.refusal, script.name, found.results)
         if large:
-            self._link.wire.spawn(self._answer_long(script, kind, body))
+            self._link.wire.under_way.spawn(self._answer_long(script, kind, body))
         else:
             self._answer(script, kind, body)
 
@@ -180,7 +179,7 @@ class Scripts:
         except Refusal as refusal:
             self._refuse(script, refusal)
         except asyncio.CancelledError:  # the surface closes
-            self._refuse(script, self._link.wire.leaving())
+            self._refuse(script, self._link.wire.admission.leaving())
             raise
         except Exception:
             self._refuse(script, self._link.failed(script.name))
@@ -209,8 +208,7 @@ class Scripts:
         self, script: _Script, kind: Kind, body: dict[str, Any], data: bytes | None = None
     ) -> None:
         """:param data: the message, when it is encoded already"""
-        self._link.wire.begun -= 1
-        self._link.wire.beside -= script.beside
+        self._link.wire.admission.end(beside=script.beside)
         del self._open[script.message.id]
         self._link.send(kind, script.message.id, body, data)
         self._link.end_if_done()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-from actors.scripts.administering import administers
 from protocol import limits
-from protocol.errors import Draining
+from surfaces.admission import Admission
 from surfaces.holdings import Holdings
-from surfaces.later import Later
 from surfaces.logs import SparingLog
 from surfaces.turns import LongWork
+from surfaces.under_way import UnderWay
 from surfaces.wire.gate import Gate
 
 LOOK_SECONDS: Final = 0.25
@@ -46,27 +44,16 @@ class Wire:
         self.coming: set[Connected] = set()
         """Accepted, not connected yet: a TLS handshake is under way."""
         self.connections: set[Connected] = set()
-        self.begun = 0
-        """Scripts begun and not answered, on all connections together."""
-        self.beside = 0
-        """Of those, the ones that were let in where there was no room; see `lets_in`."""
-        self.draining = False
+        self.admission = Admission(limits.RUNNING, gate.waiting)
         self.sparing = SparingLog("surfaces.wire")
         self.made = 0
         """Connections since the start; numbers them in the names of requests."""
-        self._under_way: set[asyncio.Future[Any]] = set()
-        self._still = asyncio.Event()
-        self._still.set()
+        self.under_way = UnderWay(self.sparing, self.look)
+        self._none_left = asyncio.Event()
         self._long_work: LongWork | None = None
-        self._later: Later | None = None
         self._unsaid: list[Connected] = []
         self._slow: set[Connected] = set()
         self._slow_timer: asyncio.TimerHandle | None = None
-
-    @property
-    def running(self) -> int:
-        """Scripts running: those begun, but for those that wait, and those let in beside."""
-        return self.begun - self.gate.waiting() - self.beside
 
     @property
     def held(self) -> int:
@@ -80,60 +67,15 @@ class Wire:
             self._long_work = LongWork(asyncio.get_running_loop())
         return self._long_work
 
-    @property
-    def full(self) -> bool:
-        """Whether as many scripts run as may."""
-        return self.begun >= limits.RUNNING and self.running >= limits.RUNNING
-
-    def lets_in(self, body: dict[str, Any] | None) -> bool:
-        """Whether a RUN that finds no room is begun all the same: one that asks what runs, or ends
-        some of it. It counts beside the others."""
-        script = (body or {}).get("script")
-        return self.beside < limits.RUNNING and isinstance(script, str) and administers(script)
-
-    @property
-    def later(self) -> Later:
-        """Where scripts are put off for which there is no room at the moment."""
-        if self._later is None:
-            self._later = Later(asyncio.get_running_loop(), lambda: self.full)
-        return self._later
-
-    def leaving(self) -> Draining:
-        """Why nothing new is begun while draining."""
-        return Draining("the node is stopping and begins nothing new")
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run `work` until it ends, or the surface does."""
-        task = asyncio.get_running_loop().create_task(work)
-        self.follow(task)
-        task.add_done_callback(self._report)
-        return task
-
-    def _report(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self.sparing.error("work for a connection failed", exc_info=error)
-
-    def follow(self, future: asyncio.Future[Any]) -> None:
-        """Count `future` among what is under way until it is done."""
-        self._under_way.add(future)
-        self._still.clear()
-        future.add_done_callback(self._ended)
-
-    def _ended(self, future: asyncio.Future[Any]) -> None:
-        self._under_way.discard(future)
-        self.look()
-
     def look(self) -> None:
         """Note whether anything is left; called whenever something has ended."""
-        if not self._under_way and not self.held:
-            self._still.set()
+        if not self.under_way and not self.held:
+            self._none_left.set()
 
     def arrived(self, connection: Connected) -> None:
         """A connection stands."""
         self.coming.discard(connection)
         self.connections.add(connection)
-        self._still.clear()
 
     def left(self, connection: Connected) -> None:
         """A connection is over, or never came to stand."""
@@ -142,9 +84,11 @@ class Wire:
         self._slow.discard(connection)
         self.look()
 
-    async def still(self) -> None:
+    async def all_gone(self) -> None:
         """Wait until no connection is left and no request runs."""
-        await self._still.wait()
+        while self.under_way or self.held:
+            self._none_left.clear()
+            await self._none_left.wait()
 
     def flush_soon(self, connection: Connected) -> None:
         """Have a connection hand over what it has to say when this turn of the loop is over."""
@@ -184,8 +128,7 @@ class Wire:
 
     def end(self) -> None:
         """Cut every connection and drop every request, now."""
-        for future in list(self._under_way):
-            future.cancel()
+        self.under_way.cancel()
         for connection in list(self.connections):
             connection.abort()
         if self._slow_timer is not None:

@@ -66,12 +66,12 @@ class Signing:
     def greet(self, message: Message) -> None:
         """HELLO has been read: it is answered with WELCOME, or REFUSED and the end."""
         self.stop()
-        self._link.wire.spawn(self._greet(message))
+        self._link.wire.under_way.spawn(self._greet(message))
 
     def change(self, message: Message) -> None:
         """AUTH has been read: it is answered with WELCOME, or ERROR and all stays as it was."""
         self.stop()
-        self._link.wire.spawn(self._change(message))
+        self._link.wire.under_way.spawn(self._change(message))
 
     def end(self) -> None:
         """The connection is over, and a session of its own with it."""
@@ -82,8 +82,8 @@ class Signing:
     async def _greet(self, message: Message) -> None:
         link = self._link
         try:
-            if link.wire.draining:
-                raise link.wire.leaving()
+            if link.wire.admission.draining:
+                raise link.wire.admission.leaving()
             self._minor, credential = bodies.read_hello(message.body)
             caller = await self._sign_in(credential)
         except Refusal as refusal:
@@ -137,7 +137,7 @@ class Signing:
         return caller
 
     def _sign_out(self, token: str) -> None:
-        self._link.wire.spawn(self._link.wire.gate.sign_out(token))
+        self._link.wire.under_way.spawn(self._link.wire.gate.sign_out(token))
 
     def _welcome(self, id: int, caller: Caller | None) -> None:
         body = bodies.welcome(self._minor, self._link.wire.gate.status(), caller)

@@ -74,7 +74,7 @@ class WireSurface:
     @property
     def running(self) -> int:
         """Scripts running."""
-        return self._wire.running
+        return self._wire.admission.running
 
     @property
     def full(self) -> bool:
@@ -90,19 +90,19 @@ class WireSurface:
         """Begin nothing new, say so to every peer, and wait until what runs has been answered
         and taken. The caller decides how long that may last."""
         self.stop_accepting()
-        self._wire.draining = True
+        self._wire.admission.draining = True
         for connection in list(self._wire.connections):
             connection.say_goodbye()
-        await self._wire.still()
+        await self._wire.all_gone()
 
     async def close(self) -> None:
         """End every connection now."""
-        self._wire.draining = True
+        self._wire.admission.draining = True
         if self._listener is not None:
             await self._listener.end()
         self._refusals.end()
         self._wire.end()
-        await self._wire.still()
+        await self._wire.all_gone()
         self._wire.sparing.close()
 
     # --- inside ---------------------------------------------------------------------------------

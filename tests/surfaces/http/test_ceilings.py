@@ -71,7 +71,7 @@ async def test_an_owner_sees_and_ends_what_runs_where_there_is_no_room(
                 assert (await raw.answer()).error["code"] == "Busy", text
             await raw.send(script("INFO FOR RUNNING", "not a token of anybody"))
             assert (await raw.answer()).status == 401
-            assert surface.beside == 0 and surface.running == 2
+            assert surface.admission.beside == 0 and surface.running == 2
             (id,) = [run["id"] for run in shown[:1]]
             await raw.send(asked("KILL $id", bearer, id=id))
             assert (await raw.answer()).status == 200
@@ -86,12 +86,12 @@ async def test_so_many_are_let_in_beside_and_no_more(serve: Serve, node: Node, b
     async with await Raw.connect(port) as one, await Raw.connect(port) as raw:
         await one.send(script(LONG, bearer))
         await until(lambda: len(node.running) == 1)
-        surface.beside += 1
-        surface.begun += 1
+        surface.admission.beside += 1
+        surface.admission.begun += 1
         await raw.send(script("INFO FOR RUNNING", bearer))
         assert (await raw.answer()).error["code"] == "Busy"
-        surface.beside -= 1
-        surface.begun -= 1
+        surface.admission.beside -= 1
+        surface.admission.begun -= 1
         await raw.send(script("INFO FOR RUNNING", bearer))
         assert (await raw.answer()).status == 200
 

@@ -225,7 +225,7 @@ async def test_a_session_that_nobody_heard_of_is_ended(
     raw.writer.transport.abort()
     await until(lambda: not surface.connections)
     go.set()
-    await until(lambda: surface.begun == 0)
+    await until(lambda: surface.admission.begun == 0)
     assert len(node.spaces.sessions) == 0
 
 
@@ -245,11 +245,11 @@ async def test_sign_ins_that_wait_take_no_place_of_others(
                 )
             else:
                 await wrong.send(script("RETURN 1", basic("root", "wrong horse")))
-        await until(lambda: surface.begun == 20)
+        await until(lambda: surface.admission.begun == 20)
         raw = await stack.enter_async_context(await Raw.connect(port))
         await raw.send(script("RETURN 1;", bearer))
         assert (await raw.answer()).status == 200
         assert (await raw.ask("POST", "/session", SIGN_IN, **JSON)).status == 200
         assert (await raw.ask("GET", "/ready")).status == 200
-    await until(lambda: surface.begun == 0)
+    await until(lambda: surface.admission.begun == 0)
     assert node.running.waiting("http") == 0

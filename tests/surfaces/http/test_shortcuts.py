@@ -303,7 +303,7 @@ async def test_who_has_gone_is_told_nothing_and_its_put_happened(
         async with await Raw.connect(surface.address[1]) as raw:
             await raw.send(put_it)
             raw.writer.transport.abort()
-    await until(lambda: not surface.connections and not surface.begun)
+    await until(lambda: not surface.connections and not surface.admission.begun)
     assert len(done) > 1
     assert surface.counters.requests.keys() <= {
         ("PUT", "/kv/{ns}/{db}/{space}/key/{key}", status) for status in (200, 499)

@@ -188,7 +188,7 @@ class TestPlantedFaults:
         """Without the two rules above the sweep fails: a refusal that can't be encoded, and an
         exchange that turns to the next request all the same."""
         monkeypatch.setattr("tests.surfaces.http.raw.PATIENCE_SECONDS", 0.5)
-        logbook.allow("work after an answer failed")
+        logbook.allow("work for a connection failed")
 
         def refuse(self: Exchange, refusal: Refusal) -> None:
             self.reply(refusal.status, refusal.message.encode())
@@ -212,7 +212,7 @@ async def nothing(*_args: object) -> None:
 async def test_what_fails_behind_a_large_answer_leaves_the_next_request_alone(
     raw: Raw, bearer: str, node: Node, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
 ) -> None:
-    logbook.allow("work after an answer failed")
+    logbook.allow("work for a connection failed")
 
     def planted_fault(*_args: object) -> None:
         raise RecursionError("planted")

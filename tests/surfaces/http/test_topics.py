@@ -61,7 +61,7 @@ async def test_scripts_that_wait_leave_room_for_those_that_run(
             await value(raw, "PUBLISH INTO t VALUES $v".replace("$v", str(list(range(20)))), bearer)
         found = [(await raw.answer()).json["results"][0]["value"] for raw in held]
         assert [message["position"] for (message,) in found] == list(range(1, 21))
-    await until(lambda: surface.begun == 0)
+    await until(lambda: surface.admission.begun == 0)
 
 
 async def test_more_than_may_run_come_at_once_to_wait(
@@ -76,7 +76,7 @@ async def test_more_than_may_run_come_at_once_to_wait(
         await until(lambda: node.running.waiting("http") == 40)
         gone = await stack.enter_async_context(await Raw.connect(port))
         await gone.send(asked(TAKE, bearer))
-    await until(lambda: surface.begun == 0)
+    await until(lambda: surface.admission.begun == 0)
     assert len(node.topics.waits) == 0
 
 

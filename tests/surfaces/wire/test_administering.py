@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from protocol import limits
 from protocol.frames import Kind, Message
 from surfaces.wire import NodeGate, WireSettings, WireSurface
 from tests.nodes import PASSWORD, Running, running
@@ -44,9 +43,9 @@ def code(message: Message) -> str:
 
 
 async def test_an_owner_sees_and_ends_what_runs_where_there_is_no_room(
-    here: Running, surface: WireSurface, monkeypatch: pytest.MonkeyPatch
+    here: Running, surface: WireSurface
 ) -> None:
-    monkeypatch.setattr(limits, "RUNNING", 2)
+    surface._wire.admission.most = 2
     async with AsyncExitStack() as stack:
 
         async def peer() -> Peer:

@@ -1,0 +1,76 @@
+"""What a surface lets run: each request from its beginning to its answer, up to a ceiling.
+
+- What only waits for messages does not count.
+- A thousand that come at once, all of which will only wait, have not had their first turn when the
+  next one is there. So one that finds no room is judged a little later (`later.py`), and refused
+  only if there is none then.
+- One that asks what runs, or ends some of it, is let in beside the others, as many of these as may
+  run: where there is no room it is needed most.
+- A surface that drains begins nothing new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from protocol.errors import Busy, Draining
+from surfaces.later import Later
+
+
+class Admission:
+    """The count of one surface.
+
+    :param most: how many may run
+    :param waiting: how many of those begun only wait for messages
+    """
+
+    def __init__(self, most: int, waiting: Callable[[], int]) -> None:
+        self.most = most
+        self.draining = False
+        """Whether nothing new is begun."""
+        self._waiting = waiting
+        self.begun = 0
+        """How many were begun and are not answered."""
+        self.beside = 0
+        """Of these, the ones that were let in where there was no room."""
+        self._later: Later | None = None
+
+    @property
+    def running(self) -> int:
+        """How many run."""
+        return self.begun - self._waiting() - self.beside
+
+    @property
+    def full(self) -> bool:
+        """Whether as many run as may."""
+        return self.begun >= self.most and self.running >= self.most
+
+    @property
+    def lets_in_beside(self) -> bool:
+        """Whether one more that asks what runs, or ends it, may be begun where there is no room."""
+        return self.beside < self.most
+
+    def begin(self, *, beside: bool = False) -> None:
+        """One more was begun."""
+        self.begun += 1
+        self.beside += beside
+
+    def end(self, *, beside: bool = False) -> None:
+        """One of them is answered, or nobody waits for its answer. :param beside: as it began"""
+        self.begun -= 1
+        self.beside -= beside
+
+    def judge_later(self, again: Callable[[], None]) -> None:
+        """Call `again` when there is room, or there was none for a while."""
+        if self._later is None:
+            self._later = Later(asyncio.get_running_loop(), lambda: self.full)
+        self._later.judge(again)
+
+    def busy(self) -> Busy:
+        """Why one is refused for which there is no room."""
+        return Busy(f"the node runs {self.running} requests of this surface, and that is all")
+
+    def leaving(self) -> Draining:
+        """Why nothing new is begun while it drains."""
+        return Draining("the node is stopping and begins nothing new")

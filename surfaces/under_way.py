@@ -1,0 +1,57 @@
+"""Work of a surface that goes on after the call that began it, and ends before the surface does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from surfaces.logs import SparingLog
+
+
+class UnderWay:
+    """All of it.
+
+    :param sparing: hears of work that failed: it should have answered for itself
+    :param none_left: called each time that something ends and nothing is left
+    """
+
+    def __init__(self, sparing: SparingLog, none_left: Callable[[], None] | None = None) -> None:
+        self._sparing = sparing
+        self._none_left = none_left
+        self._futures: set[asyncio.Future[Any]] = set()
+
+    def __bool__(self) -> bool:
+        """Whether anything is."""
+        return bool(self._futures)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run `work` until it ends, or the surface does."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.follow(task)
+        task.add_done_callback(self._report)
+        return task
+
+    def follow(self, future: asyncio.Future[Any]) -> None:
+        """Count `future` among what is under way until it is done."""
+        self._futures.add(future)
+        future.add_done_callback(self._ended)
+
+    def cancel(self) -> None:
+        """End all of it."""
+        for future in list(self._futures):
+            future.cancel()
+
+    async def ended(self) -> None:
+        """Wait until all that is under way has ended, however it did."""
+        await asyncio.gather(*self._futures, return_exceptions=True)
+
+    def _ended(self, future: asyncio.Future[Any]) -> None:
+        self._futures.discard(future)
+        if self._none_left is not None and not self._futures:
+            self._none_left()
+
+    def _report(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._sparing.error("work for a connection failed", exc_info=error)
