@@ -11,20 +11,33 @@ from typing import Any
 
 import pytest
 
-from actors.runtime import ask, tell
+from actors.messages.engine import MessageEngine
+from actors.runtime import ask
 from protocol.errors import Cancelled
-from protocol.requests import CancelScript, RunScript
+from protocol.messages import (
+    AckMessages,
+    MessageOperation,
+    NackMessages,
+    PublishMessages,
+    TakeMessages,
+)
+from protocol.requests import RunScript
+from storage.layers import UNCHANGED
+from tests.actors.parts import outcome
 from tests.nodes import OWNER, Running
+from tests.operations import Operated
 
-PUBLISHED = 1_500
+PUBLISHED = 800
 WORKERS = 24
 
 
 class Crowd:
     """Workers, publishers and troublemakers on topic `t` and group `g`."""
 
-    def __init__(self, here: Running, seed: int) -> None:
+    def __init__(self, here: Running, seed: int, messages: float) -> None:
+        """:param messages: the part of what they ask that is no script"""
         self.here = here
+        self.messages = messages
         self.rng = Random(seed)
         self.acked: Counter[int] = Counter()
         self.receipts: Counter[str] = Counter()
@@ -40,6 +53,36 @@ class Crowd:
     async def value(self, script: str, parameters: Any = None) -> Any:
         return await self.here.value(script, parameters)
 
+    def operate(self, operation: MessageOperation) -> Operated:
+        """Do it without a script."""
+        return Operated(self.here.node, operation, OWNER, ("shop", "main"))
+
+    def _as_message(self) -> bool:
+        return self.rng.random() < self.messages
+
+    async def _publish(self, value: int) -> Any:
+        key = f"k{value % 7}"
+        if self._as_message():
+            return await self.operate(PublishMessages("t", [value], key=key))
+        return await self.value(f"PUBLISH INTO t VALUE {value} KEY '{key}'")
+
+    async def _take(self, count: int, member: str) -> Any:
+        """Messages, or what it was refused with."""
+        if self._as_message():
+            wait_us = 300 * 1_000_000
+            return await outcome(self.operate(TakeMessages("t", "g", count, member, wait_us)))
+        self._requests += 1
+        script = f"TAKE {count} FROM t AS g MEMBER '{member}' WAIT 5m"
+        request = RunScript(OWNER, script, f"c-{self._requests}", {}, "shop", "main")
+        answer = await ask(self.here.node.scripts, request)
+        return answer.refusal or answer.results[0].value
+
+    async def _settle(self, verb: str, receipt: str) -> Any:
+        if self._as_message():
+            kind = AckMessages if verb == "ACK" else NackMessages
+            return await self.operate(kind("t", "g", [receipt]))
+        return await self.value(f"{verb} t AS g RECEIPTS $r", {"r": [receipt]})
+
     async def publish(self, values: range) -> None:
         """One publisher; now and then in a transaction that pauses."""
         for value in values:
@@ -50,7 +93,7 @@ class Crowd:
                 )
                 answer = (await self.here.values(script))[1]
             else:
-                answer = await self.value(f"PUBLISH INTO t VALUE {value} KEY 'k{value % 7}'")
+                answer = await self._publish(value)
             assert answer["position"] not in self.values, "two were told one position"
             self.values[answer["position"]] = value
             if value % 3 == 0:
@@ -60,33 +103,29 @@ class Crowd:
         """One worker: waits for messages and answers for them, mostly."""
         rng = Random(self.rng.random())
         while not self.over:
-            self._requests += 1
-            script = f"TAKE {rng.randint(1, 4)} FROM t AS g MEMBER 'm{number}' WAIT 5m"
-            name = f"c-{self._requests}"
-            request = RunScript(OWNER, script, name, {}, "shop", "main")
-            answer = await ask(self.here.node.scripts, request)
-            if answer.refusal is not None:
-                assert isinstance(answer.refusal, Cancelled), answer.refusal
+            taken = await self._take(rng.randint(1, 4), f"m{number}")
+            if isinstance(taken, Exception):
+                assert isinstance(taken, Cancelled), taken
                 self.cancelled += 1
                 continue
-            taken: Any = answer.results[0].value
             self.takes += 1
             for message in taken:
                 what = rng.random()
-                receipt = {"r": [message["receipt"]]}
                 if what < nacks:
-                    await self.value("NACK t AS g RECEIPTS $r", receipt)
+                    await self._settle("NACK", message["receipt"])
                 elif what >= nacks + forgets:
-                    said = await self.value("ACK t AS g RECEIPTS $r", receipt)
+                    said = await self._settle("ACK", message["receipt"])
                     self.acked[message["position"]] += said["acked"]
                     self.receipts[message["receipt"]] += said["acked"]
 
     async def cancel_some(self) -> None:
         """Ends waits of scripts at random."""
         while not self.over:
-            running = [run for run in self.here.node.running if run.progress.waiting]
-            if running:
-                tell(self.here.node.scripts, CancelScript(self.rng.choice(running).request.request))
+            running = self.here.node.running
+            names = [run.request.request for run in running if run.progress.waiting]
+            names += running._resting
+            if names:
+                running.cancel(self.rng.choice(names))
             await asyncio.sleep(0.005)
 
     async def until_done(self) -> dict[str, Any]:
@@ -112,12 +151,17 @@ async def published(crowd: Crowd) -> None:
     assert sorted(crowd.values) == list(range(1, PUBLISHED + 1)), "positions are dense"
 
 
+HOW = pytest.mark.parametrize("messages", [0.5, 1.0], ids=["both", "messages"])
+"""Asked by scripts and by operations without one beside each other, or by these alone."""
+
+
+@HOW
 @pytest.mark.parametrize("ordered", ["", "ORDERED BY KEY"])
 async def test_a_crowd_of_workers(
-    node: Running, ordered: str, figure: Callable[[str, object], None]
+    node: Running, ordered: str, messages: float, figure: Callable[[str, object], None]
 ) -> None:
     await node.values(f"DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 40ms IN FLIGHT 64 {ordered}")
-    crowd = Crowd(node, 11)
+    crowd = Crowd(node, 11, messages)
     tasks = [
         asyncio.ensure_future(crowd.work(number, nacks=0.05, forgets=0.02))
         for number in range(WORKERS)
@@ -133,19 +177,20 @@ async def test_a_crowd_of_workers(
         assert crowd.values[message["position"]] == message["value"]
     assert len(node.node.topics.waits) == 0
     figure(
-        f"a crowd of workers{' in order' if ordered else ''}",
+        f"a crowd of workers{' in order' if ordered else ''}, {messages:.0%} messages",
         f"{PUBLISHED} messages, {crowd.takes} takes, {figures['redelivered']} redelivered,"
         f" {crowd.cancelled} waits cancelled",
     )
 
 
+@HOW
 async def test_a_group_is_moved_under_its_workers(
-    node: Running, figure: Callable[[str, object], None]
+    node: Running, messages: float, figure: Callable[[str, object], None]
 ) -> None:
     """Nothing is acknowledged twice by one receipt, none of an earlier epoch counts, and in the
     end everything after the last move is done."""
     await node.values("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 60ms IN FLIGHT 64")
-    crowd = Crowd(node, 23)
+    crowd = Crowd(node, 23, messages)
     moves = 0
 
     async def move() -> None:
@@ -172,4 +217,38 @@ async def test_a_group_is_moved_under_its_workers(
     assert sum(crowd.acked.values()) >= PUBLISHED
     assert figures["in_flight"] == 0
     assert figures["epoch"] > moves / 2
-    figure("a group moved under its workers", f"{moves} moves, {crowd.takes} takes")
+    figure(
+        f"a group moved under its workers, {messages:.0%} messages",
+        f"{moves} moves, {crowd.takes} takes",
+    )
+
+
+@pytest.mark.parametrize("where", ["a take that is not logged", "an ack that is answered twice"])
+async def test_a_planted_fault_is_seen(
+    node: Running, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The crowd sees an engine that answers what did not happen."""
+    perform = MessageEngine._perform_some
+
+    def forgetful(self: Any, tx: Any, queue: Any, done: Any) -> Any:
+        refused = perform(self, tx, queue, done)
+        kind = TakeMessages if where.startswith("a take") else AckMessages
+        if any(isinstance(one.operation, kind) and one.performed for one in done):
+            tx.own, tx.size, tx.appends = UNCHANGED, 0, {}
+        return refused
+
+    monkeypatch.setattr(MessageEngine, "_perform_some", forgetful)
+    await node.values("DEFINE TOPIC t; DEFINE GROUP g ON t DEADLINE 1h IN FLIGHT 64")
+    crowd = Crowd(node, 11, 1.0)
+    for value in range(20):
+        await crowd.value(f"PUBLISH INTO t VALUE {value}")
+    seen: set[str] = set()
+    for _ in range(20):
+        for message in await crowd.operate(TakeMessages("t", "g")):
+            if message["receipt"] in seen:
+                return
+            seen.add(message["receipt"])
+            for _ in range(2):
+                said = await crowd.operate(AckMessages("t", "g", [message["receipt"]]))
+                crowd.receipts[message["receipt"]] += said["acked"]
+    assert max(crowd.receipts.values()) > 1, "nothing was seen"

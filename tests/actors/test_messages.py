@@ -1,0 +1,316 @@
+"""The engine for operations on messages: slow, full and failing disks, barriers, time, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from actors.commits.barriers import Place
+from actors.messages import engine
+from actors.node import Node
+from protocol.errors import Cancelled, DiskFull, StatementTimeout, UnknownOutcome
+from protocol.messages import (
+    AckMessages,
+    GiveUpMessages,
+    MessageOperation,
+    PublishMessages,
+    TakeMessages,
+)
+from storage.memory import MemoryEngine
+from storage.reads import Reads
+from tests.actors.nodes import ANA, prepare, run, running, simulated_doors, value
+from tests.actors.parts import code, outcome, play
+from tests.actors.scripts.test_stalled_disk import Stall, log_time
+from tests.operations import Operated
+from tests.simulation.disk import Fault, SimulatedDisk
+
+DECLARED = "DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 10s IN FLIGHT 1000"
+SECOND = 1_000_000
+
+
+def played(main: Callable[[Node, SimulatedDisk], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        disk = SimulatedDisk()
+        async with running(simulated_doors("stepped", disk, MemoryEngine())) as node:
+            await prepare(node)
+            await value(node, DECLARED)
+            await main(node, disk)
+
+    play("stepped", whole)
+
+
+def do(node: Node, operation: MessageOperation, timeout_us: int | None = None) -> Operated:
+    return Operated(node, operation, ANA, ("a", "b"), timeout_us)
+
+
+def publish(node: Node, *values: Any, timeout_us: int | None = None) -> Operated:
+    return do(node, PublishMessages("q", values, len(values) > 1), timeout_us)
+
+
+def take(node: Node, wait_us: int | None = None, timeout_us: int | None = None) -> Operated:
+    return do(node, TakeMessages("q", "g", wait_us=wait_us), timeout_us)
+
+
+def ack(node: Node, *messages: Any) -> Operated:
+    return do(node, AckMessages("q", "g", [one["receipt"] for one in messages]))
+
+
+async def info(node: Node) -> list[dict[str, Any]]:
+    return [one for one in await value(node, "INFO FOR RUNNING") if one["waiting"]]
+
+
+# --- a disk that stalls ---------------------------------------------------------------------------
+
+
+def test_a_deadline_counts_from_the_release_of_its_answer() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        await publish(node, 1)
+        stall = Stall(node)
+        taking, other = take(node), take(node, wait_us=120 * SECOND)
+        await asyncio.sleep(25)
+        assert not taking.told and not other.told, "to nobody else meanwhile"
+        stall.end()
+        (taken,) = await taking
+        assert taken["attempt"] == 1
+        left = taken["deadline"] - log_time(node)
+        assert timedelta(seconds=9) < left <= timedelta(seconds=10), "all of it is left"
+        await asyncio.sleep(9)
+        assert not other.told
+        await asyncio.sleep(2)
+        (again,) = await other
+        assert again["attempt"] == 2, "it lapses in its time"
+        assert (await ack(node, taken))["stale"] == 1
+        assert (await ack(node, again))["acked"] == 1
+
+    played(main)
+
+
+def test_who_waits_for_the_disk_is_bounded_seen_and_ended() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        stall = Stall(node)
+        bounded = publish(node, 1, timeout_us=2 * SECOND)
+        killed, waits = publish(node, 2), publish(node, 3)
+        await asyncio.sleep(1)
+        seen = await info(node)
+        assert [one["text"] for one in seen] == ["PUBLISH INTO q VALUE $value"] * 3
+        assert all(one["commit"] for one in seen) and seen[0]["left"] is not None
+        await asyncio.sleep(1.1)
+        assert type(await outcome(bounded)) is UnknownOutcome
+        assert (await run(node, f"KILL '{killed.asked.request}'")).refusal is None
+        await asyncio.sleep(0.5)
+        assert not killed.told, "it gets a moment to learn what became of it"
+        await asyncio.sleep(0.6)
+        assert type(await outcome(killed)) is UnknownOutcome
+        assert not waits.told
+        stall.end()
+        assert (await waits)["position"] == 3
+        found = await value(node, "READ FROM q AFTER 0")
+        assert [each["value"] for each in found] == [1, 2, 3], "and all of them happened"
+
+    played(main)
+
+
+def test_what_is_killed_while_a_disk_works_is_answered() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        stall = Stall(node)
+        await asyncio.sleep(0)
+        one = publish(node, 1)
+        await asyncio.sleep(0.1)
+        assert one.asked.end(Cancelled("killed"))
+        stall.end()
+        assert (await one)["position"] == 1
+
+    played(main)
+
+
+def test_a_stall_holds_nobody_who_has_not_been_run() -> None:
+    """What comes while the log has a batch is held for a moment only, and then run."""
+
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        stall = Stall(node)
+        before = node.committer.committed
+        first = publish(node, 1)
+        await asyncio.sleep(0.1)
+        second = publish(node, 2)
+        await asyncio.sleep(0.1)
+        assert node.committer.committed == before + 2
+        stall.end()
+        assert [(await one)["position"] for one in (first, second)] == [1, 2]
+
+    played(main)
+
+
+def test_what_comes_while_the_log_is_busy_shares_a_commit() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        stall = Stall(node)
+        first = publish(node, 0)
+        await asyncio.sleep(0.01)
+        before = node.committer.committed
+        rest = []
+        for number in range(1, 20):
+            rest.append(publish(node, number))
+            await asyncio.sleep(0)
+        stall.end()
+        await asyncio.gather(*map(outcome, (first, *rest)))
+        assert node.committer.committed - before <= 2
+
+    played(main)
+
+
+# --- a full disk ----------------------------------------------------------------------------------
+
+
+def test_a_full_disk_takes_what_only_removes() -> None:
+    """What adds is refused, what came with it and only removes is done: both in one gathering."""
+
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        await publish(node, *range(50))
+        taken = await do(node, TakeMessages("q", "g", 50))
+        disk.plan = lambda kind, path: Fault(errno.ENOSPC) if kind == "append" else None
+        assert type(await outcome(publish(node, "x" * 1000))) is DiskFull
+        full = [publish(node, "x" * 1000) for _ in range(3)]
+        assert {code(await outcome(one)) for one in full} == {"DiskFull"}
+        disk.plan = None
+        assert (await outcome(ack(node, *taken)))["acked"] == 50
+        assert (await publish(node, 1))["position"] == 51
+
+    played(main)
+
+
+def test_what_is_taken_back_was_not_handed_out() -> None:
+    async def main(node: Node, disk: SimulatedDisk) -> None:
+        await publish(node, 1, 2)
+        waits = take(node, wait_us=0)
+        disk.plan = lambda kind, path: Fault(errno.ENOSPC) if kind == "append" else None
+        assert type(await outcome(waits)) is DiskFull
+        disk.plan = None
+        (taken,) = await take(node)
+        assert (taken["position"], taken["attempt"]) == (1, 1)
+
+    played(main)
+
+
+# --- barriers -------------------------------------------------------------------------------------
+
+
+def barrier(node: Node) -> Place:
+    """One that keeps everything still."""
+    reads = Reads()
+    reads.add_range(b"\0", b"\xff" * 40)
+    place = Place(node.committer.barriers, "test", reads, lambda: None)
+    node.committer.barriers.join(place)
+    assert place.stands
+    return place
+
+
+def test_a_barrier_holds_operations_back_in_their_order() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        place = barrier(node)
+        asked = [publish(node, number) for number in range(3)]
+        await asyncio.sleep(0.5)
+        later = [publish(node, number) for number in range(3, 5)]
+        bounded = publish(node, "late", timeout_us=SECOND)
+        waiting = take(node, wait_us=SECOND)
+        await asyncio.sleep(2)
+        assert type(await outcome(bounded)) is StatementTimeout, "it was never run"
+        assert not any(one.told for one in (*asked, *later))
+        assert len(await info(node)) >= 5
+        asked[1].asked.end(Cancelled("gone"))
+        assert type(await outcome(asked[1])) is Cancelled
+        place.leave()
+        positions = [(await one)["position"] for one in (asked[0], asked[2], *later)]
+        assert positions == [1, 2, 3, 4]
+        found = await value(node, "READ FROM q AFTER 0")
+        assert [each["value"] for each in found] == [0, 2, 3, 4]
+        assert await waiting in ([], [found[0]]) or (await waiting)[0]["position"] == 1
+
+    played(main)
+
+
+# --- waiting, time, the end -----------------------------------------------------------------------
+
+
+def test_delayed_messages_and_deadlines_wake_who_waits() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        await do(node, PublishMessages("q", ["later"], delay_us=3 * SECOND))
+        began = log_time(node)
+        (taken,) = await take(node, wait_us=60 * SECOND)
+        assert taken["value"] == "later"
+        assert log_time(node) - began < timedelta(seconds=3.5)
+        (again,) = await take(node, wait_us=60 * SECOND)
+        assert again["attempt"] == 2, "its deadline has passed"
+
+    played(main)
+
+
+def test_a_take_that_has_much_to_pass_goes_on_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        hidden = [do(node, PublishMessages("q", [n], delay_us=900 * SECOND)) for n in range(1_300)]
+        for one in hidden:
+            await one
+        await publish(node, "found")
+        before = node.committer.committed
+        (taken,) = await take(node)
+        assert taken["value"] == "found"
+        assert node.committer.committed - before == 3
+
+    played(main)
+
+
+def test_what_takes_longer_than_a_slice_is_run_as_a_script() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        assert (await publish(node, *range(5_000)))["last"] == 5_000
+        taken = await do(node, TakeMessages("q", "g", 600))
+        receipts = [one["receipt"] for one in taken]
+        gone = do(node, GiveUpMessages("q", "g", receipts[:300]))
+        assert await gone == {"given_up": 300, "stale": 0}
+        assert await do(node, AckMessages("q", "g", receipts)) == {"acked": 300, "stale": 300}
+        refused = await outcome(do(node, AckMessages("nowhere", "g", receipts)))
+        assert code(refused) == "Unknown" and "line" not in refused.detail
+        ended = do(node, AckMessages("q", "g", receipts))
+        ended.asked.end(Cancelled("gone"))
+        assert type(await outcome(ended)) is Cancelled
+
+    played(main)
+
+
+def test_a_gathering_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bytes and in number: one that comes with a thousand others does not wait for all."""
+    monkeypatch.setattr(engine, "COMMIT_BYTES", 10_000)
+
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        before = node.committer.committed
+        asked = [publish(node, "x" * 4_000) for _ in range(30)]
+        assert [(await one)["position"] for one in asked] == list(range(1, 31))
+        assert node.committer.committed - before >= 10
+
+    played(main)
+
+
+def test_a_node_that_stops_answers_all() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        waits, queued = take(node, wait_us=60 * SECOND), publish(node, 1)
+        await queued
+        await waits
+        waits = take(node, wait_us=60 * SECOND)
+        await asyncio.sleep(0.1)
+        await node.stop()
+        assert code(await outcome(waits)) == "Draining" or await waits == []
+        assert code(await outcome(publish(node, 2))) == "Draining"
+
+    async def whole() -> None:
+        disk = SimulatedDisk()
+        async with running(simulated_doors("stepped", disk, MemoryEngine())) as node:
+            await prepare(node)
+            await value(node, DECLARED)
+            try:
+                await main(node, disk)
+            finally:
+                node.stop = lambda: asyncio.sleep(0)  # type: ignore[method-assign]
+
+    play("stepped", whole)
