@@ -452,7 +452,7 @@ class Node:
         if self._roles is not None:
             places.append(self._roles.actor)
         if self._spaces is not None:
-            places += self._spaces.places.values()
+            places += self._spaces.sweepers.places.values()
         if self._topics is not None:
             places += self._topics.places.values()
         return places

@@ -190,7 +190,9 @@ class Sessions:
 
     def use(self, token: str) -> _Open:
         """The session of a token. :raises SessionEnded:"""
-        digest = token_digest(token)
+        return self._use(token_digest(token))
+
+    def _use(self, digest: bytes) -> _Open:
         session = self._open.get(digest)
         now = self._clock.monotonic_us()
         if session is not None:
@@ -204,7 +206,7 @@ class Sessions:
 
     def glance(self, digest: bytes, users_version: int) -> Caller | None:
         """Who a token stands for, if its user was seen unchanged at this version of the users;
-        counts as use. None: ask in another way. The caller's address may be that of another of the
+        counts as use. None: ask `caller`. Its address and surface may be those of another of the
         session's requests.
 
         :param digest: `token_digest` of the token
@@ -219,21 +221,20 @@ class Sessions:
         self._open.move_to_end(digest)
         return session.caller
 
-    def caller(self, asked: AuthenticateToken, tx: Transaction) -> Caller:
-        """Who a token stands for, as stored in the state that a transaction reads: for actors that
-        ask in the midst of other work, and wait for what the transaction saw before they answer.
+    def caller(self, digest: bytes, tx: Transaction) -> Caller:
+        """Who a token stands for, as stored in the state that a transaction reads: for who asks in
+        the midst of other work, and waits for what the transaction saw before it answers. The
+        caller's address and surface may be those of another of the session's requests.
 
+        :param digest: `token_digest` of the token
         :raises SessionEnded:
         """
-        session = self.use(asked.token)
-        caller = session.caller
+        session = self._use(digest)
         if session.users_version != tx.users_version:
-            seen = _read(tx, caller.user)
+            seen = _read(tx, session.caller.user)
             self.check(session, seen.user)
             session.users_version = seen.users_version
-        if caller.address != asked.address or caller.surface != asked.surface:
-            session.caller = caller = session.caller_at(asked.surface, asked.address)
-        return caller
+        return session.caller
 
     def unchanged(self, asked: AuthenticateToken, users_version: int) -> Caller | None:
         """Who a token stands for; None when declarations have changed since its user was looked at.

@@ -78,6 +78,11 @@ class Conversation:
         return self._reader.unread
 
     @property
+    def quiet(self) -> bool:
+        """Whether requests are let in and none is open, and no byte of a next one has come."""
+        return self.state is State.OPEN and not self.open and not self._reader.begins
+
+    @property
     def ahead(self) -> int:
         """Bytes of the frame that `next` would decode now; 0 when there is none."""
         return self._reader.ahead if self.state is State.OPEN else 0

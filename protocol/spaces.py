@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Final, Literal
 
 from protocol import limits
 from protocol.errors import BadRequest, ExpireRefused, Refusal, TypeRefused
-from protocol.requests import AuthenticateToken, Caller, Request
 from protocol.rights import READ, WRITE, Verbs
 from protocol.values import NoneValue, Value, check_unicode, type_name
 
@@ -147,26 +146,6 @@ class Room:
 
     def __init__(self, left: int) -> None:
         self.left = left
-
-
-@dataclass(frozen=True, slots=True)
-class RunKeys(Request[tuple[KeyAnswer, ...]]):
-    """Operations on one space, one after the other, each all or nothing by itself. The answer
-    comes when all that it shows is durable. Refused as a whole: SessionEnded, NotASpace, Draining,
-    and what the log refuses.
-
-    With a `room` it may hold fewer answers than there are operations: those behind the last one
-    answered have not been done, because what was read filled the room. While any is left, at
-    least one is done."""
-
-    who: Caller | AuthenticateToken
-    namespace: str
-    database: str
-    space: str
-    operations: tuple[KeyOperation, ...]
-    room: Room | None = None
-    request: str = ""
-    """Names the request while it waits for the disk, as KILL does."""
 
 
 EXPIRE_MOST_US: Final = 1000 * 365 * 86_400 * 1_000_000

@@ -14,8 +14,9 @@ Invariants:
   is no longer so: whoever follows it looks at the entry.
 - An entry expires at its time by the transaction's log time, exactly, whether or not it has been
   swept. Whoever was told that it has expired must not see it come back after a crash under another
-  clock: so `Keys.lapsed` names what a read passed over, and the asker buries that (`bury`) and
-  answers when the burial is durable. From then on the log itself is past the time.
+  clock: so `lapsed` names what a read passed over, and the asker has that removed
+  (`remove_expired`) and answers when the removal is durable. From then on the log itself is past
+  the time.
 """
 
 from __future__ import annotations
@@ -24,16 +25,15 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from protocol import binary, limits
 from protocol.errors import NotANumber, NumberTooLarge, TooLarge, TypeRefused
 from protocol.spaces import When, check_expire, check_holder, check_key
-from protocol.values import NONE, NoneValue, Value, check, identical, type_name, without_none
+from protocol.values import NONE, Value, check, identical, type_name, without_none
 from storage import keys
 from storage.catalog import Space
 from storage.effects import SEQUENCE_BYTES
-from storage.ledger import Ledger
 from storage.transactions import Transaction
 
 Answer = dict[str, Any]
@@ -47,7 +47,7 @@ _LOCK: Final = 1
 _LARGE: Final = 2
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_BURIED: Final = 64
+_NOTED: Final = 64
 """Of what one listing passed over; one would do, and the rest is the sweep's."""
 
 
@@ -64,24 +64,31 @@ class Entry:
     content: bytes
 
 
-class Keys:
-    """The keys of one space in one transaction."""
+class Readable(Protocol):
+    """What entries are read of: a transaction, or the present state."""
 
-    __slots__ = ("_space", "_tx", "lapsed", "locked", "read_bytes", "soonest_us")
+    @property
+    def now_us(self) -> int:
+        """The log time by which keys expire."""
 
-    def __init__(self, tx: Transaction, space: Space) -> None:
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key of the store."""
+
+
+class Entries:
+    """The keys of one space as they stand: what one is asked for is read here and nowhere else."""
+
+    __slots__ = ("_space", "_tx", "lapsed", "read_bytes")
+
+    _tx: Readable
+
+    def __init__(self, tx: Readable, space: Space) -> None:
         self._tx = tx
         self._space = space
         self.lapsed: list[bytes] = []
         """Keys that were passed over because they have expired; see the head of the file."""
-        self.locked: list[Answer] = []
-        """Answers whose fence will be the log time of this transaction's frame."""
-        self.soonest_us = 0
-        """The earliest expiry written here; 0: none."""
         self.read_bytes = 0
         """Of the values read here, as they are stored."""
-
-    # --- values ---------------------------------------------------------------------------------
 
     def get(self, key: str) -> Answer | Any:
         """`{value, ttl}`, or NONE."""
@@ -90,6 +97,60 @@ class Keys:
         if found is None:
             return NONE
         return {"value": self._value(name, found), "ttl": self._ttl(found)}
+
+    def _entry(self, name: bytes) -> Entry | None:
+        stored = self._space.entries + name
+        value = self._tx.get(stored)
+        if value is None:
+            return None
+        sequence, expires_us, flags = _HEAD.unpack_from(value)
+        if not flags & _LOCK:
+            return Entry(sequence, expires_us, flags, 0, value[_HEAD.size :])
+        (fence,) = _FENCE.unpack_from(value, _HEAD.size)
+        return Entry(sequence, expires_us, flags, fence, value[_HEAD.size + _FENCE.size :])
+
+    def _live(self, name: bytes) -> Entry | None:
+        return self._unless_lapsed(name, self._entry(name))
+
+    def _unless_lapsed(
+        self, name: bytes, found: Entry | None, *, note: bool = True
+    ) -> Entry | None:
+        if found is None or not 0 < found.expires_us <= self._tx.now_us:
+            return found
+        if note:
+            self.lapsed.append(name)
+        return None
+
+    def _value(self, name: bytes, found: Entry) -> Any:
+        if found.flags & _LARGE:
+            content = self._tx.get(self._space.contents + name)
+            assert content is not None, "a large value stands beside its entry"
+        else:
+            content = found.content
+        self.read_bytes += len(content)
+        return binary.unpack(content)
+
+    def _ttl(self, found: Entry) -> timedelta | None:
+        if not found.expires_us:
+            return None
+        return timedelta(microseconds=found.expires_us - self._tx.now_us)
+
+
+class Keys(Entries):
+    """The keys of one space in one transaction."""
+
+    __slots__ = ("locked", "soonest_us")
+
+    _tx: Transaction
+
+    def __init__(self, tx: Transaction, space: Space) -> None:
+        super().__init__(tx, space)
+        self.locked: list[Answer] = []
+        """Answers whose fence will be the log time of this transaction's frame."""
+        self.soonest_us = 0
+        """The earliest expiry written here; 0: none."""
+
+    # --- values ---------------------------------------------------------------------------------
 
     def set(
         self,
@@ -254,7 +315,7 @@ class Keys:
             for stored, value in pairs:
                 expires_us = _HEAD.unpack_from(value)[1]
                 if expires_us and expires_us <= now_us:
-                    if len(self.lapsed) < _BURIED:
+                    if len(self.lapsed) < _NOTED:
                         self.lapsed.append(stored[at:])
                     continue
                 part.append(stored[at:].decode())
@@ -317,7 +378,7 @@ class Keys:
             return keys.expiry_time(pairs[0][0])
         return None
 
-    def bury(self, names: list[bytes]) -> None:
+    def remove_expired(self, names: list[bytes]) -> None:
         """Remove keys that were passed over, if they have still expired."""
         for name in names:
             found = self._entry(name)
@@ -337,46 +398,10 @@ class Keys:
 
     # --- entries --------------------------------------------------------------------------------
 
-    def _entry(self, name: bytes) -> Entry | None:
-        stored = self._space.entries + name
-        value = self._tx.get(stored)
-        if value is None:
-            return None
-        sequence, expires_us, flags = _HEAD.unpack_from(value)
-        if not flags & _LOCK:
-            return Entry(sequence, expires_us, flags, 0, value[_HEAD.size :])
-        (fence,) = _FENCE.unpack_from(value, _HEAD.size)
-        return Entry(sequence, expires_us, flags, fence, value[_HEAD.size + _FENCE.size :])
-
-    def _live(self, name: bytes) -> Entry | None:
-        return self._unless_lapsed(name, self._entry(name))
-
-    def _unless_lapsed(
-        self, name: bytes, found: Entry | None, *, note: bool = True
-    ) -> Entry | None:
-        if found is None or not 0 < found.expires_us <= self._tx.now_us:
-            return found
-        if note:
-            self.lapsed.append(name)
-        return None
-
     def _note(self, name: bytes, before: Entry | None, found: Entry | None) -> None:
         """Nothing is written over what had expired."""
         if before is not None and found is None:
             self.lapsed.append(name)
-
-    def _value(self, name: bytes, found: Entry) -> Any:
-        if found.flags & _LARGE:
-            content = self._tx.get(self._space.contents + name)
-            assert content is not None, "a large value stands beside its entry"
-        else:
-            content = found.content
-        self.read_bytes += len(content)
-        return binary.unpack(content)
-
-    def _ttl(self, found: Entry) -> timedelta | None:
-        left_us = found.expires_us - self._tx.now_us
-        return timedelta(microseconds=left_us) if found.expires_us else None
 
     def _expires(self, expire_us: int | None) -> int:
         """When a key that is written now expires; 0: never."""
@@ -438,29 +463,6 @@ class Keys:
         if found.expires_us:
             tx.delete(keys.expiry(space.expiries, found.expires_us, name))
         tx.add(space.count_key, -1)
-
-
-def glance(ledger: Ledger, space: Space, key: str) -> Answer | NoneValue | None:
-    """What `Keys.get` answers in a transaction that begins now, told without one: of a key that
-    nothing in flight touches, so that the answer waits for nothing. None: it takes a transaction.
-
-    :raises BadRequest: as `check_key`
-    """
-    name = check_key(key).encode()
-    stored = space.entries + name
-    if ledger.flight.layers and ledger.flight.get(stored) is not None:
-        return None
-    value = ledger.engine.get(stored)
-    if value is None:
-        return NONE
-    _, expires_us, flags = _HEAD.unpack_from(value)
-    if flags:
-        return None
-    left_us = expires_us - ledger.log_time() if expires_us else 1
-    if left_us <= 0:
-        return None  # that it has expired must be made to last first
-    ttl = timedelta(microseconds=left_us) if expires_us else None
-    return {"value": binary.unpack(value[_HEAD.size :]), "ttl": ttl}
 
 
 def _fenced(value: bytes, time: int) -> bytes:

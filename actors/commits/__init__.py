@@ -5,6 +5,7 @@
 | `committer.py` | the door: takes a change, attributes and commits it, promises its answer |
 | `batches.py` | commits on their way to the log, gathered |
 | `barriers.py` | who gets a turn, after having lost too often, and for how long |
+| `askers.py` | who has asked on a surface, and hears what came of it |
 | `waiters.py` | answers that wait for the disk, and how they are seen and ended |
 | `tail.py` | the newest frames, for whoever follows the store |
 | `actor.py` | hears from the log |
@@ -15,11 +16,12 @@ alone the one follows the other at once; nothing here relies on that.
 """
 
 from actors.commits.actor import CommitsActor
+from actors.commits.askers import Asker, Origin
 from actors.commits.committer import NODE, By, Committer, Promise, Told, Who
 from actors.commits.tail import FellBehind, Follower, Tail
 from actors.commits.waiters import Waiter
 
 __all__ = [
-    "NODE", "By", "Committer", "CommitsActor", "FellBehind", "Follower", "Promise", "Tail", "Told",
-    "Waiter", "Who",
+    "NODE", "Asker", "By", "Committer", "CommitsActor", "FellBehind", "Follower", "Origin",
+    "Promise", "Tail", "Told", "Waiter", "Who",
 ]  # fmt: skip

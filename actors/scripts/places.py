@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from actors.scripts import indexes
@@ -66,7 +67,7 @@ def drop_namespace(run: Execution, statement: tree.DropNamespace, namespace: Nam
     """The namespace and everything in it."""
     run.reason = statement.reason
     catalog.drop_namespace(run.transaction, namespace)
-    run.afterwards += (run.services.spaces.look, run.services.topics.look)
+    run.afterwards += (partial(run.services.spaces.dropped, namespace), run.services.topics.look)
     return NONE
 
 
@@ -77,7 +78,7 @@ def drop_database(run: Execution, statement: tree.DropDatabase, database: Databa
     """The database and everything in it."""
     run.reason = statement.reason
     catalog.drop_database(run.transaction, database)
-    run.afterwards += (run.services.spaces.look, run.services.topics.look)
+    run.afterwards += (partial(run.services.spaces.dropped, database), run.services.topics.look)
     return NONE
 
 

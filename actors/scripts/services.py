@@ -15,7 +15,7 @@ from actors.scripts.running import Running
 from actors.topics import Topics
 from protocol.doors import Clock
 from protocol.values import Value
-from storage.catalog import Space
+from storage.catalog import Database, Namespace, Space
 
 
 class Roles(Protocol):
@@ -51,16 +51,16 @@ class Sessions(Protocol):
 
 
 class Spaces(Protocol):
-    """Cache spaces, as far as scripts have something to tell their actors."""
+    """Cache spaces, as far as scripts have something to tell of them."""
 
     def expiring(self, space: Space, at_us: int) -> None:
         """A key that was written expires at that log time."""
 
-    def bury(self, space: Space, names: list[bytes]) -> int:
+    def remove_expired(self, space: Space, names: list[bytes]) -> int:
         """Remove keys that were passed over as expired; what the answer must wait for."""
 
-    def look(self) -> None:
-        """Spaces were dropped."""
+    def dropped(self, what: Namespace | Database | Space) -> None:
+        """A space was dropped, or what it lies in."""
 
 
 class Indexes(Protocol):

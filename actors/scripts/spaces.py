@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from actors.scripts.execution import Execution
@@ -66,7 +67,7 @@ def drop_space(
     """The space and its keys."""
     run.reason = statement.reason
     catalog.drop_space(run.transaction, space)
-    run.afterwards.append(run.services.spaces.look)
+    run.afterwards.append(partial(run.services.spaces.dropped, space))
     return NONE
 
 
@@ -196,6 +197,6 @@ def _afterwards(run: Execution, space: Space, keys: Keys) -> None:
         if keys.soonest_us:
             spaces.expiring(space, keys.soonest_us)
         if keys.lapsed:
-            run.depends_on(spaces.bury(space, keys.lapsed))
+            run.depends_on(spaces.remove_expired(space, keys.lapsed))
 
     run.afterwards.append(follow_up)

@@ -291,12 +291,10 @@ class Reading:
             if not link.known and known.token is not None:
                 link.knows(self._surface.user_of_token(known.token))
             if method == b"GET" and not body:
-                answer = shortcuts.get(known, target)
-                if answer is not None and link.takes(len(answer)):
-                    self.served = True
-                    link.send(answer)
-                    return
-            elif shortcuts.write(link, known, method, target, body):
+                taken = shortcuts.get(link, known, target)
+            else:
+                taken = shortcuts.write(link, known, method, target, body)
+            if taken:
                 self.served = True
                 return
         try:

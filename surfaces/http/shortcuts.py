@@ -1,23 +1,17 @@
-"""Operations on a cache key, done as they are read: without a delegate, a message, an actor's turn.
+"""Operations on a cache key for requests with a known head, asked as they are read: without a
+delegate, and a GET that waits for nothing without an exchange.
 
-For requests with a known head: a GET whose answer waits for nothing, and what writes. Whatever is
-unusual, a refusal above all, takes the way of every other request, which decides anew: what is
-answered here is what would have been answered there.
+What is odd in a request takes the way of every other one, which reads it anew and refuses it. From
+there on nothing differs: the engine is the same, and so is what is answered, refusals included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import timedelta
 from functools import partial
-from json.encoder import encode_basestring
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from actors.spaces import Origin
-from protocol import jsonvalues
 from protocol.errors import Refusal
-from protocol.text import format_duration
-from protocol.values import NoneValue, Value
+from protocol.spaces import GetKey, check_key
 from surfaces.http import answers
 from surfaces.http.exchange import Exchange
 from surfaces.http.head import Head
@@ -26,14 +20,16 @@ from surfaces.http.spaces import (
     LONG_BODY,
     PATHS,
     WAYS,
-    Show,
+    Asked,
     no_key,
     parameters,
     read_value,
+    shown_value,
 )
 
 if TYPE_CHECKING:
     from surfaces.http.connection import Connection
+    from surfaces.http.routes import Route
     from surfaces.http.surface import HttpSurface
 
 PLACES: Final = 1024
@@ -43,43 +39,64 @@ _KEY: Final = b"/key/"
 
 
 class Shortcuts:
-    """Of one surface."""
+    """For the requests of one surface."""
 
     def __init__(self, surface: HttpSurface) -> None:
         self._surface = surface
         self._spaces = surface.node.spaces
         self._names: dict[bytes, tuple[str, str, str]] = {}
+        self._get = surface.table.route("GET", _PATH)
         self._ways = {
             (method.encode(), word.encode()): (surface.table.route(method, PATHS[word]), way)
             for (method, word), way in WAYS.items()
             if method != "GET"
         }
 
-    def get(self, known: KnownHead, target: bytes) -> bytes | None:
-        """The whole answer to a GET; None: it is not given here."""
+    def get(self, connection: Connection, known: KnownHead, target: bytes) -> bool:
+        """Answer a GET, or see to it that it is answered. False: it is for the other way."""
         surface = self._surface
         if known.token is None or known.msgpack or not surface.takes_more(known.like.host):
-            return None
+            return False
         names, key = self._split(target)
         if names is None or b"?" in key:
-            return None
+            return False
+        try:
+            operation = GetKey(check_key(key.decode("ascii")))
+        except Refusal:
+            return False
         began = surface.loop.time()
-        found = self._spaces.glance(known.token, names, key.decode("ascii"))
+        asked = Asked(None, shown_value)
+        try:
+            found = self._spaces.run(asked, known.token, names, (operation,))
+        except Exception as error:
+            self._exchange(asked, connection, known, self._get)
+            asked.told(None, error)
+            return True
         if found is None:
-            return None
+            self._exchange(asked, connection, known, self._get)
+            return True
+        (answer,) = found
+        if isinstance(answer, Refusal):
+            self._exchange(asked, connection, known, self._get)
+            asked.told(found, None)
+            return True
         request = surface.next_request()
-        if isinstance(found, NoneValue):
-            status, body = 404, answers.error_json(no_key(), request)
+        if type(answer) is dict:
+            status, body = 200, shown_value(answer, msgpack=False)[0]
         else:
-            status, body = 200, _json(found["value"], found["ttl"])
+            status, body = 404, answers.error_json(no_key(), request)
+        data = surface.plain(status, request, body)
+        if not connection.takes(len(data)):
+            return False
         surface.counters.answer("GET", _PATH, status)
         surface.counters.ran(_PATH, surface.loop.time() - began)
-        return surface.plain(status, request, body)
+        connection.send(data)
+        return True
 
     def write(
         self, connection: Connection, known: KnownHead, method: bytes, target: bytes, body: bytes
     ) -> bool:
-        """Do what writes; its answer follows when it is durable. False: it is not done here."""
+        """Have done what writes; its answer follows. False: it is for the other way."""
         surface = self._surface
         if known.token is None or known.msgpack or not known.reads_value or len(body) > LONG_BODY:
             return False
@@ -93,25 +110,29 @@ class Shortcuts:
         if names is None or written is None:
             return False
         route, way = written
-        like = known.like
         try:
-            given = partial(read_value, like, body)
-            asked = parameters(query.decode("ascii"), way.query)
-            operation = way.read(given, parts[6].decode("ascii"), asked)
+            given = partial(read_value, known.like, body)
+            asked_for = parameters(query.decode("ascii"), way.query)
+            operation = way.read(given, parts[6].decode("ascii"), asked_for)
         except Refusal:
             return False
-        head = Head(route.method, "", "", like.version, like.fields, like.host, True, like.length)
-        exchange = Exchange(connection, head, surface.next_request())
-        exchange.route = route
-        exchange.complete = exchange.known = True
-        connection.current = exchange
-        told = _teller(exchange, way.show)
-        origin = Origin(exchange.request, "http", connection.address)
-        if not self._spaces.write_now(known.token, names, operation, origin, told):
-            connection.current = None
-            return False
-        surface.runs(exchange)
+        asked = Asked(None, way.show)
+        self._exchange(asked, connection, known, route)
+        asked.ask(known.token, names, operation)
         return True
+
+    def _exchange(
+        self, asked: Asked, connection: Connection, known: KnownHead, route: Route
+    ) -> None:
+        """The exchange that somebody will be answered by: it runs from now on."""
+        surface, like = self._surface, known.like
+        head = Head(route.method, "", "", like.version, like.fields, like.host, True, like.length)
+        asked.exchange = exchange = Exchange(connection, head, surface.next_request())
+        exchange.route = route
+        exchange.complete = True
+        exchange.set_close_callback(exchange.finished)
+        connection.current = exchange
+        surface.runs(exchange)
 
     def _split(self, target: bytes) -> tuple[tuple[str, str, str] | None, bytes]:
         """The names in the target of a key, None when it is none or not written plainly; and the
@@ -132,33 +153,3 @@ class Shortcuts:
             self._names.clear()
         self._names[path] = names = namespace, database, space
         return names
-
-
-def _teller(
-    exchange: Exchange, show: Show
-) -> Callable[[dict[str, Any], BaseException | None], None]:
-    """Answers a request when it is told how that went, unless the client has gone."""
-
-    def told(answer: dict[str, Any], lost: BaseException | None) -> None:
-        if exchange.done:
-            return
-        if lost is None:
-            plain, fields = show(answer, False)
-            exchange.reply(200, answers.json_bytes(plain), fields=fields)
-        elif isinstance(lost, Refusal):
-            exchange.refuse(lost)
-        else:
-            exchange.fail(lost)
-
-    exchange.set_close_callback(exchange.finished)
-    return told
-
-
-def _json(value: Value, ttl: timedelta | None) -> bytes:
-    """The text that `answers.json_bytes` makes of the same answer."""
-    if type(value) is str:
-        shown = encode_basestring(value).encode()
-    else:
-        shown = jsonvalues.dump(value)
-    lasts = b"null" if ttl is None else b'"%s"' % format_duration(ttl).encode("ascii")
-    return b'{"value":%s,"ttl":%s}' % (shown, lasts)

@@ -1,7 +1,8 @@
 """The routes under /kv: one operation on a key of a cache space, or a listing of keys.
 
-Each is one statement on a space, asked of that space's actor. Hot, so a lean delegate, and without
-a task where the credential is a token: the actor looks up who it stands for by itself.
+Each is one call of the engine (`actors/spaces`), which also looks up who a token stands for. Hot,
+so a lean delegate, and without a task where the credential is a token; a request whose head is
+known comes here without a delegate, from `shortcuts.py`.
 """
 
 from __future__ import annotations
@@ -11,28 +12,27 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
 from tornado.httputil import HTTPMessageDelegate
 
-from actors.runtime import ask_now
+from actors.commits import Origin
 from actors.sessions import token_digest
-from actors.spaces import no_space, parse_value
+from actors.spaces import Answers, Names, Who, parse_value
 from protocol import binary, jsonvalues, limits
 from protocol.errors import BadRequest, NoKey, Refusal
-from protocol.requests import AuthenticateToken, Caller
+from protocol.requests import Surface
 from protocol.spaces import (
     DeleteKey,
     ExpireKey,
     GetKey,
     IncrKey,
-    KeyAnswer,
     KeyOperation,
     ListKeys,
     LockKey,
     PersistKey,
-    RunKeys,
     SetKey,
     SwapKey,
     UnlockKey,
@@ -61,8 +61,8 @@ LONG_BODY: Final = 16 * limits.KIB
 
 Given = Callable[[], Value]
 """Gives the value of a request's body."""
-Show = Callable[[Any, bool], tuple[dict[str, Any], bytes]]
-"""Of an answer, and whether it leaves as msgpack: its fields, and more field lines of the head."""
+Show = Callable[[Any, bool], tuple[bytes, bytes]]
+"""Of an answer, and whether it leaves as msgpack: the body, and more field lines of the head."""
 
 _BAD_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}\Z")
@@ -99,7 +99,7 @@ class KeyDelegate(HTTPMessageDelegate):
             self._surface.spawn(self._sign_in())
             return
         try:
-            self._ask(AuthenticateToken(given.token, "http", exchange.connection.address))
+            self._ask(token_digest(given.token))
         except Refusal as refusal:
             self._surface.spawn(self._refuse_signed_in(refusal))
 
@@ -146,8 +146,8 @@ class KeyDelegate(HTTPMessageDelegate):
         if not self._exchange.done:
             self._exchange.refuse(refusal)
 
-    def _ask(self, who: Caller | AuthenticateToken, given: Given | None = None) -> None:
-        """Read the request and send it on.
+    def _ask(self, who: Who, given: Given | None = None) -> None:
+        """Read the request and have it done.
 
         :param given: gives the value of the body, when that has been read already
         :raises Refusal:
@@ -159,46 +159,72 @@ class KeyDelegate(HTTPMessageDelegate):
         given = given or partial(read_value, head, exchange.body)
         operation = way.read(given, parts[-1], parameters(head.query, way.query))
         namespace, database, space = map(decoded, parts[2:5])
-        ref = self._surface.node.spaces.find(namespace, database, space)
         exchange.body = b""
-        if ref is None:
-            raise no_space(namespace, database, space)
-        run = RunKeys(who, namespace, database, space, (operation,), request=exchange.request)
-        asked = ask_now(ref, run)
-        if asked.done():
-            self._answer(way.show, asked)
-        else:
-            asked.add_done_callback(partial(self._answer, way.show))
+        Asked(exchange, way.show).ask(who, (namespace, database, space), operation)
 
-    def _answer(self, show: Show, asked: asyncio.Future[tuple[KeyAnswer, ...]]) -> None:
-        exchange = self._exchange
+
+class Asked:
+    """An operation that a request asks for: hears how it went, and answers.
+
+    :param exchange: the request; None: it has come so far without one, and gets it when it has to
+        wait
+    """
+
+    __slots__ = ("_show", "exchange")
+
+    surface: Surface = "http"
+
+    def __init__(self, exchange: Exchange | None, show: Show) -> None:
+        self.exchange = exchange
+        self._show = show
+
+    @property
+    def origin(self) -> Origin:
+        assert self.exchange is not None
+        return Origin(self.exchange.request, self.surface, self.exchange.connection.address)
+
+    def ask(self, who: Who, names: Names, operation: KeyOperation) -> None:
+        """Have it done, and answer when that is known."""
+        assert self.exchange is not None
+        spaces = self.exchange.connection.surface.node.spaces
+        try:
+            found = spaces.run(self, who, names, (operation,))
+        except Exception as error:
+            self.told(None, error)
+        else:
+            if found is not None:
+                self.told(found, None)
+
+    def told(self, answer: Answers | None, lost: BaseException | None) -> None:
+        exchange = self.exchange
+        assert exchange is not None
         if exchange.done:
-            if not asked.cancelled():
-                asked.exception()  # nobody is left to hear it
             return
         try:
-            (answer,) = asked.result()
-            if isinstance(answer, Refusal):
-                raise answer
+            if lost is not None:
+                raise lost
+            assert answer is not None
+            (one,) = answer
+            if isinstance(one, Refusal):
+                raise one
             exchange.known = True
             if not exchange.connection.known:
-                self._say_who()
-            plain, fields = show(answer, exchange.msgpack)
-            if exchange.msgpack:
-                exchange.reply(200, binary.pack(plain), answers.MSGPACK, fields)
-            else:
-                exchange.reply(200, answers.json_bytes(plain), fields=fields)
+                _say_who(exchange)
+            body, fields = self._show(one, exchange.msgpack)
+            exchange.reply(200, body, answers.MSGPACK if exchange.msgpack else answers.JSON, fields)
         except Refusal as refusal:
             exchange.refuse(refusal)
         except Exception as error:
             exchange.fail(error)
 
-    def _say_who(self) -> None:
-        """Tell the connection whose the token is: what it does not take counts for its user."""
-        given = credential(self._head)
-        if isinstance(given, Token):
-            user = self._surface.user_of_token(token_digest(given.token))
-            self._exchange.connection.knows(user)
+
+def _say_who(exchange: Exchange) -> None:
+    """Tell the connection whose the token is: what it does not take counts for its user."""
+    assert exchange.head is not None
+    given = credential(exchange.head)
+    if isinstance(given, Token):
+        connection = exchange.connection
+        connection.knows(connection.surface.user_of_token(token_digest(given.token)))
 
 
 # --- what a request asks --------------------------------------------------------------------------
@@ -337,8 +363,8 @@ def _list(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
 # --- what is answered -----------------------------------------------------------------------------
 
 
-def _as_is(answer: Any, msgpack: bool) -> tuple[dict[str, Any], bytes]:
-    return answer, b""
+def _as_is(answer: Any, msgpack: bool) -> tuple[bytes, bytes]:
+    return binary.pack(answer) if msgpack else answers.json_bytes(answer), b""
 
 
 def no_key() -> NoKey:
@@ -346,19 +372,23 @@ def no_key() -> NoKey:
     return NoKey("there is no such key")
 
 
-def _shown_value(answer: Any, msgpack: bool) -> tuple[dict[str, Any], bytes]:
+def shown_value(answer: Any, msgpack: bool) -> tuple[bytes, bytes]:
+    """What a GET is answered. :raises NoKey: there is none"""
     if not isinstance(answer, dict):
         raise no_key()
     value, ttl = answer["value"], answer["ttl"]
-    return {
-        "value": value if msgpack else jsonvalues.to_json(value),
-        "ttl": None if ttl is None else format_duration(ttl),
-    }, b""
+    if msgpack:
+        lasts = None if ttl is None else format_duration(ttl)
+        return binary.pack({"value": value, "ttl": lasts}), b""
+    text = encode_basestring(value).encode() if type(value) is str else jsonvalues.dump(value)
+    left = b"null" if ttl is None else b'"%s"' % format_duration(ttl).encode("ascii")
+    return b'{"value":%s,"ttl":%s}' % (text, left), b""
 
 
-def _shown_lock(answer: Any, msgpack: bool) -> tuple[dict[str, Any], bytes]:
+def _shown_lock(answer: Any, msgpack: bool) -> tuple[bytes, bytes]:
     held = answer["held"]
-    return {"held": held}, b"Store-Fence: %d\r\n" % answer["fence"] if held else b""
+    fields = b"Store-Fence: %d\r\n" % answer["fence"] if held else b""
+    return _as_is({"held": held}, msgpack)[0], fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +401,7 @@ class Way:
 
 
 WAYS: Final[dict[tuple[str, str], Way]] = {
-    ("GET", "key"): Way(_get, (), _shown_value),
+    ("GET", "key"): Way(_get, (), shown_value),
     ("PUT", "key"): Way(_set, ("expire", "if")),
     ("DELETE", "key"): Way(_delete),
     ("POST", "swap"): Way(_swap, ("expire",)),

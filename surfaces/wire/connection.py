@@ -221,7 +221,7 @@ class WireConnection(asyncio.Protocol):
             if message is not None:
                 self._act(message)
             while not self._waits:
-                if talk.ahead > LONG:
+                if talk.unread > LONG and talk.ahead > LONG:
                     self._take_long()
                 elif (message := talk.next()) is not None:
                     self._act(message)
@@ -236,6 +236,12 @@ class WireConnection(asyncio.Protocol):
         self._scripts.run()
         self._messages.ask()
         self._keys.ask()
+        if (
+            talk.quiet
+            and self._reading
+            and not (self._waits or self._requests.counted or self._goodbye_over)
+        ):
+            return  # all that was read is answered: there is nothing to count, await or end
         self._count()
         self._steer()
         self._await_frame()
@@ -475,11 +481,10 @@ class WireConnection(asyncio.Protocol):
         """What a request is called in answers and logs."""
         return f"w{self._number}-{id}"
 
-    def failed(self, name: str) -> Failed:
-        """The answer to a bug, whose trace goes to the log: of those that nobody signed in for, at
-        most one a second does. Called while it is being handled."""
+    def failed(self, name: str, error: BaseException | None = None) -> Failed:
+        """As `Link.failed`: of those that nobody signed in for, at most one a second is logged."""
         said = _log.error if self.token is not None else self.wire.sparing.error
-        said("a request failed", request=name, exc_info=True)
+        said("a request failed", request=name, exc_info=error or True)
         return Failed("the node failed at this request; its log has the trace", request=name)
 
     # --- signing in, and the end -----------------------------------------------------------------

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
+from actors.commits import Asker
 from actors.messages.asked import Origin, TakeRoom
 from actors.runtime import ask, ask_now, call_now, tell
-from actors.spaces import no_space
+from actors.spaces import Answers, Names
 from protocol.errors import Busy, Draining, Refusal, SessionEnded
 from protocol.messages import MessageOperation
 from protocol.requests import (
@@ -24,13 +25,10 @@ from protocol.requests import (
     SignIn,
     SignOut,
 )
-from protocol.spaces import KeyAnswer, KeyOperation, Room, RunKeys
+from protocol.spaces import KeyOperation, Room
 
 if TYPE_CHECKING:
     from actors.node import Node
-
-Place = tuple[str, str, str]
-"""A cache space: namespace, database, name."""
 
 _log = structlog.get_logger()
 
@@ -63,18 +61,17 @@ class Gate(Protocol):
 
     def keys(
         self,
-        who: AuthenticateToken,
-        place: Place,
-        operations: tuple[KeyOperation, ...],
-        request: str,
-        alone: bool,
+        asker: Asker[Answers],
+        who: bytes,
+        names: Names,
+        operations: Sequence[KeyOperation],
         room: Room,
-    ) -> Awaitable[tuple[KeyAnswer, ...]]:
+    ) -> Answers | None:
         """Do something to keys of a cache space, one after the other, as long as there is room
-        for what they answer. A future is followed as it is; a coroutine costs a task.
+        for what they answer: the answers, if they are there before this returns. None: the asker
+        is told.
 
-        :param request: names them all together
-        :param alone: as `now` with `run`
+        :param who: the digest of a token
         """
 
     def messages(
@@ -132,23 +129,13 @@ class NodeGate:
 
     def keys(
         self,
-        who: AuthenticateToken,
-        place: Place,
-        operations: tuple[KeyOperation, ...],
-        request: str,
-        alone: bool,
+        asker: Asker[Answers],
+        who: bytes,
+        names: Names,
+        operations: Sequence[KeyOperation],
         room: Room,
-    ) -> Awaitable[tuple[KeyAnswer, ...]]:
-        ref = self._node.spaces.find(*place)
-        if ref is None:
-            return self._no_space(who, place)
-        namespace, database, space = place
-        run = RunKeys(who, namespace, database, space, operations, room, request)
-        return ask_now(ref, run) if alone else ask(ref, run)
-
-    async def _no_space(self, who: AuthenticateToken, place: Place) -> tuple[KeyAnswer, ...]:
-        await ask(self._node.sessions, who)  # who stands for nobody hears of nothing else
-        raise no_space(*place)
+    ) -> Answers | None:
+        return self._node.spaces.run(asker, who, names, operations, room)
 
     def messages(
         self,

@@ -1,5 +1,5 @@
 """The KVs of one wire connection: those of one read are asked for together, and answered when they
-are done.
+are done; most of them before the next read.
 
 What keys hold is not known before it is read: a thousand short requests may ask for a gigabyte. So
 those that are asked for share a room of bytes (`protocol.spaces.Room`), as much as the peer's
@@ -11,46 +11,67 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
 
+from actors.commits import Origin
+from actors.sessions import token_digest
+from actors.spaces import Answers, Names
 from protocol.errors import Refusal, SignInRefused
 from protocol.frames import Kind, Message
-from protocol.requests import AuthenticateToken
+from protocol.requests import Surface
 from protocol.spaces import KeyAnswer, Room
 from surfaces.wire import spaces
-from surfaces.wire.gate import Place
 from surfaces.wire.link import KEYS, Link
 
 
-@dataclass(frozen=True, slots=True)
 class _Part:
-    """Operations on one space that are asked for in one go."""
+    """Operations on one space that are asked for in one go.
 
-    who: AuthenticateToken
-    """The peer at the time of the read: an AUTH behind them changes nothing."""
-    place: Place
-    asked: spaces.Asked
+    :param who: the digest of the peer's token at the time of the read: an AUTH behind them changes
+        nothing
+    :ivar number: its place among the parts of its round
+    """
+
+    __slots__ = ("_keys", "asked", "names", "number", "who")
+
+    surface: Surface = "wire"
+
+    def __init__(self, keys: Keys, who: bytes, names: Names, asked: spaces.Asked) -> None:
+        self._keys = keys
+        self.who = who
+        self.names = names
+        self.asked = asked
+        self.number = 0
+
+    @property
+    def origin(self) -> Origin:
+        link = self._keys.link
+        return Origin(link.name(self.asked[0][0]), self.surface, link.address)
+
+    def told(self, answer: Answers | None, lost: BaseException | None) -> None:
+        self._keys.told(self, answer, lost)
 
 
 class Keys:
     """:param link: the connection"""
 
     def __init__(self, link: Link) -> None:
-        self._link = link
-        self._read: dict[Place, spaces.Asked] = {}
-        self._asking: dict[asyncio.Future[tuple[KeyAnswer, ...]], int] = {}
-        """What the node has been asked, with the place of each among those of its round."""
+        self.link = link
+        self._token: str | None = None
+        self._who = b""
+        """The digest of that token."""
+        self._read: dict[Names, spaces.Asked] = {}
+        self._asking: set[_Part] = set()
+        """What the node has been asked and has not answered."""
         self._room = Room(0)
         """Of this round: all that is asked for until nothing is any more."""
         self._round = 0
-        self._left: list[tuple[int, _Part]] = []
+        self._left: list[_Part] = []
         """What found no room in this round."""
         self._idle: asyncio.Future[None] | None = None
 
     def begin(self, message: Message) -> None:
         """A KV has been read."""
-        link = self._link
+        link = self.link
         try:
             if link.wire.admission.draining:
                 raise link.wire.admission.leaving()
@@ -58,29 +79,34 @@ class Keys:
                 raise message.refusal
             if link.token is None:
                 raise SignInRefused("a KV needs a signed-in user")
-            place, operation = spaces.read_keys(message.body)
+            names, operation = spaces.read_keys(message.body)
         except Refusal as refusal:
             link.refuse(message.id, refusal)
         else:
-            self._read.setdefault(place, []).append((message.id, operation))
+            found = self._read.get(names)
+            if found is None:
+                found = self._read[names] = []
+            found.append((message.id, operation))
 
     def ask(self) -> None:
         """Ask for all that one read has brought."""
         if not self._read:
             return
-        token = self._link.token
+        token = self.link.token
         assert token is not None, "a KV was begun for nobody"
+        if token is not self._token:
+            self._token, self._who = token, token_digest(token)
         read, self._read = self._read, {}
-        who = AuthenticateToken(token, "wire", self._link.address)
-        self._ask([_Part(who, place, asked) for place, asked in spaces.in_order(read)])
+        who = self._who
+        self._ask([_Part(self, who, names, asked) for names, asked in spaces.in_order(read)])
 
     def go_on(self) -> None:
         """Ask for what is left, once all that was asked for has been answered."""
         if not self._left or self._asking:
             return
-        left = [part for _, part in sorted(self._left, key=_number)]
+        left = sorted(self._left, key=_number)
         self._left.clear()
-        self._link.release(KEYS)
+        self.link.release(KEYS)
         self._ask(left)
 
     async def done(self) -> None:
@@ -96,65 +122,62 @@ class Keys:
         self._look()
 
     def _ask(self, parts: list[_Part]) -> None:
-        """What goes to one space in one go counts as one statement running."""
-        link, wire = self._link, self._link.wire
+        """What goes to one space in one go counts as one statement while it runs."""
+        link, wire = self.link, self.link.wire
         if not self._asking:
             self._room = Room(max(1, link.outgoing.room))
         for part in parts:
             self._round += 1
+            part.number = self._round
             if self._left or self._room.left <= 0:
-                self._leave(self._round, part)
+                self._leave(part)
                 continue
+            asked = part.asked
             try:
                 if wire.admission.full:
                     raise wire.admission.busy()
-                operations = tuple(operation for _, operation in part.asked)
-                name, alone = link.name(part.asked[0][0]), len(parts) == 1
-                asked = wire.gate.keys(part.who, part.place, operations, name, alone, self._room)
-                found = asyncio.ensure_future(asked)
-            except Refusal as refusal:
-                self._answer(part, [refusal] * len(part.asked))
+                operations = [operation for _, operation in asked]
+                answers = wire.gate.keys(part, part.who, part.names, operations, self._room)
+            except Exception as error:
+                self._found(part, self._refused(part, error))
                 continue
-            wire.admission.begin()
-            if found.done():
-                self._found(self._round, part, found)
-                continue
-            self._asking[found] = self._round
-            wire.under_way.follow(found)
-            found.add_done_callback(partial(self._found, self._round, part))
-
-    def _found(
-        self, number: int, part: _Part, future: asyncio.Future[tuple[KeyAnswer, ...]]
-    ) -> None:
-        link, asked = self._link, part.asked
-        link.wire.admission.end()
-        self._asking.pop(future, None)
-        answers: Sequence[KeyAnswer]
-        try:
-            answers = future.result()
-        except Refusal as refusal:
-            answers = [refusal] * len(asked)
-        except asyncio.CancelledError:
-            answers = [link.wire.admission.leaving()] * len(asked)
-        except Exception:
-            answers = [link.failed(link.name(asked[0][0]))] * len(asked)
-        if len(answers) < len(asked) and not link.over:
-            self._leave(number, _Part(part.who, part.place, asked[len(answers) :]))
-        self._answer(part, answers)
-        self._look()
+            if answers is None:
+                wire.admission.begin()
+                self._asking.add(part)
+            else:
+                self._found(part, answers)
         link.end_if_done()
 
-    def _leave(self, number: int, part: _Part) -> None:
-        self._left.append((number, part))
-        self._link.hold(KEYS)
+    def told(self, part: _Part, answers: Answers | None, lost: BaseException | None) -> None:
+        """What has been asked is answered."""
+        self.link.wire.admission.end()
+        self._asking.remove(part)
+        self._found(part, self._refused(part, lost) if answers is None else answers)
+        self._look()
+        self.link.end_if_done()
 
-    def _answer(self, part: _Part, answers: Sequence[KeyAnswer]) -> None:
-        link = self._link
-        for (id, _), answer in zip(part.asked, answers, strict=False):
+    def _refused(self, part: _Part, error: BaseException | None) -> Sequence[KeyAnswer]:
+        """An answer for each, where there are none."""
+        link, asked = self.link, part.asked
+        if not isinstance(error, Refusal):
+            error = link.failed(link.name(asked[0][0]), error)
+        return [error] * len(asked)
+
+    def _found(self, part: _Part, answers: Sequence[KeyAnswer]) -> None:
+        link, asked = self.link, part.asked
+        if len(answers) < len(asked) and not link.over:
+            rest = _Part(self, part.who, part.names, asked[len(answers) :])
+            rest.number = part.number
+            self._leave(rest)
+        for (id, _), answer in zip(asked, answers, strict=False):
             if isinstance(answer, Refusal):
                 link.refuse(id, answer)
             else:
                 link.send(Kind.VALUE, id, answer if type(answer) is dict else None)
+
+    def _leave(self, part: _Part) -> None:
+        self._left.append(part)
+        self.link.hold(KEYS)
 
     def _look(self) -> None:
         if self._idle is not None and not self._asking and not self._left:
@@ -162,5 +185,5 @@ class Keys:
             self._idle = None
 
 
-def _number(left: tuple[int, _Part]) -> int:
-    return left[0]
+def _number(part: _Part) -> int:
+    return part.number

@@ -63,8 +63,11 @@ class Link(Protocol):
     def turn_away(self, id: int, refusal: Refusal) -> None:
         """Answer HELLO with REFUSED, and close."""
 
-    def failed(self, name: str) -> Failed:
-        """The answer to a bug, whose trace goes to the log. Called while it is being handled."""
+    def failed(self, name: str, error: BaseException | None = None) -> Failed:
+        """The answer to a bug, whose trace goes to the log.
+
+        :param error: what it raised; None: what is being handled
+        """
 
     def hold(self, why: int) -> None:
         """Act on nothing more, and soon read nothing more, for one of the reasons above."""

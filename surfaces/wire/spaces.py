@@ -1,7 +1,7 @@
 """KV messages: what they ask of the keys of a cache space. Strict, field by field, as other bodies.
 
-Those of one read that go to one space are asked for together, in their order (`in_order`): the
-space's actor does them in one go.
+Those of one read that go to one space are asked for together, in their order (`in_order`), and done
+in one go.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any, Final
 
+from actors.spaces import Names
 from protocol import limits
 from protocol.errors import BadRequest
 from protocol.spaces import (
@@ -32,7 +33,6 @@ from protocol.spaces import (
 )
 from protocol.values import MICROSECOND
 from surfaces.wire.bodies import field
-from surfaces.wire.gate import Place
 
 TOGETHER: Final = 64
 """Operations asked for in one go: about a slice of the loop."""
@@ -41,7 +41,7 @@ Asked = list[tuple[int, KeyOperation]]
 """Operations with the ids of their messages."""
 
 
-def in_order(read: dict[Place, Asked]) -> Iterator[tuple[Place, Asked]]:
+def in_order(read: dict[Names, Asked]) -> Iterator[tuple[Names, Asked]]:
     """What one read has brought for each space, in parts that are asked for in one go."""
     for place, asked in read.items():
         for start in range(0, len(asked), TOGETHER):
@@ -51,7 +51,7 @@ def in_order(read: dict[Place, Asked]) -> Iterator[tuple[Place, Asked]]:
 _PLACE: Final = frozenset({"op", "ns", "db", "space"})
 
 
-def read_keys(body: dict[str, Any] | None) -> tuple[Place, KeyOperation]:
+def read_keys(body: dict[str, Any] | None) -> tuple[Names, KeyOperation]:
     """The space of a KV, and what is to be done to it.
 
     :raises BadRequest: a field is missing, unknown, or of the wrong type

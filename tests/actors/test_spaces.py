@@ -12,12 +12,17 @@ import pytest
 
 from actors.commits import By
 from actors.node import Node
-from actors.rights import Standing, Thing
+from actors.rights import Standing
 from actors.runtime import Urgent, ask, tell
 from actors.sessions import token_digest
-from actors.spaces import Origin, Sweep, find_space
+from actors.spaces import Sweep, find_space
+from actors.spaces.entrances import Entrances
 from protocol import limits
 from protocol.errors import (
+    Busy,
+    DiskFull,
+    Draining,
+    NotAllowed,
     NotANumber,
     NotASpace,
     NotWritable,
@@ -25,38 +30,35 @@ from protocol.errors import (
     SessionEnded,
     UnknownOutcome,
 )
-from protocol.requests import AuthenticateToken, SignIn
-from protocol.rights import NOTHING, Verbs
+from protocol.requests import SignIn
 from protocol.spaces import (
     DeleteKey,
     ExpireKey,
     GetKey,
     IncrKey,
-    KeyAnswer,
     KeyOperation,
     ListKeys,
     LockKey,
     Room,
-    RunKeys,
     SetKey,
-    SwapKey,
     UnlockKey,
 )
 from protocol.values import NONE
-from storage import keys, users
+from storage import catalog, keys, users
 from storage.catalog import Space
 from storage.effects import DELETE_RECORD, decode
 from storage.engine import EngineFailed
 from storage.memory import MemoryEngine
 from storage.spaces import Keys
+from storage.transactions import Transaction
 from tests.actors import nodes
 from tests.actors.nodes import ANA, OWNER
+from tests.keys import ask_keys
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.doors import START_US, ManualClock
 
 SECOND = 1_000_000
 WRITTEN = {"written": True}
-ORIGIN = Origin("r-1", "http", "192.0.2.1:1")
 
 
 class Desk:
@@ -75,11 +77,7 @@ class Desk:
         room: Room | None = None,
     ) -> Any:
         """The answers, refusals among them."""
-        ref = self.node.spaces.find("a", "b", space)
-        assert ref is not None
-        request = RunKeys(who, "a", "b", space, operations, room)
-        answers: tuple[KeyAnswer, ...] = await ask(ref, request)
-        return list(answers)
+        return list(await ask_keys(self.node, who, ("a", "b", space), *operations, room=room))
 
     async def one(self, operation: KeyOperation) -> Any:
         """The answer of one operation; a refusal is raised."""
@@ -90,11 +88,12 @@ class Desk:
 
     async def sweep(self) -> None:
         """Have the space swept until nothing is due."""
-        ref = self.node.spaces.find("a", "b", "c")
-        assert ref is not None
+        committer = self.node.committer
         while True:
-            tell(ref, Sweep())
-            await ask(ref, RunKeys(ANA, "a", "b", "c", ()))
+            for place in self.node.spaces.sweepers.places.values():
+                tell(place.ref, Sweep())
+            await asyncio.sleep(0)
+            await committer.released(committer.promise(committer.committed))
             with self.node.committer.begin() as tx:
                 due = Keys(tx, self._declared()).next_expiry_us()
                 if due is None or due > tx.now_us:
@@ -167,7 +166,7 @@ async def test_who_asks_is_asked_each_time(here: Desk) -> None:
     session = await ask(
         here.node.sessions, SignIn(OWNER.name, OWNER.password, "wire", "192.0.2.1:1")
     )
-    token = AuthenticateToken(session.token, "wire", "192.0.2.1:1")
+    token = token_digest(session.token)
     assert await here.run(SetKey("k", 1), who=token) == [WRITTEN]
     await nodes.run(here.node, "DEFINE TABLE more")
     assert await here.run(GetKey("k"), who=token) == [{"value": 1, "ttl": None}]
@@ -175,157 +174,200 @@ async def test_who_asks_is_asked_each_time(here: Desk) -> None:
     with pytest.raises(SessionEnded):
         await here.run(GetKey("k"), who=token)
     with pytest.raises(SessionEnded):
-        await here.run(GetKey("k"), who=AuthenticateToken("nonsense", "wire", "x"))
+        await here.run(GetKey("k"), who=token_digest("nonsense"))
 
 
-async def test_a_glance_tells_what_the_actor_would_say_or_nothing(
-    here: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def signed_in(here: Desk) -> bytes:
+    """The digest of a token of the owner's."""
     session = await ask(
         here.node.sessions, SignIn(OWNER.name, OWNER.password, "http", "192.0.2.1:1")
     )
-    token = token_digest(session.token)
+    return token_digest(session.token)
 
-    def seen(space: str = "c", key: str = "k") -> Any:
-        return here.node.spaces.glance(token, ("a", "b", space), key)
 
-    who = AuthenticateToken(session.token, "http", "192.0.2.1:1")
-    assert seen() is None, "nobody has asked for that space before"
-    assert await here.run(SetKey("k", 1), who=who) == [WRITTEN]
-    assert seen() == {"value": 1, "ttl": None}
-    assert seen(key="l") is NONE
-    assert seen(key="") is None and seen("other") is None
-    assert here.node.spaces.glance(token_digest("no"), ("a", "b", "c"), "k") is None
+def at_once(here: Desk, who: Any, *operations: KeyOperation, space: str = "c") -> Any:
+    """The answers that are there before `run` returns; None: there are none yet."""
+    heard = ask_keys(here.node, who, ("a", "b", space), *operations)
+    if not heard.done():
+        heard.add_done_callback(lambda future: future.exception())
+        return None
+    return list(heard.result())
+
+
+class Looked:
+    """Counts the times that somebody was looked up, as opposed to remembered."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.times = 0
+        find = Entrances.find
+
+        def counted(*arguments: Any) -> Any:
+            self.times += 1
+            return find(*arguments)
+
+        monkeypatch.setattr(Entrances, "find", counted)
+
+
+async def test_who_asks_for_what_is_looked_up_once_for_all(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = Looked(monkeypatch)
+    who = await signed_in(here)
+    assert await here.run(SetKey("k", 1)) == [WRITTEN]
+    for asker in (who, ANA, who):
+        await here.run(GetKey("k"), who=asker)
+    assert looked.times == 1, "they are one user, whatever they come with"
+    for space in ("nothing", "nothing"):
+        with pytest.raises(NotASpace):
+            at_once(here, who, GetKey("k"), space=space)
+    assert looked.times == 3, "what there is not is not remembered"
+    await nodes.run(here.node, "DEFINE TABLE more")
+    assert await here.run(GetKey("k"), who=who) == [{"value": 1, "ttl": None}]
+    assert looked.times == 4, "declarations have changed: perhaps the user, perhaps the space"
+    await nodes.run(here.node, "DEFINE NODE ROLES NONE")
+    with pytest.raises(Draining):
+        at_once(here, who, GetKey("k"))
+    await nodes.run(here.node, "DEFINE NODE ROLES writable, serving")
+    assert at_once(here, who, GetKey("k")) == [{"value": 1, "ttl": None}]
+    await nodes.run(here.node, "DROP SPACE c; DEFINE SPACE c")
+    assert await here.run(GetKey("k"), who=who) == [NONE]
+    with pytest.raises(SessionEnded):
+        at_once(here, token_digest("nonsense"), GetKey("k"))
+    here.node.spaces.sessions.end_all(OWNER.name)
+    with pytest.raises(SessionEnded):
+        at_once(here, who, GetKey("k"))
+
+
+async def test_what_may_be_shown_is_answered_at_once(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await here.run(SetKey("k", 1), SetKey("large", "x" * 5000)) == [WRITTEN] * 2
+    begun: list[int] = []
+    begin = here.node.committer.begin
+
+    def counted() -> Transaction:
+        begun.append(1)
+        return begin()
+
+    monkeypatch.setattr(here.node.committer, "begin", counted)
+    assert at_once(here, ANA, GetKey("k"), GetKey("large"), GetKey("l")) == [
+        {"value": 1, "ttl": None}, {"value": "x" * 5000, "ttl": None}, NONE,
+    ]  # fmt: skip
+    assert not begun, "it cost a transaction"
+    assert at_once(here, ANA, GetKey("k"), SetKey("k", 2, when="ABSENT")) == [
+        {"value": 1, "ttl": None}, {"written": False},
+    ]  # fmt: skip
+    assert begun
+    assert at_once(here, ANA, SetKey("k", 2)) is None, "it is not durable"
+    assert at_once(here, ANA, GetKey("k")) is None, "nor is what it shows"
+    assert at_once(here, ANA, GetKey("large")) is not None
+    assert await here.one(GetKey("k")) == {"value": 2, "ttl": None}
+    assert at_once(here, ANA, GetKey("k")) == [{"value": 2, "ttl": None}]
+
+
+async def test_what_fails_is_the_askers_and_the_nodes(
+    here: Desk, monkeypatch: pytest.MonkeyPatch, logbook: Any
+) -> None:
+    for line in ("handler failed", "node failed"):
+        logbook.allow(line)
+    await here.run(SetKey("k", 1))
     with monkeypatch.context() as broken:
         broken.setattr(here.engine, "get", raises_engine_failed)
-        assert seen() is None
-    await nodes.run(here.node, "DEFINE TABLE more")
-    assert seen() is None, "declarations have changed: perhaps the user, perhaps the space"
-    assert await here.run(GetKey("k"), who=who) == [{"value": 1, "ttl": None}]
-    assert seen() == {"value": 1, "ttl": None}
-    await nodes.run(here.node, "DEFINE NODE ROLES writable")
-    assert seen() == {"value": 1, "ttl": None}, "any role makes the node answer"
-    await nodes.run(here.node, "DEFINE NODE ROLES NONE")
-    assert seen() is None
-    await nodes.run(here.node, "DEFINE NODE ROLES serving, writable")
-    assert seen() == {"value": 1, "ttl": None}
+        with pytest.raises(EngineFailed):
+            at_once(here, ANA, GetKey("k"))
+    async with asyncio.timeout(20):
+        await here.node.failed.wait()
+
+
+async def test_an_answer_that_waits_is_seen_and_ended(here: Desk) -> None:
+    waiting = ask_keys(here.node, ANA, ("a", "b", "c"), SetKey("k", "it's"), request="r-1")
+    (shown,) = here.node.running.info(here.clock.monotonic_us())
+    assert isinstance(shown, dict)
+    assert (shown["id"], shown["text"]) == ("r-1", "SET 'k' IN c VALUE $value")
+    assert here.node.running.cancel("r-1")
+    with pytest.raises(UnknownOutcome):
+        await waiting
+    assert here.node.running.info(0) == []
+    assert await here.one(GetKey("k")) == {"value": "it's", "ttl": None}
+
+
+async def test_what_is_refused_changes_nothing(here: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    await here.run(SetKey("k", "text"))
+    before = here.node.committer.committed
+    for refused in (
+        SetKey("", 1), SetKey("k", NONE), SetKey("k", 1, 0),
+        SetKey("k", "x" * limits.CACHE_VALUE_BYTES),
+    ):  # fmt: skip
+        (answer,) = await here.run(refused)
+        assert isinstance(answer, Refusal), refused
     with monkeypatch.context() as nobody:
-        nobody.setattr(Standing, "holds", holds_nothing)
-        assert seen() is None
-    await nodes.run(here.node, "DROP SPACE c; DEFINE SPACE c")
-    assert seen() is None
-    assert await here.run(GetKey("k"), who=who) == [NONE]
-    assert seen() is NONE
+        nobody.setattr(Standing, "check", holds_nothing)
+        answers = await here.run(SetKey("k", 1), GetKey("k"))
+        assert [type(answer) for answer in answers] == [NotAllowed] * 2
+    assert here.node.committer.committed == before
 
 
-async def test_what_is_set_at_once_is_set_as_the_actor_would(
-    here: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = await ask(
-        here.node.sessions, SignIn(OWNER.name, OWNER.password, "http", "192.0.2.1:1")
-    )
-    token, names = token_digest(session.token), ("a", "b", "c")
-    who = AuthenticateToken(session.token, "http", "192.0.2.1:1")
-    committer = here.node.committer
-    heard: list[tuple[Any, BaseException | None]] = []
-
-    def told(answer: Any, lost: BaseException | None) -> None:
-        heard.append((answer, lost))
-
-    def now(*given: Any, into: tuple[str, str, str] = names, **named: Any) -> bool:
-        return here.node.spaces.write_now(token, into, SetKey(*given, **named), ORIGIN, told)
-
-    assert not now("k", 1), "nobody has asked for that space before"
-    operations = [SetKey("k", "it's"), SetKey("l", [1], 5 * SECOND), SetKey("k", "x" * 5000)]
-    for operation in operations:
-        assert await here.run(operation, who=who) == [WRITTEN]
-    assert await here.run(DeleteKey("k"), DeleteKey("l"), who=who)
-    first = committer.committed
-    for operation in operations:
-        before, count = committer.committed, len(heard)
-        assert here.node.spaces.write_now(token, names, operation, ORIGIN, told)
-        assert committer.committed == before + 1 and len(heard) == count
-        while len(heard) == count:
-            await asyncio.sleep(0)
-        assert committer.released_upto >= before + 1, "it heard of it before it was durable"
-    await here.run(DeleteKey("k"), DeleteKey("l"), who=who)
-    for operation in operations:
-        await here.run(operation, who=who)
-    logged = here.node.store.parts.log.read(first + 1)
-    frames = {frame.sequence: decode(frame.body) for frame in logged if frame.body}
-    for at in range(first + 1, first + 4):
-        at_once, asked = frames[at], frames[at + 4]
-        assert at_once.attribution == asked.attribution
-        assert [kind[:2] for kind in at_once.effects] == [kind[:2] for kind in asked.effects]
-    assert heard == [(WRITTEN, None)] * 3
-    assert await here.one(GetKey("k")) == {"value": "x" * 5000, "ttl": None}
-    here.clock.advance(6 * SECOND)
-    assert await here.one(GetKey("l")) is NONE
-
-    assert now("k", "it is no number")
-    (waiting,) = here.node.running.info(here.clock.monotonic_us())
-    assert isinstance(waiting, dict)
-    assert (waiting["id"], waiting["text"]) == (ORIGIN.request, "SET 'k' IN c VALUE $value")
-    assert here.node.running.cancel(ORIGIN.request)
-    answer, lost = heard.pop()
-    assert (answer, type(lost)) == (WRITTEN, UnknownOutcome)
-    assert len(heard) == 3 and here.node.running.info(0) == []
-
-    before = committer.committed
-    for refused in (("", 1), ("k", NONE), ("k", 1, 0), ("k", "x" * limits.CACHE_VALUE_BYTES)):
-        assert not now(*refused)
-    assert not now("k", 1, when="ABSENT"), "it is there: nothing is written"
-    for nothing in (LockKey("m", "me", SECOND), DeleteKey("m"), SwapKey("k", 1, 2), IncrKey("k")):
-        assert not here.node.spaces.write_now(token, names, nothing, ORIGIN, told)
-    assert not now("k", 1, into=("a", "b", "other"))
-    with monkeypatch.context() as nobody:
-        nobody.setattr(Standing, "holds", holds_nothing)
-        assert not now("k", 1)
-    assert committer.committed == before, "nothing is written by what is refused"
-    await nodes.run(here.node, "DEFINE NODE ROLES serving")
-    assert not now("k", 1)
-    await nodes.run(here.node, "DEFINE NODE ROLES serving, writable; DROP SPACE c")
-    assert not now("k", 1)
-    assert heard == [(WRITTEN, None)] * 3
-
-
-async def test_what_is_set_at_once_in_a_space_of_passing_keys_is_swept(here: Desk) -> None:
+async def test_a_written_key_of_a_space_of_passing_keys_is_swept_in_time(here: Desk) -> None:
     await nodes.run(here.node, "DEFINE SPACE OVERWRITE c EXPIRE 5s")
-    session = await ask(
-        here.node.sessions, SignIn(OWNER.name, OWNER.password, "http", "192.0.2.1:1")
-    )
-    names = ("a", "b", "c")
-    who = AuthenticateToken(session.token, "http", "192.0.2.1:1")
-    await here.run(GetKey("k"), who=who)
-    told = asyncio.get_running_loop().create_future()
-    assert here.node.spaces.write_now(
-        token_digest(session.token),
-        names,
-        SetKey("k", 1),
-        ORIGIN,
-        lambda *how: told.set_result(how),
-    )
-    assert await told == (WRITTEN, None)
+    assert await here.one(SetKey("k", 1)) == WRITTEN
     assert (await here.one(GetKey("k")))["ttl"] == timedelta(seconds=5)
     await asyncio.sleep(0)
-    (due_us,) = here.node.spaces.due_us.values()
+    (due_us,) = here.node.spaces.sweepers.due_us.values()
     assert due_us >= here.node.committer.ledger.log_time() + 5 * SECOND
 
 
-async def test_a_loop_that_only_glances_lets_the_log_through(
+class TestTurns:
+    """Keys take a slice of the loop at a time, and nothing overtakes."""
+
+    @pytest.fixture(autouse=True)
+    def a_slice_is_one_request(self, here: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(limits, "SLICE_US", 0)
+
+    async def test_what_comes_after_a_slice_waits_for_a_turn(self, here: Desk) -> None:
+        turns = 0
+
+        def turn() -> None:
+            nonlocal turns
+            turns += 1
+            if turns < 1000:
+                asyncio.get_running_loop().call_soon(turn)
+
+        turn()
+        asked = [IncrKey("n") for _ in range(20)] + [GetKey("n") for _ in range(20)]
+        heard = [ask_keys(here.node, ANA, ("a", "b", "c"), operation) for operation in asked]
+        assert not any(one.done() for one in heard)
+        found = [(await one)[0]["value"] for one in heard]  # type: ignore[index]
+        assert found == [*range(1, 21), *[20] * 20], "in the order in which they were asked"
+        assert turns >= 40, "one at a time, since there is no more to a slice"
+
+    async def test_too_many_that_wait_are_refused(
+        self, here: Desk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(limits, "MAILBOX", 3)
+        heard = [ask_keys(here.node, ANA, ("a", "b", "c"), GetKey("k")) for _ in range(5)]
+        for one in heard[3:]:
+            with pytest.raises(Busy):
+                await one
+        assert [await one for one in heard[:3]] == [(NONE,)] * 3
+
+    async def test_the_end_does_what_waits_and_begins_nothing(self, here: Desk) -> None:
+        heard = [ask_keys(here.node, ANA, ("a", "b", "c"), GetKey("k")) for _ in range(5)]
+        await here.node.spaces.stop()
+        assert [await one for one in heard] == [(NONE,)] * 5
+        with pytest.raises(Draining):
+            await here.run(GetKey("k"))
+
+
+async def test_a_loop_that_only_reads_keys_lets_the_log_through(
     here: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = await ask(
-        here.node.sessions, SignIn(OWNER.name, OWNER.password, "http", "192.0.2.1:1")
-    )
-    await here.run(GetKey("k"), who=AuthenticateToken(session.token, "http", "192.0.2.1:1"))
     urgent = here.node.spaces.runtime.urgent
     assert urgent is not None
     gave_way: list[int] = []
     monkeypatch.setattr(Urgent, "give_way", lambda _self, now_us: gave_way.append(now_us))
     for since_us in (0, 1):
         monkeypatch.setattr(urgent, "since_us", since_us)
-        assert here.node.spaces.glance(token_digest(session.token), ("a", "b", "c"), "k") is NONE
+        assert at_once(here, ANA, GetKey("k")) == [NONE]
         assert len(gave_way) == since_us
 
 
@@ -333,30 +375,27 @@ def raises_engine_failed(_key: bytes) -> bytes:
     raise EngineFailed("planted")
 
 
-def holds_nothing(_who: Standing, _thing: Thing) -> Verbs:
-    return NOTHING
+def holds_nothing(_who: Standing, _thing: Any, _verbs: Any) -> None:
+    raise NotAllowed("planted", needs="READ")
 
 
-async def test_a_glance_waits_for_no_declaration_in_flight(here: Desk) -> None:
-    session = await ask(
-        here.node.sessions, SignIn(OWNER.name, OWNER.password, "http", "192.0.2.1:1")
-    )
-    who = AuthenticateToken(session.token, "http", "192.0.2.1:1")
-    token, names = token_digest(session.token), ("a", "b", "c")
-    await here.run(GetKey("k"), who=who)
-    assert here.node.spaces.glance(token, names, "k") is NONE
+async def test_a_declaration_in_flight_is_waited_for_and_not_remembered(
+    here: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = Looked(monkeypatch)
+    who = await signed_in(here)
+    assert await here.run(GetKey("k"), who=who) == [NONE]
     committer = here.node.committer
     with committer.begin() as tx:
         users.define(tx, "more", users.OWNER, "h")
         promise = committer.commit(tx, By("ana", "wire"))
-    assert here.node.spaces.find("a", "b", "c") is not None
-    with committer.begin() as tx:
-        here.node.spaces.sessions.caller(who, tx)
-    assert here.node.spaces.glance(token, names, "k") is None
+    assert at_once(here, who, GetKey("k")) is None, "who asks may be another"
+    assert at_once(here, who, GetKey("k")) is None
     await committer.released(promise)
-    assert here.node.spaces.glance(token, names, "k") is None, "it was looked at too early"
-    await here.run(GetKey("k"), who=who)
-    assert here.node.spaces.glance(token, names, "k") is NONE
+    before = looked.times
+    assert at_once(here, who, GetKey("k")) == [NONE]
+    assert at_once(here, who, GetKey("k")) == [NONE]
+    assert looked.times == before + 1
 
 
 async def test_without_the_writable_role_reads_go_on(here: Desk) -> None:
@@ -368,28 +407,66 @@ async def test_without_the_writable_role_reads_go_on(here: Desk) -> None:
     assert answers[2] == {"keys": ["k"]}
     here.clock.advance(6 * SECOND)
     assert await here.one(GetKey("k")) is NONE
-    ref = here.node.spaces.find("a", "b", "c")
-    assert ref is not None
-    tell(ref, Sweep())
-    await here.run()
+    (place,) = here.node.spaces.sweepers.places.values()
+    tell(place.ref, Sweep())
+    for _ in range(5):
+        await asyncio.sleep(0)
     assert here.stored() == 1, "nothing is swept either"
 
 
 async def test_a_space_that_is_dropped_is_no_space_any_more(here: Desk) -> None:
-    ref = here.node.spaces.find("a", "b", "c")
-    assert ref is not None
-    await here.run(SetKey("k", 1))
-    await nodes.run(here.node, "DROP SPACE c")
-    assert here.node.spaces.find("a", "b", "c") is None
-    assert not here.node.spaces.places
-    await nodes.run(here.node, "DEFINE SPACE c")
-    assert await here.run(GetKey("k")) == [NONE]
-    second = here.node.spaces.find("a", "b", "c")
-    assert second is not None and second != ref
-    await nodes.run(here.node, "DROP NAMESPACE a")
-    assert here.node.spaces.find("a", "b", "c") is None
-    with pytest.raises((NotASpace, Refusal)):
-        await ask(second, RunKeys(ANA, "a", "b", "c", (GetKey("k"),)))
+    places = here.node.spaces.sweepers.places
+    seen = set()
+    for drop in ("DROP SPACE a.b.c", "DROP DATABASE a.b", "DROP NAMESPACE a"):
+        await here.run(SetKey("k", 1, 5 * SECOND))
+        (space_id,) = places
+        seen.add(space_id)
+        answer = await nodes.run(here.node, drop.replace("a.b.c", "c"))
+        assert answer.refusal is None, answer.refusal
+        with pytest.raises(NotASpace):
+            at_once(here, ANA, GetKey("k"))
+        assert not places
+        answer = await nodes.run(
+            here.node,
+            "DEFINE NAMESPACE IF NOT EXISTS a; DEFINE DATABASE IF NOT EXISTS a.b; USE a.b;"
+            " DEFINE SPACE c",
+            place=(None, None),
+        )
+        assert answer.refusal is None, answer.refusal
+        assert await here.run(GetKey("k")) == [NONE]
+    assert len(seen) == 3
+
+
+async def test_a_space_without_keys_that_expire_has_no_actor_and_no_timer(here: Desk) -> None:
+    sweepers = here.node.spaces.sweepers
+    await here.run(SetKey("stays", 1))
+    assert not sweepers.places
+    await here.run(SetKey("k", 1, SECOND), SetKey("l", 1, SECOND))
+    await asyncio.sleep(0)
+    assert len(sweepers.places) == len(sweepers.due_us) == 1
+    here.clock.advance(2 * SECOND)
+    await here.sweep()
+    async with asyncio.timeout(20):
+        while sweepers.places:
+            await asyncio.sleep(0.01)
+            here.clock.advance(SECOND)
+    assert not sweepers.due_us
+    await here.run(SetKey("k", 1, SECOND))
+    assert sweepers.places
+
+
+async def test_a_drop_that_a_full_disk_takes_back_leaves_the_sweeping(here: Desk) -> None:
+    committer, sweepers = here.node.committer, here.node.spaces.sweepers
+    await here.run(SetKey("k", 1, SECOND))
+    (place,) = sweepers.places.values()
+    space = here._declared()
+    with committer.begin() as tx:
+        catalog.drop_space(tx, space)
+        committer.commit(tx, By("ana", "wire"))
+    sweepers.dropped(space)
+    committer.withdraw(committer.generation, DiskFull("planted"))
+    await asyncio.sleep(0)
+    assert list(sweepers.places.values()) == [place] and place.ref.is_alive()
 
 
 async def test_expired_keys_are_swept_in_slices_of_their_own(here: Desk) -> None:
@@ -430,11 +507,11 @@ async def test_sweeping_needs_no_one_to_ask(here: Desk) -> None:
 async def test_a_fresh_actor_takes_over_after_a_failure(here: Desk, logbook: Any) -> None:
     logbook.allow("actor failed")
     await here.run(SetKey("k", 1, SECOND))
-    ref = here.node.spaces.find("a", "b", "c")
-    assert ref is not None
+    (place,) = here.node.spaces.sweepers.places.values()
+    ref = place.ref
     tell(ref, object())
     async with asyncio.timeout(20):
-        while here.node.spaces.find("a", "b", "c") == ref:
+        while place.ref == ref:
             await asyncio.sleep(0)
     assert here.node.failure is None
     assert (await here.one(GetKey("k")))["value"] == 1
@@ -458,15 +535,15 @@ async def test_whoever_heard_that_a_key_expired_never_sees_it_again() -> None:
         assert (await here.one(GetKey("new")))["ttl"] == timedelta(seconds=1)
 
 
-async def test_many_spaces_each_have_their_actor_from_the_start() -> None:
+async def test_spaces_with_keys_that_expire_have_their_actors_from_the_start() -> None:
     disk = SimulatedDisk()
     async with desk(disk) as here:
         await nodes.run(here.node, " ".join(f"DEFINE SPACE s{n};" for n in range(20)))
         for number in range(20):
             await here.run(SetKey("k", number, SECOND), space=f"s{number}")
-        assert len(here.node.spaces.places) == 20, "the one that was asked for nothing apart"
+        assert len(here.node.spaces.sweepers.places) == 20
     async with desk(disk, START_US + SECOND) as here:
-        assert len(here.node.spaces.places) == 21
+        assert len(here.node.spaces.sweepers.places) == 20, "c has none"
         for number in range(20):
             assert await here.run(GetKey("k"), space=f"s{number}") == [NONE]
 

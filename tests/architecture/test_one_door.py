@@ -26,7 +26,7 @@ JUDGES = re.compile(r"(.*\.)?check_writable")
 ASK_BEFORE = {
     "actors/scripts/execution.py": 1,  # a statement that writes, before it reads or waits
     "actors/messages/engine.py": 1,  # one operation of several on messages, likewise
-    "actors/spaces.py": 1,  # one operation of several on keys, so that the others are done
+    "actors/spaces/work.py": 1,  # one operation of several on keys, so that the others are done
 }
 """Who asks the door whether it takes changes before it has any, and in how many places."""
 
@@ -100,7 +100,7 @@ def test_who_asks_before_still_does() -> None:
         ("storage/planted.py", "by = effects.Attribution('ana', 'wire')"),
         ("actors/planted.py", "from storage.effects import SEQUENCE_BYTES, Attribution"),
         ("actors/planted.py", "self._roles.check_writable()"),
-        ("actors/spaces.py", "committer.check_writable()\ncommitter.check_writable()"),
+        ("actors/spaces/work.py", "committer.check_writable()\ncommitter.check_writable()"),
         ("actors/planted.py", "if WRITABLE in roles.words: pass"),
     ],
 )
@@ -114,7 +114,7 @@ def test_planted_way_past_it_is_caught(path: str, text: str) -> None:
         ("actors/commits/planted.py", "self.ledger.commit(tx, Attribution('ana', 'wire'))"),
         ("actors/planted.py", "committer.commit(tx, NODE, reason='due')"),
         ("actors/planted.py", "with committer.begin() as tx:\n    tx.release()"),
-        ("actors/spaces.py", "committer.check_writable()"),
+        ("actors/spaces/work.py", "committer.check_writable()"),
         ("storage/planted.py", "self.settle()"),
     ],
 )

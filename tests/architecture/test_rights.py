@@ -32,7 +32,7 @@ READS = re.compile(r"(.*\.)?(tx|transaction)\.(get|scan|hint)|(.*\.)?ledger\.(en
 WITHOUT_A_CALLER = {
     "actors/sessions.py": r"users\..*",  # who a caller is comes before what it may do
     "actors/node.py": r"users\.everyone",  # whether a store has an owner yet
-    "actors/spaces.py": r"catalog\..*",  # a space's actor looks after its keys; see SpaceActor
+    "actors/spaces/sweeping.py": r"catalog\..*",  # it looks after keys, for nobody
     "actors/topics/due.py": r"catalog\..*|find_topic",  # a topic's actor likewise
     "actors/topics/service.py": r"catalog\..*|find_topic|each_topic",  # what starts them
 }

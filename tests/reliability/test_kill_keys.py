@@ -170,7 +170,7 @@ def test_many_kills_lose_no_key(tmp_path: Path, figure: Callable[[str, object], 
     figure("R2 keys over HTTP", f"{KILLS_HARD} kills, {told.answers} answers, none taken back")
 
 
-@pytest.mark.parametrize("fault", ["answers-before-the-log", "glances-at-what-is-in-flight"])
+@pytest.mark.parametrize("fault", ["answers-before-the-log", "shows-keys-in-flight"])
 def test_answers_that_wait_for_nothing_are_caught(tmp_path: Path, fault: str) -> None:
     with pytest.raises(Broken, match="lost"):
         for seed in range(5):  # where a kill falls is chance

@@ -26,7 +26,8 @@ from storage import catalog, keys
 from storage.catalog import Taken
 from storage.ledger import Ledger, Tail
 from storage.memory import MemoryEngine
-from storage.spaces import Keys, glance
+from storage.present import Present
+from storage.spaces import Entries, Keys
 from storage.state_hash import hash_in_slices
 from tests.simulation.doors import START_US, ManualClock, SeededRng
 from tests.storage.books import BY, Book
@@ -104,54 +105,60 @@ def shelf() -> Shelf:
     return Shelf()
 
 
-def glimpsed(shelf: Shelf, key: str) -> Any:
-    """What a glance tells of a key; it is what a transaction would, or nothing."""
-    found = glance(shelf.book.ledger, shelf.space, key)
-    assert found is None or found == shelf.do(lambda here: here.get(key))
-    return found
+def present(shelf: Shelf, key: str) -> tuple[Any, int, list[bytes]]:
+    """What is read of a key without a transaction, what it saw in flight, and what had expired: it
+    is what a transaction would say."""
+    now = Present(shelf.book.ledger)
+    here = Entries(now, shelf.space)
+    found = here.get(key)
+    with shelf.book.ledger.begin() as tx:
+        keys = Keys(tx, shelf.space)
+        assert found == keys.get(key)
+        assert (now.saw, here.lapsed, here.read_bytes) == (tx.saw, keys.lapsed, keys.read_bytes)
+    return found, now.saw, here.lapsed
 
 
 @pytest.mark.parametrize("value", TYPES, ids=lambda value: type(value).__name__)
-def test_a_glance_tells_what_is_there(shelf: Shelf, value: Any) -> None:
+def test_what_is_there_is_read_without_a_transaction(shelf: Shelf, value: Any) -> None:
     shelf.call("set", "k", value)
     shelf.call("set", "m", value, 9 * SECOND)
     shelf.book.durable()
-    assert glimpsed(shelf, "k") == {"value": value, "ttl": None}
-    assert glimpsed(shelf, "m") == {"value": value, "ttl": timedelta(seconds=9)}
-    assert glimpsed(shelf, "absent") is NONE
+    assert present(shelf, "k") == ({"value": value, "ttl": None}, 0, [])
+    assert present(shelf, "m") == ({"value": value, "ttl": timedelta(seconds=9)}, 0, [])
+    assert present(shelf, "absent") == (NONE, 0, [])
     for refused in ("", "x" * (limits.KEY_BYTES + 1), "nul\0"):
         with pytest.raises(BadRequest):
-            glance(shelf.book.ledger, shelf.space, refused)
+            present(shelf, refused)
 
 
-def test_a_glance_tells_nothing_that_rests_on_what_is_in_flight(shelf: Shelf) -> None:
+def test_what_is_in_flight_is_seen_without_a_transaction(shelf: Shelf) -> None:
     shelf.book.durable()
     shelf.call("set", "k", 1)
-    assert glimpsed(shelf, "k") is None
-    assert glimpsed(shelf, "other") is NONE
+    at = shelf.book.ledger.committed
+    assert present(shelf, "k") == ({"value": 1, "ttl": None}, at, [])
+    assert present(shelf, "other") == (NONE, 0, [])
     shelf.book.durable()
-    assert glimpsed(shelf, "k") == {"value": 1, "ttl": None}
+    assert present(shelf, "k") == ({"value": 1, "ttl": None}, 0, [])
     shelf.call("delete", "k")
-    assert glimpsed(shelf, "k") is None
+    assert present(shelf, "k") == (NONE, at + 1, [])
     shelf.book.durable()
-    assert glimpsed(shelf, "k") is NONE
     shelf.call("set", "k", 2)
     shelf.do(lambda here: sum(here.drop("")))
-    assert glimpsed(shelf, "k") is glimpsed(shelf, "never") is None
+    assert present(shelf, "k")[:2] == (NONE, at + 3)
 
 
-def test_a_glance_leaves_what_is_unusual_to_a_transaction(shelf: Shelf) -> None:
+def test_what_is_unusual_is_read_without_a_transaction(shelf: Shelf) -> None:
+    large = "x" * (limits.CACHE_INLINE_BYTES + 1)
     shelf.call("set", "expires", 1, SECOND)
-    shelf.call("set", "large", "x" * (limits.CACHE_INLINE_BYTES + 1))
+    shelf.call("set", "large", large)
     shelf.call("lock", "lock", "me", SECOND)
     shelf.book.durable()
-    assert glimpsed(shelf, "expires") == {"value": 1, "ttl": timedelta(seconds=1)}
-    assert glimpsed(shelf, "large") is glimpsed(shelf, "lock") is None
+    assert present(shelf, "large")[0] == {"value": large, "ttl": None}
+    assert present(shelf, "lock")[0] == {"value": "me", "ttl": timedelta(seconds=1)}
     shelf.book.clock.advance(SECOND - 1)
-    assert glimpsed(shelf, "expires") == {"value": 1, "ttl": timedelta(microseconds=1)}
+    assert present(shelf, "expires")[0] == {"value": 1, "ttl": timedelta(microseconds=1)}
     shelf.book.clock.advance(1)
-    assert glimpsed(shelf, "expires") is None, "that it has expired is to be made to last"
-    assert shelf.get("expires") is NONE
+    assert present(shelf, "expires") == (NONE, 0, [b"expires"]), "that it has is to be made to last"
 
 
 @pytest.mark.parametrize("value", TYPES, ids=lambda value: type(value).__name__)
@@ -223,20 +230,20 @@ def test_what_has_expired_is_not_there_for_anything(
     shelf.book.clock.advance(SECOND)
     assert shelf.do(work) == answer
     changed = answer in ({"written": True}, {"value": 1})
-    assert shelf.lapsed == ([] if changed else [b"k"]), "a passed-over key is named for burial"
+    assert shelf.lapsed == ([] if changed else [b"k"]), "a passed-over key is named, to be removed"
     assert shelf.count() == int(changed)
 
 
-def test_burial_takes_away_what_expired_and_nothing_else(shelf: Shelf) -> None:
+def test_what_expired_is_removed_and_nothing_else(shelf: Shelf) -> None:
     shelf.do(lambda here: here.set("k", 1, SECOND))
     shelf.do(lambda here: here.set("other", 1))
     shelf.book.clock.advance(SECOND)
     assert shelf.get("k") is NONE
     names = shelf.lapsed
-    shelf.do(lambda here: here.bury([*names, b"other", b"absent"]))
+    shelf.do(lambda here: here.remove_expired([*names, b"other", b"absent"]))
     assert shelf.stored() == {"entries": 1, "contents": 0, "expiries": 0}
     shelf.do(lambda here: here.set("k", 2))
-    shelf.do(lambda here: here.bury(names))
+    shelf.do(lambda here: here.remove_expired(names))
     assert shelf.get("k") == 2
 
 
@@ -694,12 +701,14 @@ def test_a_wall_clock_that_steps_changes_nothing(shelf: Shelf) -> None:
     assert shelf.get("k") is NONE, "nothing late"
 
 
-def test_what_was_buried_stays_so_after_a_restart_under_an_earlier_clock(shelf: Shelf) -> None:
+def test_what_was_removed_as_expired_stays_so_after_a_restart_under_an_earlier_clock(
+    shelf: Shelf,
+) -> None:
     shelf.do(lambda here: here.set("k", 1, 10 * SECOND))
     shelf.do(lambda here: here.set("unseen", 1, 10 * SECOND))
     shelf.book.clock.advance(11 * SECOND)
     assert shelf.get("k") is NONE
-    shelf.do(lambda here: here.bury(shelf.lapsed))
+    shelf.do(lambda here: here.remove_expired(shelf.lapsed))
     shelf.book.durable()
     last = shelf.book.frames[-1]
     early = ManualClock(START_US - 3600 * SECOND)

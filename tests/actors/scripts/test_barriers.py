@@ -16,8 +16,9 @@ from actors.runtime import ask
 from protocol import limits
 from protocol.errors import Cancelled, Conflict, Draining, SessionEnded, StatementTimeout
 from protocol.requests import ScriptAnswer, SignIn, SignOut
-from protocol.spaces import GetKey, IncrKey, Room, RunKeys
+from protocol.spaces import GetKey, IncrKey, Room
 from storage.reads import Reads
+from tests.keys import ask_keys
 from tests.logbook import Logbook
 from tests.nodes import OWNER, PASSWORD, Running
 
@@ -298,15 +299,10 @@ async def test_keys_of_the_cache_wait_behind_a_barrier_in_their_order(node: Runn
     await fill(node)
     await node.values("DEFINE SPACE c; SET 'k' IN c VALUE 1")
     long = await a_barrier(node, LONG.replace("BEGIN;", "BEGIN; LET $k = GET 'k' FROM c;"))
-    ref = node.node.spaces.find("shop", "main", "c")
-    assert ref is not None
-
     room = Room(1_000)
 
     def keys(*operations: Any) -> asyncio.Future[Any]:
-        return asyncio.ensure_future(
-            ask(ref, RunKeys(OWNER, "shop", "main", "c", tuple(operations), room))
-        )
+        return ask_keys(node.node, OWNER, ("shop", "main", "c"), *operations, room=room)
 
     before = await keys(GetKey("k"))
     assert before[0]["value"] == 1, "who reads is not held back"
@@ -327,9 +323,7 @@ async def test_keys_held_back_are_told_when_the_node_stops(node: Running) -> Non
     await node.values("DEFINE SPACE c; SET 'k' IN c VALUE 1")
     script = LONG.replace("BEGIN;", "BEGIN; LET $k = GET 'k' FROM c;")
     long = await a_barrier(node, script)
-    ref = node.node.spaces.find("shop", "main", "c")
-    assert ref is not None
-    key = asyncio.ensure_future(ask(ref, RunKeys(OWNER, "shop", "main", "c", (IncrKey("k", 1),))))
+    key = ask_keys(node.node, OWNER, ("shop", "main", "c"), IncrKey("k", 1))
     await asyncio.sleep(0)
     await node.node.spaces.stop()
     with pytest.raises(Draining):

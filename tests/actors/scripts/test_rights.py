@@ -9,14 +9,14 @@ from typing import Any, Final, NamedTuple, get_args
 
 import pytest
 
-from actors.runtime import ask
 from actors.scripts.handlers import HANDLERS, SUBJECTS, handles, informs
 from language import tree
 from language.parser import parse
 from protocol import spaces
 from protocol.errors import NotAllowed, NotASpace, Refusal, Unknown
-from protocol.spaces import KeyOperation, RunKeys
+from protocol.spaces import KeyOperation
 from tests.callers import declare
+from tests.keys import ask_keys
 from tests.nodes import OWNER, Running
 
 SETTING: Final = """
@@ -320,19 +320,17 @@ def test_every_operation_has_a_row() -> None:
 async def test_what_each_role_is_answered_to_an_operation(node: Running, operation: type) -> None:
     await node.values(SETTING)
     asked, *expected = OPERATIONS[operation]
-    ref = node.node.spaces.find("shop", "main", "c")
-    assert ref is not None
     for role, needs in zip(("editor", "viewer"), expected, strict=True):
         caller = await declare(node.node, role, role)
-        (answer,) = await ask(ref, RunKeys(caller, "shop", "main", "c", (asked,)))
+        (answer,) = await ask_keys(node.node, caller, ("shop", "main", "c"), asked)
         told = answer.detail["needs"] if isinstance(answer, Refusal) else MAY
         assert told == needs, (role, asked)
     member = await declare(node.node, "member", "member")
     refusals = []
     for name in ("c", "nothing"):
         with pytest.raises(NotASpace) as refused:
-            await ask(ref, RunKeys(member, "shop", "main", name, (asked,)))
+            await ask_keys(node.node, member, ("shop", "main", name), asked)
         refusals.append(refused.value.message.replace("nothing", "c"))
     assert refusals[0] == refusals[1]
-    (answer,) = await ask(ref, RunKeys(OWNER, "shop", "main", "c", (asked,)))
+    (answer,) = await ask_keys(node.node, OWNER, ("shop", "main", "c"), asked)
     assert not isinstance(answer, Refusal)

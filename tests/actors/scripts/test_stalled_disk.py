@@ -15,13 +15,14 @@ from actors.node import Node
 from actors.runtime import ask
 from protocol.errors import Cancelled, StatementTimeout, UnknownOutcome
 from protocol.requests import CancelScript, RunScript, ScriptAnswer
-from protocol.spaces import GetKey, IncrKey, KeyOperation, RunKeys, SetKey
+from protocol.spaces import GetKey, IncrKey, KeyOperation, SetKey
 from protocol.values import NONE
 from storage import catalog, groups, topics
 from storage.hand_outs import HandOuts
 from storage.memory import MemoryEngine
 from tests.actors.nodes import ANA, prepare, running, simulated_doors, value
 from tests.actors.parts import code, outcome, play
+from tests.keys import ask_keys
 from tests.simulation.disk import Fault, SimulatedDisk
 
 DECLARED = (
@@ -202,9 +203,7 @@ def asked(node: Node, script: str, **fields: Any) -> asyncio.Future[ScriptAnswer
 
 
 async def keys(node: Node, request: str, *operations: KeyOperation) -> Any:
-    ref = node.spaces.find("a", "b", "c")
-    assert ref is not None
-    return await ask(ref, RunKeys(ANA, "a", "b", "c", operations, request=request))
+    return await ask_keys(node, ANA, ("a", "b", "c"), *operations, request=request)
 
 
 async def shown(node: Node) -> dict[str, dict[str, Any]]:

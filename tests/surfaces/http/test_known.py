@@ -16,11 +16,12 @@ import pytest
 from actors.node import Node
 from actors.runtime import ask
 from protocol.requests import SignIn
-from protocol.spaces import DeleteKey, KeyOperation, RunKeys, SetKey
+from protocol.spaces import DeleteKey, KeyOperation, SetKey
 from surfaces.http import reading as reading_module
 from surfaces.http.connection import Connection
 from surfaces.http.known import MISSES, KnownHeads
 from surfaces.http.surface import HttpSurface
+from tests.keys import ask_keys
 from tests.logbook import Logbook
 from tests.surfaces.http.conftest import PASSWORD, Serve
 from tests.surfaces.http.raw import Raw
@@ -185,13 +186,11 @@ class Pair:
 
     async def reset(self) -> None:
         """The keys as every case finds them."""
-        ref = self.node.spaces.find("shop", "main", "c")
-        assert ref is not None
         operations: list[KeyOperation] = [
             SetKey("k", "hello"), SetKey("a/b c", [1, 2.5]), SetKey("long", "x" * 10_000),
             DeleteKey("absent"),
         ]  # fmt: skip
-        await ask(ref, RunKeys(OWNER, "shop", "main", "c", tuple(operations)))
+        await ask_keys(self.node, OWNER, ("shop", "main", "c"), *operations)
 
     async def difference(self, parts: list[bytes]) -> str | None:
         """What the two answer differently; None when nothing."""

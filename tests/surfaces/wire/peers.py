@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
+from actors.commits import Asker
 from actors.messages.asked import TakeRoom
+from actors.sessions import token_digest
+from actors.spaces import Answers, Names
 from protocol.errors import Cancelled, Refusal, SessionEnded, SignInRefused
 from protocol.frames import FrameReader, Kind, Message, encode
 from protocol.messages import MessageOperation, TakeMessages
 from protocol.requests import (
-    AuthenticateToken,
     Caller,
     NodeStatus,
     Result,
@@ -24,7 +27,6 @@ from protocol.requests import (
 )
 from protocol.spaces import GetKey, KeyAnswer, KeyOperation, Room
 from surfaces.wire import WireSettings, WireSurface
-from surfaces.wire.gate import Place
 
 USER, PASSWORD, OTHER = "ana", "a long password", "ben"
 
@@ -57,7 +59,7 @@ class FakeNode:
         self.held: dict[str, asyncio.Future[None]] = {}
         self.cancelled: list[str] = []
         self.requests: list[RunScript] = []
-        self.asked: list[tuple[str, Place, tuple[KeyOperation, ...]]] = []
+        self.asked: list[tuple[str, Names, tuple[KeyOperation, ...]]] = []
         self.operations: list[tuple[str, tuple[str, str], MessageOperation]] = []
         self.values: dict[str, bytes] = {}
         """Of keys."""
@@ -90,16 +92,28 @@ class FakeNode:
         self.ended.append(token)
         self.sessions.pop(token, None)
 
-    async def keys(
+    def keys(
         self,
-        who: AuthenticateToken,
-        place: Place,
-        operations: tuple[KeyOperation, ...],
-        request: str,
-        alone: bool,
+        asker: Asker[Answers],
+        who: bytes,
+        names: Names,
+        operations: Sequence[KeyOperation],
         room: Room,
-    ) -> tuple[KeyAnswer, ...]:
-        caller = await self._caller(who.token, who.address)
+    ) -> Answers | None:
+        task = asyncio.ensure_future(self._keys(who, names, operations, room))
+        task.add_done_callback(partial(self._tell, asker))
+        return None
+
+    @staticmethod
+    def _tell(asker: Asker[Answers], task: asyncio.Task[Answers]) -> None:
+        error = task.exception()
+        asker.told(None if error is not None else task.result(), error)
+
+    async def _keys(
+        self, who: bytes, names: Names, operations: Sequence[KeyOperation], room: Room
+    ) -> Answers:
+        token = next((one for one in self.sessions if token_digest(one) == who), "")
+        caller = await self._caller(token, "")
         answers: list[KeyAnswer] = []
         for operation in operations:
             if room.left <= 0:
@@ -110,7 +124,7 @@ class FakeNode:
                 room.left -= len(answer["value"] or b"")
             answers.append(answer)
         if answers:
-            self.asked.append((caller.user, place, operations[: len(answers)]))
+            self.asked.append((caller.user, names, tuple(operations[: len(answers)])))
         if self.keys_held is not None:
             await self.keys_held
         return tuple(answers)

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from actors.spaces import Names
 from protocol.errors import Refusal
 from protocol.frames import Kind, Message, encode
 from protocol.spaces import GetKey, ListKeys, SetKey
 from protocol.values import NONE
 from surfaces.wire import NodeGate, WireSettings, WireSurface, spaces
-from surfaces.wire.gate import Place
 from tests.nodes import PASSWORD, Running, running
 from tests.surfaces.wire.peers import FakeNode, Peer, connected, serving
 
@@ -204,7 +204,7 @@ async def test_who_is_not_signed_in_reaches_no_key(talker: Talker) -> None:
 
 def test_what_one_read_brought_is_asked_in_parts() -> None:
     place, other = ("a", "b", "c"), ("a", "b", "d")
-    read: dict[Place, spaces.Asked] = {
+    read: dict[Names, spaces.Asked] = {
         place: [(n, GetKey("k")) for n in range(150)],
         other: [(200, ListKeys())],
     }
@@ -229,7 +229,7 @@ async def test_a_node_that_fails_at_it_says_so_for_each(logbook: Any) -> None:
     logbook.allow("a request failed")
 
     class Broken(FakeNode):
-        async def keys(self, *_args: Any) -> Any:
+        def keys(self, *_args: Any) -> Any:
             raise RuntimeError("a bug of the node")
 
     async with serving(Broken()) as surface, connected(surface) as peer:

@@ -1,0 +1,268 @@
+"""The one way by which operations on keys are done for the surfaces: at once, on the loop.
+
+Scripts work on keys through their own transactions, by the same rules (`perform`); all meet in the
+ledger, so neither needs the other for being right.
+
+- Whoever asks is answered by the return of `run` when all that the answer shows is released, and
+  told later otherwise: see `actors/commits/askers.py`.
+- Keys may take one slice of the loop at a time (`limits.SLICE_US`). What comes when that is used up
+  is put off for a turn of the loop, and what comes after it is put off too: nothing overtakes.
+- Operations that somebody's barrier stands in the way of wait for its end, and so does whatever
+  comes after them for the same space.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from actors.commits import NODE, Asker, Committer
+from actors.rights import Rights
+from actors.roles import Roles
+from actors.runtime import Runtime
+from actors.sessions import Sessions
+from actors.spaces.entrances import Entrances, Names, Who
+from actors.spaces.operations import listed
+from actors.spaces.sweeping import EXPIRED, Sweepers
+from actors.spaces.work import Answers, Work
+from protocol import limits
+from protocol.errors import Busy, Draining, NotWritable, Refusal, UnknownOutcome
+from protocol.spaces import KeyOperation, ListKeys, Room
+from storage.catalog import Space
+from storage.spaces import Keys
+
+
+class Spaces:
+    """Operations on the keys of all spaces; on the loop only."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        committer: Committer,
+        roles: Roles,
+        sessions: Sessions,
+        rights: Rights,
+    ) -> None:
+        self.runtime = runtime
+        self.committer = committer
+        self.sessions = sessions
+        self.entrances = Entrances(committer, roles, sessions, rights)
+        self.sweepers = Sweepers(runtime, committer)
+        self.begin = self.sweepers.begin
+        self.expiring = self.sweepers.expiring
+        self.dropped = self.sweepers.dropped
+        self._monotonic_us = runtime.clock.monotonic_us
+        self._spent_us = 0
+        """Of the slice that keys may take until others had a turn."""
+        self._renews = False
+        """Whether the loop knows that it is to be asked for another one. That costs as much as a
+        GET, so it is done only where much of the slice is used up."""
+        self._put_off: deque[Work] = deque()
+        self._goes_on = False
+        """Whether the loop knows that something was put off."""
+        self._late: dict[Names, deque[Work]] = {}
+        """What barriers hold back, those behind it included."""
+        self._listing: dict[asyncio.Task[None], Work] = {}
+        self._stopped = False
+
+    def run(
+        self,
+        asker: Asker[Answers],
+        who: Who,
+        names: Names,
+        operations: Sequence[KeyOperation],
+        room: Room | None = None,
+    ) -> Answers | None:
+        """Do operations on the keys of one space, one after the other, each all or nothing by
+        itself: a refusal of one of them is its answer.
+
+        :param who: a caller, or the digest of a token
+        :param names: of namespace, database and space
+        :param room: for the bytes of the answers. There may be fewer answers than operations then:
+            those behind the last one answered have not been done, because what was read filled the
+            room. While any is left, at least one is done.
+        :returns: the answers, if they may be shown already; None: the asker is told
+        :raises Refusal: as a whole: SessionEnded, NotASpace, Draining, Busy, what the log refuses
+        """
+        began_us = self._monotonic_us()
+        work = Work(self, asker, who, names, operations, room, began_us)
+        if self._put_off or self._late or self._spent_us >= limits.SLICE_US or self._stopped:
+            if self._stopped:
+                raise Draining("the node is stopping and begins nothing new")
+            if self._stands_behind(work):
+                return None
+        urgent = self.runtime.urgent
+        if urgent is not None and urgent.since_us:
+            urgent.give_way(began_us)
+        try:
+            self._do(work, began_us + limits.SLICE_US)
+        finally:
+            self._spent_us += self._monotonic_us() - began_us
+            if self._spent_us > limits.SLICE_US // 2 and not self._renews:
+                self._renews = True
+                self.runtime.loop.call_soon(self._renew)
+        if work.answered:
+            return work.outcome()
+        work.promised = True
+        return None
+
+    def _stands_behind(self, work: Work) -> bool:
+        """Whether there is something that it must not overtake, or no time for it now.
+
+        :raises Busy: too much is put off
+        """
+        if self._put_off or self._spent_us >= limits.SLICE_US:
+            if len(self._put_off) >= limits.MAILBOX:
+                raise Busy(f"{limits.MAILBOX} requests on keys wait for their turn")
+            self._put_off.append(work)
+            self._go_on_soon()
+        elif work.names in self._late:
+            self._hold_back(work)
+        else:
+            return False
+        work.promised = True
+        return True
+
+    def _renew(self) -> None:
+        """Others had their turn: keys get a slice again."""
+        self._renews = False
+        self._spent_us = 0
+
+    def _go_on_soon(self) -> None:
+        if not self._goes_on:
+            self._goes_on = True
+            self.runtime.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Do a slice of what was put off."""
+        self._goes_on = False
+        began_us = self._monotonic_us()
+        until_us = began_us + limits.SLICE_US
+        put_off = self._put_off
+        while put_off:
+            work = put_off.popleft()
+            if work.names in self._late:
+                self._hold_back(work)
+            else:
+                self._do_late(work, until_us)
+            if self._monotonic_us() >= until_us:
+                break
+        self._spent_us = self._monotonic_us() - began_us
+        if put_off:
+            self._go_on_soon()
+        urgent = self.runtime.urgent
+        if urgent is not None and urgent.since_us:
+            urgent.give_way(self._monotonic_us())
+
+    def _do_late(self, work: Work, until_us: int) -> None:
+        """Do what its asker waits for."""
+        try:
+            self._do(work, until_us)
+        except Exception as error:
+            work.settle(error)
+
+    def _do(self, work: Work, until_us: int) -> None:
+        """Do it and answer, or see to it that somebody does."""
+        try:
+            work.run(until_us)
+        except Refusal:
+            if not work.barred:
+                raise
+            work.forget()
+            self._hold_back(work)
+            return
+        except Exception as error:
+            self.runtime.noticed(type(self).__name__, error)
+            raise
+        if work.soonest_us:
+            self.expiring(work.space, work.soonest_us)
+        if work.long:
+            task = self.runtime.loop.create_task(self._list_on(work))
+            self._listing[task] = work
+            task.add_done_callback(self._listed)
+        else:
+            work.answer()
+
+    # --- behind barriers ------------------------------------------------------------------------
+
+    def _hold_back(self, work: Work) -> None:
+        if work.names not in self._late:
+            self._late[work.names] = deque()
+            self.committer.barriers.tell_gone(self._barrier_has_gone)
+        self._late[work.names].append(work)
+
+    def _barrier_has_gone(self) -> None:
+        """What it held back comes before all that was put off since."""
+        late, self._late = self._late, {}
+        for held_back in late.values():
+            self._put_off.extendleft(reversed(held_back))
+        if self._put_off:
+            self._go_on_soon()
+
+    # --- long listings --------------------------------------------------------------------------
+
+    async def _list_on(self, work: Work) -> None:
+        """Finish listings that take more than a slice, others having their turns."""
+        for number in work.long:
+            operation = work.operations[number]
+            assert isinstance(operation, ListKeys)
+            found: list[str] = []
+            with self.committer.begin() as tx:
+                keys = Keys(tx, work.space)
+                until_us = self._monotonic_us() + limits.SLICE_US
+                for part in listed(keys, operation):
+                    found += part
+                    if self._monotonic_us() >= until_us:
+                        tx.pause()
+                        await asyncio.sleep(0)
+                        until_us = self._monotonic_us() + limits.SLICE_US
+                work.saw(tx.saw)
+            work.answers[number] = {"keys": found}
+            if keys.lapsed:
+                work.saw(self.remove_expired(work.space, keys.lapsed))
+        work.answer()
+
+    def _listed(self, task: asyncio.Task[None]) -> None:
+        work = self._listing.pop(task)
+        if task.cancelled():
+            work.settle(UnknownOutcome("the node stopped before this was done"))
+            return
+        error = task.exception()
+        if error is not None:
+            if not isinstance(error, Refusal):
+                self.runtime.noticed(type(self).__name__, error)
+            work.settle(error)
+
+    # --- what has expired -----------------------------------------------------------------------
+
+    def remove_expired(self, space: Space, names: list[bytes]) -> int:
+        """Remove keys that a read passed over because they had expired; the sequence that its
+        answer must wait for, 0 for none. See `storage/spaces.py`."""
+        with self.committer.begin() as tx:
+            Keys(tx, space).remove_expired(names)
+            tx.passes = True  # a read says that they are gone: they may not come back
+            try:
+                return self.committer.commit(tx, NODE, reason=EXPIRED).sequence
+            except (NotWritable, Busy):
+                return tx.saw
+
+    # --- the end --------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Do what was put off, refuse what is held back, end what waits; then sweep no more."""
+        self._stopped = True
+        while self._put_off:
+            self._go_on()
+        late, self._late = self._late, {}
+        for held_back in late.values():
+            for work in held_back:
+                work.settle(Draining("the node is stopping and begins nothing new"))
+        for task in list(self._listing):
+            task.cancel()
+        while self._listing:
+            await asyncio.sleep(0)
+        for waiter in list(self.committer.waiters):
+            if isinstance(waiter, Work):
+                waiter.end(Draining("the node is stopping"))
+        await self.sweepers.stop()

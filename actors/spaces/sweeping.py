@@ -1,0 +1,270 @@
+"""Removing keys that have expired: one actor for each space that has keys that expire.
+
+A sweep removes a bounded slice of expired keys in a commit of its own, waits until that is durable,
+and rests as long as it took. No key has a timer: a space has one, for the earliest of its expiries.
+A space without any has no actor either: it comes with the first key that expires, and goes with the
+last one, or with its space.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from pykka import ActorRef
+
+from actors.commits import NODE, Committer
+from actors.runtime import LoopActor, Runtime, Supervised, handles, stop, tell
+from protocol import limits
+from protocol.errors import Busy, Refusal
+from storage import catalog
+from storage.catalog import Database, Namespace, Space
+from storage.keys import expiry_time
+from storage.spaces import Keys
+from storage.transactions import Transaction
+
+EXPIRED: Final = "expired"
+"""Why the node removes a key by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Said to a space's actor by its timer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expiring:
+    """Said to a space's actor when somebody has written a key that expires."""
+
+    at_us: int
+
+
+class Sweepers:
+    """The actors that sweep; on the loop only."""
+
+    def __init__(self, runtime: Runtime, committer: Committer) -> None:
+        self.runtime = runtime
+        self.committer = committer
+        self.places: dict[int, Supervised[SweepActor]] = {}
+        """By the space's id."""
+        self.due_us: dict[int, int] = {}
+        """When the actor of a space, by its id, will look for expired keys: log time."""
+        self._spaces: dict[int, Space] = {}
+        """Those that have an actor."""
+        self._parting: set[asyncio.Task[None]] = set()
+        self._stopped = False
+        committer.on_withdraw.append(self.look_again)
+
+    def begin(self) -> None:
+        """Start an actor for every space that has keys that expire."""
+        with self.committer.begin() as tx:
+            for space in _all(tx):
+                if Keys(tx, space).next_expiry_us() is not None:
+                    self._place(space)
+
+    def expiring(self, space: Space, at_us: int) -> None:
+        """A key of a space expires at that log time: it is to be swept then."""
+        if self._stopped or self.due_us.get(space.id, at_us + 1) <= at_us:
+            return
+        place = self.places.get(space.id)
+        if place is None:
+            self._place(space)  # it looks by itself when it starts
+            return
+        try:
+            tell(place.ref, Expiring(at_us))
+        except Busy:
+            return  # it has much to do, and looks at the expiries after that
+
+    def dropped(self, what: Namespace | Database | Space) -> None:
+        """A space was dropped, or what it lies in. Its actor goes once that is durable: a full disk
+        may take it back."""
+        ids = _ids(what)
+        gone = [one for one in self._spaces.values() if _ids(one)[: len(ids)] == ids]
+        if gone:
+            committer = self.committer
+            promise = committer.promise(committer.committed)
+            committer.when_released(promise, partial(self._end_dropped, gone))
+
+    def _end_dropped(self, gone: list[Space], lost: BaseException | None) -> None:
+        if lost is None:
+            for space in gone:
+                self.end(space)
+
+    def look_again(self) -> None:
+        """What was in flight was taken back: keys that had been deleted may be there again."""
+        now_us = self.committer.ledger.log_time()
+        for space in self._spaces.values():
+            self.due_us.pop(space.id, None)
+            self.expiring(space, now_us)
+
+    def end(self, space: Space, ref: ActorRef[SweepActor] | None = None) -> None:
+        """A space has nothing that expires, or is no more: let its actor go.
+
+        :param ref: only if it is this one
+        """
+        place = self.places.get(space.id)
+        if place is None or ref not in (None, place.ref):
+            return
+        del self.places[space.id]
+        del self._spaces[space.id]
+        self.due_us.pop(space.id, None)
+        parting = asyncio.ensure_future(stop(place.ref), loop=self.runtime.loop)
+        self._parting.add(parting)
+        parting.add_done_callback(self._parting.discard)
+
+    async def stop(self) -> None:
+        """Stop every actor."""
+        self._stopped = True
+        for place in list(self.places.values()):
+            await stop(place.ref)
+        await asyncio.gather(*self._parting)
+
+    def _place(self, space: Space) -> None:
+        self._spaces[space.id] = space
+        self.places[space.id] = Supervised(
+            lambda: SweepActor.start(self.runtime, self, space), refoldable=True
+        )
+
+
+class SweepActor(LoopActor):
+    """Sweeps one space."""
+
+    def __init__(self, runtime: Runtime, sweepers: Sweepers, space: Space) -> None:
+        super().__init__(runtime)
+        self._sweepers = sweepers
+        self._committer = sweepers.committer
+        self._space = space
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_us = 0
+        """When the timer is set for, in log time."""
+        self._swept_us = 0
+        self._swept_to = b""
+        """Before this place the expiry index is empty."""
+        self._written_us = limits.INT_MAX
+        """The earliest expiry that was written since the last sweep began."""
+        self.swept = 0
+        """Keys swept since the start of this actor."""
+
+    def on_start(self) -> None:
+        """Look when the first key expires."""
+        self._disarm()  # what an actor before this one had set
+        self._look_ahead()
+
+    def on_stop(self) -> None:
+        """No more sweeps."""
+        self._disarm()
+
+    @handles(Expiring)
+    def expiring(self, message: Expiring) -> None:
+        """Somebody has written a key that expires."""
+        self._expires_at(message.at_us)
+
+    @handles(Sweep)
+    async def sweep(self, _message: Sweep) -> None:
+        """Remove a slice of what has expired, then the next, or wait for the next expiry."""
+        committer = self._committer
+        began_us = self._monotonic_us()
+        self._swept_us = committer.ledger.log_time()
+        self._written_us = limits.INT_MAX
+        try:
+            with committer.begin() as tx:
+                space = self._present(tx)
+                if space is None:
+                    self._end_unless_taken_back(tx)
+                    return
+                done, last = Keys(tx, space).sweep(limits.SWEEP_KEYS, self._swept_to)
+                promise = committer.commit(tx, NODE, reason=EXPIRED) if tx.size else None
+            took_us = self._monotonic_us() - began_us
+            if promise is not None:
+                await committer.released(promise)
+            passed = last and self._written_us <= expiry_time(last)
+            self._swept_to = b"" if passed else max(self._swept_to, last)
+            self.swept += done
+        except Refusal:
+            self._arm(self._swept_us + limits.SWEEP_SECONDS * 1_000_000)
+            return
+        if done < limits.SWEEP_KEYS:
+            self._look_ahead()
+        elif self.actor_ref.is_alive():
+            self._timer = self.after(took_us / 1_000_000, self._time_to_sweep)
+            self._due_us = self._swept_us
+
+    def _present(self, tx: Transaction) -> Space | None:
+        """The space as it is declared now; None when it was dropped."""
+        space = self._space
+        database = space.database
+        found = find_space(tx, database.namespace.name, database.name, space.name)
+        return found if found is not None and found.id == space.id else None
+
+    def _look_ahead(self) -> None:
+        with self._committer.begin() as tx:
+            space = self._present(tx)
+            begin = self._swept_to
+            at_us = Keys(tx, space).next_expiry_us(begin) if space is not None else None
+            if at_us is not None:
+                self._arm(at_us)
+            else:
+                self._end_unless_taken_back(tx)
+
+    def _end_unless_taken_back(self, tx: Transaction) -> None:
+        """There is nothing to sweep any more, in what a transaction has read. As long as a full
+        disk may take that back, look again: nobody else would start an actor then."""
+        if tx.saw > self._committer.released_upto:
+            self._arm(self._committer.ledger.log_time())
+        else:
+            self._sweepers.end(self._space, self.actor_ref)
+
+    def _expires_at(self, at_us: int) -> None:
+        self._written_us = min(self._written_us, at_us)
+        if self._swept_to and at_us <= expiry_time(self._swept_to):
+            self._swept_to = b""  # by a transaction that began before the sweep
+        self._arm(at_us)
+
+    def _arm(self, at_us: int) -> None:
+        """Sweep at that log time, or somewhat later: not more often than is useful."""
+        at_us = max(at_us, self._swept_us + limits.SWEEP_SECONDS * 1_000_000)
+        if not self.actor_ref.is_alive() or (self._timer is not None and self._due_us <= at_us):
+            return
+        self._disarm()
+        self._due_us = self._sweepers.due_us[self._space.id] = at_us
+        wait_us = max(at_us - self._committer.ledger.log_time(), 0)
+        self._timer = self.after(wait_us / 1_000_000, self._time_to_sweep)
+
+    def _disarm(self) -> None:
+        self._sweepers.due_us.pop(self._space.id, None)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_to_sweep(self) -> None:
+        self._timer = None
+        self._sweepers.due_us.pop(self._space.id, None)
+        try:
+            tell(self.actor_ref, Sweep())
+        except Busy:
+            self._arm(self._committer.ledger.log_time() + limits.SWEEP_SECONDS * 1_000_000)
+
+
+def find_space(tx: Transaction, namespace: str, database: str, name: str) -> Space | None:
+    """A space by all its names, if there is one."""
+    place = catalog.find_namespace(tx, namespace)
+    within = catalog.find_database(tx, place, database) if place is not None else None
+    return catalog.find_space(tx, within, name) if within is not None else None
+
+
+def _ids(what: Namespace | Database | Space) -> tuple[int, ...]:
+    """Those of the places around something, and its own."""
+    if isinstance(what, Namespace):
+        return (what.id,)
+    if isinstance(what, Database):
+        return what.namespace.id, what.id
+    return what.database.namespace.id, what.database.id, what.id
+
+
+def _all(tx: Transaction) -> Iterator[Space]:
+    for namespace in catalog.namespaces(tx):
+        for database in catalog.databases(tx, namespace):
+            yield from catalog.spaces(tx, database)

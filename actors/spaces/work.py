@@ -1,0 +1,305 @@
+"""Operations on keys that were asked for together, while they are done and until they are answered.
+
+- Those that write share a commit: each is all or nothing by itself all the same, and no answer
+  leaves before what it shows is durable.
+- A GET with nothing but GETs before it is read from the present state: it costs no transaction.
+- What waits for the disk is seen in INFO FOR RUNNING and ended by KILL.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from actors.commits import Asker, By, Promise, Waiter
+from actors.rights import Standing
+from actors.spaces.entrances import Names, Who
+from actors.spaces.operations import listed, perform, statements
+from protocol import limits
+from protocol.errors import Refusal
+from protocol.requests import Caller
+from protocol.spaces import GetKey, KeyAnswer, KeyOperation, ListKeys, LockKey, Room
+from protocol.text import duration
+from protocol.values import Value
+from storage.catalog import Space
+from storage.present import Present
+from storage.spaces import Entries, Keys
+from storage.transactions import Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from actors.spaces.engine import Spaces
+
+COMMIT_BYTES: Final = 4 * limits.MIB
+"""What operations that came together put into one commit, before the next one begins."""
+
+Answers = tuple[KeyAnswer, ...]
+
+
+class Work(Waiter):
+    """Operations of one request, and what has come of them.
+
+    :param room: as in `Spaces.run`
+    """
+
+    # What a short one never changes stands here: most are one GET, or one SET.
+
+    sequence = 0
+    """What the answers wait for."""
+    soonest_us = 0
+    """The earliest expiry written; 0: none."""
+    barred = False
+    """Whether somebody's barrier stood in its way; then nothing has happened."""
+    refusal: Refusal | None = None
+    """Why nothing was done at all; shown when what it rests on is durable."""
+    long: Sequence[int] = ()
+    """Listings not finished within the slice, by their number."""
+    answered = False
+    """Whether it is known how it went, and with what it was lost if it was."""
+    lost: BaseException | None = None
+    promised = False
+    """Whether the asker has been left to be told."""
+    _user: str | None = None
+    """Who asks; None: nobody that the node knows any more."""
+    _written = 0
+    _read_bytes = 0
+    _lapsed: Sequence[bytes] = ()
+    _may_write: Refusal | bool | None = None
+
+    def __init__(
+        self,
+        spaces: Spaces,
+        asker: Asker[Answers],
+        who: Who,
+        names: Names,
+        operations: Sequence[KeyOperation],
+        room: Room | None,
+        began_us: int,
+    ) -> None:
+        super().__init__(spaces.committer, began_us)
+        self._spaces = spaces
+        self.asker = asker
+        self._who = who
+        self.names = names
+        self.operations = operations
+        self._room = room
+        self.answers: list[KeyAnswer] = []
+        self.space: Space
+        self._standing: Standing
+        self._generation: int
+
+    # --- doing them -----------------------------------------------------------------------------
+
+    def run(self, until_us: int) -> None:
+        """Do them all.
+
+        :param until_us: when listings are left for later, on the monotonic clock
+        :raises Conflict: a barrier stands in its way, if it is `barred` now
+        """
+        self._generation = self._committer.generation
+        if not self._enter():
+            return
+        self._read_ahead()
+        if len(self.answers) < len(self.operations) and not self._is_full(0):
+            self._change(until_us)
+        if self._lapsed:
+            self.saw(self._spaces.remove_expired(self.space, list(self._lapsed)))
+        if self._room is not None:
+            # Only now: what a barrier stood in the way of will read it all again.
+            self._room.left -= self._read_bytes
+
+    def _enter(self) -> bool:
+        """Who asks, and of which space. False: it is refused."""
+        spaces = self._spaces
+        known = spaces.entrances.known(self._who, self.names)
+        if known is not None:
+            self._user, (self.space, self._standing) = known
+            return True
+        with self._committer.begin() as tx:
+            try:
+                caller: Caller = spaces.entrances.caller(tx, self._who)
+                self._user = caller.user
+                self.space, self._standing = spaces.entrances.find(tx, caller, self.names)
+            except Refusal as refusal:
+                self.refusal = refusal
+            self.saw(tx.saw)
+        return self.refusal is None
+
+    def _is_full(self, more: int) -> bool:
+        """Whether the answers fill the room that there is for them."""
+        return self._room is not None and self._read_bytes + more >= self._room.left
+
+    def _read_ahead(self) -> None:
+        """Answer the GETs that stand before anything else."""
+        present = Present(self._committer.ledger)
+        keys = Entries(present, self.space)
+        for operation in self.operations:
+            if type(operation) is not GetKey or self._is_full(keys.read_bytes):
+                break
+            try:
+                self._check(operation)
+                self.answers.append(keys.get(operation.key))
+            except Refusal as refusal:
+                self.answers.append(refusal)
+        self.saw(present.saw)
+        self._lapsed = keys.lapsed
+        self._read_bytes = keys.read_bytes
+
+    def _change(self, until_us: int) -> None:
+        """Do the others, in as few commits as may be."""
+        committer, done = self._committer, len(self.answers)
+        begun = done
+        tx = committer.begin()
+        try:
+            keys = Keys(tx, self.space)
+            for operation in self.operations[done:]:
+                if self._is_full(keys.read_bytes):
+                    break
+                if _begins_anew(tx, keys, operation):
+                    self._commit(tx, keys, begun)
+                    begun = len(self.answers)
+                    tx = committer.begin()
+                    keys = Keys(tx, self.space)
+                try:
+                    self._check(operation)
+                    if type(operation) is ListKeys:
+                        self._list(keys, operation, until_us)
+                    else:
+                        self.answers.append(perform(keys, operation))
+                except Refusal as refusal:
+                    self.answers.append(refusal)
+            self._commit(tx, keys, begun)
+        finally:
+            tx.release()
+
+    def _check(self, operation: KeyOperation) -> None:
+        """:raises NotWritable, NotAllowed:"""
+        if operation.writes:
+            if self._may_write is None:
+                try:
+                    self._committer.check_writable()
+                    self._may_write = True
+                except Refusal as refusal:
+                    self._may_write = refusal
+            if isinstance(self._may_write, Refusal):
+                raise self._may_write
+        self._standing.check(self.space, operation.needs)
+
+    def _list(self, keys: Keys, operation: ListKeys, until_us: int) -> None:
+        found: list[str] = []
+        monotonic_us = self._spaces.runtime.clock.monotonic_us
+        for part in listed(keys, operation):
+            found += part
+            if monotonic_us() >= until_us and len(found) < operation.limit:
+                self.long = [*self.long, len(self.answers)]
+                break
+        self._read_bytes += sum(map(len, found))
+        self.answers.append({"keys": found})
+
+    def _commit(self, tx: Transaction, keys: Keys, begun: int) -> None:
+        """Commit what the operations from one on have changed, if anything."""
+        if tx.size:
+            assert self._user is not None, "somebody unknown has changed something"
+            done = zip(self.operations[begun:], self.answers[begun:], strict=False)
+            wrote = [op for op, answer in done if op.writes and not isinstance(answer, Refusal)]
+            tx.passes = self._written > 0  # the first part has happened: it can't be run again
+            by = By(self._user, self.asker.surface)
+            try:
+                sequence = self._committer.commit(
+                    tx, by, statements(self.space.name, wrote)
+                ).sequence
+            except Refusal:
+                self.barred = tx.barred
+                raise
+            self._written = sequence
+            keys.settle()
+            if keys.soonest_us and (not self.soonest_us or keys.soonest_us < self.soonest_us):
+                self.soonest_us = keys.soonest_us
+            self.saw(sequence)
+        else:
+            tx.release()
+            self.saw(tx.saw)
+        if keys.lapsed:
+            self._lapsed = [*self._lapsed, *keys.lapsed]
+        self._read_bytes += keys.read_bytes
+
+    def forget(self) -> None:
+        """It will be run again from its beginning."""
+        self.answers.clear()
+        self.sequence = self.soonest_us = self._read_bytes = 0
+        self.barred = False
+        self._lapsed = self.long = ()
+        self._may_write = None
+
+    def saw(self, sequence: int) -> None:
+        """The answers show this commit."""
+        if sequence > self.sequence:
+            self.sequence = sequence
+
+    # --- answering ------------------------------------------------------------------------------
+
+    def answer(self) -> None:
+        """Answer, once what the answers show is durable."""
+        promise = Promise(self.sequence, self._generation)
+        if self._committer.is_released(promise):
+            self.settle(None)
+        else:
+            self.wait(promise)
+
+    def settle(self, lost: BaseException | None) -> None:
+        self.answered, self.lost = True, lost
+        if self.promised:
+            self._tell()
+
+    def _tell(self) -> None:
+        lost = self.lost or self.refusal
+        try:
+            self.asker.told(None if lost is not None else tuple(self.answers), lost)
+        except Exception as error:  # a bug of one asker's is not the others'
+            self._spaces.runtime.noticed(type(self).__name__, error)
+
+    def outcome(self) -> Answers:
+        """The answers. :raises BaseException: why there are none"""
+        lost = self.lost or self.refusal
+        if lost is not None:
+            raise lost
+        return tuple(self.answers)
+
+    # --- as a waiter ----------------------------------------------------------------------------
+
+    @property
+    def request(self) -> str:
+        return self.asker.origin.request
+
+    @property
+    def written(self) -> int:
+        return self._written
+
+    def info(self, now_us: int) -> dict[str, Value]:
+        origin = self.asker.origin
+        namespace, database, space = self.names
+        return {
+            "id": origin.request,
+            "user": self._user,
+            "surface": origin.surface,
+            "address": origin.address,
+            "namespace": namespace,
+            "database": database,
+            "statement": None,
+            "text": statements(space, self.operations[: len(self.answers)] or self.operations),
+            "since": duration(now_us - self.began_us),
+            "left": None,
+            "slices": 0,
+            "rows_read": 0,
+            "waiting": True,
+            "commit": self.promise.sequence,
+            "barrier": False,
+        }
+
+
+def _begins_anew(tx: Transaction, keys: Keys, operation: KeyOperation) -> bool:
+    """Whether an operation needs a commit of its own. A lock that is acquired twice needs two
+    commits for two fences."""
+    return tx.size > COMMIT_BYTES or (
+        type(operation) is LockKey and bool(tx.size) and keys.written_here(operation.key)
+    )

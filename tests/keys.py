@@ -1,0 +1,47 @@
+"""Operations on keys, asked of a node as a surface does, for tests that await the answers."""
+
+from __future__ import annotations
+
+import asyncio
+
+from actors.commits import Origin
+from actors.node import Node
+from actors.spaces import Answers, Names, Who
+from protocol.requests import Surface
+from protocol.spaces import KeyOperation, Room
+
+
+class Asking:
+    """An asker whose answers are awaited."""
+
+    def __init__(self, who: Who, request: str) -> None:
+        self.surface: Surface = "http" if isinstance(who, bytes) else who.surface
+        self.origin = Origin(request, self.surface, "192.0.2.1:1")
+        self.heard: asyncio.Future[Answers] = asyncio.get_running_loop().create_future()
+
+    def told(self, answer: Answers | None, lost: BaseException | None) -> None:
+        if answer is not None:
+            self.heard.set_result(answer)
+        else:
+            assert lost is not None
+            self.heard.set_exception(lost)
+
+
+def ask_keys(
+    node: Node,
+    who: Who,
+    names: Names,
+    *operations: KeyOperation,
+    room: Room | None = None,
+    request: str = "",
+) -> asyncio.Future[Answers]:
+    """The answers, refusals among them; what is refused as a whole is raised."""
+    asking = Asking(who, request)
+    try:
+        found = node.spaces.run(asking, who, names, operations, room)
+    except Exception as error:
+        asking.told(None, error)
+    else:
+        if found is not None:
+            asking.told(found, None)
+    return asking.heard
