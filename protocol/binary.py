@@ -209,6 +209,8 @@ _NANOSECONDS: Final = (b"\xd7\xff", b"\xc7\x0c\xff")
 
 
 def _may_hold_nanoseconds(data: bytes | memoryview, tick: Tick | None) -> bool:
+    if type(data) is bytes and len(data) <= STEP_BYTES:
+        return _NANOSECONDS[0] in data or _NANOSECONDS[1] in data
     view = memoryview(data)
     for start in range(0, len(view), STEP_BYTES):
         if start and tick is not None:
@@ -289,9 +291,12 @@ def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
 def _hooks(size: int) -> dict[str, Callable[[Any], Any]]:
     """What the decoder calls for each container of a message of so many bytes."""
     if size <= limits.CONTAINERS:  # there can't be as many: counting costs a call for each array
-        return {"object_pairs_hook": _unique}
+        return _SHORT
     count = _Count()
     return {"object_pairs_hook": count.unique, "list_hook": count.add}
+
+
+_SHORT: Final[dict[str, Callable[[Any], Any]]] = {"object_pairs_hook": _unique}
 
 
 class _Count:

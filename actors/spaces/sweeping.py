@@ -105,15 +105,20 @@ class Sweepers:
 
         :param ref: only if it is this one
         """
-        place = self.places.get(space.id)
-        if place is None or ref not in (None, place.ref):
+        if space.id not in self.places or not (ref is None or self.has(space, ref)):
             return
+        place = self.places[space.id]
         del self.places[space.id]
         del self._spaces[space.id]
         self.due_us.pop(space.id, None)
         parting = asyncio.ensure_future(stop(place.ref), loop=self.runtime.loop)
         self._parting.add(parting)
         parting.add_done_callback(self._parting.discard)
+
+    def has(self, space: Space, ref: ActorRef[SweepActor]) -> bool:
+        """Whether this is the actor of a space."""
+        place = self.places.get(space.id)
+        return place is not None and place.ref == ref
 
     async def stop(self) -> None:
         """Stop every actor."""
@@ -160,7 +165,10 @@ class SweepActor(LoopActor):
     @handles(Expiring)
     def expiring(self, message: Expiring) -> None:
         """Somebody has written a key that expires."""
-        self._expires_at(message.at_us)
+        if self._sweepers.has(self._space, self.actor_ref):
+            self._expires_at(message.at_us)
+        else:  # it was let go while this was on its way
+            self._sweepers.expiring(self._space, message.at_us)
 
     @handles(Sweep)
     async def sweep(self, _message: Sweep) -> None:

@@ -455,6 +455,35 @@ async def test_a_space_without_keys_that_expire_has_no_actor_and_no_timer(here: 
     assert sweepers.places
 
 
+@pytest.mark.parametrize("turns", [0, 1, 2])
+async def test_what_expires_before_where_a_sweep_has_come_is_swept_too(
+    here: Desk, turns: int
+) -> None:
+    """It was written by a transaction that began long before the sweep."""
+    committer, spaces = here.node.committer, here.node.spaces
+    space = here._declared()
+    old = committer.begin()
+    Keys(old, space).set("old", 1, SECOND)
+    old.pause()
+    await here.run(SetKey("k", 1, 2 * SECOND))
+    here.clock.advance(3 * SECOND)
+    (place,) = spaces.sweepers.places.values()
+    sweeping = committer.committed
+    tell(place.ref, Sweep())
+    while committer.committed == sweeping:
+        await asyncio.sleep(0)
+    if turns == 2:  # the sweep has ended, and found nothing more to do
+        await committer.released(committer.promise(committer.committed))
+    committer.commit(old, By("ana", "wire"))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    spaces.expiring(space, old.now_us + SECOND)
+    async with asyncio.timeout(20):
+        while here.stored() or spaces.sweepers.places:
+            await asyncio.sleep(0.01)
+            here.clock.advance(SECOND)
+
+
 async def test_a_drop_that_a_full_disk_takes_back_leaves_the_sweeping(here: Desk) -> None:
     committer, sweepers = here.node.committer, here.node.spaces.sweepers
     await here.run(SetKey("k", 1, SECOND))
