@@ -42,7 +42,9 @@ from protocol import limits
 from protocol.errors import Busy, Conflict, Draining, Failed, Refusal, SessionEnded, Unknown
 from protocol.messages import MessageOperation, PublishMessages, TakeMessages
 from protocol.requests import CancelScript, RunScript, ScriptAnswer, Surface
+from protocol.rights import Verbs
 from storage import groups
+from storage.topics import Topic
 from storage.transactions import Transaction
 
 HOLD_US: Final = 5_000
@@ -58,6 +60,9 @@ STATEMENTS: Final = 16
 
 Whose = tuple[str, Surface]
 """Whose operations share a commit: a user's over a surface."""
+
+Judged = tuple[tuple[str, str], str, Verbs]
+"""A topic by its names, and what is needed on it."""
 
 
 class MessageEngine:
@@ -226,13 +231,14 @@ class MessageEngine:
 
         :param done: gets those that were run, also that one
         """
+        judged: dict[Judged, Topic] = {}
         while queue and len(done) < TOGETHER and tx.size <= COMMIT_BYTES:
             asked = queue.popleft()
             if asked.over:
                 continue
             done.append(asked)
             try:
-                self._perform(tx, asked)
+                self._perform(tx, asked, judged)
             except Refusal as refusal:
                 asked.refusal = refusal
                 if tx.size > limits.TRANSACTION_BYTES:
@@ -241,8 +247,12 @@ class MessageEngine:
                 return self.refusal_of(error, asked)
         return None
 
-    def _perform(self, tx: Transaction, asked: Asked) -> None:
-        """Run one. :raises Refusal: see `operations`"""
+    def _perform(self, tx: Transaction, asked: Asked, judged: dict[Judged, Topic]) -> None:
+        """Run one. :raises Refusal: see `operations`
+
+        :param judged: what others of its caller were judged for in this transaction, which reads
+            their rights as they are all through it
+        """
         asked.performed = asked.refusal = None
         asked.written_at = 0
         operation, caller = asked.operation, asked.caller
@@ -250,7 +260,10 @@ class MessageEngine:
             raise asked.out_of_time()
         self._roles.check_answering()
         self.committer.check_writable()
-        topic = self._rights.topic(tx, caller, asked.origin.place, operation.topic, operation.needs)
+        names = asked.origin.place, operation.topic, operation.needs
+        topic = judged.get(names)
+        if topic is None:
+            topic = judged[names] = self._rights.topic(tx, caller, *names)
         if type(operation) is PublishMessages:
             asked.performed = operations.publish(self.topics, tx, topic, operation)
             return

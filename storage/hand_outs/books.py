@@ -30,6 +30,9 @@ AHEAD_US: Final = 1_000_000
 STEP: Final = 64
 """Messages looked at together, once some were not to be handed out."""
 
+_NEAR: Final = 4
+"""Messages that are looked at one by one for the first that is not done."""
+
 
 class Books:
     """Of one group in one transaction."""
@@ -132,6 +135,11 @@ class Books:
     def _commit(self) -> None:
         """Find the first message that is not done."""
         tx, state, prefix = self._tx, self._state, self.group.hand_outs
+        # Mostly it is not far, and a few looks cost less than a scan through what is in flight.
+        for position in range(state.committed + 1, min(state.committed + _NEAR, state.cursor) + 1):
+            if tx.get(prefix + NUMBER.pack(position)) is not None:
+                state.committed = position - 1
+                return
         begin, width = state.committed + 1, STEP
         state.committed = state.cursor
         while state.hand_outs and begin <= state.cursor:
