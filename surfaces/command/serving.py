@@ -23,7 +23,8 @@ from surfaces.command.certificates import Certificate, CertificateRefused
 from surfaces.command.console import Console
 from surfaces.command.opening import NotOpened, opened
 from surfaces.command.stopping import StopSignals, drain
-from surfaces.http.surface import HttpSettings, HttpSurface
+from surfaces.http.shared import HttpSettings
+from surfaces.http.surface import HttpSurface
 from surfaces.wire.gate import NodeGate
 from surfaces.wire.surface import WireSettings, WireSurface
 

@@ -15,33 +15,64 @@ away, because closing a socket with unread bytes resets it and can destroy the a
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from protocol import limits
 from protocol.conversation import HELLO_BYTES
 from protocol.errors import Busy, Full, Refusal, RequestTimeout
 from surfaces.holdings import Account
-from surfaces.http.exchange import Context, Exchange
+from surfaces.http.exchange import Context, Exchange, Route
+from surfaces.http.head import Head
 from surfaces.http.outgoing import SMALL_ANSWER, Outgoing
 from surfaces.http.reading import Reading
+from surfaces.http.shared import Http
+from surfaces.http.shortcuts import Shortcuts
 from surfaces.sockets import half_close, read_at_most
-
-if TYPE_CHECKING:
-    from surfaces.http.surface import HttpSurface
 
 GONE: Final = 499
 """The status under which an answer is counted that nobody was there to read."""
 
 
+class Serving(Http):
+    """The surface, for its connections."""
+
+    shortcuts: Shortcuts
+
+    @abstractmethod
+    def opened(self, connection: Connection) -> bool:
+        """Take a connection in. False: there is no room, it is to be refused."""
+
+    @abstractmethod
+    def lost(self, connection: Connection) -> None:
+        """A connection is gone."""
+
+    @abstractmethod
+    def broken(self, connection: Connection, error: BaseException) -> None:
+        """A bug that is no request's: the connection is cut."""
+
+    @abstractmethod
+    def admit(self, exchange: Exchange, head: Head) -> Route:
+        """The route of a request, decided by its head. :raises Refusal: there is none"""
+
+    @abstractmethod
+    def begin(self, exchange: Exchange) -> None:
+        """Run a request whose turn has come."""
+
+    @abstractmethod
+    def finished(self, exchange: Exchange) -> None:
+        """A request is answered, or nobody waits for its answer any more."""
+
+
 class Connection(asyncio.Protocol):
     """One client's connection to the surface."""
 
-    def __init__(self, surface: HttpSurface) -> None:
-        self.surface = surface
+    def __init__(self, surface: Serving) -> None:
+        self.surface: Serving = surface
         self.queue: deque[Exchange] = deque()
         self.current: Exchange | None = None
-        self.reading = Reading(self, surface)
+        self.reading = Reading(self, surface.shortcuts, surface.admit)
         self.outgoing = Outgoing(Account(surface.answers))
         self.context = Context("", "http")
         self.address = ""
@@ -146,6 +177,11 @@ class Connection(asyncio.Protocol):
     def idle(self) -> bool:
         """Whether nothing waits to be answered."""
         return self.current is None and not self.queue
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing waits behind the request that is being answered."""
+        return not self.queue
 
     @property
     def receiving(self) -> Exchange | None:
@@ -361,7 +397,7 @@ class Connection(asyncio.Protocol):
     def _forget_waiting(self) -> None:
         self.reading.forget()
         for exchange in self.queue:
-            self.surface.release(exchange)
+            exchange.release()
         self.queue.clear()
         self._queue_bytes = self._unjudged_bytes = 0
 

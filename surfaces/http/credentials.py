@@ -1,19 +1,13 @@
-"""Who asks: the credential of a request, and the caller it stands for."""
+"""The credential of a request."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from actors.runtime import ask_now
 from protocol.errors import SignInRefused
-from protocol.requests import AuthenticatePassword, AuthenticateToken, Caller
-
-if TYPE_CHECKING:
-    from surfaces.http.exchange import Exchange
-    from surfaces.http.head import Head
+from surfaces.http.head import Head
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +52,3 @@ def _basic(encoded: bytes) -> Password:
     if not colon:
         raise SignInRefused("the Basic credential is user:password")
     return Password(user, password)
-
-
-async def caller(exchange: Exchange) -> Caller:
-    """The caller of a request. :raises Refusal: as the sessions actor refuses; `SignInRefused`
-    when there is no credential"""
-    assert exchange.head is not None
-    given = credential(exchange.head)
-    sessions = exchange.connection.surface.node.sessions
-    address = exchange.connection.address
-    if given is None:
-        raise SignInRefused("this needs a credential: Authorization: Bearer or Basic")
-    if isinstance(given, Token):
-        found = await ask_now(sessions, AuthenticateToken(given.token, "http", address))
-    else:
-        asked = AuthenticatePassword(given.user, given.password, "http", address)
-        found = await ask_now(sessions, asked)
-    exchange.known = True
-    exchange.connection.knows(found.user)
-    return found

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Literal, Protocol
 
+import structlog
 from tornado.httputil import (
     HTTPConnection,
     HTTPHeaders,
@@ -19,16 +20,40 @@ from tornado.httputil import (
     RequestStartLine,
     ResponseStartLine,
 )
+from tornado.web import RequestHandler
 
-from protocol import binary
-from protocol.errors import AnswerTooLarge, Failed, Refusal
+from protocol import binary, limits
+from protocol.errors import AnswerTooLarge, Busy, Failed, Refusal
 from protocol.jsonvalues import to_json
 from surfaces.http import answers
+from surfaces.http.head import Head
+from surfaces.http.shared import Http
 
-if TYPE_CHECKING:
-    from surfaces.http.connection import Connection
-    from surfaces.http.head import Head
-    from surfaces.http.routes import Route
+log = structlog.get_logger("surfaces.http")
+
+Credential = Literal["none", "optional", "required"]
+Lean = Callable[[Http, "Exchange"], HTTPMessageDelegate]
+"""Makes the delegate of a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method of one path.
+
+    :ivar handler: answers through Tornado's `Application`; without one, `lean` makes the delegate
+    :ivar probe: does not count among the running requests and is answered while draining
+    :ivar accepts: media types of the body; empty: a body is read and ignored
+    :ivar body_max: bytes
+    """
+
+    method: str
+    path: str
+    handler: type[RequestHandler] | None = None
+    lean: Lean | None = None
+    credential: Credential = "none"
+    probe: bool = False
+    accepts: tuple[str, ...] = ()
+    body_max: int = limits.SMALL_BODY_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +62,47 @@ class Context:
 
     remote_ip: str
     protocol: str
+
+
+class Link(Protocol):
+    """The connection of a request, as far as its answer needs it."""
+
+    context: Context
+    address: str
+    known: bool
+    """Whether it is known who asked here last."""
+    closed: bool
+    """Whether nobody is there."""
+
+    @property
+    def surface(self) -> Http:
+        """What it shares with the others."""
+
+    @property
+    def closing(self) -> bool:
+        """Whether nothing that is sent now would leave."""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing waits behind the request that is being answered."""
+
+    def takes(self, size: int) -> bool:
+        """Whether there is room for an answer of so many bytes."""
+
+    def send(self, data: bytes) -> None:
+        """Send bytes of the current answer."""
+
+    def written(self) -> asyncio.Future[None]:
+        """Done when the client keeps up with what was sent."""
+
+    def knows(self, user: str | None) -> None:
+        """It has been found out who asks here."""
+
+    def finished(self, exchange: Exchange) -> None:
+        """The current answer is complete."""
+
+    def abort(self) -> None:
+        """Cut the connection."""
 
 
 class Exchange(HTTPConnection):
@@ -52,7 +118,7 @@ class Exchange(HTTPConnection):
     :ivar waits_with: bytes that it takes while it waits for its turn, beside the body
     """
 
-    def __init__(self, connection: Connection, head: Head | None, request: str) -> None:
+    def __init__(self, connection: Link, head: Head | None, request: str) -> None:
         self.connection = connection
         self.head = head
         self.request = request
@@ -171,7 +237,7 @@ class Exchange(HTTPConnection):
         """Answer for a bug: the trace goes to the log, the request's name to the client. When
         part of the answer is out already, only cutting the connection says that it failed; when
         all of it is, the connection is the next request's."""
-        self.connection.surface.report(self, error)
+        self.report(error)
         if self.done:
             return
         if self.headers_sent:
@@ -201,6 +267,57 @@ class Exchange(HTTPConnection):
         self._close_callback = None
         self.connection.finished(self)
 
+    # --- what it holds, and that it runs --------------------------------------------------------
+
+    def hold(self, size: int) -> None:
+        """So many bytes more of its body have come. :raises Busy: they are more than its user may
+        have held"""
+        surface = self.connection.surface
+        if self.owner is not None and not surface.requests.take(self.owner, size):
+            raise _too_many_bodies()
+        self.bytes_held += size
+        surface.bodies_bytes += size
+
+    def own(self, user: str) -> None:
+        """It has been found out whose it is. :raises Busy: as `hold`"""
+        if self.owner is None:
+            held, requests = self.bytes_held, self.connection.surface.requests
+            if held and not requests.take(user, held):
+                raise _too_many_bodies()
+            self.owner = user
+
+    def weigh(self, size: int) -> None:
+        """What it was read into takes so many bytes. :raises Busy: as `hold`"""
+        if size > self.bytes_held:
+            self.hold(size - self.bytes_held)
+
+    def release(self) -> None:
+        """Its body is no longer held."""
+        surface = self.connection.surface
+        surface.bodies_bytes -= self.bytes_held
+        if self.owner is not None and self.bytes_held:
+            surface.requests.give(self.owner, self.bytes_held)
+        self.bytes_held = 0
+
+    def runs(self) -> None:
+        """It is one of those that run, until it is finished."""
+        surface = self.connection.surface
+        surface.admission.begin(beside=self.beside)
+        self.counted = True
+        self.since = surface.loop.time()
+
+    def report(self, error: BaseException) -> None:
+        """A bug: its trace goes to the log under the request's name. Of those that nobody signed
+        in for, at most one a second does."""
+        route = self.route
+        said = log.error if self.known else self.connection.surface.sparing.error
+        said(
+            "request failed",
+            request=self.request,
+            route=route.path if route is not None else None,
+            exc_info=error,
+        )
+
     @property
     def unjudged(self) -> int:
         """Bytes that it makes the node hold in nobody's name."""
@@ -215,7 +332,7 @@ class Exchange(HTTPConnection):
         self.headers_sent = True
         connection = self.connection
         surface = connection.surface
-        ending = surface.stopping and not connection.queue and not self._probe
+        ending = surface.stopping and connection.is_last and not self._probe
         if self.close_after or ending:
             self.close_after = True
             lines += b"Connection: close\r\n"
@@ -231,6 +348,10 @@ class Exchange(HTTPConnection):
 
     def _send(self, data: bytes) -> None:
         self.connection.send(data)
+
+
+def _too_many_bodies() -> Busy:
+    return Busy("the node holds as many request bodies as it will")
 
 
 def _no_room(size: int) -> AnswerTooLarge:

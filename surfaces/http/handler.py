@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from tornado.httputil import HTTPHeaders
 from tornado.web import HTTPError, RequestHandler
@@ -13,10 +13,8 @@ from protocol.errors import BadRequest, Failed, NotAllowed, Refusal
 from protocol.values import check_unicode
 from surfaces.http import answers
 from surfaces.http.exchange import Exchange
-
-if TYPE_CHECKING:
-    from surfaces.http.head import Head
-    from surfaces.http.surface import HttpSurface
+from surfaces.http.head import Head
+from surfaces.http.shared import Http
 
 _BY_STATUS: dict[int, type[Refusal]] = {400: BadRequest, 403: NotAllowed}
 
@@ -30,9 +28,9 @@ class Handler(RequestHandler):
         return cast(Exchange, self.request.connection)
 
     @property
-    def surface(self) -> HttpSurface:
+    def surface(self) -> Http:
         """The surface that serves it."""
-        return cast("HttpSurface", self.settings["surface"])
+        return cast("Http", self.settings["surface"])
 
     @property
     def asked(self) -> Head:
@@ -79,7 +77,7 @@ class Handler(RequestHandler):
         """A refusal is an answer. Anything else is a bug, logged in `write_error`; what fails when
         the answer is out never gets there."""
         if self._finished and not isinstance(exc_info[1], Refusal | HTTPError):
-            self.surface.report(self.exchange, exc_info[1])
+            self.exchange.report(exc_info[1])
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Answer with an error in the one shape."""
@@ -87,7 +85,7 @@ class Handler(RequestHandler):
         if isinstance(error, HTTPError):
             error = _BY_STATUS.get(status_code, Failed)(error.log_message or error.reason or "")
         if not isinstance(error, Refusal):
-            self.surface.report(self.exchange, error)
+            self.exchange.report(error)
             error = Failed(f"the node failed on this request; its log has {self.exchange.request}")
         self._finished = True
         self.exchange.refuse(error)

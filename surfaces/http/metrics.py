@@ -1,16 +1,14 @@
 """GET /metrics: what the surface counted and what the node shows, as Prometheus text.
 
-Counting happens on every request, so it is plain integers in a dict; the families are made when
-somebody scrapes.
+The families are made when somebody scrapes.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -22,46 +20,10 @@ from actors.facts import Listening
 from actors.topics import GroupFigures, TopicFigures
 from protocol.requests import Caller
 from protocol.values import Tick, paced
-from surfaces.http.credentials import caller
-from surfaces.http.exchange import Exchange
+from surfaces.http.callers import caller
+from surfaces.http.counters import BUCKETS_S
 from surfaces.http.handler import Handler
-
-if TYPE_CHECKING:
-    from surfaces.http.surface import HttpSurface
-
-BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-
-
-class Counters:
-    """What one surface counted since it started."""
-
-    def __init__(self) -> None:
-        self.requests: dict[tuple[str, str, int], int] = {}
-        self.seconds: dict[str, list[int]] = {}
-        self.seconds_sum: dict[str, float] = {}
-        self.connections = 0
-        self.refused_connections = 0
-
-    def request(self, exchange: Exchange) -> None:
-        """One more answer."""
-        head, route = exchange.head, exchange.route
-        method = head.method if head is not None else "unreadable"
-        path = route.path if route is not None else "none"
-        self.answer(method, path, exchange.status)
-
-    def answer(self, method: str, path: str, status: int) -> None:
-        """One more answer, by what it is counted under."""
-        key = (method, path, status)
-        self.requests[key] = self.requests.get(key, 0) + 1
-
-    def ran(self, path: str, seconds: float) -> None:
-        """How long one running request took."""
-        buckets = self.seconds.get(path)
-        if buckets is None:
-            buckets = self.seconds[path] = [0] * (len(BUCKETS_S) + 1)
-            self.seconds_sum[path] = 0.0
-        buckets[bisect_left(BUCKETS_S, seconds)] += 1
-        self.seconds_sum[path] += seconds
+from surfaces.http.shared import Http
 
 
 class SurfaceCollector(Collector):
@@ -70,7 +32,7 @@ class SurfaceCollector(Collector):
     :param who: whose scrape it is; None: nobody's, so it names no topic, peer or certificate
     """
 
-    def __init__(self, surface: HttpSurface, who: Caller | None) -> None:
+    def __init__(self, surface: Http, who: Caller | None) -> None:
         self._surface = surface
         self._who = who
 
@@ -134,9 +96,7 @@ class SurfaceCollector(Collector):
             "Connections refused for want of room",
             counters.refused_connections,
         )
-        yield GaugeMetricFamily(
-            "store_http_connections", "Connections held", len(surface.connections)
-        )
+        yield GaugeMetricFamily("store_http_connections", "Connections held", surface.held)
         yield GaugeMetricFamily("store_http_running", "Requests running", surface.running)
 
 

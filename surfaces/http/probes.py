@@ -3,21 +3,17 @@ they answer when mailboxes are full and while the node drains."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tornado.httputil import HTTPMessageDelegate
 
 from surfaces.http.answers import json_bytes
 from surfaces.http.exchange import Exchange
-
-if TYPE_CHECKING:
-    from surfaces.http.surface import HttpSurface
+from surfaces.http.shared import Http
 
 
 class Health(HTTPMessageDelegate):
     """Whether the node is alive and its store open. A node that is stopping is alive."""
 
-    def __init__(self, surface: HttpSurface, exchange: Exchange) -> None:
+    def __init__(self, surface: Http, exchange: Exchange) -> None:
         self._surface = surface
         self._exchange = exchange
 
@@ -36,7 +32,7 @@ class Health(HTTPMessageDelegate):
 class Ready(HTTPMessageDelegate):
     """Whether the node should be sent traffic, and if not, why."""
 
-    def __init__(self, surface: HttpSurface, exchange: Exchange) -> None:
+    def __init__(self, surface: Http, exchange: Exchange) -> None:
         self._surface = surface
         self._exchange = exchange
 

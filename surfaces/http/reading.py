@@ -7,7 +7,8 @@ as may wait is kept as it came, and parsed when some of those have been answered
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final, Protocol
 
 from httptools import (
     HttpParserCallbackError,
@@ -26,14 +27,11 @@ from protocol.errors import (
     TooLarge,
     VersionNotSupported,
 )
-from surfaces.http.credentials import caller
-from surfaces.http.exchange import Exchange
+from surfaces.http.callers import caller
+from surfaces.http.exchange import Exchange, Route
 from surfaces.http.head import METHODS, SINGLE, Head, judge
 from surfaces.http.known import BLOCK_BYTES, MISSES, REQUEST_LINE, KnownHead
-
-if TYPE_CHECKING:
-    from surfaces.http.connection import Connection
-    from surfaces.http.surface import HttpSurface
+from surfaces.http.shortcuts import Asking, Shortcuts
 
 _METHODS: Final = {name.encode(): name for name in METHODS}
 
@@ -48,12 +46,43 @@ REQUEST_BYTES: Final = 2 * limits.KIB
 """What a request that waits takes in memory beside its head and its body."""
 
 
-class Reading:
-    """:param link: the connection"""
+class Reader(Asking, Protocol):
+    """The connection that is read."""
 
-    def __init__(self, link: Connection, surface: HttpSurface) -> None:
+    @property
+    def full(self) -> bool:
+        """Whether no more requests may wait."""
+
+    @property
+    def free(self) -> bool:
+        """Whether a request may be answered as it is read."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits to be answered."""
+
+    def arrived(self, exchange: Exchange) -> None:
+        """A request is whole: it waits for its turn."""
+
+    def end_with(self, refusal: Refusal) -> None:
+        """The last answer of this connection, after those of the requests before it."""
+
+    def go_on(self) -> None:
+        """Something that was waited for has come."""
+
+
+class Reading:
+    """:param link: the connection
+    :param admit: the route of a request, decided by its head
+    """
+
+    def __init__(
+        self, link: Reader, shortcuts: Shortcuts, admit: Callable[[Exchange, Head], Route]
+    ) -> None:
         self._link = link
-        self._surface = surface
+        self._surface = link.surface
+        self._shortcuts = shortcuts
+        self._admit = admit
         self.parser = HttpRequestParser(self)
         self.receiving: Exchange | None = None
         self.ended = False
@@ -134,7 +163,7 @@ class Reading:
     def forget(self) -> None:
         """Let go of what is coming."""
         if self.receiving is not None:
-            self._surface.release(self.receiving)
+            self.receiving.release()
             self.receiving = None
         self.kept = b""
         self.in_head = False
@@ -201,7 +230,7 @@ class Reading:
         surface = self._surface
         self.receiving = exchange = Exchange(self._link, head, surface.next_request())
         try:
-            exchange.route = surface.admit(exchange, head)
+            exchange.route = self._admit(exchange, head)
             exchange.body_limit = exchange.route.body_max
         except Refusal as refusal:
             exchange.refusal = refusal
@@ -229,7 +258,7 @@ class Reading:
             )
         if not exchange.discard:
             exchange.chunks.append(chunk)
-            self._surface.hold(exchange, len(chunk))
+            exchange.hold(len(chunk))
 
     def on_message_complete(self) -> None:
         """The request is whole: it waits for its turn."""
@@ -287,7 +316,7 @@ class Reading:
         self.head_since = 0.0
         link = self._link
         if link.free:
-            shortcuts = self._surface.shortcuts
+            shortcuts = self._shortcuts
             if not link.known and known.token is not None:
                 link.knows(self._surface.user_of_token(known.token))
             if method == b"GET" and not body:
@@ -350,7 +379,7 @@ class Reading:
         try:
             who = await caller(exchange)
             if self.receiving is exchange:
-                self._surface.own(exchange, who.user)
+                exchange.own(who.user)
         except Refusal as refusal:
             if self.receiving is exchange:
                 self._link.end_with(refusal)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final
 
 from tornado.httputil import HTTPMessageDelegate
 from tornado.web import Application, RequestHandler
@@ -13,34 +11,9 @@ from tornado.web import Application, RequestHandler
 from protocol import limits
 from protocol.errors import BadRequest, NoSuchRoute, WrongMethod
 from surfaces.http import home, metrics, openapi, probes, scripts, sessions, spaces
-from surfaces.http.exchange import Exchange
-
-if TYPE_CHECKING:
-    from surfaces.http.head import Head
-    from surfaces.http.surface import HttpSurface
-
-Credential = Literal["none", "optional", "required"]
-Lean = Callable[["HttpSurface", Exchange], HTTPMessageDelegate]
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One method of one path.
-
-    :ivar handler: answers through Tornado's `Application`; without one, `lean` makes the delegate
-    :ivar probe: does not count among the running requests and is answered while draining
-    :ivar accepts: media types of the body; empty: a body is read and ignored
-    :ivar body_max: bytes
-    """
-
-    method: str
-    path: str
-    handler: type[RequestHandler] | None = None
-    lean: Lean | None = None
-    credential: Credential = "none"
-    probe: bool = False
-    accepts: tuple[str, ...] = ()
-    body_max: int = limits.SMALL_BODY_BYTES
+from surfaces.http.exchange import Exchange, Route
+from surfaces.http.head import Head
+from surfaces.http.shared import Http
 
 
 def _keys(method: str, path: str, value_max: int = 0) -> Route:
@@ -94,9 +67,12 @@ class Table:
             if route.method == "GET":
                 methods["HEAD"] = route
         for path, methods in self._paths.items():
-            methods["OPTIONS"] = Route("OPTIONS", path, lean=Options)
+            methods["OPTIONS"] = Route("OPTIONS", path, lean=self._options)
             self.allowed[path] = list(methods)
-        self._paths["*"] = {"OPTIONS": Route("OPTIONS", "*", lean=Options)}
+        self._paths["*"] = {"OPTIONS": Route("OPTIONS", "*", lean=self._options)}
+
+    def _options(self, _surface: Http, exchange: Exchange) -> Options:
+        return Options(exchange, self.allowed)
 
     def route(self, method: str, path: str) -> Route:
         """The row of a method and a path that are in the table."""
@@ -124,7 +100,7 @@ class Table:
         return route
 
 
-def application(surface: HttpSurface, routes: tuple[Route, ...] = ROUTES) -> Application:
+def application(surface: Http, routes: tuple[Route, ...] = ROUTES) -> Application:
     """Tornado's application over the rows that have a handler."""
     paths = {route.path: route.handler for route in routes if route.handler is not None}
     rules: list[Any] = [(re.escape(path), handler) for path, handler in paths.items()]
@@ -135,15 +111,15 @@ class Options(HTTPMessageDelegate):
     """OPTIONS: which methods the path has. No CORS: the surface is for its own page and for
     programs, which need none."""
 
-    def __init__(self, surface: HttpSurface, exchange: Exchange) -> None:
-        self._surface = surface
+    def __init__(self, exchange: Exchange, allowed: dict[str, list[str]]) -> None:
         self._exchange = exchange
+        self._allowed = allowed
 
     def finish(self) -> None:
         """Answer."""
         route = self._exchange.route
         assert route is not None
-        allow = ", ".join(self._surface.table.allowed[route.path])
+        allow = ", ".join(self._allowed[route.path])
         self._exchange.reply(204, fields=b"Allow: %s\r\n" % allow.encode("ascii"))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tornado.httputil import HTTPMessageDelegate
 
@@ -20,12 +20,10 @@ from protocol.text import check_name, parse_duration
 from protocol.values import LONG, MICROSECOND, Tick, Value, check_unicode, is_large, let_go
 from protocol.weights import weigh
 from surfaces.http import answers, results
-from surfaces.http.credentials import caller
+from surfaces.http.callers import caller
 from surfaces.http.exchange import Exchange
-
-if TYPE_CHECKING:
-    from surfaces.http.head import Head
-    from surfaces.http.surface import HttpSurface
+from surfaces.http.head import Head
+from surfaces.http.shared import Http
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class Asked:
 class ScriptDelegate(HTTPMessageDelegate):
     """Runs one script for one request."""
 
-    def __init__(self, surface: HttpSurface, exchange: Exchange) -> None:
+    def __init__(self, surface: Http, exchange: Exchange) -> None:
         self._surface = surface
         self._exchange = exchange
         self._running = False
@@ -59,7 +57,7 @@ class ScriptDelegate(HTTPMessageDelegate):
         try:
             tell(self._surface.node.scripts, CancelScript(self._exchange.request))
         except Busy as busy:  # it then runs to its own end, and nobody reads its answer
-            self._surface.report(self._exchange, busy)
+            self._exchange.report(busy)
 
     async def _run(self) -> None:
         held = await self._answered()
@@ -110,16 +108,16 @@ class ScriptDelegate(HTTPMessageDelegate):
         if len(body) <= limits.UNCOUNTED_BYTES:
             exchange.body = b""
             return read(head, body)
-        surface.own(exchange, user)
+        exchange.own(user)
         exchange.body = b""
         if len(body) <= LONG:
             asked = read(head, body)
-            surface.weigh(exchange, len(asked.script) + weigh(asked.parameters))
+            exchange.weigh(len(asked.script) + weigh(asked.parameters))
             return asked
         asked = await surface.long_work.run(partial(read, head, body))
         del body
         weight = await surface.long_work.run(partial(weigh, asked.parameters))
-        surface.weigh(exchange, len(asked.script) + weight)
+        exchange.weigh(len(asked.script) + weight)
         return asked
 
     async def _answer(self, answer: ScriptAnswer, large: bool) -> None:

@@ -6,7 +6,8 @@ from actors.runtime import ask
 from protocol.errors import BadRequest, ForeignOrigin, SignInRefused
 from protocol.requests import ChangePassword, Session, SignIn, SignOut
 from protocol.text import duration, format_datetime, format_duration
-from surfaces.http.credentials import Password, Token, caller, credential
+from surfaces.http.callers import caller
+from surfaces.http.credentials import Password, Token, credential
 from surfaces.http.handler import Handler
 from surfaces.http.hosts import is_foreign
 

@@ -7,15 +7,17 @@ there on nothing differs: the engine is the same, and so is what is answered, re
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from protocol.errors import Refusal
 from protocol.spaces import GetKey, check_key
 from surfaces.http import answers
-from surfaces.http.exchange import Exchange
+from surfaces.http.exchange import Exchange, Link, Route
 from surfaces.http.head import Head
 from surfaces.http.known import KnownHead
+from surfaces.http.shared import Http
 from surfaces.http.spaces import (
     LONG_BODY,
     PATHS,
@@ -27,32 +29,36 @@ from surfaces.http.spaces import (
     shown_value,
 )
 
-if TYPE_CHECKING:
-    from surfaces.http.connection import Connection
-    from surfaces.http.routes import Route
-    from surfaces.http.surface import HttpSurface
-
 PLACES: Final = 1024
 """Paths of spaces that are remembered."""
 _PATH: Final = PATHS["key"]
 _KEY: Final = b"/key/"
 
 
-class Shortcuts:
-    """For the requests of one surface."""
+class Asking(Link, Protocol):
+    """A connection on which one request is answered at a time."""
 
-    def __init__(self, surface: HttpSurface) -> None:
+    current: Exchange | None
+
+
+class Shortcuts:
+    """For the requests of one surface.
+
+    :param route: the row of a method and a path
+    """
+
+    def __init__(self, surface: Http, route: Callable[[str, str], Route]) -> None:
         self._surface = surface
         self._spaces = surface.node.spaces
         self._names: dict[bytes, tuple[str, str, str]] = {}
-        self._get = surface.table.route("GET", _PATH)
+        self._get = route("GET", _PATH)
         self._ways = {
-            (method.encode(), word.encode()): (surface.table.route(method, PATHS[word]), way)
+            (method.encode(), word.encode()): (route(method, PATHS[word]), way)
             for (method, word), way in WAYS.items()
             if method != "GET"
         }
 
-    def get(self, connection: Connection, known: KnownHead, target: bytes) -> bool:
+    def get(self, connection: Asking, known: KnownHead, target: bytes) -> bool:
         """Answer a GET, or see to it that it is answered. False: it is for the other way."""
         surface = self._surface
         if known.token is None or known.msgpack or not surface.takes_more(known.like.host):
@@ -94,7 +100,7 @@ class Shortcuts:
         return True
 
     def write(
-        self, connection: Connection, known: KnownHead, method: bytes, target: bytes, body: bytes
+        self, connection: Asking, known: KnownHead, method: bytes, target: bytes, body: bytes
     ) -> bool:
         """Have done what writes; its answer follows. False: it is for the other way."""
         surface = self._surface
@@ -121,9 +127,7 @@ class Shortcuts:
         asked.ask(known.token, names, operation)
         return True
 
-    def _exchange(
-        self, asked: Asked, connection: Connection, known: KnownHead, route: Route
-    ) -> None:
+    def _exchange(self, asked: Asked, connection: Asking, known: KnownHead, route: Route) -> None:
         """The exchange that somebody will be answered by: it runs from now on."""
         surface, like = self._surface, known.like
         head = Head(route.method, "", "", like.version, like.fields, like.host, True, like.length)
@@ -132,7 +136,7 @@ class Shortcuts:
         exchange.complete = True
         exchange.set_close_callback(exchange.finished)
         connection.current = exchange
-        surface.runs(exchange)
+        exchange.runs()
 
     def _split(self, target: bytes) -> tuple[tuple[str, str, str] | None, bytes]:
         """The names in the target of a key, None when it is none or not written plainly; and the

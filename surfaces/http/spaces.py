@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from json.encoder import encode_basestring
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from tornado.httputil import HTTPMessageDelegate
@@ -45,12 +45,11 @@ from protocol.spaces import (
 from protocol.text import format_duration, parse_duration
 from protocol.values import MICROSECOND, Tick, Value
 from surfaces.http import answers
-from surfaces.http.credentials import Token, caller, credential
+from surfaces.http.callers import caller
+from surfaces.http.credentials import Token, credential
 from surfaces.http.exchange import Exchange
-
-if TYPE_CHECKING:
-    from surfaces.http.head import Head
-    from surfaces.http.surface import HttpSurface
+from surfaces.http.head import Head
+from surfaces.http.shared import Http
 
 LIST: Final = "/kv/{ns}/{db}/{space}"
 OPERATIONS: Final = ("key", "swap", "incr", "expire", "persist", "lock", "unlock")
@@ -80,7 +79,7 @@ def template(path: str) -> str | None:
 class KeyDelegate(HTTPMessageDelegate):
     """Runs one operation for one request."""
 
-    def __init__(self, surface: HttpSurface, exchange: Exchange) -> None:
+    def __init__(self, surface: Http, exchange: Exchange) -> None:
         self._surface = surface
         self._exchange = exchange
         assert exchange.head is not None

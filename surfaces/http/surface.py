@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
-import sys
-from collections.abc import Coroutine
-from dataclasses import dataclass, field
 from email.utils import formatdate
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import structlog
 from tornado.httputil import HTTPInputError
 
 from protocol import limits
-from protocol.errors import BadRequest, Busy, Full, MisdirectedRequest, SignInRefused
-from surfaces.admission import Admission
-from surfaces.holdings import Holdings
+from protocol.errors import BadRequest, Full, MisdirectedRequest, SignInRefused
 from surfaces.http import answers, scripts
-from surfaces.http.connection import Connection
-from surfaces.http.exchange import Exchange
+from surfaces.http.connection import Connection, Serving
+from surfaces.http.exchange import Exchange, Route
 from surfaces.http.head import Head
-from surfaces.http.hosts import Hosts
-from surfaces.http.known import KnownHeads
-from surfaces.http.metrics import Counters
 from surfaces.http.openapi import document
-from surfaces.http.routes import ROUTES, Route, Table, application
+from surfaces.http.routes import ROUTES, Table, application
+from surfaces.http.shared import HttpSettings
 from surfaces.http.shortcuts import Shortcuts
 from surfaces.listener import Listener
-from surfaces.logs import SparingLog
 from surfaces.turns import LongWork
-from surfaces.under_way import UnderWay
 
 if TYPE_CHECKING:
     from actors.node import Node
@@ -44,37 +34,7 @@ REFUSALS_HELD: Final = 256
 cut."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deadlines:
-    """Seconds that a client has for each part. Tests shorten them; nothing else does."""
-
-    tls_s: float = limits.TLS_SECONDS
-    head_s: float = limits.HEAD_SECONDS
-    body_s: float = limits.BODY_SECONDS
-    write_s: float = limits.WRITE_SECONDS
-    idle_s: float = limits.IDLE_SECONDS
-    linger_s: float = limits.LINGER_SECONDS
-
-
-@dataclass(frozen=True, slots=True)
-class HttpSettings:
-    """Where and how the surface listens.
-
-    :ivar tls: HTTPS exactly when given
-    :ivar connections, running: the ceilings; tests lower them
-    :ivar descriptors: every connection's is below this number: `surfaces/listener.py`
-    """
-
-    host: str
-    port: int
-    tls: ssl.SSLContext | None = None
-    deadlines: Deadlines = field(default_factory=Deadlines)
-    connections: int = limits.CONNECTIONS
-    running: int = limits.RUNNING
-    descriptors: int = sys.maxsize
-
-
-class HttpSurface:
+class HttpSurface(Serving):
     """One listener and everything behind it.
 
     Stopping has stages: `stop_accepting`, then `drain`, then `close`; each may be called without
@@ -82,34 +42,14 @@ class HttpSurface:
     """
 
     def __init__(self, node: Node, settings: HttpSettings) -> None:
-        self.node = node
-        self.settings = settings
-        self.clock = node.doors.clock
-        self.deadlines = settings.deadlines
+        super().__init__(node, settings)
         self.table = Table()
         self.application = application(self)
         self.description = answers.json_bytes(
             document({(route.method, route.path): route.credential for route in ROUTES})
         )
-        self.counters = Counters()
         self.connections: set[Connection] = set()
-        self.admission = Admission(settings.running, lambda: node.running.waiting("http"))
-        self.bodies_bytes = 0
-        """Held in all. Of one that nobody signed in for it is at most a small body."""
-        self.requests = Holdings(limits.REQUESTS_BYTES)
-        """What requests hold, by user; of what is not judged yet, nobody's."""
-        self.answers = Holdings(limits.ANSWERS_BYTES)
-        """What was answered and not taken, by user."""
-        self.sparing = SparingLog("surfaces.http")
-        self.under_way = UnderWay(self.sparing)
-        self.known = KnownHeads(node.doors.rng.bytes(32))
-        self.shortcuts = Shortcuts(self)
-        self.date_field = b""
-        self._plain = b""
-        """Of an answer with a body of JSON: the head between its request's name and its length."""
-        self._hosts = Hosts(settings.host)
-        self._prefix = node.doors.rng.bytes(3).hex()
-        self._requests = 0
+        self.shortcuts = Shortcuts(self, self.table.route)
         self._forget_at = 0.0
         self._quiet: asyncio.Event = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -190,7 +130,7 @@ class HttpSurface:
         """Why the surface itself should get no traffic."""
         if self.stopping:
             return "draining"
-        if self.admission.full or self._held() >= self.settings.connections:
+        if self.admission.full or self.held >= self.settings.connections:
             return "full"
         return "full" if self._listener is not None and self._listener.crowded else None
 
@@ -199,7 +139,7 @@ class HttpSurface:
     def opened(self, connection: Connection) -> bool:
         """Take a connection in. False: there is no room, it is to be refused."""
         self.counters.connections += 1
-        held = self._held()
+        held = self.held
         self.connections.add(connection)
         if held < self.settings.connections:
             return True
@@ -213,7 +153,9 @@ class HttpSurface:
         self.connections.discard(connection)
         self._quiet.set()
 
-    def _held(self) -> int:
+    @property
+    def held(self) -> int:
+        """Connections that stand."""
         return len(self.connections)
 
     def _refused(self) -> None:
@@ -221,47 +163,13 @@ class HttpSurface:
 
     # --- requests -------------------------------------------------------------------------------
 
-    @property
-    def stopping(self) -> bool:
-        """Whether nothing new is begun."""
-        return self.admission.draining
-
-    @property
-    def running(self) -> int:
-        """Requests running."""
-        return self.admission.running
-
-    def next_request(self) -> str:
-        """A name for a request, unique in this process and unlikely to be met in another."""
-        self._requests += 1
-        return f"r-{self._prefix}{self._requests:x}"
-
-    def takes_more(self, host: str) -> bool:
-        """Whether a request for a host may run now without being told otherwise."""
-        admission = self.admission
-        return (
-            self._hosts.known(host, self.node.status)
-            and not admission.full
-            and not admission.draining
-        )
-
-    def plain(self, status: int, request: str, body: bytes) -> bytes:
-        """A whole answer with a body of JSON, on a connection that goes on."""
-        return b"%sStore-Request: %s%s%d\r\n\r\n%s" % (
-            answers.status_line(status),
-            request.encode("ascii"),
-            self._plain,
-            len(body),
-            body,
-        )
-
     def admit(self, exchange: Exchange, head: Head) -> Route:
         """The route of a request, decided by its head.
 
         :raises MisdirectedRequest: its Host is not this node
         :raises Refusal: as `Table.find`; SignInRefused when the route needs a credential
         """
-        if head.host and not self._hosts.known(head.host, self.node.status):
+        if head.host and not self.hosts.known(head.host, self.node.status):
             raise MisdirectedRequest(f"{head.host} is not this node")
         route = self.table.find(head)
         exchange.route = route
@@ -289,7 +197,7 @@ class HttpSurface:
                     return
                 exchange.refuse(self.admission.busy())
                 return
-            self.runs(exchange)
+            exchange.runs()
         try:
             if route.lean is not None:
                 exchange.delegate = delegate = route.lean(self, exchange)
@@ -318,71 +226,19 @@ class HttpSurface:
         exchange.beside = self.admission.lets_in_beside and scripts.only_administers(exchange)
         return exchange.beside
 
-    def runs(self, exchange: Exchange) -> None:
-        """A request is one of those that run, until it is finished."""
-        self.admission.begin(beside=exchange.beside)
-        exchange.counted = True
-        exchange.since = self.loop.time()
-
     def finished(self, exchange: Exchange) -> None:
         """A request is answered, or nobody waits for its answer any more."""
-        self.release(exchange)
-        self.counters.request(exchange)
+        exchange.release()
+        head, route = exchange.head, exchange.route
+        method = head.method if head is not None else "unreadable"
+        self.counters.answer(method, route.path if route is not None else "none", exchange.status)
         if exchange.counted:
             exchange.counted = False
             self.admission.end(beside=exchange.beside)
-            assert exchange.route is not None
-            self.counters.ran(exchange.route.path, self.loop.time() - exchange.since)
+            assert route is not None
+            self.counters.ran(route.path, self.loop.time() - exchange.since)
             if self.stopping:
                 self._quiet.set()
-
-    def hold(self, exchange: Exchange, size: int) -> None:
-        """So many bytes more of a body have come. :raises Busy: they are more than its user may
-        have held"""
-        if exchange.owner is not None and not self.requests.take(exchange.owner, size):
-            raise _too_many_bodies()
-        exchange.bytes_held += size
-        self.bodies_bytes += size
-
-    def own(self, exchange: Exchange, user: str) -> None:
-        """It has been found out whose a request is. :raises Busy: as `hold`"""
-        if exchange.owner is None:
-            if exchange.bytes_held and not self.requests.take(user, exchange.bytes_held):
-                raise _too_many_bodies()
-            exchange.owner = user
-
-    def weigh(self, exchange: Exchange, size: int) -> None:
-        """What a request was read into takes so many bytes. :raises Busy: as `hold`"""
-        if size > exchange.bytes_held:
-            self.hold(exchange, size - exchange.bytes_held)
-
-    def user_of_token(self, digest: bytes) -> str | None:
-        """Whose a token is, when that can be told at once."""
-        found = self.node.spaces.sessions.glance(digest, self.node.committer.ledger.users_version)
-        return None if found is None else found.user
-
-    def release(self, exchange: Exchange) -> None:
-        """Its body is no longer held."""
-        self.bodies_bytes -= exchange.bytes_held
-        if exchange.owner is not None and exchange.bytes_held:
-            self.requests.give(exchange.owner, exchange.bytes_held)
-        exchange.bytes_held = 0
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run the work of a request; it answers its own errors."""
-        self.under_way.spawn(work)
-
-    def report(self, exchange: Exchange, error: BaseException) -> None:
-        """A bug: its trace goes to the log under the request's name. Of those that nobody signed
-        in for, at most one a second does."""
-        route = exchange.route
-        said = log.error if exchange.known else self.sparing.error
-        said(
-            "request failed",
-            request=exchange.request,
-            route=route.path if route is not None else None,
-            exc_info=error,
-        )
 
     def broken(self, connection: Connection, error: BaseException) -> None:
         """A bug that is no request's: the connection is cut."""
@@ -395,12 +251,7 @@ class HttpSurface:
         """A few times a second: the Date of answers, and every connection's deadlines."""
         self._timer = self.loop.call_later(1 / CHECKS_A_SECOND, self._tick)
         seconds = self.clock.wall_us() // 1_000_000
-        self.date_field = b"Date: %s\r\n" % formatdate(seconds, usegmt=True).encode("ascii")
-        self._plain = b"\r\n%s%sCache-Control: no-store\r\nContent-Type: %s\r\nContent-Length: " % (
-            self.date_field,
-            answers.COMMON,
-            answers.JSON,
-        )
+        self.dated(b"Date: %s\r\n" % formatdate(seconds, usegmt=True).encode("ascii"))
         now = self.loop.time()
         if now >= self._forget_at:
             self._forget_at = now + limits.CREDENTIAL_MEMO_SECONDS
@@ -413,10 +264,6 @@ class HttpSurface:
 
     def _busy(self) -> int:
         return sum(connection.busy for connection in self.connections)
-
-
-def _too_many_bodies() -> Busy:
-    return Busy("the node holds as many request bodies as it will")
 
 
 def _no_room() -> bytes:

@@ -21,7 +21,8 @@ from protocol.values import RecordId
 from storage import catalog, records
 from storage.catalog import Table
 from surfaces.http.routes import ROUTES
-from surfaces.http.surface import HttpSettings, HttpSurface
+from surfaces.http.shared import HttpSettings
+from surfaces.http.surface import HttpSurface
 from surfaces.wire import NodeGate, WireSettings, WireSurface
 from tests.callers import PASSWORD, Granted, declare
 from tests.nodes import Running, running

@@ -13,7 +13,8 @@ from actors import node as actors_node
 from actors.doors import system_doors
 from actors.node import Node
 from actors.settings import FirstOwner, NodeSettings
-from surfaces.http.surface import Deadlines, HttpSettings, HttpSurface
+from surfaces.http.shared import Deadlines, HttpSettings
+from surfaces.http.surface import HttpSurface
 from tests.nodes import CHEAP
 from tests.surfaces.http.raw import Raw, request
 

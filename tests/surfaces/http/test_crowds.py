@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from protocol import limits
-from surfaces.http.surface import Deadlines
+from surfaces.http.shared import Deadlines
 from tests.surfaces.http.conftest import LONG, Serve, script, until
 from tests.surfaces.http.raw import Raw, request
 

@@ -7,7 +7,7 @@ import json
 from typing import cast
 
 from actors.node import Node
-from surfaces.http.surface import Deadlines
+from surfaces.http.shared import Deadlines
 from tests.surfaces.http.conftest import LONG, Serve, script, until
 from tests.surfaces.http.raw import Raw, request
 

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from surfaces.http import openapi
+from surfaces.http.exchange import Route
 from surfaces.http.openapi import document
-from surfaces.http.routes import ROUTES, Route
+from surfaces.http.routes import ROUTES
 from tests.surfaces.http.conftest import PASSWORD
 from tests.surfaces.http.raw import Answer, Raw, request
 from tests.surfaces.http.shapes import misfits

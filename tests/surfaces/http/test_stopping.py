@@ -8,7 +8,8 @@ import json
 import pytest
 
 from actors.node import Node
-from surfaces.http.surface import HttpSettings, HttpSurface
+from surfaces.http.shared import HttpSettings
+from surfaces.http.surface import HttpSurface
 from tests.surfaces.http.conftest import LONG, Serve, script, until
 from tests.surfaces.http.raw import Raw
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from surfaces.http.surface import Deadlines
+from surfaces.http.shared import Deadlines
 from tests.certificates import self_signed
 from tests.surfaces.http.conftest import Serve, until
 from tests.surfaces.http.raw import Raw, request

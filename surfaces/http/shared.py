@@ -1,0 +1,152 @@
+"""What all behind one HTTP surface share: the node, the counts and ceilings, the known heads."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from protocol import limits
+from surfaces.admission import Admission
+from surfaces.holdings import Holdings
+from surfaces.http import answers
+from surfaces.http.counters import Counters
+from surfaces.http.hosts import Hosts
+from surfaces.http.known import KnownHeads
+from surfaces.logs import SparingLog
+from surfaces.turns import LongWork
+from surfaces.under_way import UnderWay
+
+if TYPE_CHECKING:
+    from actors.node import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds that a client has for each part. Tests shorten them; nothing else does."""
+
+    tls_s: float = limits.TLS_SECONDS
+    head_s: float = limits.HEAD_SECONDS
+    body_s: float = limits.BODY_SECONDS
+    write_s: float = limits.WRITE_SECONDS
+    idle_s: float = limits.IDLE_SECONDS
+    linger_s: float = limits.LINGER_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """Where and how the surface listens.
+
+    :ivar tls: HTTPS exactly when given
+    :ivar connections, running: the ceilings; tests lower them
+    :ivar descriptors: every connection's is below this number: `surfaces/listener.py`
+    """
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    connections: int = limits.CONNECTIONS
+    running: int = limits.RUNNING
+    descriptors: int = sys.maxsize
+
+
+class Http(ABC):
+    """The surface, for those behind it. `surface.py` makes it listen."""
+
+    loop: asyncio.AbstractEventLoop
+    long_work: LongWork
+    description: bytes
+    """What `GET /openapi.json` answers."""
+
+    def __init__(self, node: Node, settings: HttpSettings) -> None:
+        self.node = node
+        self.settings = settings
+        self.clock = node.doors.clock
+        self.deadlines = settings.deadlines
+        self.counters = Counters()
+        self.admission = Admission(settings.running, lambda: node.running.waiting("http"))
+        self.bodies_bytes = 0
+        """Held in all. Of one that nobody signed in for it is at most a small body."""
+        self.requests = Holdings(limits.REQUESTS_BYTES)
+        """What requests hold, by user; of what is not judged yet, nobody's."""
+        self.answers = Holdings(limits.ANSWERS_BYTES)
+        """What was answered and not taken, by user."""
+        self.sparing = SparingLog("surfaces.http")
+        self.under_way = UnderWay(self.sparing)
+        self.known = KnownHeads(node.doors.rng.bytes(32))
+        self.hosts = Hosts(settings.host)
+        self.date_field = b""
+        self._after_request = b""
+        """Of an answer with a body of JSON: the head between its request's name and its length."""
+        self._prefix = node.doors.rng.bytes(3).hex()
+        self._requests = 0
+
+    @property
+    @abstractmethod
+    def address(self) -> tuple[str, int]:
+        """Host and port that it listens on."""
+
+    @property
+    @abstractmethod
+    def held(self) -> int:
+        """Connections that stand."""
+
+    @abstractmethod
+    def unready(self) -> Literal["draining", "full"] | None:
+        """Why the surface itself should get no traffic."""
+
+    @property
+    def stopping(self) -> bool:
+        """Whether nothing new is begun."""
+        return self.admission.draining
+
+    @property
+    def running(self) -> int:
+        """Requests running."""
+        return self.admission.running
+
+    def takes_more(self, host: str) -> bool:
+        """Whether a request for a host may run now without being told otherwise."""
+        admission = self.admission
+        return (
+            self.hosts.known(host, self.node.status)
+            and not admission.full
+            and not admission.draining
+        )
+
+    def next_request(self) -> str:
+        """A name for a request, unique in this process and unlikely to be met in another."""
+        self._requests += 1
+        return f"r-{self._prefix}{self._requests:x}"
+
+    def dated(self, field: bytes) -> None:
+        """The Date of answers from now on, as a line of their heads."""
+        self.date_field = field
+        self._after_request = (
+            b"\r\n%s%sCache-Control: no-store\r\nContent-Type: %s\r\nContent-Length: "
+            % (field, answers.COMMON, answers.JSON)
+        )
+
+    def plain(self, status: int, request: str, body: bytes) -> bytes:
+        """A whole answer with a body of JSON, on a connection that goes on."""
+        return b"%sStore-Request: %s%s%d\r\n\r\n%s" % (
+            answers.status_line(status),
+            request.encode("ascii"),
+            self._after_request,
+            len(body),
+            body,
+        )
+
+    def user_of_token(self, digest: bytes) -> str | None:
+        """Whose a token is, when that can be told at once."""
+        found = self.node.spaces.sessions.glance(digest, self.node.committer.ledger.users_version)
+        return None if found is None else found.user
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run the work of a request; it answers its own errors."""
+        self.under_way.spawn(work)
