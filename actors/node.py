@@ -56,7 +56,7 @@ from protocol.version import VERSION
 from storage import rebuilding, users
 from storage.engine import Engine, EngineFailed, EngineSpoiled, EngineUnreadable
 from storage.faults import StoreFault
-from storage.ledger import Ledger, StateUnusable, Tail
+from storage.ledger import Ledger, LogEnd, StateUnusable
 from storage.reserve import Headroom
 
 log = structlog.get_logger("node")
@@ -133,9 +133,9 @@ class Node:
         """Bring the state up to the log, with the ledger that goes on from there."""
         directory, opened, engine = self.store.parts
         self.committer = committer = Committer(self.runtime)
-        tail = Tail(opened.last, opened.epoch, opened.last_time, directory.store_id.bytes)
+        end = LogEnd(opened.last, opened.epoch, opened.last_time, directory.store_id.bytes)
         clock, rng = self.doors.clock, self.doors.rng
-        committer.ledger = Ledger(engine, tail, clock, rng, committer.hand_over)
+        committer.ledger = Ledger(engine, end, clock, rng, committer.hand_over)
         await self.store.replay(committer.ledger)
 
     def _start_actors(self) -> None:

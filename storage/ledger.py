@@ -48,7 +48,7 @@ class StateUnusable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class LogEnd:
     """Where the log ends."""
 
     sequence: int = 0
@@ -85,32 +85,32 @@ class Ledger:
     def __init__(
         self,
         engine: Engine,
-        tail: Tail,
+        end: LogEnd,
         clock: Clock,
         rng: Rng,
         hand_over: Callable[[Frame], None],
     ) -> None:
-        if engine.applied > tail.sequence:
+        if engine.applied > end.sequence:
             raise StateUnusable(
                 f"the state stands at {engine.applied}, beyond the end of the log at"
-                f" {tail.sequence}: the log was cut or belongs to another state"
+                f" {end.sequence}: the log was cut or belongs to another state"
             )
         self.engine = engine
         self.rng = rng
         self.flight = InFlight()
-        self.epoch = tail.epoch
-        self._end = tail.sequence
+        self.epoch = end.epoch
+        self._end = end.sequence
         self._committed = engine.applied
         self._durable = engine.applied
         self._released = engine.applied
-        self._settled = lineage.read(engine, tail.store_id)
+        self._settled = lineage.read(engine, end.store_id)
         self._digests: deque[bytes] = deque()
         """Of what is durable and not in the engine yet, in order."""
         self._hand_over = hand_over
         self._clock = clock
-        self._time = max(tail.time, clock.wall_us())
+        self._time = max(end.time, clock.wall_us())
         self._ticks = clock.monotonic_us()
-        self._frame_time = tail.time
+        self._frame_time = end.time
         self._replaying: Batch | None = None
         self._replaying_bytes = 0
         self.lookups = Lookups(engine.applied)

@@ -7,10 +7,10 @@ from datetime import timedelta
 from itertools import chain
 from typing import Any
 
+from actors.scripts.access_paths import AccessPath
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import OnRecords, handles
 from actors.scripts.reading import source_of
-from actors.scripts.ways import Way
 from actors.scripts.writing import plan_targets
 from language import tree
 from language.printing import print_expression
@@ -59,8 +59,8 @@ def explain(run: Execution, statement: tree.Explain) -> Value:
 class _Reader:
     """The rows of all sources, counted as they are pulled."""
 
-    def __init__(self, ways: Sequence[Way | Iterator[Batch]]) -> None:
-        self._batches = [one.batches if isinstance(one, Way) else one for one in ways]
+    def __init__(self, ways: Sequence[AccessPath | Iterator[Batch]]) -> None:
+        self._batches = [one.batches if isinstance(one, AccessPath) else one for one in ways]
         self.rows = 0
 
     def __iter__(self) -> Iterator[Batch]:
@@ -69,8 +69,8 @@ class _Reader:
             yield batch
 
 
-def _told(one: Way | Iterator[Batch], source: tree.Target) -> Value:
-    if not isinstance(one, Way):
+def _told(one: AccessPath | Iterator[Batch], source: tree.Target) -> Value:
+    if not isinstance(one, AccessPath):
         assert isinstance(source, tree.ExpressionTarget)
         record = isinstance(source.expression, tree.RecordLiteral)
         access = "record" if record else "values"
@@ -100,10 +100,11 @@ def _count(source: tree.Target) -> Value:
     return {"table": source.table, "access": "count"}
 
 
-def _filter(plan: SelectPlan, ways: Sequence[Way | Iterator[Batch]]) -> Value:
+def _filter(plan: SelectPlan, ways: Sequence[AccessPath | Iterator[Batch]]) -> Value:
     """What of WHERE no way takes up. All of it is applied to every row, whatever is told here."""
     (*taken,) = [
-        {id(term.node) for term in one.used} if isinstance(one, Way) else set() for one in ways
+        {id(term.node) for term in one.used} if isinstance(one, AccessPath) else set()
+        for one in ways
     ]
     settled = set.intersection(*taken) if taken else set()
     rest = [node for node in plan.question.conditions if id(node) not in settled]
@@ -117,12 +118,12 @@ def _operand(node: tree.Expression, text: str) -> str:
     return f"({text})" if isinstance(node, tree.Binary) and node.operator == "OR" else text
 
 
-def _in_order(ways: Sequence[Way | Iterator[Batch]]) -> bool:
-    return len(ways) == 1 and isinstance(ways[0], Way) and ways[0].ordered
+def _in_order(ways: Sequence[AccessPath | Iterator[Batch]]) -> bool:
+    return len(ways) == 1 and isinstance(ways[0], AccessPath) and ways[0].ordered
 
 
 def _order(
-    run: Execution, plan: SelectPlan, statement: Any, ways: Sequence[Way | Iterator[Batch]]
+    run: Execution, plan: SelectPlan, statement: Any, ways: Sequence[AccessPath | Iterator[Batch]]
 ) -> Value:
     if not getattr(statement, "order", ()):
         return NONE

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, handles
-from actors.scripts.taken import TAKEN
+from actors.scripts.if_taken import IF_TAKEN
 from language import tree
 from language.env import Env
 from language.parser import parse_expression, parse_type
@@ -270,7 +270,7 @@ def _checked(run: Execution, table: Table, changed: Field) -> Schema:
 
 def _define(run: Execution, table: Table, field: Field, exists: tree.Exists) -> None:
     check_definition(_definition(field))
-    if not catalog.define_field(run.transaction, table, field, TAKEN[exists]):
+    if not catalog.define_field(run.transaction, table, field, IF_TAKEN[exists]):
         return
     table = _as_it_is_now(run, table)
     schema = _checked(run, table, field)

@@ -6,7 +6,7 @@ from typing import Final
 
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, handles, informs
-from actors.scripts.taken import TAKEN
+from actors.scripts.if_taken import IF_TAKEN
 from language import tree
 from language.printing import print_path
 from protocol.rights import DEFINE, INFO, Kind
@@ -32,7 +32,7 @@ def define_index(run: Execution, statement: tree.DefineIndex, table: Table) -> V
         statement.fields,
         unique=statement.unique,
         comment=statement.comment,
-        taken=TAKEN[statement.exists],
+        taken=IF_TAKEN[statement.exists],
         tick=run.tick,
     )
     _build(run, made)

@@ -8,7 +8,7 @@ from typing import Any
 from actors.scripts import indexes
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, handles, informs
-from actors.scripts.taken import TAKEN
+from actors.scripts.if_taken import IF_TAKEN
 from actors.scripts.topics import described_topic
 from language import tree
 from protocol.rights import DEFINE, INFO, NOTHING, OWN, Kind
@@ -33,7 +33,7 @@ def use(run: Execution, statement: tree.Use, namespace: Namespace) -> Value:
 @handles(tree.DefineNamespace, "none", writes=True, needs=[Need(DEFINE, Kind.STORE)])
 def define_namespace(run: Execution, statement: tree.DefineNamespace) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
-    taken = TAKEN[statement.exists]
+    taken = IF_TAKEN[statement.exists]
     catalog.define_namespace(run.transaction, statement.name, statement.comment, taken)
     return NONE
 
@@ -43,7 +43,7 @@ def define_namespace(run: Execution, statement: tree.DefineNamespace) -> Value:
 )
 def define_database(run: Execution, statement: tree.DefineDatabase, namespace: Namespace) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
-    taken = TAKEN[statement.exists]
+    taken = IF_TAKEN[statement.exists]
     catalog.define_database(run.transaction, namespace, statement.name, statement.comment, taken)
     return NONE
 
@@ -57,7 +57,7 @@ def define_table(run: Execution, statement: tree.DefineTable, database: Database
         statement.name,
         schemafull=statement.schemafull,
         comment=statement.comment,
-        taken=TAKEN[statement.exists],
+        taken=IF_TAKEN[statement.exists],
     )
     return NONE
 
@@ -67,7 +67,10 @@ def drop_namespace(run: Execution, statement: tree.DropNamespace, namespace: Nam
     """The namespace and everything in it."""
     run.reason = statement.reason
     catalog.drop_namespace(run.transaction, namespace)
-    run.afterwards += (partial(run.services.spaces.dropped, namespace), run.services.topics.look)
+    run.afterwards += (
+        partial(run.services.spaces.dropped, namespace),
+        run.services.topics.declarations_changed,
+    )
     return NONE
 
 
@@ -78,7 +81,10 @@ def drop_database(run: Execution, statement: tree.DropDatabase, database: Databa
     """The database and everything in it."""
     run.reason = statement.reason
     catalog.drop_database(run.transaction, database)
-    run.afterwards += (partial(run.services.spaces.dropped, database), run.services.topics.look)
+    run.afterwards += (
+        partial(run.services.spaces.dropped, database),
+        run.services.topics.declarations_changed,
+    )
     return NONE
 
 

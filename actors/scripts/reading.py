@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
+from actors.scripts.access_paths import AccessPath, access_path, unique
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import OnRecords, Work, compiles
 from actors.scripts.plans import rowless
-from actors.scripts.ways import Way, unique, way
 from language import tree
 from language.planner import ID, Term
 from language.rows import Batch, Objects, Pairs
@@ -116,8 +116,8 @@ def rows(
     """
     alone = len(sources) == 1
     found = [source_of(run, plan, source, verbs, alone=alone) for source in sources]
-    ordered = len(found) == 1 and isinstance(found[0], Way) and found[0].ordered
-    batches = [one.batches if isinstance(one, Way) else one for one in found]
+    ordered = len(found) == 1 and isinstance(found[0], AccessPath) and found[0].ordered
+    batches = [one.batches if isinstance(one, AccessPath) else one for one in found]
     return plan.run(_counted(run, chain.from_iterable(batches)), run, ordered=ordered)
 
 
@@ -129,7 +129,7 @@ def _counted(run: Execution, batches: Iterable[Batch]) -> Iterator[Batch]:
 
 def source_of(
     run: Execution, plan: SelectPlan, source: tree.Target, verbs: Verbs, *, alone: bool
-) -> Way | Iterator[Batch]:
+) -> AccessPath | Iterator[Batch]:
     """How the rows of one source are come by.
 
     :param verbs: what is needed of its table
@@ -138,7 +138,7 @@ def source_of(
     if isinstance(source, tree.ExpressionTarget):
         return _values(run, source.expression, verbs)
     table = run.table(source.table, verbs)
-    return way(run, plan, table, _span(run, table, source), alone=alone)
+    return access_path(run, plan, table, _span(run, table, source), alone=alone)
 
 
 def _span(run: Execution, table: Table, source: tree.TableTarget | tree.RecordRange) -> Range:

@@ -13,8 +13,8 @@ from typing import Any
 
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, handles, informs
+from actors.scripts.if_taken import IF_TAKEN
 from actors.scripts.places import described_space
-from actors.scripts.taken import TAKEN
 from actors.spaces import listed, perform
 from language import tree
 from protocol import limits
@@ -50,7 +50,7 @@ def define_space(run: Execution, statement: tree.DefineSpace, database: Database
         statement.name,
         expire_us=None if expire is None else expire // MICROSECOND,
         comment=statement.comment,
-        taken=TAKEN[statement.exists],
+        taken=IF_TAKEN[statement.exists],
     )
     return NONE
 

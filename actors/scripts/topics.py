@@ -15,7 +15,7 @@ from typing import Any, Final
 from actors.messages import operations
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, When, handles, informs
-from actors.scripts.taken import TAKEN
+from actors.scripts.if_taken import IF_TAKEN
 from actors.topics import HandedOut, Of, Wait
 from language import tree
 from protocol import limits
@@ -69,7 +69,7 @@ def define_topic(run: Execution, statement: tree.DefineTopic, database: Database
         dedup_us=_microseconds(statement.dedup),
         full=statement.full,
         comment=statement.comment,
-        taken=TAKEN[statement.exists],
+        taken=IF_TAKEN[statement.exists],
     )
     if statement.exists is tree.Exists.OVERWRITE:
         _look_after(run, made)
@@ -109,7 +109,7 @@ def drop_topic(
     """The topic with its messages, readers and groups."""
     run.reason = statement.reason
     topics.drop_topic(run.transaction, topic)
-    run.afterwards.append(run.services.topics.look)
+    run.afterwards.append(run.services.topics.declarations_changed)
     return NONE
 
 
@@ -221,7 +221,7 @@ def define_reader(run: Execution, statement: tree.DefineReader, topic: Topic) ->
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
     messages = Messages(run.transaction, topic)
     place = START if statement.position is None else _place(run, statement.position)
-    messages.define_reader(statement.name, place, TAKEN[statement.exists])
+    messages.define_reader(statement.name, place, IF_TAKEN[statement.exists])
     return NONE
 
 
@@ -248,7 +248,7 @@ def drop_reader(run: Execution, statement: tree.DropReader, topic: Topic) -> Val
     messages = Messages(run.transaction, topic)
     run.reason = statement.reason
     messages.drop_reader(statement.name)
-    run.afterwards.append(run.services.topics.look)
+    run.afterwards.append(run.services.topics.declarations_changed)
     return NONE
 
 
@@ -272,7 +272,7 @@ def define_group(
         backoff_us=tuple(each // MICROSECOND for each in statement.backoff),
         ordered=statement.ordered,
         place=None if statement.position is None else _place(run, statement.position),
-        taken=TAKEN[statement.exists],
+        taken=IF_TAKEN[statement.exists],
     )
     run.afterwards.append(lambda: run.services.topics.may_take(made))
     return NONE
@@ -313,7 +313,7 @@ def drop_group(run: Execution, statement: tree.DropGroup, topic: Topic) -> Value
     """The group with what it has handed out."""
     run.reason = statement.reason
     groups.drop_group(run.transaction, groups.group(run.transaction, topic, statement.name))
-    run.afterwards.append(run.services.topics.look)
+    run.afterwards.append(run.services.topics.declarations_changed)
     return NONE
 
 

@@ -134,7 +134,7 @@ class Topics:
         due = self._due.get(topic)
         return due[0] if due is not None else None
 
-    def look(self) -> None:
+    def declarations_changed(self) -> None:
         """Topics or groups were dropped, or what may be done with them has changed."""
         self.waits.look_again()
 

@@ -22,7 +22,7 @@ from protocol.requests import ScriptAnswer
 from protocol.values import RecordId
 from storage import catalog, effects, keys, topics
 from storage.frames import Frame
-from storage.ledger import Ledger, Tail
+from storage.ledger import Ledger, LogEnd
 from storage.lineage import Lineage
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
@@ -280,7 +280,7 @@ class Fold:
 
     def check_indexes_of_topics(self) -> None:
         """What is stored of topics fits together."""
-        tail = Tail(self.sequence, 1, self.time)
+        tail = LogEnd(self.sequence, 1, self.time)
         ledger = Ledger(self.engine(), tail, ManualClock(), SeededRng(0), lambda frame: None)
         with ledger.begin() as tx:
             for namespace in catalog.namespaces(tx):

@@ -9,7 +9,7 @@ from storage.catalog import Table
 from storage.changes import Changes
 from storage.effects import Attribution, Effect
 from storage.frames import Frame
-from storage.ledger import Ledger, Tail
+from storage.ledger import Ledger, LogEnd
 from storage.memory import MemoryEngine
 from storage.records import Stored
 from storage.transactions import Transaction
@@ -39,7 +39,7 @@ class Book:
         self.clock = ManualClock()
         self.engine = MemoryEngine()
         self.frames: list[Frame] = []
-        self.ledger = Ledger(self.engine, Tail(), self.clock, SeededRng(1), self.frames.append)
+        self.ledger = Ledger(self.engine, LogEnd(), self.clock, SeededRng(1), self.frames.append)
 
     def begin(self) -> Transaction:
         """A transaction."""

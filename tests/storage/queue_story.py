@@ -23,7 +23,7 @@ from storage.frames import Frame
 from storage.groups import Group, standing
 from storage.hand_outs import HandOuts
 from storage.hand_outs.rows import unpacked
-from storage.ledger import Ledger, Tail
+from storage.ledger import Ledger, LogEnd
 from storage.messages import Messages, Published
 from storage.state_hash import state_hash
 from storage.topics import END, START, Place, Topic
@@ -79,7 +79,7 @@ class Story:
 
     def _ledger(self, end: int) -> Ledger:
         time = self.frames[-1].time if self.frames else 0
-        tail = Tail(end, 1, time)
+        tail = LogEnd(end, 1, time)
         return Ledger(self.store.engine, tail, self.clock, SeededRng(1), self.frames.append)
 
     def run(self) -> None:
@@ -523,7 +523,7 @@ class Story:
         """The whole log, replayed into an empty engine, gives the same state."""
         fresh = MemoryStore()
         ledger = Ledger(
-            fresh.engine, Tail(len(self.frames)), self.clock, SeededRng(1), self.frames.append
+            fresh.engine, LogEnd(len(self.frames)), self.clock, SeededRng(1), self.frames.append
         )
         for frame in self.frames:
             ledger.replay(frame)

@@ -18,7 +18,7 @@ from storage import effects, keys
 from storage.effects import Attribution
 from storage.engine import Pair
 from storage.frames import Frame
-from storage.ledger import Ledger, Tail
+from storage.ledger import Ledger, LogEnd
 from storage.state_hash import state_hash
 from storage.transactions import Transaction
 from tests.simulation.doors import ManualClock, SeededRng
@@ -129,7 +129,7 @@ class Story:
 
     def _ledger(self, end: int) -> Ledger:
         time = self.frames[-1].time if self.frames else 0
-        tail = Tail(end, 1, time)
+        tail = LogEnd(end, 1, time)
         return Ledger(self.store.engine, tail, self.clock, SeededRng(1), self.frames.append)
 
     def run(self) -> None:
@@ -443,7 +443,7 @@ class Story:
         """The whole log, replayed into an empty engine, gives the same state."""
         fresh = MemoryStore()
         ledger = Ledger(
-            fresh.engine, Tail(len(self.frames)), self.clock, SeededRng(1), self.frames.append
+            fresh.engine, LogEnd(len(self.frames)), self.clock, SeededRng(1), self.frames.append
         )
         for frame in self.frames:
             ledger.replay(frame)

@@ -19,7 +19,7 @@ from storage import catalog, index_builds, indexes, keys, records
 from storage.catalog import Table, Taken
 from storage.changes import Changes
 from storage.indexes import BUILDING, FAILED, READY, REBUILDING, Index, value_at
-from storage.ledger import Ledger, Tail
+from storage.ledger import Ledger, LogEnd
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
 from storage.transactions import Transaction
@@ -81,7 +81,7 @@ class Store(Book):
     def replayed(self) -> str:
         """The hash of the state that the log gives on an empty engine."""
         engine = MemoryEngine()
-        tail = Tail(sequence=len(self.frames), epoch=1, time=self.frames[-1].time)
+        tail = LogEnd(sequence=len(self.frames), epoch=1, time=self.frames[-1].time)
         ledger = Ledger(engine, tail, ManualClock(), SeededRng(1), lambda frame: None)
         for frame in self.frames:
             ledger.replay(frame)

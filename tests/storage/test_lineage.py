@@ -16,7 +16,7 @@ from storage.effects import Attribution
 from storage.engine import Engine
 from storage.faults import LogDamaged, StateForeign
 from storage.frames import NO_DIGEST, Frame
-from storage.ledger import Ledger, Tail
+from storage.ledger import Ledger, LogEnd
 from storage.log import Log
 from storage.log_reading import LogSizes
 from storage.rocks import RocksEngine
@@ -58,7 +58,7 @@ class Store:
         self.log = Log.open(self.directory, sizes, proven=found.proves)
         try:
             lineage.require_joined(found, self.log)
-            tail = Tail(self.log.last, self.log.epoch, self.log.last_time, store_id)
+            tail = LogEnd(self.log.last, self.log.epoch, self.log.last_time, store_id)
             doors = (ManualClock(), SeededRng(1))
             self.ledger = Ledger(self.engine, tail, *doors, self.frames.append)
             for frame in self.log.read(self.ledger.committed + 1):

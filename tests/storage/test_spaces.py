@@ -24,7 +24,7 @@ from protocol.errors import (
 from protocol.values import NONE, RecordId
 from storage import catalog, keys
 from storage.catalog import Taken
-from storage.ledger import Ledger, Tail
+from storage.ledger import Ledger, LogEnd
 from storage.memory import MemoryEngine
 from storage.present import Present
 from storage.spaces import Entries, Keys
@@ -671,7 +671,7 @@ def replay(shelf: Shelf) -> MemoryEngine:
     shelf.book.durable()
     engine = MemoryEngine()
     frames = shelf.book.frames
-    tail = Tail(frames[-1].sequence, 1, frames[-1].time)
+    tail = LogEnd(frames[-1].sequence, 1, frames[-1].time)
     ledger = Ledger(
         engine, tail, ManualClock(START_US + 10**15), SeededRng(2), shelf.book.frames.append
     )
@@ -713,7 +713,7 @@ def test_what_was_removed_as_expired_stays_so_after_a_restart_under_an_earlier_c
     last = shelf.book.frames[-1]
     early = ManualClock(START_US - 3600 * SECOND)
     ledger = Ledger(
-        shelf.book.engine, Tail(last.sequence, 1, last.time), early, SeededRng(3), lambda _: None
+        shelf.book.engine, LogEnd(last.sequence, 1, last.time), early, SeededRng(3), lambda _: None
     )
     with ledger.begin() as tx:
         here = Keys(tx, shelf.space)

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from actors.scripts import reading, ways
+from actors.scripts import access_paths, reading
 from language.env import Env
 from language.select import SelectPlan
 from protocol import order
@@ -157,7 +157,7 @@ async def test_a_planted_fault_is_found(
             indexes, "holder", lambda tx, index, v: b"" if v is None else holder(tx, index, v)
         )
     if fault == "no such field":
-        monkeypatch.setattr(ways, "_unique", lambda table, field: table.indexes[0])
+        monkeypatch.setattr(access_paths, "_unique", lambda table, field: table.indexes[0])
     if fault == "no condition":
         monkeypatch.setattr(SelectPlan, "run_one", unfiltered)
     with pytest.raises(AssertionError):

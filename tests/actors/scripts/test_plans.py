@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from actors.scripts import ways
+from actors.scripts import access_paths
 from language import planner
 from protocol.order import encode
 from protocol.requests import ScriptAnswer
@@ -92,18 +92,18 @@ async def test_every_planned_answer_is_that_of_a_scan(
     comparison = Comparison(node)
     seed = 1_000 * part
     taken: dict[str, int] = {}
-    made = ways._Choice.made
+    made = access_paths._Choice.made
 
-    def counted(choice: Any) -> ways.Way:
+    def counted(choice: Any) -> access_paths.AccessPath:
         found = made(choice)
         kind = found.access + (" in order" if found.ordered else "")
         taken[kind] = taken.get(kind, 0) + 1
         return found
 
-    monkeypatch.setattr(ways._Choice, "made", counted)
+    monkeypatch.setattr(access_paths._Choice, "made", counted)
     while comparison.pairs < PAIRS:
         count, few = SIZES[seed % len(SIZES)]
-        monkeypatch.setattr(ways, "FEW", few)
+        monkeypatch.setattr(access_paths, "FEW", few)
         rng = Random(seed)
         await prepare(node, rng, count)
         for number in range(700):
@@ -142,11 +142,11 @@ def _bounds(self: planner.Candidate, values: Any) -> Any:
     return low, (encode(values(highs[0])), highs[0].operator == "<=") if highs else None
 
 
-_united = ways._Choice._united
+_united = access_paths._Choice._united
 
 
 def _first_only(
-    self: ways._Choice, either: planner.Either, branches: planner.Branches, most: int | None
+    self: access_paths._Choice, either: planner.Either, branches: planner.Branches, most: int | None
 ) -> Any:
     fewer = replace(either, branches=either.branches[:1])
     return _united(self, fewer, branches[:1], most)
@@ -154,13 +154,13 @@ def _first_only(
 
 FAULTS: dict[str, tuple[object, str, Any]] = {
     "a comparison read from the wrong side": (planner, "_TURNED", {o: o for o in planner._TURNED}),
-    "ties in the order of a walk backwards": (ways, "_ties_up", _plainly),
-    "an order among values cut short": (ways._Choice, "_is_exact", _always),
-    "records beyond a link left out": (ways._Choice, "_is_beside", _never),
+    "ties in the order of a walk backwards": (access_paths, "_ties_up", _plainly),
+    "an order among values cut short": (access_paths._Choice, "_is_exact", _always),
+    "records beyond a link left out": (access_paths._Choice, "_is_beside", _never),
     "a bound on values cut short": (planner.Candidate, "_bounds", _bounds),
-    "the order of ids": (ways._Choice, "_inside", lambda self, ids: list(ids)[::-1]),
+    "the order of ids": (access_paths._Choice, "_inside", lambda self, ids: list(ids)[::-1]),
     "strings that contain": (planner.Candidate, "_around", _around),
-    "a branch of OR left out": (ways._Choice, "_united", _first_only),
+    "a branch of OR left out": (access_paths._Choice, "_united", _first_only),
 }
 
 
@@ -173,7 +173,7 @@ async def test_a_planted_fault_of_the_planner_is_found(
     comparison = Comparison(node)
     for seed in range(20):
         count, few = SIZES[(seed + 1) % len(SIZES)]
-        monkeypatch.setattr(ways, "FEW", few)
+        monkeypatch.setattr(access_paths, "FEW", few)
         rng = Random(seed)
         await prepare(node, rng, count)
         for _ in range(500):

@@ -51,7 +51,7 @@ class _Found:
 
 
 @dataclass(slots=True)
-class Way:
+class AccessPath:
     """How the records of one table are come by."""
 
     table: Table
@@ -99,7 +99,9 @@ class _Values:
         return bounds
 
 
-def way(run: Execution, plan: SelectPlan, table: Table, source: keys.Range, *, alone: bool) -> Way:
+def access_path(
+    run: Execution, plan: SelectPlan, table: Table, source: keys.Range, *, alone: bool
+) -> AccessPath:
     """How to come by the records of a table that lie in a range of keys.
 
     :param alone: whether the statement reads nothing else, so that ORDER BY is about these
@@ -135,9 +137,9 @@ def _unique(table: Table, path: Path) -> Index | None:
 
 def _scan(
     run: Execution, table: Table, span: keys.Range, whole: keys.Range, reverse: bool = False
-) -> Way:
+) -> AccessPath:
     access: Access = "scan" if whole == keys.within(table.prefix) == span else "range"
-    return Way(table, access, _scanned(run, table, span, reverse), reverse=reverse)
+    return AccessPath(table, access, _scanned(run, table, span, reverse), reverse=reverse)
 
 
 def _scanned(run: Execution, table: Table, span: keys.Range, reverse: bool) -> Iterator[Batch]:
@@ -163,7 +165,7 @@ class _Choice:
         self._record_ids = records.record_id(table)
         self._worth: int | None = None
 
-    def made(self) -> Way:
+    def made(self) -> AccessPath:
         """The way. :raises _Unknown: not without a value that there is not"""
         named = self._named()
         if named is not None:
@@ -176,7 +178,7 @@ class _Choice:
                 return found
         return self.scan(bounds, used)
 
-    def scan(self, span: keys.Range, used: tuple[Term, ...]) -> Way:
+    def scan(self, span: keys.Range, used: tuple[Term, ...]) -> AccessPath:
         """All records between two keys."""
         found = _scan(self._run, self._table, span, self._source, self._down)
         found.ordered, found.used = self._by_id, used
@@ -239,12 +241,12 @@ class _Choice:
         ids: list[bytes],
         by: tuple[Candidate, ...],
         used: tuple[Term, ...],
-    ) -> Way:
+    ) -> AccessPath:
         names = tuple(dict.fromkeys(candidate.index.name for candidate in by))
         if self._down:
             ids.reverse()
         batches = self._fetched(iter([ids]))
-        return Way(
+        return AccessPath(
             self._table, access, batches, self._by_id, self._down, names, used, entries=len(ids)
         )
 
@@ -264,7 +266,7 @@ class _Choice:
 
     # --- by an index ------------------------------------------------------------------------------
 
-    def _by_index(self) -> Way | None:
+    def _by_index(self) -> AccessPath | None:
         found: list[_Found] = []
         candidates = self._plan.candidates(self._table.indexes)
         in_order = any(map(self._goes_in_order, candidates))
@@ -355,7 +357,7 @@ class _Choice:
         known = {id(term) for one in found for term in one.used}
         return any(id(term) not in known for term in candidate.used)
 
-    def _together(self, found: list[_Found]) -> Way:
+    def _together(self, found: list[_Found]) -> AccessPath:
         by = tuple(candidate for one in found for candidate in one.by)
         used = tuple({id(term): term for one in found for term in one.used}.values())
         ids = set(found[0].ids)
@@ -389,7 +391,7 @@ class _Choice:
                     self._run.tick()
         return found
 
-    def _walk(self, candidate: Candidate) -> Way | None:
+    def _walk(self, candidate: Candidate) -> AccessPath | None:
         """The records in the order of an index; None when it does not help with these values."""
         index = self._index(candidate)
         spans = candidate.spans(self._values)
@@ -407,7 +409,7 @@ class _Choice:
         else:
             lists = _a_few_at_a_time(entries)
         inside = (self._kept(ids) for ids in lists)
-        return Way(
+        return AccessPath(
             self._table, "index", self._fetched(inside), True, candidate.backwards,
             (index.name,), candidate.used,
         )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Final
 from language import tree
 from storage.catalog import Taken
 
-TAKEN: Final = {
+IF_TAKEN: Final = {
     tree.Exists.REFUSE: Taken.REFUSE,
     tree.Exists.SKIP: Taken.SKIP,
     tree.Exists.OVERWRITE: Taken.OVERWRITE,
