@@ -108,11 +108,14 @@ class Fold:
         self.taken_back: list[bytes] = []
         """The rows of hand-outs that were out, before their deadline, and are not after the last
         frame; nor were their messages trimmed. Those of the queue are known exactly anyhow."""
+        self.handed_out = False
+        """Whether the last frame hands something out."""
 
     def apply(self, frame: Frame) -> tuple[effects.Attribution, list[UUID]]:
         """One more frame. Answers whose it is, and the ids it made up, in order."""
         commit = effects.decode(frame.body)
         self._puts, self._set_keys = [], set()
+        self.handed_out = any(map(self._is_handed_out, commit.effects))
         before = {
             effect[1]: self.pairs[effect[1]]
             for effect in commit.effects
@@ -170,6 +173,12 @@ class Fold:
             if same and row[6:14] != now[6:14]:
                 self._set_keys.add((EXTENDED, int.from_bytes(key[19:], "big")))
         self.taken_back = [row for key, row in hand_outs.items() if self._early(key, row)]
+
+    def _is_handed_out(self, effect: effects.Effect) -> bool:
+        if effect[0] != effects.PUT or effect[1][keys.TAG_AT] != keys.HAND_OUT:
+            return False
+        row, before = effect[2], self.pairs.get(effect[1], b"")
+        return row[0] == OUT and (before[:1], before[2:6]) != (row[:1], row[2:6])
 
     def _early(self, key: bytes, row: bytes) -> bool:
         position = int.from_bytes(key[19:], "big")
@@ -401,7 +410,9 @@ class History:
                     continue  # it may have made no commit, or several
                 wrote = draft.wrote or draft.perhaps
                 if wrote and draft.same(after) and draft.puts == puts:
-                    taken[reason] = number if part.waits else number + 1
+                    # A TAKE that found nothing goes on waiting; behind it may stand its like.
+                    goes_on = part.waits and not fold.handed_out
+                    taken[reason] = number if goes_on else number + 1
                     self.owners[fold.sequence] = request, number, results
                     early = fold.taken_back and not any(word in part.text() for word in ANSWERS)
                     _hold(not early, f"{fold.sequence} takes back what is still out")
