@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from typing import Any
 
-from actors.messages.asked import Asked, Origin
+from actors.messages.asked import Asked, Sender
 from actors.node import Node
 from protocol.errors import Refusal
 from protocol.messages import MessageOperation
@@ -27,8 +27,8 @@ class Operated:
         timeout_us: int | None = None,
     ) -> None:
         self._told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        origin = Origin(f"op-{next(_numbers)}", caller, place)
-        self.asked: Asked = node.messages.ask(origin, operation, self._hear, timeout_us=timeout_us)
+        sender = Sender(f"op-{next(_numbers)}", caller, place)
+        self.asked: Asked = node.messages.ask(sender, operation, self._hear, timeout_us=timeout_us)
 
     def _hear(self, answer: Any, refusal: Refusal | None) -> None:
         if self._told.cancelled():

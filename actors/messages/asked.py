@@ -46,8 +46,8 @@ class TakeRoom(Protocol):
         """So many are handed out; fewer than nothing: they were not after all."""
 
 
-class Origin(NamedTuple):
-    """Where an operation came from, and for whom."""
+class Sender(NamedTuple):
+    """Who sends an operation, and into which database."""
 
     request: str
     """Names it, as KILL does."""
@@ -64,15 +64,29 @@ class Asked(Waiter):
     """
 
     __slots__ = (
-        "_due_us", "_ended", "_engine", "_late", "_timer_of_rest", "_told", "caller",
-        "operation", "origin", "over", "performed", "refusal", "rests", "room", "until_us",
-        "wait_in_line", "written_at",
+        "_due_us",
+        "_ended",
+        "_engine",
+        "_late",
+        "_timer_of_rest",
+        "_told",
+        "caller",
+        "operation",
+        "over",
+        "performed",
+        "refusal",
+        "rests",
+        "room",
+        "sender",
+        "until_us",
+        "wait_in_line",
+        "written_at",
     )  # fmt: skip
 
     def __init__(
         self,
         engine: MessageEngine,
-        origin: Origin,
+        sender: Sender,
         operation: MessageOperation,
         timeout_us: int | None,
         room: TakeRoom | None,
@@ -80,8 +94,8 @@ class Asked(Waiter):
     ) -> None:
         super().__init__(engine.committer, engine.monotonic_us())
         self._engine = engine
-        self.origin = origin
-        self.caller = origin.caller
+        self.sender = sender
+        self.caller = sender.caller
         self.operation = operation
         self.room = room
         self._told = told
@@ -107,14 +121,14 @@ class Asked(Waiter):
 
     @property
     def request(self) -> str:
-        return self.origin.request
+        return self.sender.request
 
     @property
     def written(self) -> int:
         return self.written_at
 
     def info(self, now_us: int) -> dict[str, Value]:
-        caller, (namespace, database) = self.caller, self.origin.place
+        caller, (namespace, database) = self.caller, self.sender.place
         left_us = None if self._due_us is None else max(self._due_us - now_us, 0)
         return {
             "id": self.request,

@@ -31,7 +31,7 @@ from pykka import ActorRef
 
 from actors.commits import By, Committer, Promise
 from actors.messages import operations, texts
-from actors.messages.asked import Asked, Origin, TakeRoom, Told
+from actors.messages.asked import Asked, Sender, TakeRoom, Told
 from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Runtime, ask, tell
@@ -105,7 +105,7 @@ class MessageEngine:
 
     def ask(
         self,
-        origin: Origin,
+        sender: Sender,
         operation: MessageOperation,
         told: Told,
         *,
@@ -113,7 +113,7 @@ class MessageEngine:
         room: TakeRoom | None = None,
     ) -> Asked:
         """Run an operation soon. `told` hears what came of it, never before this returns."""
-        asked = Asked(self, origin, operation, timeout_us, room, told)
+        asked = Asked(self, sender, operation, timeout_us, room, told)
         if _is_short(operation):
             self.again(asked)
         else:
@@ -260,7 +260,7 @@ class MessageEngine:
             raise asked.out_of_time()
         self._roles.check_answering()
         self.committer.check_writable()
-        names = asked.origin.place, operation.topic, operation.needs
+        names = asked.sender.place, operation.topic, operation.needs
         topic = judged.get(names)
         if topic is None:
             topic = judged[names] = self._rights.topic(tx, caller, *names)
@@ -382,12 +382,12 @@ class MessageEngine:
         """Run what takes longer than a slice as the statement that it stands for."""
         if asked.over:
             return
-        origin, operation = asked.origin, asked.operation
-        namespace, database = origin.place
+        sender, operation = asked.sender, asked.operation
+        namespace, database = sender.place
         request = RunScript(
-            caller=origin.caller,
+            caller=sender.caller,
             script=texts.statement(operation),
-            request=origin.request,
+            request=sender.request,
             parameters=texts.parameters(operation),
             namespace=namespace,
             database=database,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import structlog
 
 from actors.commits import Asker
-from actors.messages.asked import Origin, TakeRoom
+from actors.messages.asked import Sender, TakeRoom
 from actors.runtime import ask, ask_now, call_now, tell
 from actors.spaces import Answers, Names
 from protocol.errors import Busy, Draining, Refusal, SessionEnded
@@ -147,8 +147,8 @@ class NodeGate:
         timeout_us: int | None,
         room: TakeRoom,
     ) -> Ended:
-        origin = Origin(request, caller, place)
-        return self._node.messages.ask(origin, operation, told, timeout_us=timeout_us, room=room)
+        sender = Sender(request, caller, place)
+        return self._node.messages.ask(sender, operation, told, timeout_us=timeout_us, room=room)
 
     def cancel(self, request: str) -> None:
         try:
