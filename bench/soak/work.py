@@ -13,7 +13,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
@@ -189,13 +189,12 @@ async def comers_and_goers(worker: Worker) -> AsyncIterator[None]:
     while True:
         async with worker.client() as client:
             await client.query("SELECT * FROM item WHERE part = 3")
-        _, writer = await asyncio.open_connection(*_split(worker.wire))
-        writer.close()
-        reader, writer = await asyncio.open_connection(*_split(worker.http))
-        writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        await writer.drain()
-        await reader.read(64)
-        writer.close()
+        async with _connected(worker.wire):
+            pass
+        async with _connected(worker.http) as (reader, writer):
+            writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await writer.drain()
+            await reader.read(64)
         yield
 
 
@@ -246,10 +245,27 @@ def _split(address: str) -> tuple[str, int]:
 
 
 @asynccontextmanager
+async def _connected(
+    address: str,
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection, which is closed however the block is left: a soak ends in the middle of it."""
+    reader, writer = await asyncio.open_connection(*_split(address), limit=1 << 20)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+
+@asynccontextmanager
 async def _http(address: str) -> AsyncIterator[Ask]:
     """One connection. What it asks answers the JSON that came, or None."""
-    reader, writer = await asyncio.open_connection(*_split(address), limit=1 << 20)
+    async with _connected(address) as (reader, writer):
+        yield _asking(address, reader, writer)
 
+
+def _asking(address: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Ask:
     async def ask(method: str, path: str, body: bytes | None, credential: str) -> Any:
         head = f"{method} {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: {credential}\r\n"
         if body is not None:
@@ -265,10 +281,7 @@ async def _http(address: str) -> AsyncIterator[Ask]:
             raise HttpRefused(f"{method} {path}: {status} {found[:300]!r}")
         return json.loads(found) if found[:1] == b"{" else None
 
-    try:
-        yield ask
-    finally:
-        writer.close()
+    return ask
 
 
 class HttpRefused(Exception):

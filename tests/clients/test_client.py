@@ -406,6 +406,34 @@ class TestBrokenConnections:
         server.close()
         await server.wait_closed()
 
+    async def test_who_is_cancelled_while_connecting_leaves_no_connection(self) -> None:
+        greeted, gone = asyncio.Event(), asyncio.Event()
+
+        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(10)
+            greeted.set()
+            with contextlib.suppress(ConnectionError):
+                while await reader.read(65536):
+                    pass
+            gone.set()
+            writer.close()
+
+        async def use() -> None:
+            async with AsyncClient(f"127.0.0.1:{port}"):
+                raise AssertionError("nobody has answered HELLO")
+
+        server = await asyncio.start_server(silent, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        using = asyncio.ensure_future(use())
+        async with asyncio.timeout(10):
+            await greeted.wait()
+            using.cancel()
+            await asyncio.gather(using, return_exceptions=True)
+            await gone.wait()
+        assert using.cancelled()
+        server.close()
+        await server.wait_closed()
+
     async def test_a_wrong_kind_of_answer_breaks_nothing_else(self) -> None:
         """A node that answers RUN with PONG: that request fails, the others don't."""
 

@@ -242,7 +242,11 @@ class AsyncClient:
         await asyncio.gather(*self._parting)
 
     async def __aenter__(self) -> Self:
-        await self.connect()
+        try:
+            await self.connect()
+        except BaseException:  # cancelled, above all: what is being connected would be nobody's
+            await self.close()
+            raise
         return self
 
     async def __aexit__(
