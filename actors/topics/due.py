@@ -19,7 +19,15 @@ import structlog
 from actors.commits import NODE, Committer, Promise
 from actors.runtime import LoopActor, Runtime, handles
 from protocol import limits
-from protocol.errors import DiskFull, Failed, NotWritable, Refusal, TooLarge, UnknownOutcome
+from protocol.errors import (
+    Conflict,
+    DiskFull,
+    Failed,
+    NotWritable,
+    Refusal,
+    TooLarge,
+    UnknownOutcome,
+)
 from protocol.requests import Request
 from storage import catalog
 from storage.groups import Group, find_group, groups
@@ -134,12 +142,18 @@ class TopicActor(LoopActor):
             work(done)
         except (NotWritable, Failed):
             raise
+        except Conflict:
+            # Somebody's barrier stands in its way, which is no refusal: it comes when that goes.
+            self._committer.barriers.tell_gone(self._barrier_gone)
         except Refusal as refusal:
             done.expects(self._pause(part, name, refusal))
             if part == RETENTION and isinstance(refusal, TooLarge):
                 self._trims = max(self._trims // 8, 1)
         else:
             self._refused.pop(part, None)
+
+    def _barrier_gone(self) -> None:
+        self._owner.expects(self._topic, self._committer.ledger.log_time(), exact=True)
 
     def _pause(self, part: int, name: str, refusal: Refusal) -> int:
         """Note that a part of the work was refused; log time when it is to be tried again."""

@@ -347,8 +347,11 @@ class Life:
         for each in ended:
             if isinstance(each, Broken):
                 raise each
-        world.disk.plan, world.disk.capacity = None, NO_LIMIT
-        if self.ending != "stop":
+        if world.disk.plan is not None:
+            world.disk.plan = None
+            await asyncio.sleep(0.05)  # a sync that was told to fail may be on its way back
+        world.disk.capacity = NO_LIMIT
+        if self.ending != "stop" or self.node.failure is not None:
             self.crash()
             return
         await self._stop()

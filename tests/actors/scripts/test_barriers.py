@@ -318,6 +318,23 @@ async def test_keys_of_the_cache_wait_behind_a_barrier_in_their_order(node: Runn
     assert (await read)[0]["value"] == 4, "one that came later did not overtake them"
 
 
+async def test_what_is_due_on_a_topic_waits_behind_a_barrier(node: Running) -> None:
+    await node.values("DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 100ms; PUBLISH INTO q VALUE 1")
+    line, topics, committer = node.node.committer.barriers, node.node.topics, node.node.committer
+    everything = Reads()
+    everything.add_range(b"", b"\xff" * 16)
+    await node.values("TAKE 1 FROM q AS g")
+    place = Place(line, "test", everything, lambda: None)
+    line.join(place)
+    assert place.stands
+    at, begun = committer.committed, topics.begun
+    await until(lambda: topics.begun > begun and not topics.working)
+    assert committer.committed == at
+    place.leave()
+    await until(lambda: committer.committed > at)
+    assert topics.refusals == {}, "nothing was refused, and nothing logged"
+
+
 async def test_keys_held_back_are_told_when_the_node_stops(node: Running) -> None:
     await fill(node)
     await node.values("DEFINE SPACE c; SET 'k' IN c VALUE 1")
