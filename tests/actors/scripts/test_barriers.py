@@ -99,6 +99,12 @@ async def killed(node: Running, long: asyncio.Task[ScriptAnswer]) -> None:
     assert type((await long).refusal) is Cancelled
 
 
+async def running(node: Running) -> list[dict[str, Any]]:
+    """What runs beside the look at it, which may take several slices too."""
+    found = await node.value("INFO FOR RUNNING")
+    return [run for run in found if not run["text"].startswith("INFO FOR RUNNING")]
+
+
 async def holder(node: Running) -> dict[str, Any]:
     (found,) = [run for run in await node.value("INFO FOR RUNNING") if run["barrier"]]
     return dict(found)
@@ -172,7 +178,7 @@ async def test_who_is_held_back_waits_aside_and_is_shown(node: Running) -> None:
     small = asyncio.ensure_future(node.answer(SMALL))
     await until(lambda: any(run.progress.waiting for run in node.node.running), long)
     assert node.node.running.waiting("http") == 1, "it is not one of those that run"
-    shown = {run["barrier"]: run for run in await node.value("INFO FOR RUNNING") if run["slices"]}
+    shown = {run["barrier"]: run for run in await running(node)}
     assert not shown[True]["waiting"]
     assert shown[False]["waiting"]
     await node.values(f"KILL '{shown[True]['id']}'")
@@ -246,8 +252,7 @@ async def test_a_barrier_has_an_end(
     small = await node.answer(SMALL)
     assert small.refusal is None and not long.done()
     assert said(logbook)["barrier"] == "out of time"
-    running = await node.value("INFO FOR RUNNING")  # which may have needed slices too
-    (run,) = [run for run in running if not run["text"].startswith("INFO FOR RUNNING")]
+    (run,) = await running(node)
     await node.values(f"KILL '{run['id']}'")
     await long
 
