@@ -270,6 +270,10 @@ class Committer:
                 if isinstance(told, Waiter):
                     yield told
 
+    def monotonic_us(self) -> int:
+        """The clock of `at`."""
+        return self._runtime.clock.monotonic_us()
+
     def at(self, at_us: int, act: Callable[[], None]) -> asyncio.TimerHandle:
         """Have something done at a moment of the monotonic clock."""
         wait_us = at_us - self._runtime.clock.monotonic_us()

@@ -13,6 +13,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from protocol import limits
 from protocol.errors import Refusal, StatementTimeout, UnknownOutcome
 from protocol.values import Value
 
@@ -26,12 +27,14 @@ class Waiter(ABC):
     :param began_us: when its request began to be worked on, on the monotonic clock
     """
 
-    __slots__ = ("_committer", "_timer", "_waits", "began_us", "ends_us", "promise")
+    __slots__ = ("_committer", "_ended", "_timer", "_waits", "began_us", "ends_us", "promise")
 
     def __init__(self, committer: Committer, began_us: int) -> None:
         self._committer = committer
         self._timer: asyncio.TimerHandle | None = None
         self._waits = False
+        self._ended: Refusal | None = None
+        """Why it is ended, while it has the moment that `end_soon` gives."""
         self.began_us = began_us
         self.ends_us: int | None = None
         """When it waits no more, on the monotonic clock; None: when it is told or ended."""
@@ -63,7 +66,7 @@ class Waiter(ABC):
 
     def out_of_time(self) -> Refusal:
         """Why it was ended when its time was over."""
-        return StatementTimeout("the statement used up its time")
+        return self._ended or StatementTimeout("the statement used up its time")
 
     # --- waiting --------------------------------------------------------------------------------
 
@@ -83,6 +86,10 @@ class Waiter(ABC):
         """Whether it has not been told yet."""
         return self._waits
 
+    def wait_at_most(self, for_us: int) -> None:
+        """Wait no longer than that from now on."""
+        self.wait_until(self._committer.monotonic_us() + for_us)
+
     def wait_until(self, ends_us: int) -> None:
         """Wait no longer than that, on the monotonic clock."""
         if self.ends_us is not None and self.ends_us <= ends_us:
@@ -95,6 +102,13 @@ class Waiter(ABC):
     def end(self, why: Refusal) -> bool:
         """Somebody wants it to wait no more. False: it does not anyway."""
         return self._give_up(why)
+
+    def end_soon(self, why: Refusal) -> None:
+        """Somebody ends it while it waits. Nothing can be called back, and on a disk that works the
+        answer is there in a moment, with messages in it perhaps that would lie handed out to
+        nobody: it gets that moment."""
+        self._ended = self._ended or why
+        self.wait_at_most(limits.ENDED_SECONDS * 1_000_000)
 
     def _give_up(self, why: Refusal) -> bool:
         if not self._committer.stop_waiting(self.promise, self):

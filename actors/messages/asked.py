@@ -21,8 +21,7 @@ from actors.commits import Promise, Waiter
 from actors.messages.operations import Performed
 from actors.messages.texts import statement
 from actors.topics import Late, Of, Wait
-from protocol import limits
-from protocol.errors import Refusal, StatementTimeout
+from protocol.errors import Refusal
 from protocol.messages import MessageOperation
 from protocol.requests import Caller
 from protocol.text import duration
@@ -65,7 +64,6 @@ class Asked(Waiter):
 
     __slots__ = (
         "_due_us",
-        "_ended",
         "_engine",
         "_late",
         "_timer_of_rest",
@@ -113,8 +111,6 @@ class Asked(Waiter):
         self.rests = False
         """Whether it waits for messages, or for a barrier to go."""
         self._timer_of_rest: asyncio.TimerHandle | None = None
-        self._ended: Refusal | None = None
-        """Why somebody wants it to end while it waits for the disk."""
         self._late: Late | None = None
 
     # --- what it is -----------------------------------------------------------------------------
@@ -244,19 +240,13 @@ class Asked(Waiter):
         else:
             self.tell(None)
 
-    def out_of_time(self) -> Refusal:
-        return self._ended or StatementTimeout("the statement used up its time")
-
     # --- the end --------------------------------------------------------------------------------
 
     def end(self, why: Refusal) -> bool:
-        """Somebody ends it. While it waits for the disk it gets a moment to learn what became of
-        it, as a script does: see `AwaitedAnswer.end`."""
         if self.over:
             return False
         if self.waits:
-            self._ended = self._ended or why
-            self.wait_until(self._engine.monotonic_us() + limits.ENDED_SECONDS * 1_000_000)
+            self.end_soon(why)
         elif not self._engine.ends_script(self):
             self.tell(why)
         return True

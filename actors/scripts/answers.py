@@ -24,7 +24,7 @@ class AwaitedAnswer(Waiter):
     """
 
     __slots__ = (
-        "_ended", "_execution", "_late", "_make", "_refusal", "_services", "_since_us", "promised",
+        "_execution", "_late", "_make", "_refusal", "_services", "_since_us", "promised",
     )  # fmt: skip
 
     def __init__(
@@ -39,8 +39,6 @@ class AwaitedAnswer(Waiter):
         self._services = services
         self._execution = execution
         self._refusal = refusal
-        self._ended: Refusal | None = None
-        """Why it was ended while it waited."""
         self._make = make
         self.promised = promised
         """The answer."""
@@ -70,16 +68,14 @@ class AwaitedAnswer(Waiter):
 
     def out_of_time(self) -> Refusal:
         # Any other refusal rests on what the script has seen, which is not on the disk.
-        return self._ended or (self._refusal if self._was_ended else None) or super().out_of_time()
+        if self._ended is None and self._was_ended and self._refusal is not None:
+            return self._refusal
+        return super().out_of_time()
 
     def end(self, why: Refusal) -> bool:
-        """Somebody else ends it. Nothing can be called back, and on a disk that works the answer is
-        there in a moment, with messages in it perhaps that would lie handed out to nobody: it gets
-        that moment."""
         if not self.waits:
             return False
-        self._ended = self._ended or why
-        self.wait_until(self._services.clock.monotonic_us() + limits.ENDED_SECONDS * 1_000_000)
+        self.end_soon(why)
         return True
 
     def info(self, now_us: int) -> dict[str, Value]:

@@ -3,6 +3,7 @@ a field that is not known is refused, so that a misspelt `timeout` is not silent
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, TypeVar
@@ -27,6 +28,7 @@ _RUN: Final[dict[str, type]] = {
 }  # fmt: skip
 
 Wanted = TypeVar("Wanted")
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,25 @@ def _credential(what: str, body: dict[str, Any]) -> Credential | None:
     if (user is None) != (password is None) or (user is None) == (token is None):
         raise BadRequest(f"{what} takes user and password, or a token, or none of them")
     return Credential(user, password, token)
+
+
+def operation(
+    kind: str, body: dict[str, Any], operations: Mapping[str, tuple[frozenset[str], Read]]
+) -> Read:
+    """What reads a body of several operations, by its `op`.
+
+    :param operations: the fields that each may have, and what reads it
+    :raises BadRequest: there is no such operation, or it has no such field
+    """
+    word = body.get("op")
+    found = operations.get(word) if type(word) is str else None
+    if found is None:
+        raise BadRequest(f"{kind} op is one of {', '.join(operations)}", field="op")
+    fields, read = found
+    if not body.keys() <= fields:
+        unknown = sorted(str(name) for name in body.keys() - fields)[0][:64]
+        raise BadRequest(f"{kind} {word} has no field {unknown!r}", field=unknown)
+    return read
 
 
 def administers(body: dict[str, Any] | None) -> bool:

@@ -22,7 +22,7 @@ from surfaces.wire.scripts import Scripts
 
 class Signing:
     """:param link: the connection
-    :param scripts, keys: what it has begun, by whom it spoke for then
+    :param scripts, messages, keys: what it has begun, by whom it spoke for then
     """
 
     def __init__(self, link: Link, scripts: Scripts, messages: Messages, keys: Keys) -> None:

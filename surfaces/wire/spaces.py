@@ -32,7 +32,7 @@ from protocol.spaces import (
     check_prefix,
 )
 from protocol.values import MICROSECOND
-from surfaces.wire.bodies import field
+from surfaces.wire.bodies import field, operation
 
 TOGETHER: Final = 64
 """Operations asked for in one go: about a slice of the loop."""
@@ -58,14 +58,7 @@ def read_keys(body: dict[str, Any] | None) -> tuple[Names, KeyOperation]:
     :raises Refusal: as the operation's arguments are refused
     """
     body = body or {}
-    operation = body.get("op")
-    found = _OPERATIONS.get(operation) if type(operation) is str else None
-    if found is None:
-        raise BadRequest(f"KV op is one of {', '.join(_OPERATIONS)}", field="op")
-    fields, read = found
-    if not body.keys() <= fields:
-        unknown = sorted(str(name) for name in body.keys() - fields)[0][:64]
-        raise BadRequest(f"KV {operation} has no field {unknown!r}", field=unknown)
+    read = operation("KV", body, _OPERATIONS)
     namespace, database, space = body.get("ns"), body.get("db"), body.get("space")
     if type(namespace) is not str or type(database) is not str or type(space) is not str:
         raise BadRequest("KV needs ns, db and space", field="space")

@@ -26,7 +26,7 @@ from protocol.messages import (
     waiting,
 )
 from protocol.values import MICROSECOND
-from surfaces.wire.bodies import field
+from surfaces.wire.bodies import field, operation
 
 Body = dict[str, Any]
 
@@ -40,14 +40,7 @@ def read_messages(body: Body | None) -> tuple[tuple[str, str], MessageOperation,
     :raises Refusal: as the statement's arguments are refused
     """
     body = body or {}
-    operation = body.get("op")
-    found = _OPERATIONS.get(operation) if type(operation) is str else None
-    if found is None:
-        raise BadRequest(f"TOPIC op is one of {', '.join(_OPERATIONS)}", field="op")
-    fields, read = found
-    if not body.keys() <= fields:
-        unknown = sorted(str(name) for name in body.keys() - fields)[0][:64]
-        raise BadRequest(f"TOPIC {operation} has no field {unknown!r}", field=unknown)
+    read = operation("TOPIC", body, _OPERATIONS)
     timeout = field("TOPIC", body, "timeout", timedelta)
     if timeout is not None and timeout <= timedelta(0):
         raise BadRequest("TOPIC timeout is longer than nothing", field="timeout")
