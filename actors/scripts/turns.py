@@ -12,8 +12,10 @@ round: however many long scripts there are, a short one waits for one slice, not
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from greenlet import getcurrent, greenlet
@@ -38,7 +40,8 @@ class Turns:
         self.loop = loop
         self.clock = clock
         self._waiting: deque[Callable[[], None]] = deque()
-        self._idle: list[greenlet] = []
+        self.idle: list[greenlet] = []
+        """Those that have nothing to do."""
 
     def queue(self, resume: Callable[[], None], *, hurries: bool = False) -> None:
         """Resume a script when its turn comes.
@@ -54,29 +57,36 @@ class Turns:
 
     def worker(self) -> greenlet:
         """A greenlet that runs what it is switched to with, and then is idle again."""
-        if self._idle:
-            return self._idle.pop()
-        worker = greenlet(self._serve)
+        if self.idle:
+            return self.idle.pop()
+        worker = greenlet(partial(_serve, weakref.ref(self)))
         worker.switch()  # up to its first wait: what a greenlet begins with it holds to its end
         return worker
-
-    def _serve(self) -> None:
-        worker = getcurrent()
-        loop_side = worker.parent
-        assert loop_side is not None
-        while True:
-            work = loop_side.switch()
-            work()
-            del work  # an idle worker keeps nothing of its last script
-            if len(self._idle) >= IDLE_WORKERS:
-                return
-            self._idle.append(worker)
 
     def _next(self) -> None:
         resume = self._waiting.popleft()
         if self._waiting:
             self.loop.call_soon(self._next)
         resume()
+
+
+def _serve(turns: weakref.ref[Turns]) -> None:
+    """What a worker does: run what it is switched to with, and be idle until the next.
+
+    The collector does not look into a greenlet's frames, so an idle one holds neither the turns
+    that hold it nor itself.
+    """
+    loop_side = getcurrent().parent
+    assert loop_side is not None
+    while True:
+        work = loop_side.switch()
+        work()
+        del work  # an idle worker keeps nothing of its last script
+        owner = turns()
+        if owner is None or len(owner.idle) >= IDLE_WORKERS:
+            return
+        owner.idle.append(getcurrent())
+        del owner
 
 
 class Turn:

@@ -271,6 +271,7 @@ class Life:
             raise Broken("a node neither works nor ends") from None
         if self.over:
             loop.set_exception_handler(lambda *_: None)  # of a process that is no more
+            leaks.end_greenlets()
         else:
             course.result()
         world.wall_us = clock.wall_us()

@@ -193,6 +193,16 @@ async def test_nothing_of_a_script_outlives_it(turns: Turns) -> None:
         gc.enable()
 
 
+async def test_idle_workers_do_not_keep_the_turns_they_belong_to(hands: Hands) -> None:
+    """The collector does not see into their frames: a node once stopped would never be freed."""
+    turns = Turns(asyncio.get_running_loop(), hands)
+    assert run(turns, lambda turn: turn.tick()).ended
+    gone = weakref.ref(turns)
+    del turns
+    gc.collect()
+    assert gone() is None
+
+
 async def test_what_an_ended_script_waited_for_may_fail_unseen(turns: Turns) -> None:
     awaited: Any = asyncio.get_running_loop().create_future()
     turn = Turn(turns)
