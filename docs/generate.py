@@ -37,6 +37,13 @@ def errors_page() -> str:
         "programs. `request` names the request in the node's logs. A refusal of a script also",
         "says `statement`, `line` and `column` where one statement is meant.",
         "",
+        "A script stops at its first refusal and keeps what it has committed by then, each",
+        "statement outside of `BEGIN … COMMIT` being a commit. `detail.committed` is the newest of",
+        "these sequences; without it nothing was changed. With it `retry` is always false: sent",
+        "again, the script would do that part twice. A write whose answer would be larger than a",
+        "wire frame is refused before its commit. `UnknownOutcome` is about `detail.sequence`, and",
+        "`detail.committed` about what the script had committed before that.",
+        "",
         "| status | code | meaning | retry |",
         "|---|---|---|---|",
     ]

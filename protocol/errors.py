@@ -7,7 +7,8 @@ the other. `docs/errors.md` is made from this file.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from copy import copy
+from typing import ClassVar, Final, Self
 
 
 class Refusal(Exception):
@@ -41,11 +42,20 @@ class Refusal(Exception):
         """The stable name."""
         return type(self).__name__
 
+    def also(self, **detail: object) -> Self:
+        """The same with more detail, as a refusal of its own: one object may be told to many."""
+        told = copy(self)
+        told.detail = {**self.detail, **detail}
+        told.__cause__ = self.__cause__
+        return told
+
     def answer(self, request: str | None = None) -> dict[str, object]:
         """The one shape of an error on every surface (what stands under `error`).
 
         A refusal inside a script says beside it which `statement` (from 1), and at which `line`
-        and `column`.
+        and `column`. Once the script has committed something, `detail.committed` is the newest
+        sequence of it that is on the disk, and `retry` is false: sent again unchanged, that would
+        be done twice.
 
         Message and detail show what was sent, so they may hold what no answer can carry: strings in
         them are made such that UTF-8 can, tuples and sets become lists.
@@ -55,7 +65,7 @@ class Refusal(Exception):
             "code": self.code,
             "message": _shown(self.message),
             "status": self.status,
-            "retry": self.retry,
+            "retry": self.retry and COMMITTED not in self.detail,
             "detail": _shown(
                 {name: self.detail[name] for name in self.detail if name not in where}
             ),
@@ -63,6 +73,9 @@ class Refusal(Exception):
             **where,
         }
 
+
+COMMITTED: Final = "committed"
+"""In the detail of what a script stopped at: the newest commit of the script's own."""
 
 _WHERE: Final[tuple[str, ...]] = ("statement", "line", "column")
 
@@ -80,6 +93,11 @@ def _shown(item: object) -> object:
 
 CATALOGUE: Final[dict[str, type[Refusal]]] = {}
 """Every class below, by its code."""
+
+
+def after(refusal: Refusal, committed: int) -> Refusal:
+    """A refusal of a script that has committed that much before; 0: nothing."""
+    return refusal.also(**{COMMITTED: committed}) if committed else refusal
 
 
 class UnexpectedToken(Refusal, status=400):
@@ -226,7 +244,10 @@ class LogPruned(Refusal, status=410):
 
 
 class AnswerTooLarge(Refusal, status=413):
-    """The answer is larger than a wire frame; the message says its size."""
+    """The answer is larger than a wire frame, or finds no room; the message says its size.
+
+    What a script writes is refused before it is committed, when the frame is what is too small.
+    """
 
 
 class TooLarge(Refusal, status=413):

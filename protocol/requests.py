@@ -132,7 +132,11 @@ class ScriptAnswer(Struct, frozen=True):
     namespace: str | None
     database: str | None
     refusal: Refusal | None = None
-    """Its detail names `statement` (from 1) where one was being run."""
+    """Its detail names `statement` (from 1) where one was being run, and as `committed` what is
+    below."""
+    committed: int = 0
+    """The newest commit of the script's own that is on the disk; 0: there is none. Whoever can't
+    give the answer away says so: the script is not to be sent again unchanged."""
 
 
 class RunScript(Struct, Request[ScriptAnswer], frozen=True):
@@ -148,6 +152,8 @@ class RunScript(Struct, Request[ScriptAnswer], frozen=True):
     timeout_us: int | None = None
     """For the whole script; each statement may have a shorter TIMEOUT of its own."""
     reason: str | None = None
+    answer_bytes: int | None = None
+    """What its results may take as msgpack: what would make them larger is not committed."""
 
 
 @dataclass(frozen=True, slots=True)

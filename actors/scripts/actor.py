@@ -86,7 +86,8 @@ class ScriptsActor(LoopActor):
             execution.written or read_at,
             execution.place[0],
             execution.place[1],
-            refusal,
+            refusal if refusal is None else execution.told(refusal),
+            execution.committed,
         )
 
     @handles(CancelScript)

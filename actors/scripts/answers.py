@@ -88,7 +88,8 @@ class AwaitedAnswer(Waiter):
             return  # the actor has failed
         if not self._late.prolongs:
             if lost is not None:
-                self.promised.set_exception(lost)
+                told = self._execution.told(lost) if isinstance(lost, Refusal) else lost
+                self.promised.set_exception(told)
                 return
         elif lost is None:
             self._late.prolonged()

@@ -143,7 +143,7 @@ class Running:
     def end_all(self, why: Refusal) -> None:
         """End every script at its next slice, and every wait."""
         for run in self:
-            run.turn.cancel(why)
+            run.turn.cancel(why.also())  # each says where it was ended
         for one in list(self._resting.values()):
             one.end(why)
 

@@ -19,7 +19,9 @@ from actors.scripts.turns import Turn
 from language import tree
 from language.budget import Budget
 from protocol import limits
+from protocol.binary import pack, pack_in_steps
 from protocol.errors import (
+    AnswerTooLarge,
     Cancelled,
     Conflict,
     DiskFull,
@@ -27,9 +29,10 @@ from protocol.errors import (
     Refusal,
     SessionEnded,
     StatementTimeout,
+    after,
 )
 from protocol.requests import Result, ResultKind, RunScript
-from protocol.values import NONE, Value
+from protocol.values import NONE, Value, is_large
 
 _FROM_OUTSIDE = (Cancelled, DiskFull, Draining, SessionEnded, StatementTimeout)
 """Refusals that rest on nothing a script has read."""
@@ -38,7 +41,10 @@ FEW_ROWS: Final = 16
 FEW_RESULTS: Final = 8
 ANSWER_BYTES: Final = limits.STATEMENT_MEMORY_BYTES
 """What all results of one script may hold."""
-
+BESIDE_BYTES: Final = 64
+"""What an answer says of a result beside its value, at most."""
+SMALL: Final = 256
+"""Parts of a result up to which it is measured in one go."""
 
 LARGE_BYTES: Final = 256 * limits.KIB
 """Changes of a transaction from which on they are encoded before its commit, in steps."""
@@ -50,6 +56,8 @@ class ScriptRun(Execution):
     def __init__(self, services: Services, request: RunScript, plans: Plans, turn: Turn) -> None:
         super().__init__(services, request, turn)
         self._plans = plans
+        self._commits: list[Promise] = []
+        """What it has committed so far, oldest first."""
 
     began = False
     """Whether `transaction` is set."""
@@ -67,6 +75,8 @@ class ScriptRun(Execution):
     """Of the transaction at hand, once it has lost."""
     _held: Budget | None = None
     """What its results hold together; those that are surely small are not weighed."""
+    _answers = (0, 0)
+    """How many of its results were measured with the last commit, and the bytes they take."""
 
     def run(self) -> None:
         """Run to the end or to the first refusal, which is raised with its place in the script.
@@ -236,6 +246,21 @@ class ScriptRun(Execution):
         return Promise(self.sequence, self.generation)
 
     @property
+    def committed(self) -> int:
+        """The newest of its commits that is on the disk; 0: none is."""
+        committer = self.services.committer
+        for promise in reversed(self._commits):
+            if promise.sequence <= committer.released_upto and not committer.was_taken_back(
+                promise
+            ):
+                return promise.sequence
+        return 0
+
+    def told(self, refusal: Refusal) -> Refusal:
+        """What it stopped at, which says whether something stands that was done before."""
+        return after(refusal, self.committed)
+
+    @property
     def due_us(self) -> int | None:
         """When its answer is due, on the monotonic clock: the time that the request was given is
         over, or that of the statement it has ended with. None: it was given none."""
@@ -336,6 +361,7 @@ class ScriptRun(Execution):
         if transaction.size > LARGE_BYTES:
             for _ in self.services.committer.prepare(transaction):
                 self.tick()
+        measured = self._measured() if transaction.size or self.written else self._answers
         if self.sequence:
             self._check_kept()
         if transaction.withdrawn:
@@ -350,9 +376,38 @@ class ScriptRun(Execution):
                 reason=self.reason or self.request.reason,
             )
             self.written = promise.sequence
+            self._commits.append(promise)
             self.depends_on(promise.sequence)
+        self._answers = measured
         for follow_up in self.afterwards:
             follow_up()
+
+    def _measured(self) -> tuple[int, int]:
+        """How many results there are, and the bytes that they take in the answer: nobody would hear
+        of what is committed if it could not be told. :raises AnswerTooLarge:"""
+        most = self.request.answer_bytes
+        if most is None:
+            return self._answers
+        known, size = self._answers
+
+        def add(part: bytes) -> None:
+            nonlocal size
+            size += len(part)
+            if size > most:
+                raise AnswerTooLarge(
+                    f"the answer has {size} bytes or more, a frame carries at most {most}: what"
+                    " would make it larger was not done; write RETURN NONE, or fewer rows at once",
+                    bytes=size,
+                    limit=most,
+                )
+
+        for result in self.results[known:]:
+            size += BESIDE_BYTES
+            if is_large(result.value, SMALL):
+                pack_in_steps(result.value, self.tick, add)
+            else:
+                add(pack(result.value))
+        return len(self.results), size
 
     def _located(self, refusal: Refusal, number: int) -> Refusal:
         statement = self.plan.script.statements[number]

@@ -6,7 +6,7 @@ import json
 from http import HTTPStatus
 from typing import Any, Final
 
-from protocol.errors import Refusal
+from protocol.errors import COMMITTED, Refusal
 from protocol.jsonvalues import to_json
 from protocol.version import VERSION
 
@@ -66,7 +66,7 @@ def error_fields(refusal: Refusal) -> bytes:
     if refusal.status == 401:
         fields += b"WWW-Authenticate: Bearer\r\n"
     wait = refusal.detail.get("retry_after_s", refusal.retry_after_s)
-    if wait is not None:
+    if wait is not None and COMMITTED not in refusal.detail:
         fields += b"Retry-After: %d\r\n" % max(1, round(float(str(wait))))
     allow = refusal.detail.get("allow")
     if refusal.status == 405 and isinstance(allow, list):

@@ -23,7 +23,7 @@ from tornado.httputil import (
 from tornado.web import RequestHandler
 
 from protocol import binary, limits
-from protocol.errors import AnswerTooLarge, Busy, Failed, Refusal
+from protocol.errors import AnswerTooLarge, Busy, Failed, Refusal, after
 from protocol.jsonvalues import to_json
 from surfaces.http import answers
 from surfaces.http.head import Head
@@ -145,6 +145,8 @@ class Exchange(HTTPConnection):
         self.headers_sent = False
         self.done = False
         self.status = 0
+        self.committed = 0
+        """What stands of its script, should there be no way to say what that answered."""
         self._close_callback: Callable[[], None] | None = None
 
     # --- Tornado's side -------------------------------------------------------------------------
@@ -224,6 +226,7 @@ class Exchange(HTTPConnection):
     def refuse(self, refusal: Refusal) -> None:
         """Answer with an error, in the one shape that errors have."""
         kind = answers.MSGPACK if self.msgpack else answers.JSON
+        refusal = after(refusal, self.committed)
         try:
             fields = answers.error_fields(refusal)
             shape = {"error": answers.error(refusal, self.request)}

@@ -84,6 +84,7 @@ class ScriptDelegate(HTTPMessageDelegate):
             self._running = True
             answer = await ask_now(self._surface.node.scripts, run)
             del run, asked
+            exchange.committed = answer.committed
             large = is_large([result.value for result in answer.results], results.SMALL)
             if not exchange.connection.closed:
                 await self._answer(answer, large)

@@ -19,6 +19,8 @@ MAJOR: Final = 1
 MINOR: Final = 0
 """The newest minor that this node speaks; `docs/wire.md` says what each one brought."""
 CLIENT_CHARACTERS: Final = 128
+ENVELOPE_BYTES: Final = 4 * limits.KIB
+"""What stands around the results in the frame of an answer, at most: a refusal among it."""
 
 _HELLO: Final = frozenset({"magic", "major", "minor", "client", "user", "password", "token"})
 _AUTH: Final = frozenset({"user", "password", "token"})
@@ -167,6 +169,7 @@ def read_run(body: dict[str, Any] | None, caller: Caller, name: str) -> RunScrip
         database=body.get("db"),
         timeout_us=None if timeout is None else timeout // MICROSECOND,
         reason=reason,
+        answer_bytes=limits.FRAME_BYTES - ENVELOPE_BYTES,
     )
 
 

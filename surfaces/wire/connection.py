@@ -44,7 +44,7 @@ import structlog
 
 from protocol import limits
 from protocol.conversation import HELLO_BYTES, Conversation, State
-from protocol.errors import AnswerTooLarge, Busy, Failed, Refusal, RequestTimeout
+from protocol.errors import AnswerTooLarge, Busy, Failed, Refusal, RequestTimeout, after
 from protocol.frames import Kind, Message, encode
 from protocol.values import LONG, Tick
 from protocol.weights import weigh
@@ -375,7 +375,12 @@ class WireConnection(asyncio.Protocol):
     # --- answering -------------------------------------------------------------------------------
 
     def send(
-        self, kind: Kind, id: int, body: dict[str, Any] | None = None, data: bytes | None = None
+        self,
+        kind: Kind,
+        id: int,
+        body: dict[str, Any] | None = None,
+        data: bytes | None = None,
+        committed: int = 0,
     ) -> None:
         """Say something; it leaves at the end of this turn of the loop, with all said in it."""
         if self.gone or self.talk.state is State.CLOSED:
@@ -390,9 +395,10 @@ class WireConnection(asyncio.Protocol):
                     bytes=len(data),
                 )
         except AnswerTooLarge as refusal:
-            kind, data = Kind.ERROR, self._error(id, refusal)
+            kind, data = Kind.ERROR, self._error(id, after(refusal, committed))
         except (TypeError, ValueError, OverflowError):
-            kind, data = Kind.ERROR, self._error(id, self.failed(self.name(id)))
+            failed = after(self.failed(self.name(id)), committed)
+            kind, data = Kind.ERROR, self._error(id, failed)
         self.talk.sent(kind, id)
         if not (self.outgoing.waiting or self._advancing):
             self.wire.flush_soon(self)

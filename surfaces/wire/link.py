@@ -50,11 +50,17 @@ class Link(Protocol):
         """What a request is called in answers and logs."""
 
     def send(
-        self, kind: Kind, id: int, body: dict[str, Any] | None = None, data: bytes | None = None
+        self,
+        kind: Kind,
+        id: int,
+        body: dict[str, Any] | None = None,
+        data: bytes | None = None,
+        committed: int = 0,
     ) -> None:
         """Say something; it leaves at the end of this turn of the loop, with all said in it.
 
         :param data: the message, when it is encoded already
+        :param committed: what stands of a script, should there be no way to say what it answers
         """
 
     def refuse(self, id: int, refusal: Refusal) -> None:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from protocol import limits
-from protocol.errors import Cancelled, Refusal, SignInRefused
+from protocol.errors import Cancelled, Refusal, SignInRefused, after
 from protocol.frames import Kind, Message, encode_in_steps
 from protocol.requests import Caller, ScriptAnswer
 from protocol.values import Tick, is_large, let_go
@@ -39,6 +39,8 @@ class _Script:
     asked: bool = False
     """Whether the node has been asked yet; before that, cancelling is not asking."""
     cancelled: bool = False
+    committed: int = 0
+    """What stands of it, once it has ended."""
 
 
 class Scripts:
@@ -162,6 +164,7 @@ class Scripts:
 
     def _found(self, script: _Script, found: ScriptAnswer) -> None:
         large = is_large([result.value for result in found.results], SMALL, SMALL_STRING)
+        script.committed = found.committed
         if found.refusal is None:
             kind, body = Kind.ANSWER, bodies.answer(found)
         else:
@@ -202,7 +205,8 @@ class Scripts:
             self._refuse(script, refusal)
 
     def _refuse(self, script: _Script, refusal: Refusal) -> None:
-        self._answer(script, Kind.ERROR, bodies.error(refusal, script.name))
+        told = after(refusal, script.committed)
+        self._answer(script, Kind.ERROR, bodies.error(told, script.name))
 
     def _answer(
         self, script: _Script, kind: Kind, body: dict[str, Any], data: bytes | None = None
@@ -210,7 +214,7 @@ class Scripts:
         """:param data: the message, when it is encoded already"""
         self._link.wire.admission.end(beside=script.beside)
         del self._open[script.message.id]
-        self._link.send(kind, script.message.id, body, data)
+        self._link.send(kind, script.message.id, body, data, script.committed)
         self._link.end_if_done()
 
     def cancel(self, id: int) -> None:

@@ -8,7 +8,8 @@
     └── Closed              the client has been closed
 
 Only `OutcomeUnknown` leaves open whether the script ran. After every other one of these it did not
-run to its end; what a refused script did before its refusal is in `Refused.results`.
+run to its end. What a refused script answered before its refusal is in `Refused.results`, and
+`Refused.committed` is set when something of it stands: sent again, that would be done twice.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class Refused(StoreError):
         self.status = int(error.get("status", 500))
         """The HTTP status that the same error has over HTTP."""
         self.retry = bool(error.get("retry", False))
-        """Whether the same request may succeed when sent again unchanged."""
+        """Whether the same request may succeed when sent again unchanged; never once something
+        of it stands."""
         self.detail: dict[str, Any] = error.get("detail") or {}
         """For programs: the keys are stable for a code."""
         self.request: str | None = error.get("request")
@@ -68,6 +70,9 @@ class Refused(StoreError):
         """Which statement of the script was refused, from 1."""
         self.line: int | None = error.get("line")
         self.column: int | None = error.get("column")
+        self.committed: int | None = self.detail.get("committed")
+        """The newest sequence that the script had committed before; None: it has changed nothing,
+        so that it may be sent again as a whole."""
         self.results = results
         """What ran before the refusal."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from actors.runtime import ask
-from protocol.errors import Cancelled, StatementTimeout, TooLarge, TypeRefused, Unknown
+from protocol.errors import Cancelled, Draining, StatementTimeout, TooLarge, TypeRefused, Unknown
 from protocol.requests import CancelScript, RunScript, ScriptAnswer
 from protocol.values import type_name
 from tests.nodes import OWNER, Running
@@ -208,3 +208,15 @@ async def test_a_statement_reads_so_many_rows_and_no_more(
         answer = await node.answer(script)
         assert isinstance(answer.refusal, TooLarge), script
         assert answer.refusal.detail["limit"] == 500
+
+
+async def test_of_those_ended_together_each_says_where(node: Running) -> None:
+    """One refusal ends them all, and each adds its own place to what it hears."""
+    one = started(node, LONG["loop"])
+    other = started(node, f"LET $a = 1;\n{LONG['loop']}")
+    await begun(node, one, other)
+    why = Draining("the node is stopping")
+    node.node.running.end_all(why)
+    told = [found.refusal for found in await asyncio.gather(one, other)]
+    assert [refusal and refusal.detail["statement"] for refusal in told] == [1, 2]
+    assert not why.detail

@@ -245,6 +245,32 @@ def test_who_has_only_read_hears_that_the_time_is_over_and_nothing_else() -> Non
     played(main)
 
 
+def test_who_is_ended_while_waiting_hears_what_stands_of_the_script() -> None:
+    async def main(node: Node, _disk: SimulatedDisk) -> None:
+        for script, ended in (
+            ("CREATE t:1; TAKE FROM empty AS g WAIT 1s; CREATE t:2", UnknownOutcome),
+            ("CREATE t:3; TAKE FROM empty AS g WAIT 1s; SELECT * FROM u", StatementTimeout),
+        ):
+            running_ = asked(node, script, timeout_us=5_000_000)
+            while not any(run.progress.waiting for run in node.running):
+                await asyncio.sleep(0)
+            stands = node.committer.committed
+            await node.committer.released(node.committer.promise(stands))
+            stall = Stall(node)
+            other = asked(node, "UPSERT u:1 SET n = 1")
+            found = await outcome(running_)
+            assert type(found) is ended, (script, found)
+            assert found.detail["committed"] == stands
+            stall.end()
+            assert (await other).refusal is None
+
+    async def whole(node: Node, disk: SimulatedDisk) -> None:
+        await value(node, "DEFINE TOPIC empty; DEFINE GROUP g ON empty DEADLINE 10s")
+        await main(node, disk)
+
+    played(whole)
+
+
 def test_a_refusal_that_rests_on_what_is_not_on_the_disk_is_not_told_when_the_time_is_over() -> (
     None
 ):

@@ -211,6 +211,20 @@ class TestAnswers:
             await readers[1].send(script(text, bearer))
             assert (await readers[1].answer()).status == 200
 
+    async def test_one_of_a_write_that_finds_no_room_says_what_stands(
+        self, surface: HttpSurface, raw: Raw, bearer: str, node: Node
+    ) -> None:
+        surface.answers.most = 300_000
+        await raw.send(script("DEFINE NAMESPACE shop; DEFINE DATABASE shop.main", bearer))
+        assert (await raw.answer()).status == 200
+        text = f"DEFINE NAMESPACE other; RETURN ['{'x' * 400_000}']"
+        await raw.send(script(text, bearer))
+        answer = await raw.answer()
+        assert answer.status == 413 and answer.error["code"] == "AnswerTooLarge"
+        assert answer.error["detail"]["committed"] == node.status().sequence
+        await raw.send(script("DEFINE NAMESPACE third; THROW 'no'", bearer))
+        assert (await raw.answer()).error["detail"]["committed"] == node.status().sequence
+
     async def test_of_keys_over_known_heads(
         self, surface: HttpSurface, raw: Raw, bearer: str, node: Node
     ) -> None:
