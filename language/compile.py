@@ -206,10 +206,7 @@ ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {
 RELATIONS: Final[dict[str, Callable[[Any, Any, Env], bool]]] = {
     "=": operators.equal,
     "!=": lambda left, right, env: not operators.equal(left, right, env),
-    "<": lambda left, right, env: operators.compare(left, right, env) < 0,
-    "<=": lambda left, right, env: operators.compare(left, right, env) <= 0,
-    ">": lambda left, right, env: operators.compare(left, right, env) > 0,
-    ">=": lambda left, right, env: operators.compare(left, right, env) >= 0,
+    **operators.BRACKETED,
     "CONTAINS": operators.contains,
 }
 

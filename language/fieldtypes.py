@@ -13,7 +13,7 @@ from uuid import UUID
 
 from language import tree
 from protocol.text import format_value
-from protocol.values import NONE, RecordId, Tick, identical, paced, type_name
+from protocol.values import NONE, RecordId, Tick, identical, paced, rank, type_name
 
 SHOWN: Final = 200
 """Characters of a type, an ASSERT or a value in a refusal."""
@@ -134,6 +134,32 @@ def _union(node: tree.UnionType) -> Fit:
         return second
 
     return fit
+
+
+RANK_OF_RECORDS: Final = rank(RecordId("t", 1))
+_RANKS: Final[dict[str, int]] = {
+    "bool": rank(True), "int": rank(0), "float": rank(0), "decimal": rank(0), "number": rank(0),
+    "string": rank(""), "bytes": rank(b""), "duration": rank(timedelta()),
+    "datetime": rank(datetime.min), "uuid": rank(UUID(int=0)), "object": rank({}),
+}  # fmt: skip
+
+
+def classes(node: tree.FieldType) -> frozenset[int] | None:
+    """The classes of the order, by their ranks, to which the values of a type belong, those of
+    absence and NULL left out; None: to any."""
+    found: set[int] = set()
+    for part in parts_of(node):
+        if isinstance(part, tree.PlainType):
+            if part.kind == "any":
+                return None
+            found.add(_RANKS[part.kind])
+        elif isinstance(part, tree.ArrayType):
+            found.add(rank([]))
+        elif isinstance(part, tree.RecordType):
+            found.add(RANK_OF_RECORDS)
+        elif isinstance(part, tree.LiteralType) and part.value is not None:
+            found.add(rank(part.value))
+    return frozenset(found)
 
 
 def parts_of(node: tree.FieldType) -> Iterator[tree.FieldType]:

@@ -58,8 +58,9 @@ def subquery_members(memo: Memo, select: tree.Select, env: Env) -> Callable[[Any
 
 
 _RUNTIME: Final[dict[str, Any]] = {
-    "NONE": NONE, "PLAIN": operators.PLAIN, "compare": operators.compare,
+    "NONE": NONE, "PLAIN": operators.PLAIN,
     "equal": operators.equal,
+    **{work.__name__: work for work in operators.BRACKETED.values()},
     "truth": operators.truth, "field": operators.field, "item": operators.item,
     "contains": operators.contains, "matches": operators.matches, "in_range": operators.in_range,
     "parameter": operators.parameter, "negate": numbers.negate, "affirm": numbers.affirm,
@@ -198,19 +199,19 @@ class Code:
         if operator in ("=", "!="):
             test = self._equal(source, found, right)
             return test if operator == "=" else f"(not {test})"
-        symbol = _SYMBOLS[operator]
+        symbol, held = _SYMBOLS[operator], operators.BRACKETED[operator].__name__
         value = self.name("v")
-        if type(found) in (int, float, str):
+        if type(found) is str:
+            return f"(type({value} := {source}) is str and {value} {symbol} {self.keep(found)})"
+        if type(found) is int or type(found) is float:
             other = self.keep(found)
-            kind = f"type({value} := {source}) is "
-            kind += "str" if type(found) is str else f"int or type({value}) is float"
-            held = f"compare({value}, {other}, env) {symbol} 0"
-            return f"({value} {symbol} {other} if {kind} else {held})"
+            kind = f"type({value} := {source}) is int or type({value}) is float"
+            return f"({value} {symbol} {other} if {kind} else {held}({value}, {other}, env))"
         other = self.name("v")
         return (
             f"({value} {symbol} {other} if type({value} := {source}) is"
             f" type({other} := {self.expression(right)}) and type({value}) in PLAIN"
-            f" else compare({value}, {other}, env) {symbol} 0)"
+            f" else {held}({value}, {other}, env))"
         )
 
     def _equal(self, source: str, found: Any, right: tree.Expression) -> str:

@@ -28,9 +28,49 @@ PLAIN: Final = frozenset({int, str, float, Decimal, datetime, timedelta, bytes, 
 """Types whose own operators compare two values of the same type as the language does."""
 
 
-def compare(left: Any, right: Any, env: Env) -> int:
-    """-1, 0 or 1 under the order of values; with ticks, for they may be large."""
+def _compared(left: Any, right: Any, env: Env) -> int | None:
+    """-1, 0 or 1 of two values of one class; None of two that `< <= > >=` are false of: they are
+    of different classes, or none or null is among them.
+
+    Inside arrays and objects, and in the ids of records, the order over all values holds: that is
+    the order in which an index holds them. With ticks, for they may be large.
+    """
+    kind = type(left)
+    if kind is not type(right) and values.rank(left) != values.rank(right):
+        return None
+    if kind is NoneValue or left is None:
+        return None
     return values.compare(left, right, env.tick)
+
+
+def less(left: Any, right: Any, env: Env) -> bool:
+    """`<`, within one class of the order."""
+    found = _compared(left, right, env)
+    return found is not None and found < 0
+
+
+def at_most(left: Any, right: Any, env: Env) -> bool:
+    """`<=`, within one class of the order."""
+    found = _compared(left, right, env)
+    return found is not None and found <= 0
+
+
+def greater(left: Any, right: Any, env: Env) -> bool:
+    """`>`, within one class of the order."""
+    found = _compared(left, right, env)
+    return found is not None and found > 0
+
+
+def at_least(left: Any, right: Any, env: Env) -> bool:
+    """`>=`, within one class of the order."""
+    found = _compared(left, right, env)
+    return found is not None and found >= 0
+
+
+BRACKETED: Final[dict[str, Callable[[Any, Any, Env], bool]]] = {
+    "<": less, "<=": at_most, ">": greater, ">=": at_least,
+}  # fmt: skip
+"""The operators that compare within one class."""
 
 
 def equal(left: Any, right: Any, env: Env) -> bool:
@@ -256,6 +296,6 @@ def members(among: Any, env: Env) -> Callable[[Any], bool]:
 
 
 __all__ = [
-    "PLAIN", "check_bounds", "compare", "contains", "each", "equal", "field", "hashable",
+    "BRACKETED", "PLAIN", "check_bounds", "contains", "each", "equal", "field", "hashable",
     "in_range", "item", "make_range", "matches", "members", "order_key", "parameter", "truth",
 ]  # fmt: skip

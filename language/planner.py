@@ -7,8 +7,10 @@ values of parameters is done for each run: `Candidate.spans`.
 A way leads to at least all records that WHERE lets through, and WHERE is applied to each of them
 again: so a way can be wasteful, never wrong. Two rules keep that so:
 
-- `=`, `<` and the like compare values of all types under the one total order, and an index holds
-  every record in that order, NONE included: what a comparison lets through is one stretch of it.
+- An index holds every record in the one order over all values, NONE included. What `=` lets through
+  is one stretch of it; what `<` and the like let through is one too, which ends where the class of
+  the value compared with ends: it is bounded on both sides. Nothing lies before or past NONE or
+  NULL in their classes.
 - `CONTAINS` is true of an array with such an element, and of strings and objects too: of these the
   stretches that hold all strings and all objects are read beside the element's.
 """
@@ -26,6 +28,7 @@ from language.names import children, parent_fields
 from language.parsing.expressions import operands_of
 from protocol import order
 from protocol.paths import EACH, Path, Step
+from protocol.values import NONE
 
 ID: Final[Path] = ("id",)
 COMPARISONS: Final = frozenset({"=", "<", "<=", ">", ">="})
@@ -294,6 +297,8 @@ class Candidate:
             return Spans(False, tuple(map(_beginning_with, prefixes)))
         if not all(order.fits_index(values(term)) for term in self.ranged):
             return None
+        if any(values(term) is NONE or values(term) is None for term in self.ranged):
+            return Spans(False, tuple(Span(prefix, False, prefix, False) for prefix in prefixes))
         low, high = self._bounds(values)
         return Spans(False, tuple(_between(prefix, low, high) for prefix in prefixes))
 
@@ -321,6 +326,9 @@ class Candidate:
                 highs.append((order.encode(high), True))
                 continue
             encoded = order.encode(value)
+            first, past = order.class_bounds(encoded)
+            lows.append((first, False))
+            highs.append((past, False))
             cut = len(encoded) > kept
             if term.operator in (">", ">="):
                 # Among values with the same long beginning there is no order: take all of them.

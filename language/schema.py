@@ -21,7 +21,9 @@ from language.compile import Compiled
 from language.env import Env
 from language.fieldtypes import (
     MISFIT,
+    RANK_OF_RECORDS,
     admits,
+    classes,
     cut,
     found_in,
     innermost,
@@ -40,7 +42,7 @@ from protocol.errors import (
 )
 from protocol.paths import EACH, Path, path_text
 from protocol.text import format_value, quote_name
-from protocol.values import NONE, RecordId, check, identical, paced, type_name, without_none
+from protocol.values import NONE, RecordId, check, identical, paced, rank, type_name, without_none
 
 
 @dataclass(slots=True)
@@ -88,6 +90,17 @@ class Schema:
         self.defaults_read = self.defaults_read or rule.default_reads
         node.rule = rule
 
+    def type_at(self, path: Path) -> tree.FieldType | None:
+        """The type of the field at a path of names; None where none is defined there, or where the
+        way to it may lead through an array, whose items are taken each, or over a record link."""
+        node = self._root
+        for number, step in enumerate(path):
+            below = node.names.get(step) if type(step) is str else None
+            if below is None or (number and not _is_object(node)):
+                return None
+            node = below
+        return None if node.rule is None else node.rule.type
+
     def conform(
         self,
         record: RecordId,
@@ -119,6 +132,14 @@ class Schema:
         if node is not None:
             writing.put(node, fields, name, NONE, True, quote_name(name))
         writing.finish()
+
+
+def _is_object(node: _Node) -> bool:
+    """Whether a step by name goes from a field into an object, or into nothing."""
+    if node.rule is None:
+        return node.each is None
+    held = classes(node.rule.type)
+    return held is not None and held.isdisjoint((rank([]), RANK_OF_RECORDS))
 
 
 def _complete(node: _Node, path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from language import columns as shown
 from language import generate, tree
 from language.budget import Budget
+from language.comparisons import Comparison, comparisons
 from language.compile import compile_condition, compile_expression, count_of
 from language.env import Env
 from language.generate import Memo
@@ -39,6 +40,7 @@ from protocol.values import NONE, RecordId
 
 _BOUND_ROW_BY_ROW: Final = frozenset({"input"})
 """By ON DUPLICATE UPDATE."""
+_ENOUGH: Final = 2
 _FEW: Final = 64
 """Rows seen in all for which closures are called; past this, code is generated."""
 
@@ -295,6 +297,11 @@ class SelectPlan:
         return question(self._select.where, self._orders, self._descending)
 
     @cached_property
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """What WHERE compares by `< <= > >=`, to be held against the types of fields."""
+        return comparisons(self._select.where)
+
+    @cached_property
     def point(self) -> Term | None:
         """The condition that names one record at most, if it is all that is asked."""
         return self.question.point if self.takes_one else None
@@ -315,11 +322,32 @@ class SelectPlan:
             known = self._united = (indexes, united(self.question, indexes))
         return known[1]
 
+    def told(self, rows: list[Any]) -> Any:
+        """What the statement answers: the rows, or of FROM ONLY the one that there is.
+
+        :raises BadRequest: there are several
+        """
+        if not self._select.only:
+            return rows
+        if len(rows) > 1:
+            raise BadRequest(
+                "FROM ONLY is for one row, and there are several: narrow it with WHERE, or say"
+                " LIMIT 1"
+            )
+        return rows[0] if rows else NONE
+
+    def _limit(self, env: Env) -> int | None:
+        """How many rows are answered at most. Of FROM ONLY a second one is enough to refuse."""
+        limit = count_of(self._select.limit, env, "LIMIT")
+        if not self._select.only:
+            return limit
+        return _ENOUGH if limit is None else min(limit, _ENOUGH)
+
     def most(self, env: Env) -> int | None:
         """How many rows in order are enough for LIMIT; None: there is no telling."""
         if self._grouping is not None or self._select.split is not None:
             return None
-        limit = count_of(self._select.limit, env, "LIMIT")
+        limit = self._limit(env)
         return None if limit is None else limit + (count_of(self._select.start, env, "START") or 0)
 
     def run(self, batches: Iterable[Batch], env: Env, *, ordered: bool = False) -> list[Any]:
@@ -332,7 +360,7 @@ class SelectPlan:
         memo: Memo = {}
         budget = Budget(tick=env.tick)
         start = count_of(self._select.start, env, "START") or 0
-        limit = count_of(self._select.limit, env, "LIMIT")
+        limit = self._limit(env)
         if limit == 0:
             return []
         most = None if limit is None else start + limit

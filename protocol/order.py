@@ -65,6 +65,13 @@ UUID_TAG: Final = 0x40
 ARRAY: Final = 0x48
 
 
+def class_bounds(encoding: bytes) -> tuple[bytes, bytes]:
+    """Between which bytes the encodings of all values of one class lie, the second left out: that
+    of a value whose encoding is given. All of them begin with one tag, and no two tags adjoin."""
+    tag = encoding[0]
+    return bytes((tag,)), bytes((tag + 1,))
+
+
 def encode(value: Any) -> bytes:
     """The sortable bytes of a checked value."""
     kind = type(value)

@@ -84,12 +84,12 @@ def conform(
     :param data: what the statement did to the record; None when it is new
     """
     replaced = type(data) is tree.Content
-    return _schema(run, table).conform(
+    return schema_of(run, table).conform(
         record, fields, before, _Surroundings(run), replaced=replaced
     )
 
 
-def _schema(run: Execution, table: Table) -> Schema:
+def schema_of(run: Execution, table: Table) -> Schema:
     """What the fields of a table demand, remembered for as long as it is declared as it is."""
     tx = run.transaction
     at = ("rules", table.id)
@@ -265,7 +265,7 @@ def _checked(run: Execution, table: Table, changed: Field) -> Schema:
     for field in table.fields if links else (changed,):
         run.tick()
         check_links(_definition(field), types)
-    return _schema(run, table)
+    return schema_of(run, table)
 
 
 def _define(run: Execution, table: Table, field: Field, exists: tree.Exists) -> None:

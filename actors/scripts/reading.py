@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any, Final
 
 from actors.scripts.access_paths import AccessPath, access_path, unique
+from actors.scripts.comparing import check_comparisons
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import OnRecords, Work, compiles
 from actors.scripts.plans import rowless
@@ -26,8 +27,14 @@ OBJECTS_IN_A_BATCH = 512
 
 @compiles(tree.Select, "rows", writes=False, needs=[OnRecords(READ)])
 def select(statement: tree.Select) -> Work:
-    """The rows of a SELECT, in the transaction at hand."""
+    """The rows of a SELECT, in the transaction at hand; of FROM ONLY the one there is."""
     plan = plan_select(statement)
+    work = _listing(statement, plan)
+    return (lambda run: plan.told(work(run))) if statement.only else work
+
+
+def _listing(statement: tree.Select, plan: SelectPlan) -> _Listing:
+    """The function that finds the rows as a list."""
     sources = statement.sources
     if plan.is_count_only:
         (source,) = sources
@@ -42,14 +49,19 @@ def select(statement: tree.Select) -> Work:
     return lambda run: rows(run, plan, sources, READ)
 
 
-def _counting(plan: SelectPlan, name: str) -> Work:
+_Listing = Callable[[Execution], list[Any]]
+
+
+def _counting(plan: SelectPlan, name: str) -> _Listing:
     return lambda run: plan.count_result(records.count(run.transaction, run.table(name, READ)))
 
 
-def _by_id(plan: SelectPlan, sources: Sequence[tree.Target], named: Callable[[Any], Any]) -> Work:
+def _by_id(
+    plan: SelectPlan, sources: Sequence[tree.Target], named: Callable[[Any], Any]
+) -> _Listing:
     """The only source is an expression that may name one record."""
 
-    def work(run: Execution) -> Value:
+    def work(run: Execution) -> list[Any]:
         record = named(run)
         found = _one(run, plan, record) if type(record) is RecordId else None
         return rows(run, plan, sources, READ) if found is None else found
@@ -59,16 +71,20 @@ def _by_id(plan: SelectPlan, sources: Sequence[tree.Target], named: Callable[[An
 
 def _one(run: Execution, plan: SelectPlan, record: RecordId) -> list[Any] | None:
     """What is answered of one record: read once, decoded once."""
+    if plan.comparisons:
+        check_comparisons(run, plan, run.table(record.table, READ))
     raw = run.raw(record)
     run.count_read(1)
     return [] if raw is None else plan.run_one(record, raw, run)
 
 
-def _by_point(plan: SelectPlan, sources: Sequence[tree.Target], name: str, condition: Term) -> Work:
+def _by_point(
+    plan: SelectPlan, sources: Sequence[tree.Target], name: str, condition: Term
+) -> _Listing:
     """The only condition names one record at most, by its id or by a UNIQUE index."""
     compute = rowless(condition.value)
 
-    def work(run: Execution) -> Value:
+    def work(run: Execution) -> list[Any]:
         table = run.table(name, READ)
         try:
             value = compute(run)
@@ -136,8 +152,9 @@ def source_of(
     :param alone: whether it is the only one of its statement
     """
     if isinstance(source, tree.ExpressionTarget):
-        return _values(run, source.expression, verbs)
+        return _values(run, plan, source.expression, verbs)
     table = run.table(source.table, verbs)
+    check_comparisons(run, plan, table)
     return access_path(run, plan, table, _span(run, table, source), alone=alone)
 
 
@@ -158,11 +175,13 @@ def _bound(run: Execution, expression: tree.Expression | None) -> Any:
     return value
 
 
-def _values(run: Execution, expression: tree.Expression, verbs: Verbs) -> Iterator[Batch]:
+def _values(
+    run: Execution, plan: SelectPlan, expression: tree.Expression, verbs: Verbs
+) -> Iterator[Batch]:
     """A record, an object, or an array of these, in their order."""
     for table in _named_tables(expression):
         run.table(table, verbs)
-    return _valued(run, expression, verbs)
+    return _valued(run, plan, expression, verbs)
 
 
 def _named_tables(expression: tree.Expression) -> set[str]:
@@ -172,14 +191,20 @@ def _named_tables(expression: tree.Expression) -> set[str]:
     return {item.table for item in items if isinstance(item, tree.RecordLiteral)}
 
 
-def _valued(run: Execution, expression: tree.Expression, verbs: Verbs) -> Iterator[Batch]:
+def _valued(
+    run: Execution, plan: SelectPlan, expression: tree.Expression, verbs: Verbs
+) -> Iterator[Batch]:
     value = run.evaluate(expression)
     if value is NONE or value is None:
         return
     items = value if isinstance(value, list) else [value]
     objects: list[Value] = []
+    met: set[str] = set()
     for item in items:
         if isinstance(item, RecordId):
+            if plan.comparisons and item.table not in met:
+                met.add(item.table)
+                check_comparisons(run, plan, run.table(item.table, verbs))
             found = run.record(item, verbs)
             if found is not None:
                 objects.append(found)

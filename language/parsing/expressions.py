@@ -34,7 +34,7 @@ from language.lexer import (
 from language.parsing.cursor import Cursor
 from language.words import RESERVED
 from protocol import limits
-from protocol.errors import BadRequest, NumberTooLarge, TooLarge, Unknown
+from protocol.errors import BadRequest, NumberTooLarge, TooLarge, TypeRefused, Unknown
 from protocol.paths import EACH, Path, Step
 from protocol.text import check_name, parse_datetime, parse_duration, unescape
 from protocol.values import NONE, check_decimal, check_record_id
@@ -81,6 +81,28 @@ def chain(operator: Any, operands: list[tree.Expression]) -> tree.Expression:
     return tree.Binary(
         operator, chain(operator, operands[:middle]), chain(operator, operands[middle:])
     )
+
+
+def takes_no_rows(operator: str, left: tree.Expression, right: tree.Expression) -> bool:
+    """Whether an operand is an array of rows, and the operator wants one value.
+
+    `=` and `!=` may compare arrays: beside what may be one, a subquery may stand.
+    """
+    if operator not in _ON_ONE_VALUE and operator not in ("=", "!="):
+        return False
+    for one, other in ((left, right), (right, left)):
+        plain = isinstance(one, tree.Subquery) and not one.select.only
+        if plain and (operator in _ON_ONE_VALUE or isinstance(other, _ONE_VALUES)):
+            return True
+    return False
+
+
+_ON_ONE_VALUE: Final = frozenset({"<", "<=", ">", ">=", "-", "*", "/", "%", "~"})
+_ONE_VALUES: Final = (tree.Constant, tree.RecordLiteral, tree.Name, tree.Attribute)
+_ONE_VALUE: Final = (
+    "`{}` takes one value, and a subquery is an array of rows: write (SELECT VALUE … FROM ONLY …)"
+    " or (SELECT VALUE …)[0]"
+)
 
 
 def operands_of(node: tree.Expression, operator: str) -> list[tree.Expression]:
@@ -158,14 +180,16 @@ class Expressions(Cursor):
         return left
 
     def _pair(self, left: tree.Expression, level: int) -> tree.Expression:
-        height, at = self.height, self.at
-        operator = self.texts[self.i].upper()
+        height, at, token = self.height, self.at, self.i
+        operator = self.texts[token].upper()
         self.i += 1
         if operator == "NOT":
             self.i += 1
             operator = "NOT IN"
         right = self._binary(level + 1)
         self._taller(max(height, self.height) + 1)
+        if takes_no_rows(operator, left, right):
+            self.refuse(TypeRefused, _ONE_VALUE.format(operator), token)
         return tree.Binary(operator, left, right, at)  # type: ignore[arg-type]
 
     def _chain(self, left: tree.Expression, level: int) -> tree.Expression:

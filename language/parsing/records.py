@@ -13,6 +13,10 @@ from protocol.values import MICROSECOND
 
 _AFTER_NAME = frozenset({",", "=", "<", ">", "<=", ">=", "!=", "~", "??", "*", "/", "%", "."})
 """Marks that make VALUE after SELECT the name of a column."""
+_AFTER_SOURCES = frozenset(
+    {"WHERE", "SPLIT", "GROUP", "HAVING", "ORDER", "LIMIT", "START", "FETCH", "TIMEOUT"}
+)
+"""Words that make ONLY before them the name of a table."""
 
 
 class Records(Expressions):
@@ -79,6 +83,7 @@ class Records(Expressions):
         everything, columns = self._columns(value)
         omit = self.paths() if self.take_word("OMIT") else ()
         self.expect_word("FROM")
+        only = self._says_only() and self._taken()
         sources = [self.target()]
         while self.separated():
             sources.append(self.target())
@@ -102,7 +107,7 @@ class Records(Expressions):
         return tree.Select(
             value=value, everything=everything, columns=columns, omit=omit, sources=tuple(sources),
             where=where, split=split, group=group, having=having, order=order, limit=limit,
-            start=start, fetch=fetch, timeout=timeout, at=at,
+            start=start, fetch=fetch, timeout=timeout, only=only, at=at,
         )  # fmt: skip
 
     def _says_value(self) -> bool:
@@ -116,6 +121,15 @@ class Records(Expressions):
             # `VALUE *` is a product, unless nothing follows that could be multiplied.
             return self.is_mark("*", 1) and self.word(2) == "FROM" and self._taken()
         return self._taken()
+
+    def _says_only(self) -> bool:
+        """Whether ONLY is at hand, and not a table of that name."""
+        if self.word() != "ONLY":
+            return False
+        following = self.kinds[self.i + 1]
+        if following == PUNCTUATION:
+            return self.texts[self.i + 1] in ("(", "[", "{")
+        return following != END and self.word(1) not in _AFTER_SOURCES
 
     def _taken(self) -> bool:
         self.i += 1

@@ -61,7 +61,7 @@ def select_text(node: tree.Select) -> str:
         "SELECT VALUE" if node.value else "SELECT",
         ", ".join(shown),
         paths("OMIT", node.omit),
-        f"FROM {', '.join(map(_target, node.sources))}",
+        f"FROM {'ONLY ' if node.only else ''}{', '.join(map(_target, node.sources))}",
         clause("WHERE", node.where),
         f"SPLIT {print_path(node.split)}" if node.split is not None else "",
         _group(node.group),

@@ -75,6 +75,8 @@ class Select:
     start: Expression | None = None
     fetch: tuple[Path, ...] = ()
     timeout: timedelta | None = None
+    only: bool = False
+    """FROM ONLY: one value and no array of them."""
     at: int = field(default=0, compare=False)
 
 

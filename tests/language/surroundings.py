@@ -58,7 +58,8 @@ class Tables:
         outer = self.variables.get("parent")
         self.variables["parent"] = parent
         try:
-            return plan_select(select).run(self.batches(select.sources), self)
+            plan = plan_select(select)
+            return plan.told(plan.run(self.batches(select.sources), self))
         finally:
             self.variables["parent"] = outer
 
@@ -83,7 +84,8 @@ class Tables:
         self.variables.update(variables)
         (statement,) = parse(text).statements
         assert isinstance(statement, tree.Select)
-        return plan_select(statement).run(self.batches(statement.sources), self)
+        plan = plan_select(statement)
+        return plan.told(plan.run(self.batches(statement.sources), self))
 
     def value(self, text: str, **variables: Any) -> Any:
         """What an expression comes to where there is no row."""

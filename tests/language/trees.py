@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from language import tree
 from language.functions import TABLE
-from language.parsing.expressions import chain
+from language.parsing.expressions import chain, takes_no_rows
 from protocol import limits
 from protocol.paths import EACH
 from protocol.values import NONE
@@ -65,6 +65,11 @@ def unary(operator: Any, operand: tree.Expression) -> tree.Expression:
     return tree.Unary(operator, operand)
 
 
+def takes_its_operands(node: tree.Binary) -> bool:
+    """An array of rows is refused where one value is wanted."""
+    return not takes_no_rows(node.operator, node.left, node.right)
+
+
 def calls(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     def of(name: str) -> st.SearchStrategy[Any]:
         known = TABLE[name]
@@ -84,7 +89,7 @@ def larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         st.builds(tree.Index, inner, inner),
         st.builds(tree.Each, inner),
         st.builds(unary, st.sampled_from(["-", "+", "NOT"]), inner),
-        st.builds(tree.Binary, st.sampled_from(BINARY), inner, inner),
+        st.builds(tree.Binary, st.sampled_from(BINARY), inner, inner).filter(takes_its_operands),
         st.builds(
             lambda operator, parts: flat(operator, parts),
             st.sampled_from(["AND", "OR"]),
@@ -146,6 +151,7 @@ def selects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         "start": maybe,
         "fetch": paths,
         "timeout": TIMEOUTS,
+        "only": st.booleans(),
     }
     one = st.builds(tree.Column, inner, st.none() | LABELS).map(lambda column: (column,))
     return st.one_of(

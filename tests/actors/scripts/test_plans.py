@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from actors.scripts import access_paths
-from language import planner
+from language import compile, planner
+from protocol import order
 from protocol.order import encode
 from protocol.requests import ScriptAnswer
+from protocol.values import compare
 from storage.engine import Pair
 from storage.indexes import entry_id
 from tests.actors.scripts import questions
@@ -152,6 +154,11 @@ def _first_only(
     return _united(self, fewer, branches[:1], most)
 
 
+_OVER_ALL: dict[str, Any] = {
+    "<": lambda left, right, env: compare(left, right) < 0,
+    ">": lambda left, right, env: compare(left, right) > 0,
+}
+
 FAULTS: dict[str, tuple[object, str, Any]] = {
     "a comparison read from the wrong side": (planner, "_TURNED", {o: o for o in planner._TURNED}),
     "ties in the order of a walk backwards": (access_paths, "_ties_up", _plainly),
@@ -160,6 +167,8 @@ FAULTS: dict[str, tuple[object, str, Any]] = {
     "a bound on values cut short": (planner.Candidate, "_bounds", _bounds),
     "the order of ids": (access_paths._Choice, "_inside", lambda self, ids: list(ids)[::-1]),
     "strings that contain": (planner.Candidate, "_around", _around),
+    "comparisons beyond a class": (compile, "RELATIONS", {**compile.RELATIONS, **_OVER_ALL}),
+    "a class that ends too early": (order, "class_bounds", lambda encoding: (encoding[:1],) * 2),
     "a branch of OR left out": (access_paths._Choice, "_united", _first_only),
 }
 

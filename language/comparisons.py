@@ -1,0 +1,60 @@
+"""The comparisons by `< <= > >=` that stand in a condition.
+
+They hold within one class of the order only. Between a field that is defined as a datetime and a
+string that was meant for one they would be false of every record, and their NOT true: a DELETE
+would take all rows or none. So these are refused before the first record is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from language import tree
+from language.names import children
+from language.operators import BRACKETED
+from language.planner import is_fixed, path_of
+from protocol.paths import Path
+
+_TURNED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A field beside a value that is the same for all rows, or beside another field."""
+
+    path: Path
+    operator: str
+    """As it reads with the field on the left."""
+    value: tree.Expression | None
+    other: Path | None
+    """The other field; None where there is a value."""
+    node: tree.Binary
+
+
+def comparisons(where: tree.Expression | None) -> tuple[Comparison, ...]:
+    """All of them in a condition, however deep they stand; those of subqueries are theirs."""
+    return () if where is None else tuple(_found(where))
+
+
+def _found(node: Any) -> Iterator[Comparison]:
+    if isinstance(node, tree.Subquery):
+        return
+    if isinstance(node, tree.Binary) and node.operator in BRACKETED:
+        one = _comparison(node)
+        if one is not None:
+            yield one
+    for child in children(node):
+        yield from _found(child)
+
+
+def _comparison(node: tree.Binary) -> Comparison | None:
+    left, right = path_of(node.left), path_of(node.right)
+    if left is not None and right is not None:
+        return Comparison(left, node.operator, None, right, node)
+    if left is not None and is_fixed(node.right):
+        return Comparison(left, node.operator, node.right, None, node)
+    if right is not None and is_fixed(node.left):
+        return Comparison(right, _TURNED[node.operator], node.left, None, node)
+    return None
