@@ -177,6 +177,16 @@ def unpack_foreign(data: bytes | memoryview, tick: Tick | None = None) -> Value:
         `limits.CONTAINERS`, found before they are all built
     :raises Refusal: what `values.check` raises
     """
+    if len(data) <= SHORT_BYTES:
+        try:
+            return unpack_short(bytes(data))  # type: ignore[no-any-return]
+        except Unsettled:
+            pass  # what is wrong with it, if anything, is for the strict decoder to say
+    return unpack_strictly(data, tick)
+
+
+def unpack_strictly(data: bytes | memoryview, tick: Tick | None = None) -> Value:
+    """As `unpack_foreign`, of any message."""
     size = len(data)
     longest = min(size, limits.ELEMENTS)  # room for an array is made when its length is read
     if size <= STEP_BYTES:
@@ -194,11 +204,78 @@ def unpack_foreign(data: bytes | memoryview, tick: Tick | None = None) -> Value:
         raise
     except MemoryError:
         raise TooLarge("a message claims more elements than there is room for") from None
-    except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
+    except _NO_VALUE as error:
         raise BadRequest(f"not a msgpack value: {error or type(error).__name__}") from None
     check(value, 0, tick)
     return value  # type: ignore[no-any-return]
 
+
+SHORT_BYTES: Final = 4 * limits.KIB
+"""Up to this a message is first given to the quick decoder."""
+
+
+class Unsettled(Exception):
+    """The quick decoder can't tell whether a value is what the strict one makes of it."""
+
+
+def unpack_short(data: bytes) -> Any:
+    """As `unpack_foreign`, of a message as nearly everybody sends them, in a third of the time.
+
+    The quick decoder takes the last of two values with one key in silence, and cuts a moment to the
+    microsecond. But what it has found, packed again, is the message only if nothing was left out.
+
+    :raises Unsettled: so would anything that is to be refused
+    """
+    try:
+        value = _quick_decode(data)
+        if _quick_encode(value) == data:
+            return _settled(value, 0)
+    except (Refusal, msgspec.MsgspecError, *_NO_VALUE):
+        pass
+    raise Unsettled
+
+
+def _settled(value: Any, depth: int) -> Any:
+    """What the quick decoder has found, with values for extensions, and checked as `values.check`
+    does. Its strings are Unicode already."""
+    kind = type(value)
+    if kind is list:
+        items: Iterable[tuple[Any, Any]] = enumerate(value)
+    elif kind is dict:
+        "".join(value)  # a TypeError where a key is no string
+        items = value.items()
+    elif kind in _SETTLED:
+        return value
+    elif kind is int:
+        if limits.INT_MIN <= value <= limits.INT_MAX:
+            return value
+        raise Unsettled
+    elif kind is msgspec.msgpack.Ext:
+        found = _foreign_extension(value.code, value.data)
+        check(found)
+        return found
+    else:
+        check(value)
+        return value
+    if depth >= limits.DEPTH:
+        raise Unsettled
+    for at, part in items:
+        if type(part) not in _SETTLED:
+            value[at] = _settled(part, depth + 1)
+    return value
+
+
+_NO_VALUE: Final = (
+    ValueError,
+    TypeError,
+    OverflowError,
+    RecursionError,
+    msgpack.UnpackException,
+)
+"""What decoders raise at bytes that are no value."""
+_quick_decode: Final = msgspec.msgpack.Decoder().decode
+_quick_encode: Final = msgspec.msgpack.Encoder().encode
+_SETTLED: Final = frozenset({str, bool, type(None), bytes})
 
 _AS_TIMESTAMPS: Final = 0
 _AS_DATETIMES: Final = 3

@@ -12,7 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol import binary, jsonvalues, limits
-from protocol.binary import HoldsNone, pack, pack_some, shape_decoder, unpack, unpack_foreign
+from protocol.binary import (
+    HoldsNone,
+    Unsettled,
+    pack,
+    pack_some,
+    shape_decoder,
+    unpack,
+    unpack_foreign,
+    unpack_short,
+    unpack_strictly,
+)
 from protocol.errors import BadRequest, NameRefused, Refusal
 from protocol.values import NONE, RecordId, identical, moment
 from tests.protocol.values import strings, values
@@ -76,6 +86,53 @@ def test_foreign_bytes_are_a_value_or_a_refusal(data: bytes) -> None:
     except Refusal:
         return
     assert identical(unpack(pack(value)), value)
+
+
+def agrees(data: bytes) -> bool:
+    """Whether the quick decoder makes of a message what the strict one does; false where it leaves
+    it to that one."""
+    try:
+        found = unpack_short(data)
+    except Unsettled:
+        return False
+    assert identical(found, unpack_strictly(data))
+    return True
+
+
+@given(values, st.lists(st.tuples(st.integers(0, 1 << 16), st.binary(max_size=3)), max_size=3))
+def test_the_quick_decoder_finds_what_the_strict_one_does(
+    value: object, cuts: list[tuple[int, bytes]]
+) -> None:
+    """Of what clients send, and of the same with other bytes in some places."""
+    data = pack(value)
+    assert agrees(data)
+    for place, others in cuts:
+        at = place % (len(data) + 1)
+        data = data[:at] + others + data[at + 1 :]
+        agrees(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"\x82\xa1a\x01\xa1a\x02", id="a key twice"),
+        pytest.param(b"\x92\xca\x00\x00\x00\x00\x82\xa1a\x01\xa1a\x02", id="and a part that grows"),
+        pytest.param(b"\xca\x3f\x80\x00\x00", id="a float of 32 bits"),
+        pytest.param(b"\xcc\x01", id="an integer that could be shorter"),
+        pytest.param(msgpack.packb(msgpack.Timestamp(5, 1)), id="a nanosecond"),
+        pytest.param(msgpack.packb({1: 2}), id="a key that is no string"),
+        pytest.param(msgpack.packb({b"a": 2}), id="a key of bytes"),
+        pytest.param(msgpack.packb(2**63), id="beyond the integers"),
+        pytest.param(msgpack.packb(float("nan")), id="no number"),
+        pytest.param(b"\x91" * (limits.DEPTH + 1) + b"\x01", id="too deep"),
+        pytest.param(b"\x91" * 4000 + b"\x01", id="deeper than the stack"),
+        pytest.param(msgpack.packb(msgpack.ExtType(99, b"")), id="an unknown extension"),
+        pytest.param(pack(RecordId("a b", 1)), id="a link to no table"),
+        pytest.param(pack(1) + b"\0", id="bytes behind it"),
+    ],
+)
+def test_the_quick_decoder_leaves_the_rest_to_the_strict_one(data: bytes) -> None:
+    assert not agrees(data)
 
 
 @pytest.mark.parametrize(
