@@ -53,7 +53,7 @@ class TakeMessages(Struct, frozen=True):
 
 
 class AckMessages(Struct, frozen=True):
-    """`{acked, stale}`"""
+    """`{acked, stale, stale_receipts}`"""
 
     needs: ClassVar[Verbs] = CONSUME
     topic: str
@@ -62,7 +62,7 @@ class AckMessages(Struct, frozen=True):
 
 
 class NackMessages(Struct, frozen=True):
-    """`{nacked, stale}`"""
+    """`{nacked, stale, stale_receipts}`"""
 
     needs: ClassVar[Verbs] = CONSUME
     topic: str
@@ -74,7 +74,7 @@ class NackMessages(Struct, frozen=True):
 
 
 class ExtendMessages(Struct, frozen=True):
-    """`{extended, stale}`"""
+    """`{extended, stale, stale_receipts}`"""
 
     needs: ClassVar[Verbs] = CONSUME
     topic: str
@@ -84,7 +84,7 @@ class ExtendMessages(Struct, frozen=True):
 
 
 class GiveUpMessages(Struct, frozen=True):
-    """`{given_up, stale}`"""
+    """`{given_up, stale, stale_receipts}`"""
 
     needs: ClassVar[Verbs] = CONSUME
     topic: str

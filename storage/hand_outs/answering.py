@@ -22,23 +22,26 @@ PART: Final = 256
 class Answering(Lapsing):
     """Takes the answers of members."""
 
-    __slots__ = ()
+    __slots__ = ("_settled",)
 
     def ack(self, receipts: Sequence[str]) -> Answer:
-        """`{acked, stale}`. :raises BadRequest: what is no receipt, too many of them"""
+        """`{acked, stale, stale_receipts}`.
+
+        :raises BadRequest: what is no receipt, too many of them
+        """
         done = 0
         for out in self._out(receipts):
             self._leave(out)
             self._forget(out)
             done += len(out)
         self._store()
-        return {"acked": done, "stale": len(receipts) - done}
+        return self._answer("acked", receipts, done)
 
     def nack(
         self, receipts: Sequence[str], delay_us: int | None = None, error: str | None = None
     ) -> Answer:
-        """`{nacked, stale}`: to be handed out again after `delay_us`; None: after the group's
-        backoff. :raises BadRequest: as `ack`; an error too long, a negative delay"""
+        """`{nacked, stale, stale_receipts}`: to be handed out again after `delay_us`; None: after
+        the group's backoff. :raises BadRequest: as `ack`; an error too long, a negative delay"""
         said = _checked_error(error)
         if delay_us is not None and not 0 <= delay_us <= limits.SPAN_SECONDS * 1_000_000:
             raise BadRequest("DELAY takes a duration up to 1000 years")
@@ -55,10 +58,13 @@ class Answering(Lapsing):
             self._bury(over)
             done += len(out)
         self._store()
-        return {"nacked": done, "stale": len(receipts) - done}
+        return self._answer("nacked", receipts, done)
 
     def extend(self, receipts: Sequence[str], by_us: int) -> Answer:
-        """`{extended, stale}`: due `by_us` from now. :raises BadRequest: as `ack`; of `by_us`"""
+        """`{extended, stale, stale_receipts}`: due `by_us` from now.
+
+        :raises BadRequest: as `ack`; of `by_us`
+        """
         if not 0 < by_us <= limits.SPAN_SECONDS * 1_000_000:
             raise BadRequest("BY takes a duration over 0 and up to 1000 years")
         done = 0
@@ -67,7 +73,7 @@ class Answering(Lapsing):
             self._move_deadlines(out, self._now_us + by_us)
             done += len(out)
         self._store()
-        return {"extended": done, "stale": len(receipts) - done}
+        return self._answer("extended", receipts, done)
 
     def count_from_now(self, receipts: Sequence[str]) -> set[int]:
         """Give hand-outs all of the group's deadline once more: nobody has heard of them until now.
@@ -81,7 +87,10 @@ class Answering(Lapsing):
         return done
 
     def give_up(self, receipts: Sequence[str], error: str | None = None) -> Answer:
-        """`{given_up, stale}`: dead letters at once. :raises BadRequest: as `nack`"""
+        """`{given_up, stale, stale_receipts}`: dead letters at once.
+
+        :raises BadRequest: as `nack`
+        """
         said = _checked_error(error)
         done = 0
         for out in self._out(receipts):
@@ -93,7 +102,21 @@ class Answering(Lapsing):
             self._bury(over)
             done += len(out)
         self._store()
-        return {"given_up": done, "stale": len(receipts) - done}
+        return self._answer("given_up", receipts, done)
+
+    def _answer(self, word: str, receipts: Sequence[str], done: int) -> Answer:
+        """What became of the receipts. One that is named twice is good once."""
+        stale: list[str] = []
+        if done < len(receipts):
+            for receipt, (group, epoch, position, attempt) in zip(
+                receipts, parsed_receipts(receipts), strict=True
+            ):
+                one = group, epoch, position, attempt
+                if one in self._settled:
+                    self._settled.discard(one)
+                else:
+                    stale.append(receipt)
+        return {word: done, "stale": len(receipts) - done, "stale_receipts": stale}
 
     def _move_deadlines(self, out: dict[int, HandOut], due_us: int) -> None:
         together: dict[tuple[int, int], list[int]] = {}
@@ -120,6 +143,7 @@ class Answering(Lapsing):
         """
         named = parsed_receipts(receipts)
         state = self._load()
+        self._settled: set[tuple[int, int, int, int]] = set()
         mine = {
             (position, attempt)
             for group, epoch, position, attempt in named
@@ -137,6 +161,7 @@ class Answering(Lapsing):
                     and (overdue or not self._has_lapsed(position, one))
                 ):
                     mine.discard((position, one.attempt))
+                    self._settled.add((self.group.id, state.epoch, position, one.attempt))
                     found[position] = one
             if found and state.out >= self.group.in_flight:
                 self.wakes = True

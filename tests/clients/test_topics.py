@@ -6,19 +6,30 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from storeclient import AsyncClient, AsyncTopic, Client, Closed, OutcomeUnknown, Topic, errors
+from storeclient import (
+    AsyncClient,
+    AsyncTopic,
+    Client,
+    Closed,
+    OutcomeUnknown,
+    Topic,
+    Unreachable,
+    errors,
+)
 from storeclient.batches import Batches
 from storeclient.groups import GIVEN_BACK
 from tests.clients.test_real_node import EVERY_TYPE, serving
 from tests.nodes import PASSWORD
 from tests.processes import PASSWORD as PROCESS_PASSWORD
 from tests.processes import USER, NodeProcess
+from tests.surfaces.wire.peers import until
 
 DEFINED = """
     DEFINE TOPIC jobs DEDUP 1h LARGEST 1KiB;
@@ -324,6 +335,69 @@ async def test_a_consumer_extends_what_takes_long(client: AsyncClient, topic: As
         assert await message.ack()
 
 
+async def test_what_is_acknowledged_in_a_script_is_let_go(
+    client: AsyncClient, topic: AsyncTopic
+) -> None:
+    await client.run("ALTER GROUP g ON jobs SET DEADLINE 300ms")
+    await topic.publish_many([1, 2])
+    group = topic.group("g")
+    async with group.messages(extend=True) as messages:
+        one, two = await anext(messages), await anext(messages)
+        await client.run("ACK jobs AS g RECEIPTS [$r]", {"r": one.receipt})
+        await until(lambda: one.receipt not in messages._held)
+        assert two.receipt in messages._held
+        assert not await one.ack() and await two.ack()
+        assert messages.stale == 1 and not messages._held
+
+
+async def test_each_acknowledgement_hears_its_own_truth(topic: AsyncTopic) -> None:
+    await topic.publish_many([1, 2, 3])
+    group = topic.group("g")
+    async with group.messages() as messages:
+        one, two, three = [await anext(messages) for _ in range(3)]
+        await group.nack([two.receipt], delay=60)
+        told = await asyncio.gather(*(each.ack() for each in (one, two, three, three)))
+        assert told == [True, False, True, False]
+        assert messages.stale == 2
+    settled = await group.ack([one.receipt, two.receipt])
+    assert (settled.done, settled.stale_receipts) == (0, (one.receipt, two.receipt))
+
+
+async def test_done_is_the_effect_and_the_acknowledgement_or_neither(
+    client: AsyncClient, topic: AsyncTopic
+) -> None:
+    await client.run("DEFINE TABLE effect; CREATE effect:1 SET n = 0")
+    await topic.publish_many([1, 2])
+    group = topic.group("g")
+    one, two = await group.take(2)
+    effect = "UPDATE effect:1 SET n = n + $by; RETURN $by -- and a comment"
+    answer = await group.done(one, effect, {"by": 5})
+    assert answer is not None and answer.value == 5 and len(answer.results) == 2
+    assert await group.done(one, effect, {"by": 5}) is None, "it is done"
+    answer = await two.done("UPDATE effect:1 SET n = n + 1 RETURN NONE; SELECT VALUE n FROM effect")
+    assert answer is not None and answer.value == [6] and len(answer.results) == 2
+    await topic.publish(3)
+    (three,) = await group.take()
+    for script, code in (
+        ("UPDATE effect:1 SET n = 0;\n RETURN 1 / 0", "DivisionByZero"),
+        ("UPDATE effect:1 SET n = 0;\n THROW 'no'", "Thrown"),
+        ("UPDATE effect:1 SET n = 0;\n nonsense", "UnexpectedToken"),
+        ("UPDATE effect:1 SET n = 0;\n BEGIN; COMMIT", "NotInTransaction"),
+    ):
+        with pytest.raises(errors.Refused) as refused:
+            await group.done(three, script)
+        error = refused.value
+        assert error.code == code and error.committed is None
+        assert (error.line, error.column) == (2, 2) and error.statement in (2, None)
+    with pytest.raises(errors.Unknown) as unknown:
+        await group.done(three, "DELETE nowhere")
+    assert (unknown.value.line, unknown.value.column) == (1, 1)
+    with pytest.raises(ValueError, match="storeclient_receipt"):
+        await group.done(three, "RETURN 1", {"storeclient_receipt": 1})
+    assert await client.query("SELECT VALUE n FROM effect") == [6]
+    assert await three.ack(), "it stayed handed out"
+
+
 async def test_what_ends_a_consumer_is_raised(client: AsyncClient, topic: AsyncTopic) -> None:
     async with topic.group("g").messages() as messages:
         waiting = asyncio.ensure_future(anext(messages))
@@ -377,6 +451,20 @@ def test_the_blocking_twins(process: NodeProcess) -> None:
         assert topic.info()["messages"] == 103
 
 
+def test_the_blocking_done(process: NodeProcess) -> None:
+    process.script("USE shop.main; DEFINE TABLE effect")
+    with blocking(process) as topic:
+        topic.publish_many([1, 2])
+        group = topic.group("g")
+        (one,) = group.take()
+        for expected in (2, None):
+            answer = group.done(one, "CREATE effect:1; RETURN 2")
+            assert (answer and answer.value) == expected
+        with group.messages() as messages:
+            assert next(messages).done("CREATE effect:2")
+        assert group.info()["lag"] == 0
+
+
 def test_another_thread_ends_a_blocking_consumer(process: NodeProcess) -> None:
     with blocking(process) as topic:
         messages = topic.group("g").messages()
@@ -415,6 +503,43 @@ async def test_a_consumer_goes_on_with_the_node_that_comes_back(process: NodePro
     # Those whose acknowledgement was lost on its way back are done too.
     assert len(done) >= 200 - 2 * 20
     assert kills == []
+
+
+async def test_an_outage_ends_no_consumer_and_doubles_no_effect(process: NodeProcess) -> None:
+    """One that extends, whose client gives up connecting long before the node is back."""
+    process.script(
+        "USE shop.main; ALTER GROUP g ON jobs SET DEADLINE 1s, DELIVERIES NONE;"
+        "DEFINE TABLE effect; DEFINE INDEX once ON effect FIELDS of UNIQUE"
+    )
+    wire = wire_of(process)
+    process.words = ("--http", "127.0.0.1:0", "--serve", wire)
+    async with AsyncClient(
+        wire, user=USER, password=PROCESS_PASSWORD, ns="shop", db="main"
+    ) as client:
+        client._settings = replace(client._settings, connect_timeout=1.0)
+        topic = client.topic("shop", "main", "jobs")
+        await topic.publish_many(list(range(40)))
+        group = topic.group("g")
+        done: list[int] = []
+        coming_back: asyncio.Task[NodeProcess] | None = None
+        async with group.messages(prefetch=8, extend=True) as messages:
+            async for message in messages:
+                if len(done) == 10 and coming_back is None:
+                    process.kill()
+                    with pytest.raises(Unreachable):
+                        while True:
+                            with suppress(OutcomeUnknown):
+                                await client.ping()
+                    coming_back = asyncio.create_task(asyncio.to_thread(process.start))
+                script = "CREATE effect SET of = $n"
+                if await group.done(message, script, {"n": message.value}) is not None:
+                    done.append(message.value)
+                if (await group.info())["lag"] == 0:
+                    break
+        assert coming_back is not None
+        effects = await client.query("SELECT VALUE of FROM effect ORDER BY of")
+        assert effects == list(range(40))
+        assert len(done) == len(set(done))
 
 
 # --- closing while others wait --------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from protocol.binary import unpack, unpack_object
 from storage import keys
+from tests.receipts import settled
 from tests.simulation.answers import AtLeast
 
 if TYPE_CHECKING:
@@ -259,7 +260,12 @@ class Publisher:
             else:
                 before = draft.before.queue.rows
                 draft.puts |= {(EXTENDED, n) for n in good if before.get(n) == draft.queue.rows[n]}
-            return {word: len(good), "stale": len(named) - len(good)}
+            stale = [
+                receipt
+                for (position, _), receipt in zip(named, receipts, strict=True)
+                if position not in good
+            ]
+            return settled(word, len(good), stale)
 
         return f"{verb} {QUEUE} AS g RECEIPTS {receipts}{more}", run
 

@@ -352,6 +352,18 @@ class Model:
                 good.append(position)
         return sorted(good)
 
+    def stale(self, topic: str, name: str, receipts: list[str]) -> list[str]:
+        """Those that come too late, or a second time."""
+        good = set(self.out(topic, name, receipts))
+        stale = []
+        for receipt in receipts:
+            position = int(receipt.split(".")[2])
+            if position in good and self.out(topic, name, [receipt]):
+                good.remove(position)
+            else:
+                stale.append(receipt)
+        return stale
+
     def ack(self, topic: str, name: str, receipts: list[str]) -> int:
         """Be done with messages."""
         good = self.out(topic, name, receipts)

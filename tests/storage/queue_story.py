@@ -28,6 +28,7 @@ from storage.messages import Messages, Published
 from storage.state_hash import state_hash
 from storage.topics import END, START, Place, Topic
 from storage.transactions import Transaction
+from tests.receipts import settled
 from tests.simulation.doors import ManualClock, SeededRng
 from tests.storage.books import digests
 from tests.storage.engines import MemoryStore, Store
@@ -315,8 +316,9 @@ class Story:
         topic, name, receipts = self._some_receipts()
 
         def meant(model: Model) -> Any:
-            done = model.ack(topic, name, receipts)
-            return {"acked": done, "stale": len(receipts) - done}
+            stale = model.stale(topic, name, receipts)
+            model.ack(topic, name, receipts)
+            return settled("acked", len(receipts) - len(stale), stale)
 
         return (
             f"ack {topic} {name} {receipts}",
@@ -330,8 +332,9 @@ class Story:
         error = self.random.choice((None, "bad"))
 
         def meant(model: Model) -> Any:
-            done = model.nack(topic, name, receipts, delay, error)
-            return {"nacked": done, "stale": len(receipts) - done}
+            stale = model.stale(topic, name, receipts)
+            model.nack(topic, name, receipts, delay, error)
+            return settled("nacked", len(receipts) - len(stale), stale)
 
         return (
             f"nack {topic} {name} {receipts} {delay}",
@@ -344,8 +347,9 @@ class Story:
         by = self.random.choice((1, SECOND, 4 * SECOND))
 
         def meant(model: Model) -> Any:
-            done = model.extend(topic, name, receipts, by)
-            return {"extended": done, "stale": len(receipts) - done}
+            stale = model.stale(topic, name, receipts)
+            model.extend(topic, name, receipts, by)
+            return settled("extended", len(receipts) - len(stale), stale)
 
         return (
             f"extend {topic} {name} {receipts} {by}",
@@ -357,8 +361,9 @@ class Story:
         topic, name, receipts = self._some_receipts()
 
         def meant(model: Model) -> Any:
-            done = model.give_up(topic, name, receipts, "worse")
-            return {"given_up": done, "stale": len(receipts) - done}
+            stale = model.stale(topic, name, receipts)
+            model.give_up(topic, name, receipts, "worse")
+            return settled("given_up", len(receipts) - len(stale), stale)
 
         return (
             f"give up {topic} {name} {receipts}",

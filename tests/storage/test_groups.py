@@ -19,6 +19,7 @@ from storage.memory import MemoryEngine
 from storage.messages import Messages
 from storage.topics import END, START, Place, Topic
 from storage.transactions import Transaction
+from tests.receipts import settled
 from tests.simulation.doors import START_US
 from tests.storage.queues import SECOND, Queues, moment
 
@@ -90,10 +91,10 @@ def test_one_that_is_overwritten_keeps_what_it_has_handed_out(queues: Queues, to
     over = queues.group(topic, in_flight=2, deadline_us=SECOND, taken=Taken.OVERWRITE)
     assert over.id == made.id
     assert queues.take(over) == []
-    assert queues.call(over, "ack", [first[1]]) == {"acked": 1, "stale": 0}
+    assert queues.call(over, "ack", [first[1]]) == settled("acked", 1)
     assert values(queues.take(over, 9)) == [3]
     moved = queues.group(topic, place=Place("AFTER", 7), taken=Taken.OVERWRITE)
-    assert queues.call(moved, "ack", [second[1]]) == {"acked": 0, "stale": 1}
+    assert queues.call(moved, "ack", [second[1]]) == settled("acked", 0, [second[1]])
     assert values(queues.take(moved, 9)) == [8, 9, 10]
     ordered = queues.group(topic, ordered=True, taken=Taken.OVERWRITE)
     assert values(queues.take(ordered, 9)) == [8, 9, 10], "from what was committed"
@@ -105,7 +106,7 @@ def test_a_group_of_an_old_name_takes_no_old_receipts(queues: Queues, topic: Top
     queues.do(lambda tx: groups.drop_group(tx, made))
     anew = queues.group(topic)
     assert queues.take(anew) != old
-    assert queues.call(anew, "ack", receipts(old)) == {"acked": 0, "stale": 1}
+    assert queues.call(anew, "ack", receipts(old)) == settled("acked", 0, receipts(old))
 
 
 # --- taking and acknowledging -------------------------------------------------------------------
@@ -177,12 +178,12 @@ def test_stale_receipts_are_counted(queues: Queues, topic: Topic) -> None:
     (first,), (second,) = receipts(queues.take(made)), receipts(queues.take(other))
     beyond = f"{made.id}.1.99.1", f"{made.id}.2.1.1", f"{made.id}.1.1.2"
     answer = queues.call(made, "ack", [first, first, second, *beyond])
-    assert answer == {"acked": 1, "stale": 5}
-    assert queues.call(made, "ack", [first]) == {"acked": 0, "stale": 1}
+    assert answer == settled("acked", 1, [first, second, *beyond])
+    assert queues.call(made, "ack", [first]) == settled("acked", 0, [first])
     for method, answered in (("nack", "nacked"), ("give_up", "given_up")):
-        assert queues.call(made, method, [first]) == {answered: 0, "stale": 1}
-    assert queues.call(made, "extend", [first], 5) == {"extended": 0, "stale": 1}
-    assert queues.call(made, "ack", []) == {"acked": 0, "stale": 0}
+        assert queues.call(made, method, [first]) == settled(answered, 0, [first])
+    assert queues.call(made, "extend", [first], 5) == settled("extended", 0, [first])
+    assert queues.call(made, "ack", []) == settled("acked", 0)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_what_is_no_receipt_is_refused(queues: Queues, topic: Topic, wrong: Any)
     for method, *more in (("ack",), ("nack",), ("give_up",), ("extend", 1)):
         with pytest.raises(BadRequest):
             queues.call(made, str(method), [*good, wrong], *more)
-    assert queues.call(made, "ack", good) == {"acked": 1, "stale": 0}
+    assert queues.call(made, "ack", good) == settled("acked", 1)
 
 
 def test_arguments_have_their_ranges(queues: Queues, topic: Topic) -> None:
@@ -252,13 +253,13 @@ def test_a_deadline_is_exact_whoever_looks(queues: Queues, topic: Topic) -> None
     queues.book.clock.advance(-1)
     assert values(queues.take(made)) == [2]
     queues.book.clock.advance(1)
-    assert queues.call(made, "ack", [first[1]]) == {"acked": 0, "stale": 1}, "nobody has looked"
-    assert queues.call(made, "extend", [first[1]], SECOND) == {"extended": 0, "stale": 1}
+    assert queues.call(made, "ack", [first[1]]) == settled("acked", 0, [first[1]])
+    assert queues.call(made, "extend", [first[1]], SECOND) == settled("extended", 0, [first[1]])
     assert queues.figures(made)[2] == 1, "in flight is what has a deadline to come"
     ((value, receipt),) = queues.take(made)
     assert (value, receipt) == (1, f"{made.id}.1.1.2")
     assert queues.figures(made) == (2, 0, 2, 1, 0)
-    assert queues.call(made, "ack", [receipt]) == {"acked": 1, "stale": 0}
+    assert queues.call(made, "ack", [receipt]) == settled("acked", 1)
 
 
 def test_no_deadline_passes_of_what_nobody_has_been_shown(queues: Queues, topic: Topic) -> None:
@@ -278,8 +279,8 @@ def test_no_deadline_passes_of_what_nobody_has_been_shown(queues: Queues, topic:
     queues.advance(10)
     assert commit("figures")["in_flight"] == 3
     assert commit("lapse") == 1, "the one that was shown"
-    assert commit("ack", [taken[0]["receipt"]]) == {"acked": 1, "stale": 0}
-    assert commit("extend", [taken[1]["receipt"]], SECOND) == {"extended": 1, "stale": 0}
+    assert commit("ack", [taken[0]["receipt"]]) == settled("acked", 1)
+    assert commit("extend", [taken[1]["receipt"]], SECOND) == settled("extended", 1)
     assert [message["value"] for message in commit("take", 1)] == [5]
     queues.advance(10)
     assert (commit("lapse"), commit("figures")["in_flight"]) == (0, 3)
@@ -349,13 +350,13 @@ def test_extend_counts_from_now(queues: Queues, topic: Topic) -> None:
     made = queues.group(topic)
     taken = receipts(queues.take(made, 4))
     queues.advance(8)
-    assert queues.call(made, "extend", taken[1:3], 5 * SECOND) == {"extended": 2, "stale": 0}
+    assert queues.call(made, "extend", taken[1:3], 5 * SECOND) == settled("extended", 2)
     queues.advance(2)
     assert values(queues.take(made, 2)) == [1, 4]
     queues.call(made, "extend", taken[1:2], 1)
     queues.book.clock.advance(1)
     assert values(queues.take(made, 1)) == [2]
-    assert queues.call(made, "ack", taken) == {"acked": 1, "stale": 3}
+    assert queues.call(made, "ack", taken) == settled("acked", 1, [taken[0], taken[1], taken[3]])
 
 
 def test_one_deadline_for_two_that_were_once_together(queues: Queues, topic: Topic) -> None:
@@ -374,8 +375,8 @@ def test_one_deadline_for_two_that_were_once_together(queues: Queues, topic: Top
 def test_nack_hands_out_again(queues: Queues, topic: Topic) -> None:
     made = queues.group(topic)
     taken = receipts(queues.take(made, 3))
-    assert queues.call(made, "nack", taken[1:]) == {"nacked": 2, "stale": 0}
-    assert queues.call(made, "nack", taken[:1], 5 * SECOND) == {"nacked": 1, "stale": 0}
+    assert queues.call(made, "nack", taken[1:]) == settled("nacked", 2)
+    assert queues.call(made, "nack", taken[:1], 5 * SECOND) == settled("nacked", 1)
     assert queues.figures(made) == (3, 0, 0, 0, 0)
     assert values(queues.take(made, 3)) == [2, 3, 4]
     queues.advance(5)
@@ -467,8 +468,8 @@ def test_dead_letters_that_fall_due_together_are_cut_by_their_bytes(
 def test_without_a_topic_for_them_dead_letters_are_counted(queues: Queues, topic: Topic) -> None:
     made = queues.group(topic, deliveries=1)
     taken = receipts(queues.take(made, 3))
-    assert queues.call(made, "nack", taken[:1]) == {"nacked": 1, "stale": 0}
-    assert queues.call(made, "give_up", taken[1:2]) == {"given_up": 1, "stale": 0}
+    assert queues.call(made, "nack", taken[:1]) == settled("nacked", 1)
+    assert queues.call(made, "give_up", taken[1:2]) == settled("given_up", 1)
     queues.advance(10)
     assert values(queues.take(made, 1)) == [4]
     assert queues.figures(made) == (4, 3, 1, 0, 3)
@@ -600,7 +601,7 @@ def test_moving_makes_receipts_stale(queues: Queues, topic: Topic) -> None:
     assert queues.call(made, "move", Place("AFTER", 7)) == 7
     assert queues.figures(made) == (7, 7, 0, 1, 0)
     assert queues.call(made, "figures")["epoch"] == 2
-    assert queues.call(made, "ack", taken) == {"acked": 0, "stale": 4}
+    assert queues.call(made, "ack", taken) == settled("acked", 0, taken)
     assert queues.take(made) == [(8, f"{made.id}.2.8.1")]
     assert queues.call(made, "move", START) == 0
     assert values(queues.take(made, 99)) == list(range(1, 11))
@@ -623,7 +624,7 @@ def test_trimming_takes_hand_outs_away(queues: Queues) -> None:
     assert queues.figures(made) == (4, 3, 1, 0, 0)
     assert queues.figures(other) == (0, 3, 0, 0, 0), "what was trimmed was handed out to nobody"
     assert queues.call(other, "figures")["width"] == 0
-    assert queues.call(made, "ack", receipts(taken)) == {"acked": 1, "stale": 2}
+    assert queues.call(made, "ack", receipts(taken)) == settled("acked", 1, receipts(taken)[:2])
     assert values(queues.take(made, 9)) == [5, 6, 8], "5 is the first of its key now"
     queues.do(lambda tx: sum(Messages(tx, topic).trim(99)))
     assert queues.figures(made) == (8, 8, 0, 0, 0)
@@ -810,7 +811,7 @@ def test_many_receipts_are_worked_on_in_parts(queues: Queues) -> None:
     taken = [receipt for _ in range(2) for receipt in receipts(queues.take(made, 1000))]
     ticks: list[None] = []
 
-    def work(method: str, *arguments: Any) -> tuple[dict[str, int], int]:
+    def work(method: str, *arguments: Any) -> tuple[dict[str, Any], int]:
         ticks.clear()
         answer = queues.do(
             lambda tx: getattr(HandOuts(tx, made, lambda: ticks.append(None)), method)(*arguments)
@@ -818,9 +819,9 @@ def test_many_receipts_are_worked_on_in_parts(queues: Queues) -> None:
         return answer, len(ticks)
 
     twice = taken[:1000] + taken[:1000]
-    assert work("extend", twice, 99 * SECOND) == ({"extended": 1000, "stale": 1000}, 4)
-    assert work("ack", taken[1200:]) == ({"acked": 800, "stale": 0}, 4)
-    assert work("give_up", taken[600:1200]) == ({"given_up": 600, "stale": 0}, 3)
+    assert work("extend", twice, 99 * SECOND) == (settled("extended", 1000, taken[:1000]), 4)
+    assert work("ack", taken[1200:]) == (settled("acked", 800), 4)
+    assert work("give_up", taken[600:1200]) == (settled("given_up", 600), 3)
     assert queues.values(dead) == list(range(600, 1200))
-    assert work("nack", taken) == ({"nacked": 600, "stale": 1400}, 8)
+    assert work("nack", taken) == (settled("nacked", 600, taken[600:]), 8)
     assert values(queues.take(made, 1000)) == list(range(600))

@@ -3,12 +3,13 @@ called from any thread; a call blocks its own thread only."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
+from storeclient.answers import Answer
 from storeclient.errors import Closed
 from storeclient.groups import AsyncConsumer, AsyncGroup, AsyncHandOut, Settled
 from storeclient.messages import Message
@@ -230,6 +231,12 @@ class Group(_Twin):
         twin = self._twin.messages(prefetch=prefetch, member=member, extend=extend)
         return Consumer(twin, self._submit)
 
+    def done(
+        self, message: HandOut, script: str, params: Mapping[str, Any] | None = None
+    ) -> Answer | None:
+        """As `AsyncGroup.done`."""
+        return message.done(script, params)
+
     def ack(self, receipts: Sequence[str]) -> Settled:
         """As `AsyncGroup.ack`."""
         return self._wait(self._twin.ack(receipts))
@@ -275,6 +282,10 @@ class HandOut(_Twin):
     def ack(self) -> bool:
         """As `AsyncHandOut.ack`."""
         return self._wait(self._twin.ack())
+
+    def done(self, script: str, params: Mapping[str, Any] | None = None) -> Answer | None:
+        """As `AsyncHandOut.done`."""
+        return self._wait(self._twin.done(script, params))
 
     def nack(self, *, delay: Seconds | None = None, error: str | None = None) -> bool:
         """As `AsyncHandOut.nack`."""

@@ -1,28 +1,38 @@
 """Groups: members that share a topic's messages between them.
 
 A message is handed out to one member, who has until its deadline to acknowledge it; otherwise it is
-handed out again. So work is done at least once: write its effect and the acknowledgement in one
-`BEGIN … COMMIT` where it must not be done twice.
+handed out again. So work is done at least once. Where its effect must not be had twice, `done`
+writes it and the acknowledgement in one transaction.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypeVar
 
+from storeclient.answers import Answer
 from storeclient.batches import Batches
-from storeclient.errors import Cancelled, OutcomeUnknown, Refused, StoreError, Unreachable
+from storeclient.errors import (
+    Cancelled,
+    NotWritable,
+    OutcomeUnknown,
+    Refused,
+    StoreError,
+    Thrown,
+    Unreachable,
+)
 from storeclient.messages import Ask, Message, Run, given, message_fields
 from storeclient.names import quote_name
 from storeclient.values import duration
 
 Seconds = float | timedelta
+T = TypeVar("T")
 
 TAKE_WAIT: Final = timedelta(seconds=60)
 """How long one TAKE of a consumer waits at the node before it asks again."""
@@ -32,6 +42,10 @@ EXTENSIONS: Final = 3
 """How often a consumer that extends does so within a deadline."""
 RETRY_FIRST_SECONDS: Final = 0.05
 RETRY_MOST_SECONDS: Final = 5.0
+LEAST_PAUSE_SECONDS: Final = 0.05
+"""Between two extensions, however short the group's deadline is."""
+RECEIPT: Final = "storeclient_receipt"
+STALE: Final = "storeclient: the receipt is stale"
 GIVEN_BACK: Final = "given back: its consumer stopped before it was worked on"
 
 
@@ -44,6 +58,8 @@ class Settled:
     stale: int
     """Too late: their messages were handed out again, acknowledged before, trimmed, or the group
     was moved."""
+    stale_receipts: tuple[str, ...] = ()
+    """Which those are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +77,17 @@ class AsyncHandOut(Message):
     async def ack(self) -> bool:
         """It is done, durably so when this returns; False: too late, and another may do it too.
 
-        Of a consumer, acknowledgements made at one time travel together: when only some of them
-        were too late, the node does not say which, and this is True for all. `consumer.stale`
-        counts them.
+        Of a consumer, acknowledgements made at one time travel together, and are sent again after
+        an outage.
+
+        :raises OutcomeUnknown: the connection broke under it, and the node has it no longer: that
+            was this acknowledgement, or its deadline. The consumer goes on
         """
         return await self._owner.ack(self)
+
+    async def done(self, script: str, params: Mapping[str, Any] | None = None) -> Answer | None:
+        """Its effect and its acknowledgement in one transaction; as `AsyncGroup.done`."""
+        return await self._owner.done(self, script, params)
 
     async def nack(self, *, delay: Seconds | None = None, error: str | None = None) -> bool:
         """Hand it out again, after `delay` or else the group's backoff; False: it was too late.
@@ -85,6 +107,9 @@ class AsyncHandOut(Message):
 
 class _Owner(Protocol):
     async def ack(self, hand_out: AsyncHandOut) -> bool: ...
+    async def done(
+        self, hand_out: AsyncHandOut, script: str, params: Mapping[str, Any] | None
+    ) -> Answer | None: ...
     async def nack(
         self, hand_out: AsyncHandOut, delay: Seconds | None, error: str | None
     ) -> bool: ...
@@ -98,8 +123,12 @@ class AsyncGroup:
     def __init__(self, run: Run, ask: Ask, topic: str, name: str) -> None:
         self._run = run
         self._ask = ask
+        self._topic = topic
         self._on = f"{quote_name(name)} ON {quote_name(topic)}"
         self.name = name
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} on {self._topic}>"
 
     async def take(
         self, count: int = 1, *, member: str | None = None, wait: Seconds | None = None
@@ -154,6 +183,53 @@ class AsyncGroup:
         """
         return AsyncConsumer(self, prefetch, member, extend)
 
+    async def done(
+        self, message: AsyncHandOut, script: str, params: Mapping[str, Any] | None = None
+    ) -> Answer | None:
+        """Run a script and acknowledge a message, in one transaction: the effect of a message is
+        had exactly once, whatever breaks, however often it is handed out.
+
+            await group.done(message, "UPDATE $id SET paid = true", {"id": order})
+
+        It is sent again by itself when the connection breaks under it: a second time it finds a
+        stale receipt and changes nothing. Of a consumer's messages it waits for a node that is
+        away, as `AsyncConsumer` does.
+
+        :param script: any statements but BEGIN, COMMIT and CANCEL; all of them or none are done
+        :returns: the script's results; None when the receipt was stale, and nothing was changed:
+            another has the message or is done with it, as this call itself may be that was sent
+            again
+        :raises Refused: as `AsyncClient.run`; nothing was changed, and the message stays handed out
+        :raises ValueError: a parameter's name is one that this needs itself
+        """
+        return await message._owner.done(message, script, params)
+
+    async def _done(
+        self, message: AsyncHandOut, script: str, params: Mapping[str, Any] | None
+    ) -> Answer | None:
+        given = dict(params or {})
+        if RECEIPT in given:
+            raise ValueError(f"parameter {RECEIPT!r} is what `done` names the receipt")
+        # On the line where the script begins, so that its lines keep their numbers.
+        before = (
+            f"BEGIN; LET ${RECEIPT}_ack = ACK {quote_name(self._topic)} AS {quote_name(self.name)}"
+            f" RECEIPTS [${RECEIPT}];"
+            f" IF ${RECEIPT}_ack.stale > 0 {{ THROW '{STALE}' }}; "
+        )
+        text = f"{before}{script}\n;COMMIT"
+        try:
+            answer = await self._run(text, given | {RECEIPT: message.receipt}, repeatable=True)
+        except Refused as error:
+            if isinstance(error, Thrown) and error.detail.get("value") == STALE:
+                return None
+            _locate(error, len(before))
+            raise
+        results = answer.results[3:]
+        # RETURN in it has ended it before its COMMIT was answered.
+        if results and results[-1].kind == "none":
+            results = results[:-1]
+        return Answer(results, answer.seq)
+
     async def ack(self, receipts: Sequence[str]) -> Settled:
         """They are done. :param receipts: 1 to 10 000"""
         return await self._settle("ack", "acked", receipts)
@@ -179,11 +255,44 @@ class AsyncGroup:
     async def _settle(self, op: str, done: str, receipts: Sequence[str], **clauses: Any) -> Settled:
         fields = given(group=self.name, receipts=list(receipts), **clauses)
         found = await self._ask(op, fields)
-        return Settled(found[done], found["stale"])
+        return Settled(found[done], found["stale"], tuple(found.get("stale_receipts", ())))
 
     async def info(self) -> dict[str, Any]:
         """What INFO FOR GROUP answers."""
         return dict((await self._run(f"INFO FOR GROUP {self._on}", {}, repeatable=True)).value)
+
+
+def _locate(error: Refused, before: int) -> None:
+    """Let an error say where it is in the script that was given, of which `before` characters, and
+    three statements, stand in front."""
+    if error.statement is not None:
+        error.statement = max(error.statement - 3, 1)
+    if error.line == 1 and error.column is not None:
+        error.column = max(error.column - before, 1)
+
+
+def _is_outage(error: StoreError) -> bool:
+    """Whether it goes away with time, as a node does that is away, stops, is full or only reads."""
+    if isinstance(error, Refused) and not isinstance(error, OutcomeUnknown):
+        return error.retry or isinstance(error, NotWritable)
+    return isinstance(error, OutcomeUnknown | Unreachable)
+
+
+class _Pause:
+    """Between attempts, longer each time and somewhat at random, so that many clients of a node
+    don't come back as one."""
+
+    def __init__(self) -> None:
+        self._seconds = RETRY_FIRST_SECONDS
+
+    async def rest(self, stopping: asyncio.Future[None]) -> None:
+        """Until the next attempt, or until somebody stops."""
+        await asyncio.wait((stopping,), timeout=self._seconds * random.uniform(0.5, 1.0))
+        self._seconds = min(self._seconds * 2, RETRY_MOST_SECONDS)
+
+    def over(self) -> None:
+        """An attempt has succeeded."""
+        self._seconds = RETRY_FIRST_SECONDS
 
 
 class _Single:
@@ -195,6 +304,11 @@ class _Single:
     async def ack(self, hand_out: AsyncHandOut) -> bool:
         return bool((await self._group.ack([hand_out.receipt])).done)
 
+    async def done(
+        self, hand_out: AsyncHandOut, script: str, params: Mapping[str, Any] | None
+    ) -> Answer | None:
+        return await self._group._done(hand_out, script, params)
+
     async def nack(self, hand_out: AsyncHandOut, delay: Seconds | None, error: str | None) -> bool:
         return bool((await self._group.nack([hand_out.receipt], delay=delay, error=error)).done)
 
@@ -205,11 +319,19 @@ class _Single:
         return bool((await self._group.give_up([hand_out.receipt], error=error)).done)
 
 
+def _unsure() -> OutcomeUnknown:
+    return OutcomeUnknown(
+        "the connection broke under the acknowledgement, and the node has the message no longer:"
+        " it was in time, or it was not"
+    )
+
+
 class AsyncConsumer:
     """Messages of a group as they come. Made by `AsyncGroup.messages`; see there.
 
-    It takes ahead, and goes on by itself after a broken connection, with a node that comes back or
-    is busy: what was handed out in an answer that got lost comes again after its deadline. Other
+    It takes ahead, and goes on by itself after a broken connection, with a node that comes back,
+    is busy, has no room or only reads for a time: what was handed out in an answer that got lost
+    comes again after its deadline. Acknowledgements and extensions do so too, until `stop`. Other
     errors end it, as does a node that can't be reached in the first place, and are
     raised to whoever iterates. `stop`, or leaving `async with`, gives back what was taken and not
     yet iterated over. That counts as an attempt of those messages, as each hand-out does: a group
@@ -237,6 +359,9 @@ class AsyncConsumer:
         self._acks: Batches[str, bool] = Batches(self._send_acks, BATCH)
         self.stale = 0
         """Acknowledgements that came too late."""
+
+    def __repr__(self) -> str:
+        return f"<AsyncConsumer of {self._group!r}: {len(self._ready)} taken ahead>"
 
     def __aiter__(self) -> Self:
         return self
@@ -277,7 +402,7 @@ class AsyncConsumer:
     async def _take_ahead(self) -> None:
         stopping = self._stopping
         assert stopping is not None
-        pause = RETRY_FIRST_SECONDS
+        pause = _Pause()
         while not stopping.done():
             room = self._prefetch - len(self._ready)
             # Few large requests rather than one for each message.
@@ -293,40 +418,99 @@ class AsyncConsumer:
                 if not stopping.done():
                     raise
                 return
-            except (OutcomeUnknown, Refused, Unreachable) as error:
-                if not (error.retry if isinstance(error, Refused) else self._has_taken):
+            except StoreError as error:
+                known = self._has_taken or (isinstance(error, Refused) and error.retry)
+                if not (known and _is_outage(error)):
                     raise
-                await asyncio.wait((stopping,), timeout=pause * random.uniform(0.5, 1.0))
-                pause = min(pause * 2, RETRY_MOST_SECONDS)
+                await pause.rest(stopping)
                 continue
-            pause, self._has_taken = RETRY_FIRST_SECONDS, True
+            pause.over()
+            self._has_taken = True
             self._ready += found
             self._changed.set()
 
     async def _keep_extending(self) -> None:
         stopping = self._stopping
         assert stopping is not None
-        deadline: timedelta = (await self._group.info())["deadline"]
+        deadline: timedelta | None = None
+        pause = _Pause()
         while not stopping.done():
-            await asyncio.wait((stopping,), timeout=deadline.total_seconds() / EXTENSIONS)
-            receipts = [*self._held, *(one.receipt for one in self._ready)]
-            for begin in range(0, len(receipts), BATCH):
-                try:
-                    await self._group.extend(receipts[begin : begin + BATCH], deadline)
-                except OutcomeUnknown:
-                    break  # the next one may come in time
+            try:
+                if deadline is None:
+                    deadline = (await self._group.info())["deadline"]
+                    assert deadline is not None
+                else:
+                    await self._extend_all(deadline)
+            except StoreError as error:
+                # Who takes ahead is raised what ends both, and knows whether the node was there.
+                if not _is_outage(error):
+                    raise
+                await pause.rest(stopping)
+                continue
+            pause.over()
+            between = max(deadline.total_seconds() / EXTENSIONS, LEAST_PAUSE_SECONDS)
+            await asyncio.wait((stopping,), timeout=between)
+
+    async def _extend_all(self, deadline: timedelta) -> None:
+        """Extend what is held, and let go of what is not this consumer's any more: it was
+        acknowledged in a script, or has lapsed in an outage, and comes again by itself."""
+        receipts = [*self._held, *(one.receipt for one in self._ready)]
+        for begin in range(0, len(receipts), BATCH):
+            settled = await self._group.extend(receipts[begin : begin + BATCH], deadline)
+            if settled.stale_receipts:
+                gone = set(settled.stale_receipts)
+                self._ready = deque(one for one in self._ready if one.receipt not in gone)
+                for receipt in gone:
+                    self._held.pop(receipt, None)
+                self._room.set()
+
+    async def _through_outages(self, work: Callable[[], Coroutine[Any, Any, T]]) -> tuple[T, bool]:
+        """What work answers that may be done twice, once the node is there to do it; and whether it
+        may have been done before. After `stop` it is tried once more."""
+        pause, unsure = _Pause(), False
+        while True:
+            try:
+                return await work(), unsure
+            except StoreError as error:
+                stopping = self._stopping
+                if stopping is None or stopping.done() or not _is_outage(error):
+                    raise
+                unsure = unsure or isinstance(error, OutcomeUnknown)
+            await pause.rest(stopping)
 
     # --- settling ---------------------------------------------------------------------------------
 
     async def ack(self, hand_out: AsyncHandOut) -> bool:
         """`AsyncHandOut.ack`."""
-        self._held.pop(hand_out.receipt, None)
-        return await self._acks.put(hand_out.receipt)
+        try:
+            return await self._acks.put(hand_out.receipt)
+        finally:
+            self._held.pop(hand_out.receipt, None)
 
-    async def _send_acks(self, receipts: Sequence[str]) -> list[bool]:
-        settled = await self._group.ack(receipts)
-        self.stale += settled.stale
-        return [settled.done > 0] * len(receipts)
+    async def _send_acks(self, receipts: Sequence[str]) -> list[bool | Exception]:
+        settled, unsure = await self._through_outages(lambda: self._group.ack(receipts))
+        stale = Counter(settled.stale_receipts)
+        outcomes: list[bool | Exception] = []
+        for receipt in reversed(receipts):  # of those that stand there twice the first was in time
+            if not stale[receipt]:
+                outcomes.append(True)
+                continue
+            stale[receipt] -= 1
+            if unsure:
+                outcomes.append(_unsure())
+            else:
+                self.stale += 1
+                outcomes.append(False)
+        outcomes.reverse()
+        return outcomes
+
+    async def done(
+        self, hand_out: AsyncHandOut, script: str, params: Mapping[str, Any] | None
+    ) -> Answer | None:
+        """`AsyncHandOut.done`."""
+        answer, _ = await self._through_outages(lambda: self._group._done(hand_out, script, params))
+        self._held.pop(hand_out.receipt, None)
+        return answer
 
     async def nack(self, hand_out: AsyncHandOut, delay: Seconds | None, error: str | None) -> bool:
         """`AsyncHandOut.nack`."""

@@ -11,6 +11,7 @@ import pytest
 from protocol import limits
 from protocol.values import NONE
 from tests.nodes import Running
+from tests.receipts import settled
 
 DECLARED = """
     DEFINE TOPIC t LARGEST 1KiB; DEFINE TOPIC u; DEFINE TOPIC d DEDUP 1h; DEFINE READER r ON t;
@@ -259,9 +260,9 @@ async def test_hostile_parameters(here: Running, what: str) -> None:
 async def test_receipts_that_were_never_given(here: Running, receipt: str) -> None:
     for word, answer in (("ACK", "acked"), ("NACK", "nacked"), ("GIVE UP", "given_up")):
         said = await here.value(f"{word} t AS g RECEIPTS $r", {"r": [receipt]})
-        assert said == {answer: 0, "stale": 1}, word
+        assert said == settled(answer, 0, [receipt]), word
     said = await here.value("EXTEND t AS g RECEIPTS $r BY 1s", {"r": [receipt]})
-    assert said == {"extended": 0, "stale": 1}
+    assert said == settled("extended", 0, [receipt])
 
 
 async def test_there_are_enough_of_them(figure: Callable[[str, object], None]) -> None:

@@ -22,6 +22,7 @@ from surfaces.wire import NodeGate, WireSettings, WireSurface, topics
 from tests.callers import Granted, declare
 from tests.logbook import Logbook
 from tests.nodes import PASSWORD, Running, running
+from tests.receipts import settled
 from tests.surfaces.wire.peers import Peer, connected, until
 
 DECLARED = """
@@ -117,16 +118,14 @@ async def test_every_operation_and_its_answer(hall: Hall) -> None:
     assert (two[0]["key"], two[0]["id"], two[0]["headers"]) == ("k", "i", {"a": "b"})
     assert two[0]["member"] == "ana"
     receipts = [each["receipt"] for each in two]
-    assert await hall.ask("extend", **AT, receipts=receipts, by=SECOND * 9) == {
-        "extended": 2, "stale": 0,
-    }  # fmt: skip
-    assert await hall.ask("ack", **AT, receipts=[one["receipt"], one["receipt"]]) == {
-        "acked": 1, "stale": 1,
-    }  # fmt: skip
-    assert await hall.ask("nack", **AT, receipts=receipts[:1], error="no") == {
-        "nacked": 1, "stale": 0,
-    }  # fmt: skip
-    assert await hall.ask("give_up", **AT, receipts=receipts[1:]) == {"given_up": 1, "stale": 0}
+    assert await hall.ask("extend", **AT, receipts=receipts, by=SECOND * 9) == settled(
+        "extended", 2
+    )
+    assert await hall.ask("ack", **AT, receipts=[one["receipt"], one["receipt"]]) == settled(
+        "acked", 1, [one["receipt"]]
+    )
+    assert await hall.ask("nack", **AT, receipts=receipts[:1], error="no") == settled("nacked", 1)
+    assert await hall.ask("give_up", **AT, receipts=receipts[1:]) == settled("given_up", 1)
     (again,) = (await hall.ask("take", **AT))["messages"]
     assert (again["position"], again["attempt"]) == (2, 2)
 
