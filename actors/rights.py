@@ -358,7 +358,7 @@ def _database(tx: Transaction, who: Standing, namespace: str, name: str) -> Data
 
 # --- what a refusal tells -------------------------------------------------------------------------
 
-_TOLD: Final = frozenset({"table", "index", "field", "limit"})
+_TOLD: Final = frozenset({"table", "index", "field", "limit", "line", "column"})
 _OF_NO_RECORD: Final = (Cancelled, StatementTimeout, NotAllowed, Unknown)
 
 

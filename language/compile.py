@@ -19,11 +19,12 @@ from operator import attrgetter
 from typing import Any, Final
 
 from language import numbers, operators, tree
+from language.blame import placed
 from language.env import Env
 from language.functions import TABLE
 from language.names import parent_fields, weight
 from language.rows import Bare, Row, Shape, item_value
-from protocol.errors import BadRequest, Unknown
+from protocol.errors import BadRequest, Refusal, Unknown
 from protocol.values import FEW, NONE, RecordId, check_record_id, paced
 
 Compiled = Callable[[Row, Env], Any]
@@ -103,6 +104,18 @@ def _record(table: str, id: Any) -> RecordId:
     return RecordId(table, id)
 
 
+def _placed(work: Compiled, at: int) -> Compiled:
+    """The same function, whose refusals say where in the text they rose."""
+
+    def compute(row: Row, env: Env) -> Any:
+        try:
+            return work(row, env)
+        except Refusal as refusal:
+            raise placed(refusal, at) from refusal.__cause__
+
+    return compute
+
+
 # --- leaves ---------------------------------------------------------------------------------------
 
 
@@ -165,7 +178,7 @@ def _each(node: tree.Each, shape: Shape | None) -> Compiled:
 def _range(node: tree.Range, shape: Shape | None) -> Compiled:
     low, high = compile_expression(node.low, shape), compile_expression(node.high, shape)
     make, inclusive = operators.make_range, node.inclusive
-    return lambda row, env: make(low(row, env), high(row, env), inclusive, env)
+    return _placed(lambda row, env: make(low(row, env), high(row, env), inclusive, env), node.at)
 
 
 def _call(node: tree.Call, shape: Shape | None) -> Compiled:
@@ -173,8 +186,10 @@ def _call(node: tree.Call, shape: Shape | None) -> Compiled:
     arguments = [compile_expression(argument, shape) for argument in node.arguments]
     if len(arguments) == 1:
         only = arguments[0]
-        return lambda row, env: run(env, only(row, env))
-    return lambda row, env: run(env, *[argument(row, env) for argument in arguments])
+        return _placed(lambda row, env: run(env, only(row, env)), node.at)
+    return _placed(
+        lambda row, env: run(env, *[argument(row, env) for argument in arguments]), node.at
+    )
 
 
 def _subquery(node: tree.Subquery, shape: Shape | None) -> Compiled:
@@ -207,7 +222,6 @@ RELATIONS: Final[dict[str, Callable[[Any, Any, Env], bool]]] = {
     "=": operators.equal,
     "!=": lambda left, right, env: not operators.equal(left, right, env),
     **operators.BRACKETED,
-    "CONTAINS": operators.contains,
 }
 
 
@@ -217,7 +231,7 @@ def _unary(node: tree.Unary, shape: Shape | None) -> Compiled:
         return lambda row, env: not holds(row, env)
     operand = compile_expression(node.operand, shape)
     work = numbers.negate if node.operator == "-" else numbers.affirm
-    return lambda row, env: work(operand(row, env))
+    return _placed(lambda row, env: work(operand(row, env)), node.at)
 
 
 def _binary(node: tree.Binary, shape: Shape | None) -> Compiled:
@@ -233,11 +247,23 @@ def _binary(node: tree.Binary, shape: Shape | None) -> Compiled:
             if (found := left(row, env)) is not NONE and found is not None
             else right(row, env)
         )
+    if operator == "CONTAINS":
+        return _placed(
+            lambda row, env: operators.contains(left(row, env), right(row, env), env), node.at
+        )
     relation = RELATIONS.get(operator)
     if relation is not None:
         return lambda row, env: relation(left(row, env), right(row, env), env)
-    work = ARITHMETIC[operator] if operator != "~" else operators.matches
-    return lambda row, env: work(left(row, env), right(row, env))
+    work, at = ARITHMETIC[operator] if operator != "~" else operators.matches, node.at
+
+    def compute(row: Row, env: Env) -> Any:
+        # Written out, as it is what most expressions are made of: see `_placed`.
+        try:
+            return work(left(row, env), right(row, env))
+        except Refusal as refusal:
+            raise placed(refusal, at) from refusal.__cause__
+
+    return compute
 
 
 def _logic(node: tree.Binary, shape: Shape | None) -> Compiled:
@@ -253,11 +279,16 @@ def _in(node: tree.Binary, shape: Shape | None) -> Compiled:
         low = compile_expression(node.right.low, shape)
         high = compile_expression(node.right.high, shape)
         inclusive, test = node.right.inclusive, operators.in_range
-        return lambda row, env: (
-            test(value(row, env), low(row, env), high(row, env), inclusive) is wanted
+        return _placed(
+            lambda row, env: (
+                test(value(row, env), low(row, env), high(row, env), inclusive) is wanted
+            ),
+            node.at,
         )
     container, contains = compile_expression(node.right, shape), operators.contains
-    return lambda row, env: contains(container(row, env), value(row, env), env) is wanted
+    return _placed(
+        lambda row, env: contains(container(row, env), value(row, env), env) is wanted, node.at
+    )
 
 
 _COMPILERS: Final[dict[type, Any]] = {

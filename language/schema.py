@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, Protocol
 
 from language import tree
+from language.blame import told
 from language.budget import bounded
 from language.compile import Compiled
 from language.env import Env
@@ -341,8 +342,8 @@ class _Writing:
         """Let what an expression is refused for say whose it is."""
         if not refusal.retry and not isinstance(refusal, Cancelled | StatementTimeout):
             refusal.detail.update(table=self._schema.table, field=at)
-            refusal.message += f" ({word} of {self._schema.table}.{at})"
-            refusal.args = (refusal.message,)
+            told(refusal, f"{word} of {self._schema.table}.{at}")
+            refusal.offset = None  # that was one in the text of the definition
 
     def _refuse_type(self, node: tree.FieldType, value: Any, at: str) -> NoReturn:
         node, value, at = innermost(node, value, at, self._env.tick)

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from language import columns as shown
 from language import generate, tree
+from language.blame import is_of_values, of_record
 from language.budget import Budget
 from language.comparisons import Comparison, comparisons
 from language.compile import compile_condition, compile_expression, count_of
@@ -35,7 +36,7 @@ from language.planner import (
 )
 from language.rows import WHOLE, Batch, Pairs, Row, Shape, item_value, whole
 from protocol.binary import unpack_object
-from protocol.errors import BadRequest
+from protocol.errors import BadRequest, Refusal
 from protocol.values import NONE, RecordId
 
 _BOUND_ROW_BY_ROW: Final = frozenset({"input"})
@@ -71,6 +72,21 @@ class Lazily:
             self._generated = self._many()
         return self._generated(rows, env, memo)
 
+    def refused(self, rows: list[Row], env: Env, refusal: Refusal) -> tuple[Refusal, int | None]:
+        """What the work on a batch was refused with, and the number of the row that it came up
+        with. Rows are gone through once more, one by one: only closures know where in the text an
+        expression stands, and only one row at a time says which it is."""
+        if is_of_values(refusal):
+            for number, row in enumerate(rows):
+                env.tick()
+                try:
+                    self._one([row], env)
+                except Refusal as found:
+                    if type(found) is type(refusal):
+                        return found, number
+                    break
+        return refusal, None
+
 
 class Filter:
     """WHERE or HAVING over batches: answers the numbers of the rows that it holds for."""
@@ -84,11 +100,18 @@ class Filter:
             _has_subquery(node),
         )
 
-    def __call__(self, rows: list[Row], env: Env, memo: Memo) -> list[int]:
-        return self._work(rows, env, memo)  # type: ignore[no-any-return]
+    def __call__(self, rows: list[Row], env: Env, memo: Memo, batch: Batch | None = None) -> Any:
+        """:param batch: where the rows are from: a refusal then names the record"""
+        try:
+            return self._work(rows, env, memo)
+        except Refusal as refusal:
+            found, number = self._work.refused(rows, env, refusal)
+            if number is not None and isinstance(batch, Pairs):
+                found = of_record(found, batch.record_id(batch.pairs[number][0]))
+            raise found from found.__cause__
 
     def kept(self, batch: Batch, env: Env, memo: Memo) -> Batch:
-        """The batch with only what the condition holds for: what UPDATE and DELETE ask."""
+        """The batch with only what the condition holds for."""
         numbers = self(self.shape.rows(batch), env, memo)
         if isinstance(batch, Pairs):
             return replace(batch, pairs=[batch.pairs[n] for n in numbers])
@@ -395,10 +418,9 @@ class SelectPlan:
         batch = Pairs([(b"", raw)], lambda _key: record)
         rows = self._source.rows(batch)
         items = self._items(batch, rows)
-        if self._where is not None and not self._where(rows, env, memo):
+        if self._where is not None and not self._where(rows, env, memo, batch):
             return []
-        assert self._project is not None
-        answer = self._finished(self._project(self._decoded(items), env, memo), env)
+        answer = self._finished(self._projected(items, env, memo, record), env)
         if self._columns or self._select.fetch:
             Budget(tick=env.tick).sample(answer)  # what was stored is no larger than a record is
         return answer
@@ -422,7 +444,7 @@ class SelectPlan:
             rows = self._source.rows(batch)
             items = self._items(batch, rows)
             if self._where is not None:
-                kept = self._where(rows, env, memo)
+                kept = self._where(rows, env, memo, batch)
                 if len(kept) < len(rows):
                     items = [items[n] for n in kept]
                     rows = [rows[n] for n in kept] if items is not rows else items
@@ -485,8 +507,6 @@ class SelectPlan:
         budget: Budget,
     ) -> list[Any]:
         answer: list[Any] = []
-        project = self._project
-        assert project is not None
         for _, items in chunks:
             if start:
                 skipped = min(start, len(items))
@@ -495,12 +515,32 @@ class SelectPlan:
             if limit is not None:
                 items = items[: limit - len(answer)]
             if items:
-                part = self._finished(project(self._decoded(items), env, memo), env)
+                part = self._finished(self._projected(items, env, memo), env)
                 budget.sample(part)
                 answer += part
             if limit is not None and len(answer) >= limit:
                 break
         return answer
+
+    def _projected(
+        self, items: list[Any], env: Env, memo: Memo, record: RecordId | None = None
+    ) -> list[Any]:
+        """What the columns make of rows.
+
+        :param record: the only one, where it is known; else a refusal names it as far as rows say
+        """
+        assert self._project is not None
+        rows = self._decoded(items)
+        try:
+            return self._project(rows, env, memo)
+        except Refusal as refusal:
+            found, number = refusal, None
+            if isinstance(self._project, Lazily):
+                found, number = self._project.refused(rows, env, refusal)
+            if number is not None and type(items[number]) is tuple:
+                key, _, record_id = items[number]
+                record = record_id(key)
+            raise (found if record is None else of_record(found, record)) from found.__cause__
 
     def _decoded(self, items: list[Any]) -> list[Row]:
         if not self._late:

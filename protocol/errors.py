@@ -36,6 +36,8 @@ class Refusal(Exception):
         super().__init__(message)
         self.message = message
         self.detail = detail
+        self.offset: int | None = None
+        """Where in the text of the script the expression stands that was refused, if one was."""
 
     @property
     def code(self) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from actors.scripts.execution import Execution
 from actors.scripts.fields import schema_of
 from language import tree
+from language.blame import placed
 from language.comparisons import Comparison
 from language.fieldtypes import classes, cut
 from language.printing import print_expression, print_type
@@ -55,7 +56,7 @@ def _check(run: Execution, one: Comparison, table: Table, schema: Schema | None)
             return
         theirs, found = frozenset({rank(value)}), type_name(value)
     if mine.isdisjoint(theirs):
-        raise _refused(run, one, table, (kind, mine), (found, theirs))
+        raise _refused(one, table, (kind, mine), (found, theirs))
 
 
 def _type_at(path: Path, table: Table, schema: Schema | None) -> tree.FieldType | None:
@@ -73,12 +74,11 @@ def _value(run: Execution, expression: Any) -> Any:
 
 
 def _refused(
-    run: Execution,
     one: Comparison,
     table: Table,
     mine: tuple[tree.FieldType, frozenset[int]],
     theirs: tuple[str, frozenset[int]],
-) -> TypeRefused:
+) -> Refusal:
     field, wanted = path_text(one.path), cut(print_type(mine[0]))
     hint = next(
         (
@@ -89,15 +89,13 @@ def _refused(
         ),
         "",
     )
-    line, column = run.plan.script.position(one.node.at)
-    return TypeRefused(
+    refusal = TypeRefused(
         f"{table.name}.{field} is {wanted} and can't be compared with {theirs[0]} in"
         f" {cut(print_expression(one.node))}: it would be true of no record"
-        f"{'; ' + hint if hint else ''} (line {line}, column {column})",
+        f"{'; ' + hint if hint else ''}",
         table=table.name,
         field=field,
         wanted=wanted,
         found=theirs[0],
-        line=line,
-        column=column,
     )
+    return placed(refusal, one.node.at)

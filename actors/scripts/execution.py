@@ -131,10 +131,18 @@ class Execution:
         try:
             return (step.work or step.compiled())(self, *things)
         except Refusal as refusal:
+            self._locate(refusal, step)
             table = refusal.detail.get("table")
             if isinstance(table, str) and not self._may_read_named(table):
                 raise untold(refusal, table) from refusal.__cause__
             raise
+
+    def _locate(self, refusal: Refusal, step: Step) -> None:
+        """Say where in the text it rose: at an expression, or else at the innermost statement."""
+        if "line" not in refusal.detail:
+            at = step.statement.at if refusal.offset is None else refusal.offset
+            line, column = self.plan.script.position(at)
+            refusal.detail.update(line=line, column=column)
 
     def block(self, block: tree.Block) -> Value:
         """Run the statements of an IF or FOR; the value is that of the last one."""

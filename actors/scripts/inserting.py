@@ -10,6 +10,7 @@ from actors.scripts.fields import NO_MISFIT, conform
 from actors.scripts.handlers import Need, When, handles
 from actors.scripts.writing import Answer, Row, address, default_return, put, storable
 from language import tree
+from language.blame import of_row
 from language.names import reads_store
 from protocol import order
 from protocol.errors import AlreadyExists, Duplicate, Refusal, TypeRefused
@@ -68,13 +69,18 @@ class _Insertion:
         """Keys of records that ON DUPLICATE UPDATE must not meet: the statement has written them,
         or is going to."""
         self._answer = Answer(run, statement.returning, default_return(run, table))
+        self._row = 0
+        """The number of the row at hand, from 1."""
+        self._several = False
 
     def of(self, rows: list[Any]) -> Value:
         """Write the rows. The answer of the statement."""
+        self._several = len(rows) > 1
         for part, made in self._parts(rows):
             if made:
+                self._row += len(made)
                 self._note(made)
-            elif not all(map(self._take, part)):
+            elif not all(map(self._taken, part)):
                 break
         told = self._answer.value()
         passed = self._changes.write(self._run.tick, self._is_passed)
@@ -129,6 +135,18 @@ class _Insertion:
             for id, fields in made:
                 self._answer.add(None, {"id": RecordId(table.name, id), **fields})
 
+    def _taken(self, row: Any) -> bool:
+        """As `_take`; a refusal names the row."""
+        self._row += 1
+        try:
+            return self._take(row)
+        except Refusal as refusal:
+            raise self._named(refusal) from refusal.__cause__
+
+    def _named(self, refusal: Refusal) -> Refusal:
+        """With the number of the row at hand, where there are several."""
+        return of_row(refusal, self._row) if self._several else refusal
+
     def _take(self, row: Any) -> bool:
         """See to one row. Answers whether to go on: not behind one that is refused unless one
         before it is."""
@@ -161,7 +179,7 @@ class _Insertion:
             except NO_MISFIT:
                 raise
             except Refusal as refusal:
-                refused = refusal
+                refused = self._named(refusal)
         if statement.ignore or statement.on_duplicate is not None:
             try:
                 records.check_new(run.transaction, table, record.id, fields)

@@ -18,6 +18,7 @@ from actors.scripts.handlers import OnRecords, When, Work, claims_of, compiles
 from actors.scripts.plans import rowless
 from actors.scripts.reading import names_record, one_record, rows
 from language import tree
+from language.blame import of_record
 from language.budget import Budget
 from language.rows import Objects
 from language.select import SelectPlan, plan_select
@@ -287,6 +288,20 @@ def put(
 ) -> tuple[Row | None, Row]:
     """Compute what becomes of a record, which may not exist yet, and have it written when the time
     comes. Answers it before and after."""
+    try:
+        return _put(run, changes, table, record, stored, data)
+    except Refusal as refusal:
+        raise of_record(refusal, record) if run.may_read(table) else refusal from None
+
+
+def _put(
+    run: Execution,
+    changes: Changes,
+    table: Table,
+    record: RecordId,
+    stored: records.Stored | None,
+    data: tree.Data,
+) -> tuple[Row | None, Row]:
     before = None if stored is None else {"id": record, **unpack_object(stored.raw)}
     try:
         after = _apply(run, data, before or {"id": record})
