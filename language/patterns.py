@@ -45,6 +45,35 @@ def _compiled(expression: str) -> Callable[[str], Any]:
         raise BadRequest(f"not a pattern: {_words(error)}", pattern=expression) from None
 
 
+def beginning(expression: str) -> str:
+    """What every text that a pattern matches begins with, as far as the pattern shows it plainly:
+    `ab` of `^ab+c*`; nothing of a pattern that is not bound to the beginning."""
+    if expression[:1] != "^" or "|" in expression:
+        return ""
+    found: list[str] = []
+    at = 1
+    while at < len(expression):
+        mark = expression[at]
+        if mark == "\\":
+            at += 1
+            mark = expression[at : at + 1]
+            if mark.isalnum() or not mark.isascii() or not mark:
+                break  # a class of characters, or a text in quotes
+        elif mark in _REPEATED:
+            if mark != "+":
+                del found[-1:]
+            break
+        elif mark in _SPECIAL:
+            break
+        found.append(mark)
+        at += 1
+    return "".join(found)
+
+
+_REPEATED: Final = frozenset("*?{+")
+_SPECIAL: Final = frozenset(".[]()$^}")
+
+
 def _words(error: Exception) -> str:
     told = error.args[0] if error.args else error
     return told.decode(errors="replace") if isinstance(told, bytes) else str(told)

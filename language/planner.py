@@ -5,12 +5,14 @@ of a table that can help with it, found once for a question and a table. Only wh
 values of parameters is done for each run: `Candidate.spans`.
 
 A way leads to at least all records that WHERE lets through, and WHERE is applied to each of them
-again: so a way can be wasteful, never wrong. Two rules keep that so:
+again: so a way can be wasteful, never wrong. Three rules keep that so:
 
 - An index holds every record in the one order over all values, NONE included. What `=` lets through
   is one stretch of it; what `<` and the like let through is one too, which ends where the class of
   the value compared with ends: it is bounded on both sides. Nothing lies before or past NONE or
   NULL in their classes.
+- What `string::starts` and a pattern that is bound to the beginning let through lies among the
+  strings with that beginning, which are one stretch.
 - `CONTAINS` is true of an array with such an element, and of strings and objects too: of these the
   stretches that hold all strings and all objects are read beside the element's.
 """
@@ -26,6 +28,7 @@ from language import tree
 from language.grouping import AGGREGATES
 from language.names import children, parent_fields
 from language.parsing.expressions import operands_of
+from language.patterns import beginning
 from protocol import order
 from protocol.paths import EACH, Path, Step
 from protocol.values import NONE
@@ -73,8 +76,9 @@ class Term:
 
     path: Path
     operator: str
-    """One of `COMPARISONS`, IN, RANGE (IN low..high) or CONTAINS, with the field on the left (of
-    CONTAINS: as the container); OR stands for an `Either`, which has no path."""
+    """One of `COMPARISONS`, IN, RANGE (IN low..high), PREFIX (`string::starts`), MATCH (`~`) or
+    CONTAINS, with the field on the left (of CONTAINS: as the container); OR stands for an
+    `Either`, which has no path."""
     value: tree.Expression
     node: tree.Expression
     """The condition as it is written."""
@@ -140,11 +144,15 @@ def _either(node: tree.Expression) -> Either | None:
 
 
 def _term(node: tree.Expression) -> Term | None:
+    if isinstance(node, tree.Call) and node.name == "string::starts":
+        return _beginning(node, "PREFIX", *node.arguments)
     if not isinstance(node, tree.Binary):
         return None
     left, right, operator = node.left, node.right, node.operator
     if operator in COMPARISONS:
         return _compared(node)
+    if operator == "~":
+        return _beginning(node, "MATCH", left, right)
     if operator == "IN":
         path = path_of(left)
         if path is not None and is_fixed(right):
@@ -155,6 +163,13 @@ def _term(node: tree.Expression) -> Term | None:
         if path is not None and is_fixed(right):
             return Term(path, "CONTAINS", right, node)
     return None
+
+
+def _beginning(
+    node: tree.Expression, operator: str, text: tree.Expression, start: tree.Expression
+) -> Term | None:
+    path = path_of(text)
+    return None if path is None or not is_fixed(start) else Term(path, operator, start, node)
 
 
 def _compared(node: tree.Binary) -> Term | None:
@@ -297,9 +312,10 @@ class Candidate:
             return Spans(False, tuple(map(_beginning_with, prefixes)))
         if not all(order.fits_index(values(term)) for term in self.ranged):
             return None
-        if any(values(term) is NONE or values(term) is None for term in self.ranged):
-            return Spans(False, tuple(Span(prefix, False, prefix, False) for prefix in prefixes))
-        low, high = self._bounds(values)
+        bounds = self._bounds(values)
+        if bounds is None:
+            return None
+        low, high = bounds
         return Spans(False, tuple(_between(prefix, low, high) for prefix in prefixes))
 
     def _around(
@@ -313,29 +329,43 @@ class Candidate:
                 beside.append(_beginning_with(prefix + order.OBJECTS))
         return Spans(True, tuple(map(_beginning_with, prefixes)), tuple(beside))
 
-    def _bounds(self, values: Callable[[Term], Any]) -> tuple[_Bound | None, _Bound | None]:
-        """The tightest of the bounds from below and from above."""
+    def _bounds(self, values: Callable[[Term], Any]) -> tuple[_Bound | None, _Bound | None] | None:
+        """The tightest of the bounds from below and from above; None when one is of no help."""
         lows: list[_Bound] = []
         highs: list[_Bound] = []
         kept = order.kept_bytes(self.index.most)
         for term in self.ranged:
-            value = values(term)
-            if term.operator == "RANGE":
-                low, high = value
-                lows.append((order.encode(low), False))
-                highs.append((order.encode(high), True))
-                continue
-            encoded = order.encode(value)
-            first, past = order.class_bounds(encoded)
-            lows.append((first, False))
-            highs.append((past, False))
-            cut = len(encoded) > kept
-            if term.operator in (">", ">="):
-                # Among values with the same long beginning there is no order: take all of them.
-                lows.append((encoded[:kept], term.operator == ">" and not cut))
-            else:
-                highs.append((encoded[:kept], term.operator == "<=" or cut))
+            found = _stretch(term.operator, values(term), kept)
+            if found is None:
+                return None
+            low, high = found
+            lows.append(low)
+            highs.append(high)
         return max(lows, key=_place, default=None), min(highs, key=_place, default=None)
+
+
+def _stretch(operator: str, value: Any, kept: int) -> tuple[_Bound, _Bound] | None:
+    """Between which bounds the values lie that one condition lets through.
+
+    :param kept: bytes that the index keeps of a long value. Among values with the same long
+        beginning there is no order: all of them are taken.
+    """
+    if operator == "RANGE":
+        return (order.encode(value[0]), False), (order.encode(value[1]), True)
+    if operator in ("PREFIX", "MATCH"):
+        if type(value) is not str:
+            return None
+        start = value if operator == "PREFIX" else beginning(value)
+        common = order.beginning(start)[:kept]
+        return ((common, False), (common, True)) if start else None
+    if value is NONE or value is None:
+        return (b"", False), (b"", False)
+    encoded = order.encode(value)
+    first, past = order.class_bounds(encoded)
+    cut = len(encoded) > kept
+    if operator in (">", ">="):
+        return (encoded[:kept], operator == ">" and not cut), (past, False)
+    return (first, False), (encoded[:kept], operator == "<=" or cut)
 
 
 _Bound = tuple[bytes, bool]
@@ -419,7 +449,7 @@ def _candidates(question: Question, index: Indexed) -> Iterable[Candidate]:
         yield Candidate(index, tuple(equal), ranged)
 
 
-_RANGES: Final = frozenset({"<", "<=", ">", ">=", "RANGE"})
+_RANGES: Final = frozenset({"<", "<=", ">", ">=", "RANGE", "PREFIX", "MATCH"})
 
 
 def _equal_on(question: Question, path: Path, may_contain: bool) -> Term | None:

@@ -89,6 +89,11 @@ def encode(value: Any) -> bytes:
     return _other(value)
 
 
+def beginning(text: str) -> bytes:
+    """What the encodings of all strings with this beginning begin with, and no others."""
+    return b"\x20" + _escaped(text.encode())
+
+
 def fits_index(value: Any) -> bool:
     """Whether a value has few enough parts to stand in an index: a larger one would hold up
     everybody else while it is encoded."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 import binascii
 from decimal import Decimal, InvalidOperation
-from difflib import get_close_matches
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
@@ -31,6 +30,7 @@ from language.lexer import (
     QUOTED,
     STRING,
 )
+from language.parsing import habits
 from language.parsing.cursor import Cursor
 from language.words import RESERVED
 from protocol import limits
@@ -411,9 +411,9 @@ class Expressions(Cursor):
             if name.startswith("search::"):
                 told = f"{name} waits for search indexes, which this version has not"
             else:
-                near = get_close_matches(name.lower()[:64], TABLE, 1)
+                meant = habits.function_meant(name, TABLE)
                 told = f"there is no function {name}"
-                told += f"; did you mean {near[0]}?" if near else ""
+                told += f"; did you mean {meant}?" if meant else ""
             self.refuse(Unknown, told, at)
         if not known.least <= count <= len(known.parameters):
             self.refuse(BadRequest, f"{name} takes other arguments: {known.signature}", at)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from language.words import STATEMENTS
 
 _WORDS: Final = {
-    "BETWEEN": "`x IN 1..=9`",
+    "BETWEEN": "`x IN 1..=9` of ints, or `x >= 1 AND x <= 9`",
     "COLUMNS": "`FIELDS`",
+    "CONFLICT": "`INSERT INTO t … ON DUPLICATE UPDATE SET …`, or `… IGNORE`",
+    "EXCEPT": "`WHERE x NOT IN (SELECT VALUE x FROM …)`",
+    "INTERSECT": "`WHERE x IN (SELECT VALUE x FROM …)`",
     "DB": "`DATABASE`",
     "DESCRIBE": "`INFO FOR …`",
     "ILIKE": "`x ~ '(?i)pattern'`",
     "IS": "`x = NULL`, or `x = NONE` for what is absent",
     "JOIN": "a path through a link: `a.b.name`",
-    "LIKE": "`x ~ 'pattern'`",
+    "LIKE": "`x ~ '^a'` or `string::starts(x, 'a')`, which both use an index, or `x CONTAINS 'a'`",
     "NS": "`NAMESPACE`",
     "OFFSET": "`START n`",
     "RELATE": "a field that holds a link: `SET a = t:1`",
@@ -24,15 +27,23 @@ _WORDS: Final = {
     "ROLLBACK": "`CANCEL`",
     "SHOW": "`INFO FOR …`",
     "TRUNCATE": "`DELETE t`",
+    "UNION": "`SELECT … FROM a, b`, or `(SELECT …) + (SELECT …)`",
     "VALUES": "`INSERT INTO t [{ a: 1 }]`",
 }
 _PAIRS: Final = {
     ("=", "="): "`a = b`",
     ("<", ">"): "`a != b`",
     ("|", "|"): "`OR`, or `+` between strings",
+    ("-", ">"): "a path through a link: `a.b.name`",
     ("+", "="): "`a = a + 1`",
     ("-", "="): "`a = a - 1`",
 }
+_FUNCTIONS: Final = {
+    "avg": "mean", "average": "mean", "coalesce": "`a ?? b`", "concat": "`a + b`",
+    "ifnull": "`a ?? b`", "length": "string::len", "len": "string::len", "nvl": "`a ?? b`",
+    "now": "time::now", "substr": "string::slice", "substring": "string::slice",
+    "uuid": "rand::uuid", "values": "`INSERT INTO t [{ a: 1 }]`",
+}  # fmt: skip
 _SIGNS: Final = {"&": "`AND`", "!": "`NOT`"}
 _LONGEST: Final = 16
 """Characters of a word that a statement is looked for under."""
@@ -46,6 +57,8 @@ def meant(texts: Sequence[str], token: int, starts_statement: bool) -> str | Non
     text = texts[token]
     before = texts[token - 1] if token else ""
     behind = texts[token + 1] if token + 1 < len(texts) else ""
+    if text == "*" and before == "(" and token >= 2 and texts[token - 2].upper() == "COUNT":
+        return "`count()` with GROUP ALL or GROUP BY"
     if before.upper() == "FROM" and token >= 2 and texts[token - 2].upper() == "DELETE":
         return "`DELETE t`"
     pair = _PAIRS.get((before, text)) or _PAIRS.get((text, behind)) or _SIGNS.get(text[:1])
@@ -58,3 +71,19 @@ def meant(texts: Sequence[str], token: int, starts_statement: bool) -> str | Non
         near = difflib.get_close_matches(word, STATEMENTS, n=1, cutoff=0.7)
         return f"`{near[0]}`" if near else None
     return None
+
+
+def function_meant(name: str, known: Iterable[str]) -> str | None:
+    """What a call of a function that there is not was perhaps to say; None: no idea."""
+    plain = name.lower()[:_NAMED]
+    if plain in _FUNCTIONS:
+        return _FUNCTIONS[plain]
+    for one in known:
+        if one.partition("::")[2] == plain:
+            return one
+    near = difflib.get_close_matches(plain, list(known), 1)
+    return near[0] if near else None
+
+
+_NAMED: Final = 64
+"""Characters of a name that functions are looked for under."""

@@ -10,6 +10,7 @@ import pytest
 
 from language.functions import TABLE
 from language.functions.randoms import uuid7
+from language.patterns import beginning
 from protocol.errors import (
     BadRequest,
     DivisionByZero,
@@ -244,3 +245,16 @@ def test_a_string_is_never_built_beyond_its_limit(monkeypatch: pytest.MonkeyPatc
     ]:  # fmt: skip
         with pytest.raises(TooLarge):
             value(text, a="a" * 60, b="b" * 41)
+
+
+@pytest.mark.parametrize(
+    "expression, expected",
+    [
+        ("^ab", "ab"), ("ab", ""), ("^", ""), ("", ""), ("^ab+c", "ab"), ("^ab*c", "a"),
+        ("^ab?", "a"), ("^a{2}", ""), ("^a.b", "a"), (r"^a\.b", "a.b"), (r"^a\d", "a"),
+        ("^a|b", ""), ("(?i)^a", ""), ("^(a)", ""), ("^a$", "a"), ("^é+x", "é"), (r"^\^", "^"),
+        (r"^a\Qb", "a"), ("^a\\", "a"), (r"^\.*a", ""), ("^[a]b", ""),
+    ],
+)  # fmt: skip
+def test_what_every_match_of_a_pattern_begins_with(expression: str, expected: str) -> None:
+    assert beginning(expression) == expected

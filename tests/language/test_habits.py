@@ -8,7 +8,7 @@ import pytest
 
 from language.parser import parse
 from language.parsing import habits
-from protocol.errors import Refusal, UnexpectedToken
+from protocol.errors import Refusal, UnexpectedToken, Unknown
 
 MEANT = re.compile(r"; did you mean (.*)\? \(line ")
 
@@ -30,8 +30,25 @@ def meant(text: str) -> str | None:
         ("SELECT * FROM t WHERE a = 1 || b = 2", "`OR`, or `+` between strings"),
         ("SELECT * FROM t WHERE !a", "`NOT`"),
         ("SELECT * FROM t WHERE a IS NOT NULL", "`x = NULL`, or `x = NONE` for what is absent"),
-        ("SELECT * FROM t WHERE a like 'b%'", "`x ~ 'pattern'`"),
-        ("SELECT * FROM t WHERE a BETWEEN 1 AND 9", "`x IN 1..=9`"),
+        (
+            "SELECT * FROM t WHERE a like 'b%'",
+            "`x ~ '^a'` or `string::starts(x, 'a')`, which both use an index, or `x CONTAINS 'a'`",
+        ),
+        (
+            "SELECT * FROM t WHERE a BETWEEN 1 AND 9",
+            "`x IN 1..=9` of ints, or `x >= 1 AND x <= 9`",
+        ),
+        ("SELECT count(*) FROM t", "`count()` with GROUP ALL or GROUP BY"),
+        (
+            "SELECT a FROM t UNION SELECT a FROM u",
+            "`SELECT … FROM a, b`, or `(SELECT …) + (SELECT …)`",
+        ),
+        (
+            "INSERT INTO t { a: 1 } ON CONFLICT DO NOTHING",
+            "`INSERT INTO t … ON DUPLICATE UPDATE SET …`, or `… IGNORE`",
+        ),
+        ("SELECT owner->name FROM t", "a path through a link: `a.b.name`"),
+        ("SELECT * FROM t:1->likes->t", "a path through a link: `a.b.name`"),
         ("SELECT * FROM t LIMIT 1 OFFSET 2", "`START n`"),
         ("UPDATE t SET a += 1", "`a = a + 1`"),
         ("INSERT INTO t (a) VALUES (1)", "`INSERT INTO t [{ a: 1 }]`"),
@@ -45,6 +62,22 @@ def meant(text: str) -> str | None:
 )
 def test_other_ways_to_say_it_are_known(text: str, supposed: str) -> None:
     assert meant(text) == supposed
+
+
+@pytest.mark.parametrize(
+    "text, supposed",
+    [
+        ("INSERT INTO t VALUES (1, 2)", "`INSERT INTO t [{ a: 1 }]`"),
+        ("RETURN now()", "time::now"),
+        ("RETURN upper('a')", "string::upper"),
+        ("SELECT avg(a) FROM t GROUP ALL", "mean"),
+        ("SELECT coalesce(a, b) FROM t", "`a ?? b`"),
+        ("RETURN string::length('a')", "string::len"),
+    ],
+)
+def test_other_names_of_functions_are_known(text: str, supposed: str) -> None:
+    with pytest.raises(Unknown, match=re.escape(f"; did you mean {supposed}? (line 1")):
+        parse(text)
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,13 @@ def condition(rng: Random) -> str:
     path, kind = rng.choice(PATHS), rng.random()
     if path == "text" and rng.random() < 0.5:
         return f"text {rng.choice(['=', '<', '<=', '>', '>='])} {format_value(long_text(rng))}"
+    if path == "text" and rng.random() < 0.5:
+        start = rng.choice(
+            ["", "a", "lo", "long", long_text(rng), "long l+o", "lonk?", "(?i)L", "x|a"]
+        )
+        if rng.random() < 0.3:
+            return f"text != NONE AND string::starts(text, {format_value(start)})"
+        return f"text ~ {format_value(rng.choice(['^', '^', '']) + start[:900])}"
     if kind < 0.35:
         return f"{path} = {value(rng)}"
     if kind < 0.5:

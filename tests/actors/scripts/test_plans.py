@@ -168,6 +168,7 @@ FAULTS: dict[str, tuple[object, str, Any]] = {
     "the order of ids": (access_paths._Choice, "_inside", lambda self, ids: list(ids)[::-1]),
     "strings that contain": (planner.Candidate, "_around", _around),
     "comparisons beyond a class": (compile, "RELATIONS", {**compile.RELATIONS, **_OVER_ALL}),
+    "a letter that need not be there": (planner, "beginning", lambda e: e.strip("^?")),
     "a class that ends too early": (order, "class_bounds", lambda encoding: (encoding[:1],) * 2),
     "a branch of OR left out": (access_paths._Choice, "_united", _first_only),
 }
