@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -39,14 +39,11 @@ FLAGS: Final = (
     Flag("--help", None, "this text"),
     Flag("--version", None, "the version"),
 )
-BY_NAME: Final = {flag.name: flag for flag in FLAGS} | {
-    "-h": next(flag for flag in FLAGS if flag.name == "--help")
-}
-
 USAGE: Final = """\
 storenode <data_dir> [--http <addr>] [--serve <addr>]   serve
 storenode <data_dir> --health                           check
 storenode <data_dir> -f <script>                        run a script file
+storenode shell [host:port]                             statements at a prompt; shell --help
 """
 
 ENVIRONMENT: Final = """\
@@ -63,8 +60,14 @@ EXIT_CODES: Final = "exit codes: 0 well, 1 refused or not well, 2 usage\n"
 class Given:
     """What stood on a command line: values by flag name (empty for flags without one)."""
 
-    directory: str | None = None
+    positions: tuple[str, ...] = ()
+    """The words that are no flags, nor values of flags."""
     flags: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def directory(self) -> str | None:
+        """The data directory, where the form takes one."""
+        return self.positions[0] if self.positions else None
 
     def __contains__(self, name: str) -> bool:
         return name in self.flags
@@ -75,26 +78,43 @@ class Given:
 
 
 def read(words: Sequence[str]) -> Given:
-    """Take a command line apart.
+    """Take a command line of the node apart.
 
-    :param words: without the program's name; a value follows its flag or stands after `=`;
-        after `--` nothing is a flag
-    :raises UsageRefused: an unknown, repeated or incomplete flag, or a second directory
+    :param words: without the program's name
+    :raises UsageRefused: as `take_apart`, or a second directory
     """
-    directories: list[str] = []
+    given = take_apart(words, FLAGS)
+    if len(given.positions) > 1:
+        listed = ", ".join(map(repr, given.positions))
+        raise UsageRefused(f"one data directory, not {len(given.positions)}: {listed}")
+    if given.directory == "":
+        raise UsageRefused("the data directory's name is empty")
+    return given
+
+
+def take_apart(words: Sequence[str], table: Sequence[Flag], form: str | None = None) -> Given:
+    """Tell the flags of a table from the other words.
+
+    :param words: a value follows its flag or stands after `=`; after `--` nothing is a flag
+    :param form: the word that the table belongs to, `shell`; None for the node's own
+    :raises UsageRefused: an unknown, repeated or incomplete flag
+    """
+    by_name = {flag.name: flag for flag in table}
+    by_name["-h"] = by_name["--help"]
+    positions: list[str] = []
     flags: dict[str, str] = {}
     rest = iter(words)
     for word in rest:
         if word == "--":
-            directories += rest
+            positions += rest
             break
-        if not word.startswith("-"):
-            directories.append(word)
+        if not word.startswith("-") or (word == "-" and form is not None):
+            positions.append(word)
             continue
         name, equals, value = word.partition("=")
-        flag = BY_NAME.get(name)
+        flag = by_name.get(name)
         if flag is None:
-            raise UsageRefused(f"unknown flag {name}{_nearest(name)}")
+            raise UsageRefused(f"unknown flag {name}{_nearest(name, by_name)}{_of(name, form)}")
         if flag.name in flags:
             raise UsageRefused(f"{flag.name} stands twice")
         if flag.value is None and equals:
@@ -104,23 +124,29 @@ def read(words: Sequence[str]) -> Given:
         if flag.value is not None and (not value or (not equals and value.startswith("--"))):
             raise UsageRefused(f"{flag.name} needs a value: {flag.name} {flag.value}")
         flags[flag.name] = value
-    if len(directories) > 1:
-        raise UsageRefused(
-            f"one data directory, not {len(directories)}: {', '.join(map(repr, directories))}"
-        )
-    if directories == [""]:
-        raise UsageRefused("the data directory's name is empty")
-    return Given(directories[0] if directories else None, flags)
+    return Given(tuple(positions), flags)
 
 
 def help_text() -> str:
     """The answer to `--help`."""
-    rows = [(f"{flag.name} {flag.value or ''}".rstrip(), flag.help) for flag in FLAGS]
+    return table_text(USAGE, FLAGS, ENVIRONMENT, EXIT_CODES)
+
+
+def table_text(usage: str, table: Sequence[Flag], environment: str, exit_codes: str) -> str:
+    """What `--help` says of a form."""
+    rows = [(f"{flag.name} {flag.value or ''}".rstrip(), flag.help) for flag in table]
     width = max(len(left) for left, _ in rows) + 3
-    table = "".join(f"{left:{width}}{right}\n" for left, right in rows)
-    return f"{USAGE}\n{table}\nenvironment:\n{ENVIRONMENT}\n{EXIT_CODES}"
+    flags = "".join(f"{left:{width}}{right}\n" for left, right in rows)
+    return f"{usage}\n{flags}\nenvironment:\n{environment}\n{exit_codes}"
 
 
-def _nearest(name: str) -> str:
-    near = difflib.get_close_matches(name, BY_NAME, n=1, cutoff=0.7)
+def _nearest(name: str, by_name: Mapping[str, Flag]) -> str:
+    near = difflib.get_close_matches(name, by_name, n=1, cutoff=0.7)
     return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _of(name: str, form: str | None) -> str:
+    """A flag of the node behind a word of a client: the word was meant as a directory's name."""
+    if form is None or all(flag.name != name for flag in FLAGS):
+        return ""
+    return f" of storenode {form}; a directory of that name is written ./{form}"

@@ -24,6 +24,7 @@ from surfaces.command.arguments import (
 )
 from surfaces.command.console import Console
 from surfaces.command.flags import UsageRefused
+from surfaces.shell import main as clients
 
 WELL: Final = 0
 REFUSED: Final = 1
@@ -39,12 +40,15 @@ def main(words: Sequence[str] | None = None) -> int:
     :param words: without the program's name; those of the process when not given
     """
     descriptors.keep_standard_streams()
+    os.umask(PRIVATE)
+    words = sys.argv[1:] if words is None else words
+    if clients.takes(words):
+        return clients.main(words, os.environ)
     heap.keep_little()
     heap.collect_less_often()
-    os.umask(PRIVATE)
     writer = logs.LineWriter(logs.STANDARD_ERROR)
     try:
-        return _main(sys.argv[1:] if words is None else words, writer)
+        return _main(words, writer)
     except BrokenPipeError:
         return REFUSED  # whoever asked no longer reads the answer
     finally:

@@ -16,6 +16,7 @@ FOLDERS = (
     "surfaces/http",
     "surfaces/wire",
     "surfaces/command",
+    "surfaces/shell",
 )
 """Those that are free of circles; storage and the actors are not yet, for types only."""
 

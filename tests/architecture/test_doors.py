@@ -28,6 +28,7 @@ DOORS = (
     "actors/doors.py",
     "surfaces/http/home.py",  # reads a page that is part of the package, once, when imported
     "surfaces/command/",  # the process itself, outside of every simulation
+    "surfaces/shell/",  # processes that are clients of a node, likewise
 )
 
 

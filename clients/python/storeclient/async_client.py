@@ -92,6 +92,7 @@ class AsyncClient:
         timeout: float | timedelta | None = None,
         reason: str | None = None,
         repeatable: bool = False,
+        stop: asyncio.Future[None] | None = None,
     ) -> Answer:
         """Run a script and answer all its results.
 
@@ -101,6 +102,8 @@ class AsyncClient:
         :param reason: kept with the statements in the statement log
         :param repeatable: running the script twice does no harm: after a broken connection it is
             sent again
+        :param stop: once it is done the node is asked to end the script, whose answer is waited for
+            all the same: `errors.Cancelled`, or that of a script that came to its end first
         :raises Refused: the node refused; the class is the code's, `results` is what ran before
         :raises OutcomeUnknown: the connection broke under it, or no answer came in time
         :raises Unreachable: no connection could be made; nothing was sent
@@ -108,7 +111,7 @@ class AsyncClient:
         """
         limit = self._timeout if timeout is None else duration(timeout)
         place = (self.ns, self.db) if ns is None and db is None else (ns or self.ns, db)
-        return await self._run(script, params, place, limit, reason, repeatable)
+        return await self._run(script, params, place, limit, reason, repeatable, stop)
 
     async def _run(
         self,

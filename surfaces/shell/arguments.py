@@ -1,0 +1,147 @@
+"""What the words behind `storenode shell` ask for, checked before anything is connected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+from protocol.errors import Refusal
+from protocol.text import check_name, parse_duration
+from surfaces.command import flags
+from surfaces.command.flags import Flag, UsageRefused
+from surfaces.shell.outcomes import EXIT_CODES
+
+ADDRESS: Final = "127.0.0.1:8001"
+"""Where a node serves the wire when nothing else is said, as with `make run`."""
+FIRST_USER: Final = "root"
+"""Who signs in when nothing else is said: the owner that a new store gets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Which node, and as whom."""
+
+    address: str = ADDRESS
+    user: str | None = FIRST_USER
+    password: str | None = field(default=None, repr=False)
+    """None with a user: it is asked for at the terminal."""
+    token: str | None = field(default=None, repr=False)
+    tls: bool = False
+    ca: str | None = None
+    """A file of certificates to trust in place of the system's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """Run statements: those of `command`, of the file `script`, or of a person."""
+
+    access: Access
+    namespace: str | None = None
+    database: str | None = None
+    command: str | None = None
+    script: str | None = None
+    form: str = "table"
+    timeout: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Help:
+    """Print this text."""
+
+    text: str
+
+
+ACCESS_FLAGS: Final = (
+    Flag("--user", "<name>", f"who signs in; {FIRST_USER} when neither it nor STORE_USER is given"),
+    Flag("--token", "<token>", "a token of POST /session in place of user and password"),
+    Flag("--tls", None, "TLS, with a certificate that the system trusts"),
+    Flag("--ca", "<file>", "TLS, with a certificate that is signed by one of this file (PEM)"),
+)
+SHELL_FLAGS: Final = (
+    Flag("-c", "<statements>", "run these, or one of the shortcuts, and leave"),
+    Flag("-f", "<script>", "run a file as one script and leave; - is standard input"),
+    Flag("--json", None, "answers as JSON, a line for each statement that answers something"),
+    Flag("--csv", None, "rows as CSV"),
+    Flag("--use", "<ns.db>", "where statements start; a namespace alone will do"),
+    Flag("--timeout", "<duration>", "for each script: 5s, 1m"),
+    *ACCESS_FLAGS,
+    Flag("--help", None, "this text"),
+)
+USAGE: Final = """\
+storenode shell [host:port]                    statements at a prompt
+storenode shell [host:port] -c <statements>    run these and leave
+storenode shell [host:port] -f <script>        run a file and leave
+storenode shell [host:port] < script           run standard input and leave
+"""
+ENVIRONMENT: Final = """\
+STORE_USER, STORE_PASSWORD   who signs in; --user wins. Without a password it is asked for
+STORE_TOKEN                  as --token, which wins
+"""
+
+
+def understand(words: Sequence[str], environment: Mapping[str, str]) -> Shell | Help:
+    """What `storenode shell` is to do.
+
+    :param words: those behind `shell`
+    :raises UsageRefused: two things at once, or a bad value
+    """
+    given = flags.take_apart(words, SHELL_FLAGS, "shell")
+    if "--help" in given:
+        return Help(flags.table_text(USAGE, SHELL_FLAGS, ENVIRONMENT, EXIT_CODES))
+    if len(given.positions) > 1:
+        raise UsageRefused(f"one address, not {len(given.positions)}: see storenode shell --help")
+    for one, other in (("-c", "-f"), ("--json", "--csv")):
+        if one in given and other in given:
+            raise UsageRefused(f"{one} contradicts {other}")
+    namespace, database = _place(given.get("--use"))
+    return Shell(
+        access(given, given.positions[0] if given.positions else ADDRESS, environment),
+        namespace,
+        database,
+        given.get("-c"),
+        given.get("-f"),
+        "json" if "--json" in given else "csv" if "--csv" in given else "table",
+        _timeout(given.get("--timeout")),
+    )
+
+
+def access(given: flags.Given, address: str, environment: Mapping[str, str]) -> Access:
+    """Which node, and as whom. :raises UsageRefused: a token and a user"""
+    token = given.get("--token")
+    if token is not None and "--user" in given:
+        raise UsageRefused("--token contradicts --user: a token is somebody's already")
+    if token is None and "--user" not in given:
+        token = environment.get("STORE_TOKEN") or None
+    tls, ca = "--tls" in given, given.get("--ca")
+    if token is not None:
+        return Access(address, None, None, token, tls or ca is not None, ca)
+    user = given.get("--user") or environment.get("STORE_USER") or FIRST_USER
+    password = environment.get("STORE_PASSWORD") or None
+    return Access(address, user, password, None, tls or ca is not None, ca)
+
+
+def _place(text: str | None) -> tuple[str | None, str | None]:
+    if text is None:
+        return None, None
+    namespace, dot, database = text.partition(".")
+    try:
+        check_name(namespace, "namespace")
+        if dot:
+            check_name(database, "database")
+    except Refusal as error:
+        raise UsageRefused(f"--use: {error.message}") from error
+    return namespace, database if dot else None
+
+
+def _timeout(text: str | None) -> timedelta | None:
+    if text is None:
+        return None
+    try:
+        lasting = parse_duration(text)
+    except Refusal as error:
+        raise UsageRefused(f"--timeout: {error.message}") from error
+    if lasting <= timedelta(0):
+        raise UsageRefused(f"--timeout: {text} is refused: it is longer than zero")
+    return lasting

@@ -1,0 +1,137 @@
+"""What a word may become that is being typed."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from typing import Final
+
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+
+from language.functions import TABLE
+from language.lexer import NAME, Tokens
+from language.words import KEYWORDS, STATEMENTS, quote
+from surfaces.shell.names import Names
+from surfaces.shell.shortcuts import SHORTCUTS
+from surfaces.shell.statements import is_inside_text
+
+PATIENCE_SECONDS: Final = 2.0
+"""How long Tab waits for names that are on their way. Typing goes on meanwhile."""
+
+_WORD: Final = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*(?:::|\.)?)*\Z")
+_SHORTCUT: Final = re.compile(r"\\[a-z?]*\Z")
+
+_TABLES, _TOPICS, _SPACES, _PLACES = "table", "topic", "space", "database"
+_AFTER: Final[dict[str, tuple[str, ...]]] = {
+    "FROM": (_TABLES, _TOPICS, _SPACES),
+    "INTO": (_TABLES, _TOPICS),
+    "ON": (_TABLES, _TOPICS),
+    "TABLE": (_TABLES,),
+    "TOPIC": (_TOPICS,),
+    "SPACE": (_SPACES,),
+    "IN": (_SPACES,),
+    "USE": (_PLACES,),
+    "DATABASE": (_PLACES,),
+    **dict.fromkeys(("UPDATE", "CREATE", "UPSERT", "DELETE"), (_TABLES,)),
+    **dict.fromkeys(("ACK", "NACK", "EXTEND", "UP", "TRIM"), (_TOPICS,)),
+}
+"""What is named behind a word. It is offered first; a guess, as a full parse of half a statement is
+no parse."""
+_OF_SHORTCUT: Final = {"\\d": _TABLES, "\\t": _TOPICS, "\\s": _SPACES, "\\use": _PLACES}
+
+
+class StatementCompleter(Completer):
+    """Completes from the words of the language, its functions, and `names`."""
+
+    def __init__(self) -> None:
+        self.names = Names()
+        self.learning: asyncio.Task[None] | None = None
+        """Who is asking for the names anew."""
+
+    async def get_completions_async(
+        self, document: Document, event: CompleteEvent
+    ) -> AsyncGenerator[Completion, None]:
+        """As `get_completions`, with names that have just been asked for, if they come soon."""
+        if self.learning is not None:
+            await asyncio.wait({self.learning}, timeout=PATIENCE_SECONDS)
+        for completion in self.get_completions(document, event):
+            yield completion
+
+    def get_completions(self, document: Document, event: CompleteEvent) -> Iterable[Completion]:
+        """What the word before the cursor may become, what fits best first."""
+        text = document.text_before_cursor
+        if text.lstrip().startswith("\\"):
+            yield from self._of_shortcuts(text.lstrip())
+            return
+        if is_inside_text(text):
+            return
+        found = _WORD.search(text)
+        word = found[0] if found else ""
+        kinds = _AFTER.get(_word_before(text[: len(text) - len(word)]), ())
+        yield from (
+            _completions(word, self._named(kinds))
+            or _completions(word, self._anything(word, document.text))
+        )
+
+    def _named(self, kinds: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+        """What the word before asks for."""
+        for kind in kinds:
+            yield from ((quote(name) if kind != _PLACES else name, kind) for name in self._of(kind))
+
+    def _anything(self, word: str, text: str) -> Iterator[tuple[str, str]]:
+        yield from ((name, "field") for name in self._fields(text))
+        yield from ((name, "table") for name in map(quote, self.names.tables))
+        lower = word.islower()
+        for keyword in sorted(KEYWORDS | STATEMENTS):
+            yield keyword.lower() if lower else keyword, "keyword"
+        yield from ((f"{name}(", "function") for name in sorted(TABLE))
+
+    def _of(self, kind: str) -> list[str]:
+        return {
+            _TABLES: self.names.tables,
+            _TOPICS: self.names.topics,
+            _SPACES: self.names.spaces,
+            _PLACES: [*self.names.databases, *self.names.namespaces],
+        }[kind]
+
+    def _fields(self, text: str) -> list[str]:
+        """Those of the tables that the text names; of all of them while it names none."""
+        tokens = Tokens(text)
+        words = {
+            word for kind, word in zip(tokens.kinds, tokens.texts, strict=True) if kind == NAME
+        }
+        named = [table for table in self.names.fields if table in words] or self.names.fields
+        return list(dict.fromkeys(name for table in named for name in self.names.fields[table]))
+
+    def _of_shortcuts(self, line: str) -> Iterator[Completion]:
+        shortcut, space, argument = line.partition(" ")
+        if not space:
+            for one in SHORTCUTS:
+                if one.word.startswith(shortcut):
+                    yield Completion(one.word, -len(shortcut), display_meta=one.help)
+            return
+        kind = _OF_SHORTCUT.get(shortcut)
+        for name in self._of(kind) if kind else ():
+            if name.startswith(argument):
+                yield Completion(name, -len(argument), display_meta=kind)
+
+
+def _completions(word: str, candidates: Iterable[tuple[str, str]]) -> list[Completion]:
+    """Those of some names, with what each is, that the word may become."""
+    fitting = {
+        name: kind
+        for name, kind in candidates
+        if name.lstrip("`").lower().startswith(word.lower()) and name != word
+    }
+    return [Completion(name, -len(word), display_meta=kind) for name, kind in fitting.items()]
+
+
+def _word_before(text: str) -> str:
+    """The word that stands before what is being typed, in upper case; empty when it is none."""
+    tokens = Tokens(text)
+    while not tokens.complete:
+        tokens.more()
+    last = len(tokens.kinds) - 2  # the end is a token too
+    return tokens.texts[last].upper() if last >= 0 and tokens.kinds[last] == NAME else ""

@@ -1,0 +1,207 @@
+"""Answers as they are shown: tables for people, JSON and CSV for programs."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import IO, Any, Final, Protocol
+
+from rich import box
+from rich.console import Console as Screen
+from rich.console import RenderableType
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+from protocol.jsonvalues import dump
+from protocol.values import NONE
+from storeclient import Result
+from surfaces.shell.cells import cell, columns, csv_cell
+from surfaces.shell.values import from_client
+
+MOST_ROWS: Final = 1000
+"""Rows that are drawn on a terminal: nobody reads more, and drawing takes long."""
+NARROWEST: Final = 7
+"""Cells that a column must have for a table to be readable; with less, records are drawn one below
+the other."""
+UNBOUNDED: Final = 1_000_000
+"""The width of what is no terminal: nothing is folded where a program may read it."""
+
+
+class Form(Protocol):
+    """One way to show what statements answered."""
+
+    def result(self, result: Result) -> None:
+        """What one statement answered."""
+
+    def rows(self, title: str, rows: Sequence[dict[str, Any]]) -> None:
+        """A list of things that was asked for by a shortcut."""
+
+
+class JsonLines:
+    """A line of JSON for each statement that answers something, with the tags of `/script`."""
+
+    def __init__(self, out: IO[str]) -> None:
+        self._out = out
+
+    def result(self, result: Result) -> None:
+        """Its value; nothing for a statement that answers nothing."""
+        if result.kind != "none":
+            self._write(from_client(result.value))
+
+    def rows(self, title: str, rows: Sequence[dict[str, Any]]) -> None:
+        """An array; the title is for people."""
+        self._write(list(rows))
+
+    def _write(self, value: Any) -> None:
+        self._out.write(dump(value).decode() + "\n")
+
+
+class Csv:
+    """A head and its rows for each statement that answers something, an empty line between two."""
+
+    def __init__(self, out: IO[str]) -> None:
+        self._out = out
+        self._begun = False
+
+    def result(self, result: Result) -> None:
+        """Its rows; of any other value one row of one column."""
+        if result.kind == "none":
+            return
+        value = from_client(result.value)
+        found = value if isinstance(value, list) else [value]
+        self.rows("", [one if type(one) is dict else {"value": one} for one in found])
+
+    def rows(self, title: str, rows: Sequence[dict[str, Any]]) -> None:
+        """The rows, with the names of all their fields as head."""
+        if self._begun:
+            self._out.write("\n")
+        self._begun = True
+        names = columns(list(rows))
+        writer = csv.writer(self._out, lineterminator="\n")
+        if names:
+            writer.writerow(names)
+        for row in rows:
+            writer.writerow([csv_cell(row.get(name, NONE)) for name in names])
+
+
+class Tables:
+    """Tables drawn by rich, and what was done in a line below."""
+
+    def __init__(self, out: IO[str], *, terminal: bool, width: int | None = None) -> None:
+        self.timing = terminal
+        """Whether it is said how long the node took."""
+        self.expanded: bool | None = None
+        """Whether each record is drawn as a column; None: when a table would be too narrow."""
+        self._terminal = terminal
+        self._out = out
+        self._screen = Screen(
+            file=out,
+            force_terminal=terminal,
+            width=width if terminal else UNBOUNDED,
+            highlight=False,
+            emoji=False,
+            markup=False,
+        )
+
+    def result(self, result: Result) -> None:
+        """What a statement answered, as suits it."""
+        value = from_client(result.value)
+        if result.kind == "none":
+            self._say(f"done{self._took(result.took)}")
+        elif result.kind == "rows":
+            self._draw([one if type(one) is dict else {"value": one} for one in value])
+            count = max(result.rows, len(value))
+            self._say(f"{count} {'row' if count == 1 else 'rows'}{self._took(result.took)}")
+        else:
+            self._value(value)
+            if self.timing:
+                self._say(f"done{self._took(result.took)}")
+
+    def rows(self, title: str, rows: Sequence[dict[str, Any]]) -> None:
+        """The rows below their title."""
+        self._say(title if rows else f"no {title}")
+        self._draw(
+            [{name: NONE if one is None else one for name, one in row.items()} for row in rows]
+        )
+
+    def _value(self, value: Any) -> None:
+        if type(value) is dict:
+            inner = {name: one for name, one in value.items() if _is_rows(one)}
+            self._record({name: one for name, one in value.items() if name not in inner})
+            for name, one in inner.items():
+                self.rows(name, one)
+        elif _is_rows(value):
+            self._draw(value)
+        else:
+            self._print(Text(cell(value) if value is not NONE else "NONE"))
+
+    def _draw(self, rows: list[dict[str, Any]]) -> None:
+        names = columns(rows)
+        if not names:
+            return
+        shown = rows[:MOST_ROWS] if self._terminal else rows
+        if self._is_expanded(len(names)):
+            for number, row in enumerate(shown, 1):
+                self._print(Rule(Text(f"{number}"), align="left"))
+                self._record(row)
+        else:
+            self._print(_table(names, shown))
+        if len(shown) < len(rows):
+            self._say(f"{len(rows) - len(shown)} more are not drawn: narrow it down with LIMIT")
+
+    def _is_expanded(self, count: int) -> bool:
+        if self.expanded is not None:
+            return self.expanded
+        return self._terminal and count * NARROWEST > self._screen.width
+
+    def _record(self, row: dict[str, Any]) -> None:
+        if not row:
+            return
+        grid = Table(box=None, show_header=False, pad_edge=False)
+        grid.add_column(style="bold", no_wrap=True)
+        grid.add_column(overflow="fold")
+        for name, value in row.items():
+            grid.add_row(Text(name), Text(cell(value)))
+        self._print(grid)
+
+    def _say(self, line: str) -> None:
+        self._print(Text(line, style="dim"))
+
+    def _print(self, drawn: RenderableType) -> None:
+        if self._terminal:
+            self._screen.print(drawn)
+            return
+        with self._screen.capture() as captured:
+            self._screen.print(drawn)
+        # What fills the last column up to its width says nothing to a program.
+        lines = captured.get().split("\n")
+        self._out.write("\n".join(line.rstrip() for line in lines))
+
+    def _took(self, took: timedelta) -> str:
+        return f" ({milliseconds(took)})" if self.timing else ""
+
+
+def milliseconds(took: timedelta) -> str:
+    """A measured time: `0.18 ms`, `2.31 s`."""
+    seconds = took.total_seconds()
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.2f} ms"
+
+
+def _table(names: list[str], rows: list[dict[str, Any]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for name in names:
+        right = all(_is_number(row.get(name, NONE)) for row in rows)
+        table.add_column(Text(name), justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell(row.get(name, NONE))) for name in names))
+    return table
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or value is NONE or type(value) in (int, float)
+
+
+def _is_rows(value: Any) -> bool:
+    return type(value) is list and bool(value) and all(type(one) is dict for one in value)

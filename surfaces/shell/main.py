@@ -1,0 +1,67 @@
+"""What `storenode shell` does, from its words to its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from surfaces.command.flags import UsageRefused
+from surfaces.shell.outcomes import INTERRUPTED, REFUSED, USAGE, WELL, Ended
+
+WORDS: Final = ("shell",)
+"""First words that name a command of a client, and no directory."""
+MISSING: Final = "the client is not installed: pip install ./clients/python"
+
+
+def main(words: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Do what the words ask for. Answers the exit code, one of `outcomes`.
+
+    :param words: the first is one of `WORDS`
+    """
+    try:
+        return _main(words[1:], environment)
+    except UsageRefused as refused:
+        _complain(str(refused))
+        return USAGE
+    except Ended as ended:
+        _complain(str(ended))
+        return ended.code
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Who read it is gone; what is still in the buffer would fail once more at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return REFUSED
+
+
+def _main(words: Sequence[str], environment: Mapping[str, str]) -> int:
+    from surfaces.shell.arguments import Help, understand
+
+    asked = understand(words, environment)
+    if isinstance(asked, Help):
+        sys.stdout.write(asked.text)
+        return WELL
+    try:
+        import storeclient  # noqa: F401
+    except ImportError:
+        raise Ended(MISSING, USAGE) from None
+    from surfaces.shell import work
+
+    asyncio.run(work.shell(asked, environment))
+    sys.stdout.flush()
+    return WELL
+
+
+def _complain(message: str) -> None:
+    sys.stdout.flush()
+    sys.stderr.write(f"storenode: {message}\n")
+    sys.stderr.flush()
+
+
+def takes(words: Sequence[str]) -> bool:
+    """Whether a command line is one of a client. A directory of that name is written `./shell`."""
+    return bool(words) and words[0] in WORDS

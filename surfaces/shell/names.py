@@ -1,0 +1,75 @@
+"""What there is in the place where statements start: asked of the node by INFO, for completion."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from language.words import quote
+from storeclient import Refused, StoreError
+from surfaces.shell.session import Session
+from surfaces.shell.values import from_client
+
+MOST_TABLES: Final = 100
+"""Whose fields are asked for: of more, completion would cost the node more than it is worth."""
+ID: Final = "id"
+
+
+@dataclass
+class Names:
+    """Names by what they name."""
+
+    namespaces: list[str] = field(default_factory=list)
+    databases: list[str] = field(default_factory=list)
+    """As `ns.db`."""
+    tables: list[str] = field(default_factory=list)
+    topics: list[str] = field(default_factory=list)
+    spaces: list[str] = field(default_factory=list)
+    fields: dict[str, list[str]] = field(default_factory=dict)
+    """By table: those that are defined, and those of its first record."""
+
+
+async def learn(session: Session) -> Names | None:
+    """What the user may see of the names. None when there is no answer: what was known is kept."""
+    try:
+        return await _learn(session)
+    except StoreError:
+        # Nobody waits for this. Whatever is wrong, the next statement says it to who does.
+        return None
+
+
+async def _learn(session: Session) -> Names:
+    names = Names()
+    store = await _ask(session, "INFO FOR STORE")
+    if store is not None:
+        names.namespaces = [one["name"] for one in store["namespaces"]]
+        for namespace in names.namespaces:
+            info = await _ask(session, f"INFO FOR NAMESPACE {quote(namespace)}")
+            found = info["databases"] if info else []
+            names.databases += [f"{namespace}.{one['name']}" for one in found]
+    if None in session.place:
+        return names
+    info = await _ask(session, "INFO FOR DATABASE")
+    if info is not None:
+        names.tables, names.topics, names.spaces = (
+            [one["name"] for one in info[kind]] for kind in ("tables", "topics", "spaces")
+        )
+    for table in names.tables[:MOST_TABLES]:
+        names.fields[table] = await _fields(session, table)
+    return names
+
+
+async def _fields(session: Session, table: str) -> list[str]:
+    info = await _ask(session, f"INFO FOR TABLE {quote(table)}")
+    defined = [one["name"] for one in info["fields"]] if info else []
+    rows = await _ask(session, f"SELECT * FROM {quote(table)} LIMIT 1")
+    seen = list(rows[0]) if rows else [ID]
+    return list(dict.fromkeys([*defined, *seen]))
+
+
+async def _ask(session: Session, statement: str) -> Any:
+    """Its value; None where the user may not know."""
+    try:
+        return from_client(await session.look(statement))
+    except Refused:
+        return None

@@ -1,0 +1,163 @@
+"""Statements at a prompt."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import get_app
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import FormattedText
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from rich.console import Console as Screen
+from rich.text import Text
+
+from storeclient import Answer, Refused, StoreError, Welcome
+from surfaces.shell import names, scripts, statements
+from surfaces.shell.completion import StatementCompleter
+from surfaces.shell.forms import Form
+from surfaces.shell.history import open_history, state_folder
+from surfaces.shell.outcomes import Ended
+from surfaces.shell.refusals import explain
+from surfaces.shell.session import Session
+from surfaces.shell.shortcuts import Quit, ShortcutRefused, Shortcuts
+
+HISTORY: Final = "shell_history"
+LEAVING: Final = frozenset({"exit", "quit", "exit;", "quit;"})
+
+
+class Prompt:
+    """A person, and the session that they type into."""
+
+    def __init__(self, session: Session, form: Form, environment: Mapping[str, str]) -> None:
+        self._session = session
+        self._form = form
+        self._screen = Screen(highlight=False, emoji=False, markup=False, soft_wrap=True)
+        self._completer = StatementCompleter()
+        history, problem = open_history(state_folder(environment) / HISTORY)
+        if problem is not None:
+            self.tell(problem)
+        self._prompt: PromptSession[str] = PromptSession(
+            history=history,
+            completer=self._completer,
+            complete_while_typing=False,
+            key_bindings=_keys(),
+            multiline=True,
+            prompt_continuation=lambda width, _line, _wraps: f"{'.' * (width - 1)} ",
+            enable_open_in_editor=True,
+        )
+        self._shortcuts = Shortcuts(session, form, self.tell, self._run_file)
+
+    def tell(self, line: str) -> None:
+        """A line about the shell itself."""
+        self._screen.print(Text(line, style="dim"))
+
+    def greet(self, welcome: Welcome) -> None:
+        """The first line: who is talking to whom."""
+        user = welcome.user["name"] if welcome.user else "nobody"
+        self.tell(f"storenode {welcome.version}, as {user}; \\? lists the shortcuts, \\q leaves")
+
+    async def run(self) -> None:
+        """Run what is typed, until the person leaves."""
+        self._learn()
+        try:
+            while True:
+                try:
+                    # Ctrl-C is a key here. As a signal it is handled by who has started this.
+                    text = await self._prompt.prompt_async(self._mark, handle_sigint=False)
+                except KeyboardInterrupt:
+                    continue  # the line is given up, and not the shell
+                except EOFError:
+                    return
+                if text.strip() in LEAVING:
+                    return
+                try:
+                    await self._do(text)
+                except Quit:
+                    return
+        finally:
+            if self._completer.learning is not None:
+                self._completer.learning.cancel()
+
+    def interrupt(self) -> None:
+        """Ctrl-C while something runs."""
+        if self._session.interrupt():
+            self._screen.print()  # behind the ^C that the terminal has drawn
+            self.tell("cancelling; Ctrl-C once more waits no longer for the node's answer")
+
+    async def _do(self, text: str) -> None:
+        if not text.strip():
+            return
+        try:
+            if text.lstrip().startswith("\\"):
+                await self._shortcuts.run(text)
+            else:
+                scripts.show(self._form, await self._session.run(text))
+        except ShortcutRefused as refused:
+            self._complain(str(refused))
+        except StoreError as error:
+            if isinstance(error, Refused):
+                scripts.show(self._form, Answer(error.results, 0))
+            self._complain(explain(error, text))
+        except asyncio.CancelledError:
+            if _is_ending():
+                raise
+            self._complain("not waited for any longer; it may have run")
+        if "\\use" in text or statements.declares(text):
+            self._learn()
+
+    async def _run_file(self, path: str) -> None:
+        try:
+            text = scripts.read(path)
+            await scripts.run_script(self._session, self._form, text, path)
+        except Ended as ended:
+            self._complain(str(ended))
+
+    def _complain(self, message: str) -> None:
+        self._screen.print(Text(message, style="red"))
+
+    def _mark(self) -> FormattedText:
+        place = ".".join(name for name in self._session.place if name is not None)
+        return FormattedText([("bold", f"{place or 'storenode'}> ")])
+
+    def _learn(self) -> None:
+        """Ask for the names anew, beside what the person does."""
+        if self._completer.learning is not None:
+            self._completer.learning.cancel()
+        self._completer.learning = asyncio.create_task(self._learn_names())
+
+    async def _learn_names(self) -> None:
+        found = await names.learn(self._session)
+        if found is not None:
+            self._completer.names = found
+
+
+def _is_ending() -> bool:
+    """Whether the shell itself is being ended, and not only a script given up."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _keys() -> KeyBindings:
+    keys = KeyBindings()
+
+    @keys.add("enter", filter=Condition(_is_done))
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.validate_and_handle()
+
+    return keys
+
+
+def _is_done() -> bool:
+    """Whether Enter runs what was typed; otherwise it begins another line."""
+    buffer = get_app().current_buffer
+    text = buffer.text.strip()
+    if buffer.name != "DEFAULT_BUFFER":
+        return False  # what is searched for in the history
+    return not text or text.startswith("\\") or text in LEAVING or statements.is_complete(text)

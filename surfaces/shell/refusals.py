@@ -1,0 +1,54 @@
+"""What is shown of an error: its code, what it says, and the place under a caret."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich.cells import cell_len
+
+from storeclient import OutcomeUnknown, Refused, StoreError
+from surfaces.shell.cells import harmless
+from surfaces.shell.statements import may_hold_secret
+
+BESIDE: Final = 60
+"""Characters of a line that are shown on each side of the caret."""
+ELLIPSIS: Final = "…"
+
+
+def explain(error: StoreError, script: str, path: str | None = None) -> str:
+    """An error in some lines for a person.
+
+    :param script: what was run
+    :param path: the file it came from: the place is then given as compilers do
+    """
+    if not isinstance(error, Refused):
+        advice = "; look before you run it again" if isinstance(error, OutcomeUnknown) else ""
+        return harmless(f"{type(error).__name__}: {error}{advice}")
+    message, drawn = error.args[0], ""
+    near = error.detail.get("near")
+    if isinstance(near, str):
+        message = message.removesuffix(f"\n{near}")
+    if error.line is not None and error.column is not None:
+        message = message.removesuffix(f" (line {error.line}, column {error.column})")
+        if may_hold_secret(script):
+            # The node has left the strings out of what it shows. A log may be read by others.
+            drawn = f"\n{near}" if isinstance(near, str) else ""
+        else:
+            drawn = "\n" + point_at(script, error.line, error.column)
+    at = f"{path}:{error.line}:{error.column}: " if path and error.line is not None else ""
+    ran = len(error.results)
+    before = f"\n{ran} of its statements ran before it" if ran else ""
+    return f"{harmless(f'{at}{error.code}: {message}')}{harmless(drawn)}{before}"
+
+
+def point_at(script: str, line: int, column: int) -> str:
+    """A line of a script, numbered, with a caret under the column; both are counted from 1."""
+    lines = script.split("\n")
+    whole = lines[line - 1] if line <= len(lines) else ""
+    at = min(column - 1, len(whole))
+    start, end = max(0, at - BESIDE), at + BESIDE
+    before = (ELLIPSIS if start else "") + harmless(whole[start:at])
+    after = harmless(whole[at:end]) + (ELLIPSIS if end < len(whole) else "")
+    margin = f"{line} | "
+    # As wide as what stands above it is on a terminal, where some characters take two cells.
+    return f"{margin}{before}{after}\n{' ' * (len(margin) - 2)}| {' ' * cell_len(before)}^"

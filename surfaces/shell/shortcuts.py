@@ -1,0 +1,229 @@
+r"""The shortcuts `\d`, `\t` and so on: each asks the node by an INFO statement, and shows of the
+answer what is looked for most."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from language.functions import TABLE
+from language.words import quote
+from protocol.errors import Refusal
+from protocol.text import check_name
+from surfaces.shell.forms import Form, Tables
+from surfaces.shell.session import Session
+from surfaces.shell.values import from_client
+
+
+class ShortcutRefused(Exception):
+    """It is none, or wants something else behind it; the message is for people."""
+
+
+class Quit(Exception):
+    """The person is done."""
+
+
+@dataclass
+class Shortcuts:
+    """What the shortcuts of one shell work on."""
+
+    session: Session
+    form: Form
+    tell: Callable[[str], None]
+    run_file: Callable[[str], Awaitable[None]] | None = None
+    """How `\\i` runs a file; None where there is no `\\i`."""
+
+    async def run(self, line: str) -> None:
+        """Do what a line says that begins with a backslash.
+
+        :raises ShortcutRefused: it says nothing that is known here
+        :raises Quit: it is `\\q`
+        :raises StoreError: as a script
+        """
+        word, *arguments = line.strip().rstrip(";").split()
+        shortcut = BY_WORD.get(word)
+        if shortcut is None:
+            raise ShortcutRefused(f"{word} is no shortcut: \\? lists them")
+        if len(arguments) > (1 if shortcut.argument else 0):
+            raise ShortcutRefused(f"it is written {word} {shortcut.argument}".rstrip())
+        if not arguments and shortcut.argument.startswith("<"):
+            raise ShortcutRefused(f"{word} wants {shortcut.argument}")
+        await shortcut.act(self, *arguments)
+
+    async def ask(self, statement: str) -> Any:
+        """The value of a statement."""
+        return from_client((await self.session.run(statement)).value)
+
+
+async def _describe(here: Shortcuts, table: str = "") -> None:
+    if table:
+        info = await here.ask(f"INFO FOR TABLE {_named(table)}")
+        here.form.rows(f"fields of {table}", info["fields"])
+        here.form.rows(f"indexes of {table}", info["indexes"])
+        return
+    info = await here.ask("INFO FOR DATABASE")
+    tables = [
+        {
+            "table": one["name"],
+            "records": one["records"],
+            "schemafull": one["schemafull"],
+            "indexes": [index["name"] for index in one["indexes"]],
+            "comment": one["comment"],
+        }
+        for one in info["tables"]
+    ]
+    here.form.rows(f"tables of {info['namespace']}.{info['name']}", tables)
+
+
+async def _topics(here: Shortcuts, topic: str = "") -> None:
+    if topic:
+        info = await here.ask(f"INFO FOR TOPIC {_named(topic)}")
+        here.form.rows(f"readers of {topic}", info["readers"])
+        groups = [
+            {name: one[name] for name in ("name", "lag", "in_flight", "committed", "handed_out")}
+            for one in info["groups"]
+        ]
+        here.form.rows(f"groups of {topic}", groups)
+        return
+    info = await here.ask("INFO FOR DATABASE")
+    shown = ("name", "messages", "last_position", "keep", "max_bytes", "comment")
+    here.form.rows("topics", [{name: one[name] for name in shown} for one in info["topics"]])
+
+
+async def _spaces(here: Shortcuts, space: str = "") -> None:
+    if space:
+        here.form.rows(f"space {space}", [await here.ask(f"INFO FOR SPACE {_named(space)}")])
+    else:
+        here.form.rows("spaces", (await here.ask("INFO FOR DATABASE"))["spaces"])
+
+
+async def _places(here: Shortcuts) -> None:
+    found = []
+    for one in (await here.ask("INFO FOR STORE"))["namespaces"]:
+        info = await here.ask(f"INFO FOR NAMESPACE {quote(one['name'])}")
+        found += [
+            {"namespace": one["name"], "database": database["name"], "comment": database["comment"]}
+            for database in info["databases"]
+        ] or [{"namespace": one["name"], "database": None, "comment": one["comment"]}]
+    here.form.rows("databases", found)
+
+
+async def _users(here: Shortcuts) -> None:
+    here.form.rows("users", await here.ask("INFO FOR USERS"))
+
+
+async def _node(here: Shortcuts) -> None:
+    info = await here.ask("INFO FOR NODE")
+    shown = ("id", "version", "roles", "sequence", "log_begins", "uptime")
+    here.form.rows("node", [{name: info[name] for name in shown}])
+
+
+async def _running(here: Shortcuts) -> None:
+    shown = ("id", "user", "since", "waiting", "statement", "text")
+    rows = await here.ask("INFO FOR RUNNING")
+    here.form.rows("running", [{name: one[name] for name in shown} for one in rows])
+
+
+async def _kill(here: Shortcuts, request: str) -> None:
+    await here.session.run("KILL $id", {"id": request})
+    here.tell(f"told {request} to end")
+
+
+async def _use(here: Shortcuts, place: str) -> None:
+    namespace, dot, database = place.partition(".")
+    names = _named(namespace) + (f".{_named(database)}" if dot else "")
+    # Asked of the node: a place that is not there is refused here, and not at each statement.
+    await here.session.run(f"USE {names}" if dot else f"USE NAMESPACE {names}")
+
+
+async def _functions(here: Shortcuts, prefix: str = "") -> None:
+    here.form.rows(
+        "functions",
+        [
+            {"function": function.signature, "answers": " ".join(function.doc.split())}
+            for name, function in sorted(TABLE.items())
+            if name.startswith(prefix)
+        ],
+    )
+
+
+async def _timing(here: Shortcuts) -> None:
+    tables = _tables(here)
+    tables.timing = not tables.timing
+    here.tell(f"times are {'shown' if tables.timing else 'not shown'}")
+
+
+async def _expanded(here: Shortcuts) -> None:
+    tables = _tables(here)
+    tables.expanded = {None: True, True: False, False: None}[tables.expanded]
+    said = {None: "as the width allows", True: "one below the other", False: "in tables"}
+    here.tell(f"records are drawn {said[tables.expanded]}")
+
+
+async def _include(here: Shortcuts, path: str) -> None:
+    if here.run_file is None:
+        raise ShortcutRefused("\\i is for the prompt: give the file with -f")
+    await here.run_file(path)
+
+
+async def _help(here: Shortcuts) -> None:
+    here.form.rows(
+        "shortcuts",
+        [
+            {"shortcut": f"{one.word} {one.argument}".rstrip(), "does": one.help}
+            for one in SHORTCUTS
+        ],
+    )
+
+
+async def _quit(here: Shortcuts) -> None:
+    raise Quit
+
+
+def _tables(here: Shortcuts) -> Tables:
+    if not isinstance(here.form, Tables):
+        raise ShortcutRefused("that is about tables: without --json and --csv")
+    return here.form
+
+
+def _named(name: str) -> str:
+    """A name as a statement may hold it, from one that a person typed, quoted or not."""
+    try:
+        return quote(check_name(name.strip("`")))
+    except Refusal as error:
+        raise ShortcutRefused(error.message) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Shortcut:
+    """One of them. An argument in `<>` must be given, one in `[]` may be."""
+
+    word: str
+    argument: str
+    help: str
+    act: Callable[..., Awaitable[None]]
+
+
+SHORTCUTS: Final = (
+    Shortcut(
+        "\\d", "[table]", "the tables of the database, or fields and indexes of one", _describe
+    ),
+    Shortcut("\\t", "[topic]", "the topics, or readers and groups of one", _topics),
+    Shortcut("\\s", "[space]", "the cache spaces, or one", _spaces),
+    Shortcut("\\l", "", "the namespaces and their databases", _places),
+    Shortcut("\\u", "", "the users", _users),
+    Shortcut("\\n", "", "the node", _node),
+    Shortcut("\\r", "", "what is running", _running),
+    Shortcut("\\kill", "<id>", "end what is running", _kill),
+    Shortcut("\\f", "[prefix]", "the functions: \\f string", _functions),
+    Shortcut("\\use", "<ns.db>", "where statements start from now on", _use),
+    Shortcut("\\i", "<file>", "run a file as one script", _include),
+    Shortcut("\\timing", "", "show times, or don't", _timing),
+    Shortcut(
+        "\\x", "", "records one below the other, in tables, or as the width allows", _expanded
+    ),
+    Shortcut("\\?", "", "this list", _help),
+    Shortcut("\\q", "", "leave; so does Ctrl-D", _quit),
+)
+BY_WORD: Final = {one.word: one for one in SHORTCUTS}

@@ -1,0 +1,1 @@
+"""The clients of the command line on a real node."""

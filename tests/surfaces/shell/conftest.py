@@ -1,0 +1,77 @@
+"""One node for the tests of a worker, a database of its own for each of them."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from surfaces.shell.main import main
+from tests.processes import PASSWORD, USER, NodeProcess, serving
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """A node that nobody may kill."""
+    with serving(tmp_path_factory.mktemp("shell") / "store") as node:
+        node.script("DEFINE NAMESPACE shop")
+        yield node
+
+
+@dataclass
+class Here:
+    """Runs commands of clients in this process, on a database of the test's own."""
+
+    node: NodeProcess
+    capture: pytest.CaptureFixture[str]
+    patch: pytest.MonkeyPatch
+    database: str
+    environment: dict[str, str] = field(
+        default_factory=lambda: {"STORE_USER": USER, "STORE_PASSWORD": PASSWORD}
+    )
+
+    @property
+    def address(self) -> str:
+        """Where the node serves the wire."""
+        host, port = self.node.address("wire")
+        return f"{host}:{port}"
+
+    @property
+    def place(self) -> str:
+        """The test's database."""
+        return f"shop.{self.database}"
+
+    def shell(self, *words: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        """Exit code and both outputs of `storenode shell` in the test's database."""
+        return self.run("shell", self.address, "--use", self.place, *words, stdin=stdin)
+
+    def run(self, *words: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        """Exit code and both outputs of a command."""
+        self.patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        self.capture.readouterr()
+        code = main(words, self.environment)
+        said = self.capture.readouterr()
+        return code, said.out, said.err
+
+    def script(self, text: str, **params: Any) -> Any:
+        """The value of the last statement, asked over HTTP."""
+        answer = self.node.script(text, ns="shop", db=self.database, params=params)
+        assert "error" not in answer, answer
+        return answer["results"][-1]["value"]
+
+
+@pytest.fixture
+def here(
+    node: NodeProcess, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Here:
+    """A database on the node, and ways to use it."""
+    database = f"d{next(_numbers)}"
+    node.script(f"DEFINE DATABASE shop.{database}")
+    return Here(node, capsys, monkeypatch, database)

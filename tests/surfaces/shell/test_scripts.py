@@ -1,0 +1,368 @@
+"""`storenode shell` with -c, -f and standard input."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from surfaces.command.main import main as storenode
+from surfaces.shell.arguments import Access, Help, Shell, understand
+from surfaces.shell.forms import Tables
+from surfaces.shell.refusals import point_at
+from surfaces.shell.statements import is_complete, may_hold_secret, places
+from tests.certificates import self_signed
+from tests.processes import NodeProcess, command_line, environment, serving
+from tests.surfaces.shell.conftest import Here
+
+FILL = """
+    DEFINE TABLE person;
+    INSERT INTO person [
+        { id: "ana", age: 34, tags: ["a", "b"], owed: 12.30dec, at: d'2026-01-02T03:04:05Z' },
+        { id: "bo", age: NULL }
+    ];
+"""
+
+WAITING = "READ FROM t AFTER 0 WAIT 1m"
+
+
+def test_tables(here: Here) -> None:
+    here.script(FILL)
+    script = "SELECT * FROM person; LET $x = 1; SELECT VALUE age FROM person; RETURN $x"
+    assert here.shell("-c", script) == (
+        0,
+        "id            age   tags         owed    at\n"
+        "─────────────────────────────────────────────────────────────\n"
+        "person:ana     34   ['a', 'b']   12.30   2026-01-02T03:04:05Z\n"
+        "person:bo    NULL\n"
+        "2 rows\n"
+        "done\n"
+        "value\n"
+        "─────\n"
+        "   34\n"
+        " NULL\n"
+        "2 rows\n"
+        "1\n",
+        "",
+    )  # fmt: skip
+
+
+def test_json(here: Here) -> None:
+    code, out, _ = here.shell("--json", "-c", FILL + "LET $x = 2; RETURN { x: $x, n: 12.30dec }")
+    rows, value = map(json.loads, out.splitlines())
+    assert code == 0
+    assert rows[0]["id"] == {"$rec": "person:ana"} and rows[1]["age"] is None
+    assert value == {"x": 2, "n": {"$dec": "12.30"}}
+
+
+def test_csv(here: Here) -> None:
+    here.script(FILL)
+    assert here.shell("--csv", "-c", "SELECT * FROM person; SELECT VALUE age FROM person") == (
+        0,
+        "id,age,tags,owed,at\n"
+        'person:ana,34,"[""a"",""b""]",12.30,2026-01-02T03:04:05Z\n'
+        "person:bo,,,,\n\n"
+        'value\n34\n""\n',
+        "",
+    )  # fmt: skip
+
+
+def test_a_file_and_standard_input_are_one_script(here: Here, tmp_path: Path) -> None:
+    script = "DEFINE TABLE t;\nLET $n = 2;\nBEGIN;\nCREATE t:1 SET n = $n;\nCOMMIT;\n"
+    (tmp_path / "fill.storeql").write_text(script)
+    code, _, err = here.shell("-f", str(tmp_path / "fill.storeql"))
+    assert (code, err) == (0, "")
+    query = b"SELECT VALUE n FROM t"
+    assert here.shell("--json", "-f", "-", stdin=query) == (0, "[2]\n", "")
+    assert here.shell("--json", stdin=query) == (0, "[2]\n", "")
+
+
+def test_a_refusal_has_its_place_under_a_caret(here: Here, tmp_path: Path) -> None:
+    code, out, err = here.shell("-c", "RETURN 1;\n  SELECT * FRM t")
+    assert (code, out) == (1, "")
+    assert err == (
+        "storenode: UnexpectedToken: found `FRM`, expected FROM\n"
+        "2 |   SELECT * FRM t\n"
+        "  |            ^\n"
+    )  # fmt: skip
+    path = tmp_path / "late.storeql"
+    path.write_text("DEFINE TABLE t;\n  SELECT * FROM nix;")
+    code, out, err = here.shell("-f", str(path))
+    assert (code, out) == (1, "done\n")
+    assert err == (
+        f"storenode: {path}:2:3: Unknown: there is no table {here.place}.nix\n"
+        "2 |   SELECT * FROM nix;\n"
+        "  |   ^\n"
+        "1 of its statements ran before it\n"
+    )
+
+
+def test_the_caret_stands_under_its_place() -> None:
+    assert point_at("名 = x", 1, 5) == "1 | 名 = x\n  |      ^"  # two cells wide
+    assert point_at("a\tb", 1, 3) == "1 | a\\tb\n  |    ^"
+    shown, caret = point_at("x" * 500 + "!" + "y" * 500, 1, 501).split("\n")
+    assert shown[caret.index("^")] == "!" and shown.count("…") == 2 and len(shown) < 140
+    assert point_at("", 3, 9) == "3 | \n  | ^"  # a place that the text has not
+
+
+def test_a_refused_password_is_not_shown(here: Here) -> None:
+    code, _, err = here.shell("-c", "DEFINE USER ana ROLE owner PASSWORD 'hush hush' COMENT 'x'")
+    assert code == 1 and "UnexpectedToken" in err and "hush" not in err
+
+
+def test_exit_codes(here: Here, tmp_path: Path) -> None:
+    assert here.shell("-f", str(tmp_path / "none"))[0] == 2
+    assert here.shell("-c", "RETURN 1", "-f", "x")[0] == 2
+    (tmp_path / "latin").write_bytes(b"RETURN '\xe9'")
+    assert here.shell("-f", str(tmp_path / "latin")) == (
+        2,
+        "",
+        f"storenode: {tmp_path}/latin: not UTF-8 at byte 8\n",
+    )
+    here.environment["STORE_PASSWORD"] = "another one"
+    code, _, err = here.shell("-c", "RETURN 1")
+    assert code == 3 and "SignInRefused" in err
+    del here.environment["STORE_PASSWORD"]
+    here.patch.setattr("surfaces.shell.connecting.TERMINAL", str(tmp_path / "no terminal"))
+    code, _, err = here.shell("-c", "RETURN 1")
+    assert code == 2 and "no password for root: set STORE_PASSWORD" in err
+
+
+def test_nobody_answers(here: Here) -> None:
+    here.patch.setattr("surfaces.shell.connecting.CONNECT_SECONDS", 0.05)
+    code, _, err = here.run("shell", "127.0.0.1:1", "-c", "RETURN 1")
+    assert code == 3 and "no connection to 127.0.0.1:1" in err
+
+
+def test_a_connection_that_breaks_under_a_script(here: Here, tmp_path: Path) -> None:
+    with serving(tmp_path / "store") as mortal:
+        mortal.script("DEFINE NAMESPACE a; DEFINE DATABASE a.b; USE a.b; DEFINE TOPIC t")
+        host, port = mortal.address("wire")
+        shell = subprocess.Popen(
+            command_line("shell", f"{host}:{port}", "--use", "a.b", "-c", WAITING),
+            env=environment(), stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        _wait_running(mortal)
+        mortal.kill()
+        _, err = shell.communicate(timeout=60)
+    assert shell.returncode == 4 and "OutcomeUnknown" in err and "look before" in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_cancels_the_statement_at_the_node(here: Here, number: signal.Signals) -> None:
+    here.script("DEFINE TOPIC t")
+    words = ("shell", here.address, "--use", here.place, "-c", WAITING)
+    shell = subprocess.Popen(
+        command_line(*words), env=environment(), stderr=subprocess.PIPE, text=True
+    )
+    _wait_running(here.node)
+    shell.send_signal(number)
+    _, err = shell.communicate(timeout=60)
+    assert shell.returncode == 130 and "Cancelled" in err
+    assert len(here.script("INFO FOR RUNNING")) == 1  # the one that asks
+
+
+def _wait_running(node: NodeProcess) -> None:
+    while True:
+        answer = node.script("INFO FOR RUNNING")
+        if any("READ" in (one["text"] or "") for one in answer["results"][0]["value"]):
+            return
+
+
+def test_tls(here: Here, tmp_path: Path) -> None:
+    chain, key = self_signed(tmp_path, "localhost")
+    words = ("--serve", "127.0.0.1:0", "--cert", str(chain), "--cert-key", str(key))
+    with serving(tmp_path / "store", *words) as node:
+        host, port = node.address("wire")
+        trusting = here.run("shell", f"{host}:{port}", "--ca", str(chain), "-c", "RETURN 1")
+        assert trusting == (0, "1\n", "")
+        code, _, err = here.run("shell", f"{host}:{port}", "--tls", "-c", "RETURN 1")
+        assert code == 3 and "not trusted" in err
+        code, _, err = here.run("shell", f"{host}:{port}", "--ca", str(key), "-c", "RETURN 1")
+        assert code == 2 and "no certificates" in err
+
+
+def test_a_token(here: Here) -> None:
+    token = here.node.request("POST", "/session").json["token"]
+    here.environment = {}
+    assert here.shell("--token", token, "-c", "RETURN 1") == (0, "1\n", "")
+    here.environment = {"STORE_TOKEN": token}
+    assert here.shell("-c", "RETURN 1") == (0, "1\n", "")
+
+
+def test_what_would_order_a_terminal_about_is_written_out(here: Here) -> None:
+    code, out, _ = here.shell("-c", "RETURN ['a\\u{1b}[2J\\u{202e}b', '\\u{9b}']")
+    assert (code, out) == (0, "['a\\u{1b}[2J\\u{202e}b', '\\u{9b}']\n")
+    assert "\x1b" not in here.shell("-c", "SELECT 1 AS `\\u{1b}[2J` FROM [1]")[2]
+
+
+SHORTCUTS = [
+    ("\\d", ["tables of", "person", "2"]),
+    ("\\d person", ["fields of person", "age", "by_age"]),
+    ("\\d `person`", ["fields of `person`"]),
+    ("\\t", ["jobs"]),
+    ("\\t jobs", ["workers", "lag"]),
+    ("\\s", ["sessions"]),
+    ("\\s sessions", ["1h", "keys"]),
+    ("\\l", ["namespace", "shop"]),
+    ("\\u", ["root", "owner"]),
+    ("\\n", ["version", "serving"]),
+    ("\\r", ["INFO FOR RUNNING"]),
+    ("\\f string::up", ["string::upper("]),
+    ("\\?", ["\\use <ns.db>"]),
+]
+
+
+def test_shortcuts(here: Here) -> None:
+    here.script(
+        FILL + "DEFINE FIELD age ON person TYPE option<int | NULL>;"
+        "DEFINE INDEX by_age ON person FIELDS age; DEFINE TOPIC jobs;"
+        "DEFINE GROUP workers ON jobs DEADLINE 1m; DEFINE SPACE sessions EXPIRE 1h"
+    )
+    for line, shown in SHORTCUTS:
+        code, out, err = here.shell("-c", line)
+        assert (code, err) == (0, ""), line
+        assert all(one in out for one in shown), (line, out)
+    rows = json.loads(here.shell("--json", "-c", "\\d")[1])
+    assert rows == [
+        {
+            "table": "person",
+            "records": 2,
+            "schemafull": False,
+            "indexes": ["by_age"],
+            "comment": None,
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("\\zz", 2, "\\zz is no shortcut"),
+        ("\\use", 2, "\\use wants <ns.db>"),
+        ("\\u ana", 2, "it is written \\u"),
+        ("\\d a b", 2, "it is written \\d [table]"),
+        ("\\d a;b", 2, "is no name"),
+        ("\\use nix.nix", 1, "Unknown"),
+        ("\\i f", 2, "\\i is for the prompt"),
+    ],
+)
+def test_shortcuts_refused(here: Here, line: str, code: int, said: str) -> None:
+    ended, out, err = here.shell("-c", line)
+    assert (ended, out) == (code, "") and said in err
+
+
+def test_many_columns_are_drawn_as_records(capsys: pytest.CaptureFixture[str]) -> None:
+    tables = Tables(sys.stdout, terminal=True, width=40)
+    tables.rows("rows", [{f"f{n}": n for n in range(9)}])
+    out = capsys.readouterr().out
+    assert "f8" in out and len(out.splitlines()) > 9
+    tables.expanded = False
+    tables.rows("rows", [{"a": 1}] * 1001)
+    assert "1 more are not drawn" in capsys.readouterr().out
+
+
+# --- the command line ----------------------------------------------------------------------------
+
+
+def test_the_words_of_a_shell() -> None:
+    assert understand([], {}) == Shell(Access("127.0.0.1:8001", "root", None))
+    environment = {"STORE_USER": "ana", "STORE_PASSWORD": "p", "STORE_TOKEN": ""}
+    asked = understand(["db:1", "--user", "bo", "--csv", "--use=a"], environment)
+    assert asked == Shell(Access("db:1", "bo", "p"), "a", None, form="csv")
+    assert "'p'" not in repr(asked)
+    assert understand(["--token", "t"], environment) == Shell(
+        Access("127.0.0.1:8001", None, None, "t")
+    )
+    assert isinstance(understand(["-h"], {}), Help)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("a b", "one address"),
+        ("--json --csv", "--json contradicts --csv"),
+        ("--token t --user u", "--token contradicts --user"),
+        ("--use a.b.c", "--use"),
+        ("--timeout soon", "--timeout"),
+        ("--timeout 0s", "longer than zero"),
+        ("--http :1", "a directory of that name is written ./shell"),
+        ("--jsn", "did you mean --json?"),
+        ("[::1]x -c 1", "is no address"),
+    ],
+)
+def test_words_refused(line: str, said: str, here: Here) -> None:
+    code, out, err = here.run("shell", *line.split())
+    assert (code, out) == (2, "") and said in err
+
+
+def test_a_directory_called_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fill.storeql").write_text("DEFINE NAMESPACE a")
+    assert storenode(["./shell", "-f", "fill.storeql"]) == 0
+    assert (tmp_path / "shell" / "STORE").exists()
+
+
+# --- what is told of a text before the node sees it ----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "complete"),
+    [
+        ("RETURN 1;", True),
+        ("RETURN 1", False),
+        ("", False),
+        ("RETURN 1; -- done", True),
+        ("RETURN 1 -- ;", False),
+        ("RETURN 'a;", False),
+        ("RETURN 'a;';", True),
+        ('RETURN "a;', False),
+        ("RETURN b'a;", False),
+        ("SELECT `a;", False),
+        ("RETURN 1; /* and", False),
+        ("CREATE t SET a = {", False),
+        ("CREATE t SET a = { b: 1;", False),
+        ("IF true { RETURN 1;", False),
+        ("IF true { RETURN 1; };", True),
+        ("BEGIN;", False),
+        ("BEGIN; CREATE t;", False),
+        ("BEGIN; CREATE t; COMMIT READER r ON t AT 1;", False),
+        ("BEGIN; CREATE t; COMMIT;", True),
+        ("begin; cancel;", True),
+        ("SELECT begin FROM t;", True),
+        ("RETURN 1);", True),  # the node says what is wrong
+        ("RETURN @", True),
+        ("x" * 5000 + ";", True),
+    ],
+)
+def test_a_text_is_complete(text: str, complete: bool) -> None:
+    assert is_complete(text) is complete
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("ALTER USER ana SET PASSWORD 'x';", True),
+        ("alter user ana set pasword 'x'", True),
+        ("ALTER USER ana SET 'x'", True),
+        ("DEFINE USER ana ROLE owner PASSHASH 'x'", True),
+        ("UNSEAL WITH PASSPHRASE 'x'", True),
+        ("DEFINE USER ana PASSWRD 'x", True),
+        ("SELECT * FROM user WHERE name = 'ana'", False),
+        ("DEFINE SPACE sessions COMMENT 'c'", False),
+        ("SELECT * FROM t", False),
+    ],
+)
+def test_a_text_may_hold_a_secret(text: str, secret: bool) -> None:
+    assert may_hold_secret(text) is secret
+
+
+def test_where_the_uses_of_a_script_lead() -> None:
+    text = "RETURN 1; USE a.b; USE NAMESPACE c; SELECT `use` FROM t"
+    assert places(text, 4) == [("a", "b"), ("c", None)]
+    assert places(text, 2) == [("a", "b")]
+    assert places("USE a.b; NOVELTY OF A LATER VERSION", 2) == []
