@@ -10,6 +10,7 @@ from storeclient.async_client import AsyncClient
 from storeclient.blocking import Consumer, Group, HandOut, Publisher, Reader, Topic
 from storeclient.cache import NEVER, AsyncCache, AsyncLease, Cache, Lease
 from storeclient.client import Client
+from storeclient.database import AsyncDatabase, Database
 from storeclient.errors import (
     Closed,
     OutcomeUnknown,
@@ -18,10 +19,13 @@ from storeclient.errors import (
     StoreError,
     Unreachable,
 )
+from storeclient.events import ConnectionEvent
 from storeclient.exchange import Welcome
 from storeclient.groups import AsyncConsumer, AsyncGroup, AsyncHandOut, Settled
 from storeclient.messages import Message
 from storeclient.names import quote_name
+from storeclient.objects import into
+from storeclient.texts import json_default
 from storeclient.topics import AsyncPublisher, AsyncReader, AsyncTopic, Published
 from storeclient.values import NONE, NoneValue, RecordId
 from storeclient.version import VERSION
@@ -29,13 +33,13 @@ from storeclient.version import VERSION
 __version__ = VERSION
 
 __all__ = [
-    "AsyncClient", "Client",
+    "AsyncClient", "Client", "AsyncDatabase", "Database", "ConnectionEvent",
     "AsyncCache", "Cache", "AsyncLease", "Lease", "NEVER",
     "AsyncTopic", "Topic", "AsyncPublisher", "Publisher", "AsyncReader", "Reader",
     "AsyncGroup", "Group", "AsyncConsumer", "Consumer", "AsyncHandOut", "HandOut",
     "Message", "Published", "Settled",
     "Answer", "Result", "ResultKind", "Welcome",
-    "NONE", "NoneValue", "RecordId", "quote_name",
+    "NONE", "NoneValue", "RecordId", "quote_name", "into", "json_default",
     "StoreError", "Refused", "OutcomeUnknown", "Unreachable", "ProtocolBroken", "Closed", "errors",
     "__version__",
 ]  # fmt: skip

@@ -12,18 +12,23 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Final, Self
 
+from storeclient import faults
 from storeclient.answers import Answer, Fields
 from storeclient.cache import AsyncCache
 from storeclient.connection import GRACE_SECONDS, Connection
+from storeclient.database import AsyncDatabase
 from storeclient.errors import (
+    BadRequest,
     Cancelled,
     Closed,
     Draining,
     OutcomeUnknown,
     Refused,
     SessionEnded,
+    TypeRefused,
     Unreachable,
 )
+from storeclient.events import ConnectionEvent, OnConnection
 from storeclient.exchange import NotSent, Welcome
 from storeclient.frames import Kind
 from storeclient.settings import make_settings
@@ -53,6 +58,7 @@ class AsyncClient:
     :param tls: True for a certificate the system trusts, or a context of your own
     :param timeout: for each script, in seconds; None leaves it to the script
     :param connect_timeout: seconds in which a connection must stand, all attempts together
+    :param on_connection: told when the connection has come to stand, again too, or is lost
     :raises ValueError: arguments that contradict each other
     """
 
@@ -68,6 +74,7 @@ class AsyncClient:
         tls: ssl.SSLContext | bool = False,
         timeout: float | timedelta | None = None,
         connect_timeout: float = 10.0,
+        on_connection: OnConnection | None = None,
     ) -> None:
         self._settings = make_settings(address, user, password, token, tls, connect_timeout)
         self._timeout = duration(timeout)
@@ -75,8 +82,18 @@ class AsyncClient:
         self._connecting: asyncio.Task[Connection] | None = None
         self._parting: set[asyncio.Task[None]] = set()
         self._is_closed = False
+        self._on_connection = on_connection
+        self._was_connected = False
         self.ns = ns
         self.db = db
+
+    def __repr__(self) -> str:
+        user = self._settings.credential.user
+        return f"<AsyncClient {f'{user}@' if user else ''}{self._settings.where}>"
+
+    def database(self, ns: str, db: str) -> AsyncDatabase:
+        """One database: what is asked of it names no place. :raises ValueError: of a name"""
+        return AsyncDatabase(self, ns, db)
 
     def use(self, ns: str | None, db: str | None = None) -> None:
         """Where scripts start from now on; those under way are not moved."""
@@ -278,6 +295,15 @@ class AsyncClient:
                 return await connection.ask(kind, body, wait, stop, waits)
             except NotSent:
                 continue
+            except (TypeError, ValueError) as error:
+                name = faults.named(body or {})
+                if name is None:
+                    raise
+                wrong = TypeError if isinstance(error, TypeError) else ValueError
+                raise wrong(f"{name}: {error}") from error
+            except (BadRequest, TypeRefused) as error:
+                _name_parameter(error, body)
+                raise
             except Cancelled:
                 if waits and self._is_closed:
                     raise self._closed() from None
@@ -331,7 +357,26 @@ class AsyncClient:
             parting = asyncio.create_task(self._connection.gone())
             self._parting.add(parting)
             parting.add_done_callback(self._parting.discard)
-        self._connection = task.result()
+        self._connection = connection = task.result()
+        assert connection.welcome is not None
+        self._tell(
+            ConnectionEvent(
+                "reconnected" if self._was_connected else "connected",
+                self._settings.where,
+                connection.welcome.version,
+            )
+        )
+        self._was_connected = True
+
+    def _lost(self, error: BaseException | None) -> None:
+        if not self._is_closed:
+            self._tell(ConnectionEvent("lost", self._settings.where, error=error))
+
+    def _tell(self, event: ConnectionEvent) -> None:
+        """By a call of its own, so that what is raised there disturbs nothing here, and the loop
+        reports it."""
+        if self._on_connection is not None:
+            asyncio.get_running_loop().call_soon(self._on_connection, event)
 
     async def _connect(self) -> Connection:
         loop = asyncio.get_running_loop()
@@ -341,7 +386,7 @@ class AsyncClient:
             last: Exception
             try:
                 async with asyncio.timeout_at(deadline):
-                    return await Connection.open(self._settings)
+                    return await Connection.open(self._settings, self._lost)
             except Refused as error:
                 if not error.retry:
                     raise
@@ -349,22 +394,26 @@ class AsyncClient:
             except ssl.SSLCertVerificationError as error:
                 why = error.verify_message
                 raise Unreachable(
-                    f"the certificate of {self._where} is not trusted: {why}"
+                    f"the certificate of {self._settings.where} is not trusted: {why}"
                 ) from error
             except (OSError, OutcomeUnknown) as error:
                 last = error
             if loop.time() + pause >= deadline:
                 seconds = self._settings.connect_timeout
                 raise Unreachable(
-                    f"no connection to {self._where} in {seconds:g} s: {_why(last)}"
+                    f"no connection to {self._settings.where} in {seconds:g} s: {_why(last)}"
                 ) from last
             # Spread out, so that the clients of a node that restarts don't come back as one.
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, BACKOFF_MOST_SECONDS)
 
-    @property
-    def _where(self) -> str:
-        return f"{self._settings.host}:{self._settings.port}"
+
+def _name_parameter(error: Refused, body: Mapping[str, Any] | None) -> None:
+    """A request that was refused before it ran, for what is in it: say where."""
+    if error.statement is None:
+        name = faults.named(body or {})
+        if name is not None:
+            error.args = (f"{name}: {error.args[0]}",)
 
 
 def _why(error: Exception) -> str:

@@ -50,6 +50,9 @@ class _Twin:
     def __init__(self, submit: Submit) -> None:
         self._submit = submit
 
+    def __repr__(self) -> str:
+        return repr(vars(self)["_twin"]).replace("Async", "")
+
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return result_of(self._submit(work))
 

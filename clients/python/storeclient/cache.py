@@ -54,6 +54,9 @@ class AsyncCache:
         self._ask = ask
         self._place = {"ns": ns, "db": db, "space": space}
 
+    def __repr__(self) -> str:
+        return f"<AsyncCache {'.'.join(self._place.values())}>"
+
     async def get(self, key: str, default: Any = None) -> Any:
         """The value of a key, or `default`. A stored null is None: give `NONE` to tell it apart."""
         found = await self._read("get", key=key)
@@ -297,6 +300,9 @@ class Cache:
     def __init__(self, twin: AsyncCache, wait: Wait) -> None:
         self._twin = twin
         self._wait = wait
+
+    def __repr__(self) -> str:
+        return repr(self._twin).replace("Async", "")
 
     def get(self, key: str, default: Any = None) -> Any:
         """As `AsyncCache.get`."""

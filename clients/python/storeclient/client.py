@@ -16,7 +16,9 @@ from storeclient.async_client import AsyncClient
 from storeclient.blocking import Topic, result_of
 from storeclient.cache import Cache
 from storeclient.connection import GRACE_SECONDS
+from storeclient.database import Database
 from storeclient.errors import Closed
+from storeclient.events import OnConnection
 from storeclient.exchange import Welcome
 
 T = TypeVar("T")
@@ -50,6 +52,7 @@ class Client:
         tls: ssl.SSLContext | bool = False,
         timeout: float | timedelta | None = None,
         connect_timeout: float = 10.0,
+        on_connection: OnConnection | None = None,
     ) -> None:
         self._twin = AsyncClient(
             address,
@@ -61,6 +64,7 @@ class Client:
             tls=tls,
             timeout=timeout,
             connect_timeout=connect_timeout,
+            on_connection=on_connection,
         )
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -78,6 +82,13 @@ class Client:
     def db(self) -> str | None:
         """The database that scripts start in."""
         return self._twin.db
+
+    def __repr__(self) -> str:
+        return repr(self._twin).replace("Async", "")
+
+    def database(self, ns: str, db: str) -> Database:
+        """One database. As `AsyncClient.database`."""
+        return Database(self._twin.database(ns, db), self._submit)
 
     def use(self, ns: str | None, db: str | None = None) -> None:
         """Where scripts start from now on, those of every thread."""

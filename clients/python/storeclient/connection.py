@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 from storeclient.errors import OutcomeUnknown, StoreError
@@ -18,8 +19,10 @@ GRACE_SECONDS = 5.0
 class Connection(asyncio.Protocol):
     """Many requests at once; what is asked in one turn of the loop leaves in one write."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_end: Callable[[BaseException | None], None]) -> None:
+        """:param on_end: called once when it is over, if it was welcomed"""
         self._loop = asyncio.get_running_loop()
+        self._on_end = on_end
         self._exchange: Exchange[asyncio.Future[Reply]] = Exchange()
         self._out: list[bytes] = []
         self._unsent: list[int] = []
@@ -32,18 +35,27 @@ class Connection(asyncio.Protocol):
         """Ids of requests that only wait for something to come."""
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self.welcome: Welcome | None = None
+        self._cause: BaseException | None = None
+        """What it ended by."""
 
     @classmethod
-    async def open(cls, settings: Settings) -> Connection:
+    async def open(
+        cls, settings: Settings, on_end: Callable[[BaseException | None], None] = lambda _: None
+    ) -> Connection:
         """A connection that has been welcomed.
 
+        :param on_end: called once when it is over, with what it ended by
         :raises OSError: no connection
         :raises StoreError: the node refused it
         """
         loop = asyncio.get_running_loop()
         name = settings.host if settings.tls is not None else None
         _, connection = await loop.create_connection(
-            cls, settings.host, settings.port, ssl=settings.tls, server_hostname=name
+            partial(cls, on_end),
+            settings.host,
+            settings.port,
+            ssl=settings.tls,
+            server_hostname=name,
         )
         try:
             await connection._greet(settings)
@@ -202,6 +214,8 @@ class Connection(asyncio.Protocol):
         self._end(error)
         if not self._closed.done():
             self._closed.set_result(None)
+            if self.welcome is not None:
+                self._on_end(self._cause)
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -210,6 +224,7 @@ class Connection(asyncio.Protocol):
         self._writable.set()
 
     def _end(self, cause: BaseException | None) -> None:
+        self._cause = self._cause or cause
         self._settle(self._exchange.end(cause, self._unsent))
         self._writable.set()
         self._transport.close()

@@ -22,6 +22,11 @@ class Settings:
     connect_timeout: float = 10.0
     """Seconds in which a connection must stand, all attempts together."""
 
+    @property
+    def where(self) -> str:
+        """The address, as it may be given again."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
 
 def make_settings(
     address: str,

@@ -70,6 +70,9 @@ class AsyncTopic:
         self.name = name
         self._quoted = quote_name(name)
 
+    def __repr__(self) -> str:
+        return f"<AsyncTopic {self.name}>"
+
     async def publish(
         self,
         value: Any,
@@ -297,6 +300,9 @@ class AsyncReader:
         self._topic = topic
         self.name = name
         self._of = f"{quote_name(name)} ON {topic._quoted}"
+
+    def __repr__(self) -> str:
+        return f"<AsyncReader {self.name} on {self._topic.name}>"
 
     async def define(self, at: int | datetime | None = None, *, end: bool = False) -> None:
         """Declare it, if it is not declared yet.

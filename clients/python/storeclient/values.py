@@ -11,19 +11,23 @@
 | record | `RecordId` |
 | array, object | `list`, `dict` with string keys |
 
-Going out, a tuple is taken for an array, and an aware datetime of any zone is taken for the moment
-it names. A naive datetime is refused: which moment it means is not known here.
+Going out, a tuple is taken for an array, a dataclass for an object of its fields, an Enum for its
+value, and an aware datetime of any zone for the moment it names. A naive datetime is refused: which
+moment it means is not known here. Coming in, `into` makes dataclasses of objects.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from enum import Enum
 from typing import Any, Final
 from uuid import UUID
 
 import msgpack
+
+from storeclient.texts import read_record, record_text
 
 _EXT_DECIMAL: Final = 1
 _EXT_DURATION: Final = 2
@@ -66,10 +70,23 @@ class RecordId:
 
     :param table: the table's name
     :param id: a string, int, UUID, or list of these
+
+    `str` of it is what a statement writes, such as `person:1`, and `parse` reads that.
     """
 
     table: str
     id: Any
+
+    @classmethod
+    def parse(cls, text: str) -> RecordId:
+        """The record of a text such as `person:1` or `` person:`any text` ``.
+
+        :raises ValueError: it is none
+        """
+        return cls(*read_record(text))
+
+    def __str__(self) -> str:
+        return record_text(self.table, self.id)
 
     def __hash__(self) -> int:
         return hash((self.table, repr(self.id)))
@@ -109,6 +126,10 @@ def _outward(value: object) -> object:
         return msgpack.ExtType(_EXT_RECORD, pack([value.table, value.id]))
     if isinstance(value, NoneValue):
         return msgpack.ExtType(_EXT_NONE, b"")
+    if isinstance(value, Enum):
+        return value.value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, int):  # it comes here only when it is out of range
         raise ValueError("an int has 64 bits")
     raise TypeError(f"{type(value).__name__} is not a type of the language")

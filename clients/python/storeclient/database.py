@@ -1,0 +1,170 @@
+"""One database of a client: ns and db are said once.
+
+Two twins with the same methods, `AsyncDatabase` and `Database`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from datetime import timedelta
+from typing import Any, Protocol
+
+from storeclient.answers import Answer
+from storeclient.blocking import Submit, Topic, _Twin
+from storeclient.cache import AsyncCache, Cache
+from storeclient.names import quote_name
+from storeclient.pages import PAGE, Pages
+from storeclient.topics import AsyncTopic
+
+
+class _Client(Protocol):
+    """What a database needs of its client."""
+
+    async def run(
+        self,
+        script: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        ns: str | None = None,
+        db: str | None = None,
+        timeout: float | timedelta | None = None,
+        reason: str | None = None,
+        repeatable: bool = False,
+    ) -> Answer: ...
+
+    def cache(self, ns: str, db: str, space: str) -> AsyncCache: ...
+
+    def topic(self, ns: str, db: str, name: str) -> AsyncTopic: ...
+
+
+class AsyncDatabase:
+    """One database. Made by `AsyncClient.database(ns, db)`; nothing is asked before its first call.
+
+    db = client.database("shop", "main")
+    lamps = await db.query("SELECT * FROM item WHERE name = $n", {"n": "lamp"})
+    async for item in db.rows("SELECT * FROM item"):
+        ...
+    """
+
+    def __init__(self, client: _Client, ns: str, db: str) -> None:
+        quote_name(ns), quote_name(db)
+        self._client = client
+        self.ns = ns
+        self.db = db
+
+    def __repr__(self) -> str:
+        return f"<AsyncDatabase {self.ns}.{self.db} of {self._client!r}>"
+
+    async def run(
+        self,
+        script: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | timedelta | None = None,
+        reason: str | None = None,
+        repeatable: bool = False,
+    ) -> Answer:
+        """As `AsyncClient.run`."""
+        return await self._client.run(
+            script,
+            params,
+            ns=self.ns,
+            db=self.db,
+            timeout=timeout,
+            reason=reason,
+            repeatable=repeatable,
+        )
+
+    async def query(
+        self,
+        script: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | timedelta | None = None,
+        reason: str | None = None,
+        repeatable: bool = False,
+    ) -> Any:
+        """As `AsyncClient.query`."""
+        answer = await self.run(
+            script, params, timeout=timeout, reason=reason, repeatable=repeatable
+        )
+        return answer.value
+
+    async def rows(
+        self, select: str, params: Mapping[str, Any] | None = None, *, page: int = PAGE
+    ) -> AsyncIterator[dict[str, Any]]:
+        """The rows of a SELECT from one table, however many, in the order of their ids.
+
+        They are asked for page by page, each of which begins behind the id that the one before
+        ended with. Pages are read one after the other: each shows what is committed when it is
+        read, so what is written meanwhile may be seen by a later page and not by an earlier one. A
+        node reads at no older sequence than its newest; for one moment's rows use one SELECT.
+
+        :param select: `SELECT fields FROM table [WHERE condition]`; `id` is among the fields, and
+            there is no VALUE, SPLIT, GROUP, ORDER, LIMIT, START, FETCH or TIMEOUT
+        :param page: rows in one request
+        :raises ValueError: the text is no such SELECT, or its rows have no `id`
+        """
+        pages = Pages(select, params, page)
+        while not pages.over:
+            script, given = pages.ask()
+            for row in pages.took(await self.query(script, given, repeatable=True)):
+                yield row
+
+    def cache(self, space: str) -> AsyncCache:
+        """As `AsyncClient.cache`."""
+        return self._client.cache(self.ns, self.db, space)
+
+    def topic(self, name: str) -> AsyncTopic:
+        """As `AsyncClient.topic`."""
+        return self._client.topic(self.ns, self.db, name)
+
+
+class Database(_Twin):
+    """One database, blocking. Made by `Client.database(ns, db)`; otherwise as `AsyncDatabase`."""
+
+    def __init__(self, twin: AsyncDatabase, submit: Submit) -> None:
+        super().__init__(submit)
+        self._twin = twin
+        self.ns = twin.ns
+        self.db = twin.db
+
+    def run(
+        self,
+        script: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | timedelta | None = None,
+        reason: str | None = None,
+        repeatable: bool = False,
+    ) -> Answer:
+        """As `AsyncDatabase.run`."""
+        return self._wait(
+            self._twin.run(script, params, timeout=timeout, reason=reason, repeatable=repeatable)
+        )
+
+    def query(
+        self,
+        script: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | timedelta | None = None,
+        reason: str | None = None,
+        repeatable: bool = False,
+    ) -> Any:
+        """As `AsyncDatabase.query`."""
+        return self.run(script, params, timeout=timeout, reason=reason, repeatable=repeatable).value
+
+    def rows(
+        self, select: str, params: Mapping[str, Any] | None = None, *, page: int = PAGE
+    ) -> Iterator[dict[str, Any]]:
+        """As `AsyncDatabase.rows`."""
+        return self._each(self._twin.rows(select, params, page=page))
+
+    def cache(self, space: str) -> Cache:
+        """As `AsyncDatabase.cache`."""
+        return Cache(self._twin.cache(space), self._wait)
+
+    def topic(self, name: str) -> Topic:
+        """As `AsyncDatabase.topic`."""
+        return Topic(self._twin.topic(name), self._submit)

@@ -1,0 +1,112 @@
+"""A SELECT read page by page: its text, with where a page begins and how long it is.
+
+The text is not parsed, only split at the words that stand in no string, comment or bracket; what it
+means is the node's to say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from storeclient.values import RecordId
+
+PAGE: Final = 1000
+AFTER: Final = "storeclient_after"
+ROWS: Final = "storeclient_rows"
+
+_PIECE: Final = re.compile(
+    r"(?P<skip>'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`(?:[^`\\]|\\.)*`"
+    r"|--[^\n]*|//[^\n]*|\#[^\n]*|/\*.*?\*/|\$\w+|[\w.:]*[.:]\w*)"
+    r"|(?P<open>[\[({])|(?P<close>[\])}])|(?P<end>;)|(?P<word>[A-Za-z_]\w*)",
+    re.DOTALL,
+)
+_CLAUSES: Final = frozenset(
+    ("SPLIT", "GROUP", "HAVING", "ORDER", "LIMIT", "START", "FETCH", "TIMEOUT")
+)  # fmt: skip
+_GOES_ON: Final = re.compile(r"\s*(?:$|[=!<>~+\-*/%),.?]|(?i:IN|NOT|CONTAINS|AND|OR)\b)")
+"""Behind a word that is a field, and begins no clause."""
+
+
+class Pages:
+    """The pages of one SELECT, asked for one after the other.
+
+    :raises ValueError: as `AsyncDatabase.rows`
+    """
+
+    def __init__(self, select: str, params: Mapping[str, Any] | None, page: int) -> None:
+        if page < 1:
+            raise ValueError(f"a page has at least one row, not {page}")
+        self._params = dict(params or {})
+        for name in (AFTER, ROWS):
+            if name in self._params:
+                raise ValueError(f"parameter {name!r} is what `rows` names its own")
+        self._page = page
+        self._head, self._where = _split(select)
+        self._after: RecordId | None = None
+        self.over = False
+        """Whether the last page has come."""
+
+    def ask(self) -> tuple[str, dict[str, Any]]:
+        """The script of the next page, and its parameters."""
+        conditions = [] if self._after is None else [f"id > ${AFTER}"]
+        if self._where is not None:
+            # On a line of its own: the text may end in a comment.
+            conditions.append(f"({self._where}\n)")
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        given = self._params | {ROWS: self._page}
+        if self._after is not None:
+            given[AFTER] = self._after
+        return f"{self._head}\n{where} ORDER BY id LIMIT ${ROWS}", given
+
+    def took(self, rows: Any) -> list[dict[str, Any]]:
+        """A page has come: its rows. :raises ValueError: they have no id"""
+        if not isinstance(rows, list):
+            raise ValueError("rows are those of one SELECT")
+        self.over = len(rows) < self._page
+        if rows:
+            last = rows[-1]
+            after = last.get("id") if isinstance(last, dict) else None
+            if not isinstance(after, RecordId):
+                raise ValueError("a SELECT that is read page by page has `id` among its fields")
+            self._after = after
+        return rows
+
+
+def _words(text: str) -> Iterator[tuple[str, int, int]]:
+    """The words outside of strings, comments and brackets, in capitals, and where they stand."""
+    depth = 0
+    for found in _PIECE.finditer(text):
+        if found["open"]:
+            depth += 1
+        elif found["close"]:
+            depth -= 1
+        elif found["end"] and not depth:
+            raise ValueError("one SELECT is read page by page, without a `;`")
+        elif found["word"] and not depth:
+            yield found["word"].upper(), found.start(), found.end()
+
+
+def _split(select: str) -> tuple[str, str | None]:
+    """What stands before WHERE, and its condition."""
+    words = list(_words(select))
+    if not words or words[0][0] != "SELECT":
+        raise ValueError(f"what is read page by page is a SELECT, not {select[:40]!r}")
+    begins = [at for at, (word, _, _) in enumerate(words) if word == "FROM"]
+    if not begins:
+        raise ValueError("the SELECT has no FROM")
+    of = begins[0]
+    clauses = [one for one in words[of + 2 :] if one[0] in _CLAUSES]
+    clauses = [one for one in clauses if not _GOES_ON.match(select, one[2])]
+    clauses += [one for one in words[1:2] if one[0] in ("VALUE", "DISTINCT")]
+    clauses += [one for one in words[of + 1 : of + 2] if one[0] == "ONLY"]
+    for word, _, _ in clauses:
+        raise ValueError(
+            f"{word} has no place in a SELECT that is read page by page: all of its rows come, in"
+            " the order of their ids"
+        )
+    for word, start, end in words[of + 1 :]:
+        if word == "WHERE":
+            return select[:start], select[end:]
+    return select, None
