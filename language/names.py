@@ -46,6 +46,8 @@ def _collect(node: Any, names: set[str]) -> bool:
         return True
     if isinstance(node, tree.Parameter):
         return node.name != "this"
+    if isinstance(node, tree.Assignment) and node.operator != "=":
+        names.add(str(node.path[0]))  # it looks at what stands there
     if isinstance(node, tree.Subquery):
         looked = parent_fields(node.select)
         if looked is None:

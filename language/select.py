@@ -22,6 +22,7 @@ from language.env import Env
 from language.generate import Memo
 from language.grouping import AGGREGATES, Grouping, check_ungrouped
 from language.names import children, mentions, parent_fields, rebuilt, shape_of, weight
+from language.operators import hashable
 from language.ordering import Sorter
 from language.planner import (
     Branches,
@@ -368,7 +369,8 @@ class SelectPlan:
 
     def most(self, env: Env) -> int | None:
         """How many rows in order are enough for LIMIT; None: there is no telling."""
-        if self._grouping is not None or self._select.split is not None:
+        select = self._select
+        if self._grouping is not None or select.split is not None or select.distinct:
             return None
         limit = self._limit(env)
         return None if limit is None else limit + (count_of(self._select.start, env, "START") or 0)
@@ -386,7 +388,7 @@ class SelectPlan:
         limit = self._limit(env)
         if limit == 0:
             return []
-        most = None if limit is None else start + limit
+        most = None if limit is None or self._select.distinct else start + limit
         chunks = self._filtered(batches, env, memo)
         if self._grouping is not None:
             chunks = self._grouped(chunks, env, memo, budget)
@@ -507,6 +509,8 @@ class SelectPlan:
         budget: Budget,
     ) -> list[Any]:
         answer: list[Any] = []
+        if self._select.distinct:
+            return self._different(chunks, start, limit, env, memo, budget)
         for _, items in chunks:
             if start:
                 skipped = min(start, len(items))
@@ -520,6 +524,35 @@ class SelectPlan:
                 answer += part
             if limit is not None and len(answer) >= limit:
                 break
+        return answer
+
+    def _different(
+        self,
+        chunks: Iterable[tuple[list[Row], list[Any]]],
+        start: int,
+        limit: int | None,
+        env: Env,
+        memo: Memo,
+        budget: Budget,
+    ) -> list[Any]:
+        """As `_answers`, of equal rows the first: START and LIMIT count those that are left."""
+        answer: list[Any] = []
+        met: set[Any] = set()
+        for _, items in chunks:
+            part = []
+            for row in self._finished(self._projected(items, env, memo), env):
+                key = hashable(row, env.tick)
+                if key not in met:
+                    met.add(key)
+                    part.append(row)
+            # The keys are held as long as the rows are, those of rows that START passes over too.
+            budget.sample(part)
+            budget.sample(part)
+            skipped = min(start, len(part))
+            start -= skipped
+            answer += part[skipped:]
+            if limit is not None and len(answer) >= limit:
+                return answer[:limit]
         return answer
 
     def _projected(

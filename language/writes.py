@@ -6,16 +6,21 @@ No value is changed in place: what changes is copied on the way down to it, the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any, Final
 
 from language import tree
+from language.blame import placed
 from language.budget import bounded, is_bounded
 from language.columns import omitted
 from language.compile import Compiled, compile_expression
 from language.env import Env
+from language.numbers import add, negate, subtract
+from language.operators import members
 from language.rows import WHOLE
 from protocol import limits
-from protocol.errors import BadRequest, TooLarge, TypeRefused
+from protocol.errors import BadRequest, Refusal, TooLarge, TypeRefused
 from protocol.paths import EACH, Path
 from protocol.values import NONE, Tick, identical, paced, ticking, type_name
 
@@ -52,16 +57,48 @@ def _merge(data: tree.Merge) -> Write:
 
 
 def _set(data: tree.Set) -> Write:
-    parts = [(path, _bounded_expression(value)) for path, value in data.assignments]
+    parts = [(each, _bounded_expression(each.value)) for each in data.assignments]
 
     def work(before: dict[str, Any], env: Env) -> dict[str, Any]:
-        computed = [(path, compute(before, env)) for path, compute in parts]
+        computed = [(each, compute(before, env)) for each, compute in parts]
         after: Any = before
-        for path, value in computed:
-            after = assigned(after, path, value)
+        for each, value in computed:
+            if each.operator == "=":
+                after = assigned(after, each.path, value)
+            else:
+                after = _adjusted(after, each, value, env)
         return dict(before) if after is before else after
 
     return work
+
+
+def _adjusted(after: Any, each: tree.Assignment, value: Any, env: Env) -> Any:
+    adjust = _increased if each.operator == "+=" else _decreased
+    try:
+        return altered(after, each.path, lambda known: adjust(known, value, env))
+    except Refusal as refusal:
+        raise placed(refusal, each.at) from refusal.__cause__
+
+
+def _increased(known: Any, value: Any, env: Env) -> Any:
+    """`+=`: as `+`; an array takes a value in, and what is absent becomes the value."""
+    if known is NONE:
+        return value
+    return add(known, [value] if type(known) is list and type(value) is not list else value)
+
+
+def _decreased(known: Any, value: Any, env: Env) -> Any:
+    """`-=`: as `-`; of an array every item goes that is the value, or among those of an array. What
+    is absent counts as 0, and of an array there is nothing to take."""
+    if known is NONE:
+        return NONE if type(value) not in _NEGATED else negate(value)
+    if type(known) is list:
+        gone = members(value if type(value) is list else [value], env)
+        return [item for item in ticking(known, len(known), env.tick) if not gone(item)]
+    return subtract(known, value)
+
+
+_NEGATED: Final = frozenset({int, float, Decimal, timedelta})
 
 
 def _bounded_expression(expression: tree.Expression) -> Compiled:
@@ -101,39 +138,52 @@ def merged(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 def assigned(value: Any, path: Path, new: Any) -> Any:
     """A value with `new` where a path leads; what is missing on the way is made.
 
+    :raises BadRequest, TypeRefused: as `altered`
+    """
+    return altered(value, path, lambda _: new)
+
+
+Alter = Callable[[Any], Any]
+"""What becomes of a value, which may be NONE."""
+
+
+def altered(value: Any, path: Path, alter: Alter) -> Any:
+    """A value in which what stands where a path leads is put through a function; what is missing
+    on the way is made.
+
     :raises BadRequest: a position past the end of an array, or in what is none
     :raises TypeRefused: a step into what has no parts
     """
     if not path:
-        return new
+        return alter(value)
     step, rest = path[0], path[1:]
     if step is EACH:
-        return _assigned_each(value, rest, new)
+        return _altered_each(value, rest, alter)
     if type(step) is int:
-        return _assigned_item(value, step, rest, new)
+        return _altered_item(value, step, rest, alter)
     if value is NONE or value is None:
         value = {}
     if type(value) is list:
-        return [assigned(item, path, new) for item in value]
+        return [altered(item, path, alter) for item in value]
     if type(value) is not dict:
         raise TypeRefused(f"{type_name(value)} has no field {step} to set", found=type_name(value))
-    part = assigned(value.get(step, NONE), rest, new)
+    part = altered(value.get(step, NONE), rest, alter)
     if part is NONE:
         return {name: item for name, item in value.items() if name != step}
     return {**value, step: part}
 
 
-def _assigned_each(value: Any, rest: Path, new: Any) -> Any:
+def _altered_each(value: Any, rest: Path, alter: Alter) -> Any:
     if type(value) is list:
-        parts = [assigned(item, rest, new) for item in value]
+        parts = [altered(item, rest, alter) for item in value]
         return [part for part in parts if part is not NONE]
     if type(value) is dict:
-        fields = {name: assigned(item, rest, new) for name, item in value.items()}
+        fields = {name: altered(item, rest, alter) for name, item in value.items()}
         return {name: part for name, part in fields.items() if part is not NONE}
     raise TypeRefused(f"{type_name(value)} has no items to set", found=type_name(value))
 
 
-def _assigned_item(value: Any, at: int, rest: Path, new: Any) -> Any:
+def _altered_item(value: Any, at: int, rest: Path, alter: Alter) -> Any:
     if type(value) is dict:
         raise TypeRefused("an object has no positions", found="object")
     items = [] if value is NONE or value is None else value
@@ -142,10 +192,10 @@ def _assigned_item(value: Any, at: int, rest: Path, new: Any) -> Any:
     if not -len(items) <= at <= len(items):
         raise BadRequest(f"position {at} is past the end of an array of {len(items)}")
     if at == len(items):
-        part = assigned(NONE, rest, new)
+        part = altered(NONE, rest, alter)
         return items if part is NONE else [*items, part]
     at %= len(items)
-    part = assigned(items[at], rest, new)
+    part = altered(items[at], rest, alter)
     return items[:at] + ([] if part is NONE else [part]) + items[at + 1 :]
 
 

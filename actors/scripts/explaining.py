@@ -44,6 +44,7 @@ def explain(run: Execution, statement: tree.Explain) -> Value:
             for one, source in zip(ways, sources, strict=True)
         ],
         "filter": _filter(plan, ways),
+        "distinct": getattr(explained, "distinct", False) or NONE,
         "order": _order(run, plan, explained, ways),
     }
     if statement.analyze:

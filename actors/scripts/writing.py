@@ -221,6 +221,7 @@ class _Targets:
         """The expression that may name one record, where that is all that is asked."""
         if (
             statement.where is None
+            and statement.limit is None
             and isinstance(target, tree.ExpressionTarget)
             and names_record(target.expression)
         ):
@@ -274,6 +275,10 @@ def plan_targets(statement: tree.Update | tree.Delete) -> SelectPlan:
             omit=(),
             sources=(statement.target,),
             where=statement.where,
+            limit=statement.limit,
+            # What an expression names may stand there twice, and counts once.
+            distinct=statement.limit is not None
+            and isinstance(statement.target, tree.ExpressionTarget),
         )
     )
 

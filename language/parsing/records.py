@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Final, Literal
 
 from language import tree
 from language.lexer import DURATION, END, NAME, PUNCTUATION, QUOTED
 from language.parsing.expressions import Expressions
-from protocol.paths import Path
 from protocol.text import parse_duration
 from protocol.values import MICROSECOND
 
 _AFTER_NAME = frozenset({",", "=", "<", ">", "<=", ">=", "!=", "~", "??", "*", "/", "%", "."})
-"""Marks that make VALUE after SELECT the name of a column."""
+"""Marks that make VALUE or DISTINCT after SELECT the name of a column."""
+_ADDING: Final[tuple[tuple[str, Literal["+=", "-="]], ...]] = (("+", "+="), ("-", "-="))
 _AFTER_SOURCES = frozenset(
     {"WHERE", "SPLIT", "GROUP", "HAVING", "ORDER", "LIMIT", "START", "FETCH", "TIMEOUT"}
 )
@@ -79,7 +80,8 @@ class Records(Expressions):
         """SELECT with its clauses, in their order; LIMIT and START in either."""
         at = self.at
         self.expect_word("SELECT")
-        value = self._says_value()
+        distinct = self._says("DISTINCT")
+        value = self._says("VALUE")
         everything, columns = self._columns(value)
         omit = self.paths() if self.take_word("OMIT") else ()
         self.expect_word("FROM")
@@ -107,11 +109,13 @@ class Records(Expressions):
         return tree.Select(
             value=value, everything=everything, columns=columns, omit=omit, sources=tuple(sources),
             where=where, split=split, group=group, having=having, order=order, limit=limit,
-            start=start, fetch=fetch, timeout=timeout, only=only, at=at,
+            start=start, fetch=fetch, timeout=timeout, only=only, distinct=distinct,
+            at=at,
         )  # fmt: skip
 
-    def _says_value(self) -> bool:
-        if self.word() != "VALUE" or self.word(1) in ("FROM", "AS", "OMIT"):
+    def _says(self, word: str) -> bool:
+        """Take DISTINCT or VALUE after SELECT, unless it is the name of a column."""
+        if self.word() != word or self.word(1) in ("FROM", "AS", "OMIT"):
             return False
         following = self.i + 1
         if (self.is_mark("+", 1) or self.is_mark("-", 1)) and not self.adjoins(2):
@@ -119,7 +123,8 @@ class Records(Expressions):
             return False
         if self.kinds[following] == PUNCTUATION and self.texts[following] in _AFTER_NAME:
             # `VALUE *` is a product, unless nothing follows that could be multiplied.
-            return self.is_mark("*", 1) and self.word(2) == "FROM" and self._taken()
+            bare = self.word(2) in ("FROM", "OMIT") or self.is_mark(",", 2)
+            return self.is_mark("*", 1) and bare and self._taken()
         return self._taken()
 
     def _says_only(self) -> bool:
@@ -219,12 +224,14 @@ class Records(Expressions):
         at = self._begin("UPDATE")
         target = self.target()
         data = self._data("SET", "MERGE", "CONTENT", "UNSET")
-        return tree.Update(target, data, self._where(), self._returning(), self._timeout(), at)
+        where, limit = self._where(), self._limit()
+        return tree.Update(target, data, where, self._returning(), self._timeout(), at, limit)
 
     def delete(self) -> tree.Delete:
         at = self._begin("DELETE")
         target = self.target()
-        return tree.Delete(target, self._where(), self._returning(), self._timeout(), at)
+        where, limit = self._where(), self._limit()
+        return tree.Delete(target, where, self._returning(), self._timeout(), at, limit)
 
     def _begin(self, word: str) -> int:
         at = self.at
@@ -248,14 +255,25 @@ class Records(Expressions):
 
     def _set(self) -> tree.Set:
         self.expect_word("SET")
-        found: list[tuple[Path, tree.Expression]] = []
+        found: list[tree.Assignment] = []
         while True:
-            path = self.path()
-            self.expect_mark("=")
-            found.append((path, self.expression()))
+            path, at = self.path(), self.at
+            operator = self._assigning()
+            found.append(tree.Assignment(path, self.expression(), operator, at))
             self.at_most(found, "assignments: CONTENT and MERGE take any number of fields")
             if not self.separated():
                 return tree.Set(tuple(found))
+
+    def _assigning(self) -> Literal["=", "+=", "-="]:
+        for sign, operator in _ADDING:
+            if self.is_mark(sign) and self.is_mark("=", 1) and self.adjoins(1):
+                self.i += 2
+                return operator
+        self.expect_mark("=", "`=`, `+=` or `-=`")
+        return "="
+
+    def _limit(self) -> tree.Expression | None:
+        return self.expression() if self.take_word("LIMIT") else None
 
     def _returning(self) -> tree.Return | None:
         if not self.take_word("RETURN"):

@@ -58,7 +58,7 @@ def select_text(node: tree.Select) -> str:
     if node.columns:
         shown.append(_columns(node.columns))
     return join(
-        "SELECT VALUE" if node.value else "SELECT",
+        f"SELECT{' DISTINCT' if node.distinct else ''}{' VALUE' if node.value else ''}",
         ", ".join(shown),
         paths("OMIT", node.omit),
         f"FROM {'ONLY ' if node.only else ''}{', '.join(map(_target, node.sources))}",
@@ -78,12 +78,15 @@ def _data(node: tree.Data | None) -> str:
     if node is None:
         return ""
     if isinstance(node, tree.Set):
-        pairs = (f"{print_path(path)} = {print_expression(e)}" for path, e in node.assignments)
-        return f"SET {', '.join(pairs)}"
+        return f"SET {', '.join(map(_assignment, node.assignments))}"
     if isinstance(node, tree.Unset):
         return paths("UNSET", node.paths)
     word = "CONTENT" if isinstance(node, tree.Content) else "MERGE"
     return f"{word} {print_expression(node.value)}"
+
+
+def _assignment(node: tree.Assignment) -> str:
+    return f"{print_path(node.path)} {node.operator} {print_expression(node.value)}"
 
 
 def _returning(node: tree.Return | None) -> str:
@@ -105,6 +108,7 @@ def _write(word: str, node: Any) -> str:
         _target(node.target),
         _data(getattr(node, "data", None)),
         clause("WHERE", getattr(node, "where", None)),
+        clause("LIMIT", getattr(node, "limit", None)),
         _returning(node.returning),
         timeout(node),
     )

@@ -77,6 +77,8 @@ class Select:
     timeout: timedelta | None = None
     only: bool = False
     """FROM ONLY: one value and no array of them."""
+    distinct: bool = False
+    """Of rows that are equal in the answer only the first."""
     at: int = field(default=0, compare=False)
 
 
@@ -91,8 +93,19 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
+class Assignment:
+    """`path = value`, or one that adds to what stands there, or takes from it."""
+
+    path: Path
+    value: Expression
+    operator: Literal["=", "+=", "-="] = "="
+    at: int = field(default=0, compare=False)
+    """Where the operator stands."""
+
+
+@dataclass(frozen=True, slots=True)
 class Set:
-    assignments: tuple[tuple[Path, Expression], ...]
+    assignments: tuple[Assignment, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +163,7 @@ class Update:
     returning: Return | None = None
     timeout: timedelta | None = None
     at: int = field(default=0, compare=False)
+    limit: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,3 +173,4 @@ class Delete:
     returning: Return | None = None
     timeout: timedelta | None = None
     at: int = field(default=0, compare=False)
+    limit: Expression | None = None

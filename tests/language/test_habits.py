@@ -50,7 +50,7 @@ def meant(text: str) -> str | None:
         ("SELECT owner->name FROM t", "a path through a link: `a.b.name`"),
         ("SELECT * FROM t:1->likes->t", "a path through a link: `a.b.name`"),
         ("SELECT * FROM t LIMIT 1 OFFSET 2", "`START n`"),
-        ("UPDATE t SET a += 1", "`a = a + 1`"),
+        ("LET $a += 1", "`a = a + 1`"),
         ("INSERT INTO t (a) VALUES (1)", "`INSERT INTO t [{ a: 1 }]`"),
         ("DELETE FROM t WHERE a = 1", "`DELETE t`"),
         ("DEFINE INDEX i ON t COLUMNS a", "`FIELDS`"),

@@ -152,6 +152,7 @@ def selects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         "fetch": paths,
         "timeout": TIMEOUTS,
         "only": st.booleans(),
+        "distinct": st.booleans(),
     }
     one = st.builds(tree.Column, inner, st.none() | LABELS).map(lambda column: (column,))
     return st.one_of(
@@ -175,7 +176,8 @@ def selects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 EXPRESSIONS = st.recursive(LEAVES, larger, max_leaves=12)
 SMALL = st.recursive(LEAVES, larger, max_leaves=4)
-SETS = st.lists(st.tuples(PATHS, SMALL), min_size=1, max_size=3).map(tuple).map(tree.Set)
+ASSIGNMENTS = st.builds(tree.Assignment, PATHS, SMALL, st.sampled_from(["=", "+=", "-="]))
+SETS = st.lists(ASSIGNMENTS, min_size=1, max_size=3).map(tuple).map(tree.Set)
 CONTENTS = SMALL.map(tree.Content)
 MERGES = SMALL.map(tree.Merge)
 UNSETS = st.lists(PATHS, min_size=1, max_size=3).map(tuple).map(tree.Unset)
@@ -316,8 +318,11 @@ PLAIN = st.one_of(
     st.builds(
         tree.Update,
         targets(SMALL), SETS | CONTENTS | MERGES | UNSETS, st.none() | SMALL, RETURNS, TIMEOUTS,
+        limit=st.none() | SMALL,
     ),
-    st.builds(tree.Delete, targets(SMALL), st.none() | SMALL, RETURNS, TIMEOUTS),
+    st.builds(
+        tree.Delete, targets(SMALL), st.none() | SMALL, RETURNS, TIMEOUTS, limit=st.none() | SMALL
+    ),
     selects(SMALL),
     st.builds(tree.Throw, SMALL),
     st.sampled_from([tree.Begin(), tree.Commit(), tree.Cancel()]),

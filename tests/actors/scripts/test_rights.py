@@ -95,6 +95,8 @@ ROWS: Final[dict[str, list[Row]]] = {
     "Update": [
         of("UPDATE u SET n = 2", "WRITE", ON_U),
         of("UPDATE u:1 SET n = 2", "WRITE", ON_U),
+        of("UPDATE u SET n = 2 LIMIT 1", "WRITE", ON_U),
+        of("UPDATE u SET n += 2", "", ON_U, both=WRITES_AND_READS),
         of("UPDATE u SET n = 2 WHERE n = 1", "", ON_U, both=WRITES_AND_READS),
         of("UPDATE u SET n = 2 RETURN BEFORE", "", ON_U, both=WRITES_AND_READS),
     ],
