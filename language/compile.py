@@ -209,6 +209,36 @@ def parent_of(select: tree.Select, shape: Shape | None) -> Callable[[Row], Any]:
     return lambda row: {name: get(row) for name, get in slots if get(row) is not NONE}
 
 
+def _choice(node: tree.Choice, shape: Shape | None) -> Compiled:
+    otherwise: Compiled = lambda row, env: NONE  # noqa: E731
+    if node.otherwise is not None:
+        otherwise = compile_expression(node.otherwise, shape)
+    values = [compile_expression(value, shape) for _, value in node.branches]
+    if node.subject is None:
+        tests = [compile_condition(condition, shape) for condition, _ in node.branches]
+        ways = tuple(zip(tests, values, strict=True))
+
+        def chosen(row: Row, env: Env) -> Any:
+            for holds, value in ways:
+                if holds(row, env):
+                    return value(row, env)
+            return otherwise(row, env)
+
+        return chosen
+    subject, equal = compile_expression(node.subject, shape), operators.equal
+    others = [compile_expression(condition, shape) for condition, _ in node.branches]
+    cases = tuple(zip(others, values, strict=True))
+
+    def met(row: Row, env: Env) -> Any:
+        found = subject(row, env)
+        for other, value in cases:
+            if equal(found, other(row, env), env):
+                return value(row, env)
+        return otherwise(row, env)
+
+    return met
+
+
 # --- operators ------------------------------------------------------------------------------------
 
 ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {
@@ -305,6 +335,7 @@ _COMPILERS: Final[dict[type, Any]] = {
     tree.Range: _range,
     tree.Call: _call,
     tree.Subquery: _subquery,
+    tree.Choice: _choice,
 }
 
 

@@ -30,6 +30,8 @@ _TURNED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _ARITHMETIC: Final = {
     "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder",
 }  # fmt: skip
+_NESTED: Final = 16
+"""Branches of a choice that are generated one inside the other: Python nests so deep at most."""
 _HASHES_ALIKE: Final = (str, bytes, datetime, timedelta, UUID, RecordId)
 """Types whose `==` with a value of any other type is false, as the language has it."""
 
@@ -145,6 +147,14 @@ class Code:
             return f"once(memo, {self.keep(node.select)}, env)"
         return self._closure(node)
 
+    def _choice(self, node: tree.Choice) -> str:
+        if node.subject is not None or len(node.branches) > _NESTED:
+            return self._closure(node)
+        source = "NONE" if node.otherwise is None else self.expression(node.otherwise)
+        for condition, value in reversed(node.branches):
+            source = f"({self.expression(value)} if {self.condition(condition)} else {source})"
+        return source
+
     def _unary(self, node: tree.Unary) -> str:
         if node.operator == "NOT":
             return f"(not {self.condition(node.operand)})"
@@ -235,6 +245,7 @@ _WRITERS: Final[dict[type, Any]] = {
     tree.Index: Code._index,
     tree.Call: Code._call,
     tree.Subquery: Code._subquery,
+    tree.Choice: Code._choice,
     tree.Unary: Code._unary,
     tree.Binary: Code._binary,
 }

@@ -127,6 +127,8 @@ class _Parser(Indexes, Fields, Spaces, Topics):
         so it is a misspelt statement."""
         if self.kinds[self.i] != NAME or self.is_mark("(", 1) or self._is_call():
             return False
+        if self.begins_choice():
+            return False
         return self.word() not in ("NONE", "NULL", "TRUE", "FALSE", "NOT")
 
     # --- blocks -----------------------------------------------------------------------------------

@@ -62,6 +62,14 @@ _CONSTANTS: Final = {
     "TRUE": tree.Constant(True),
     "FALSE": tree.Constant(False),
 }
+_CHOICES: Final = frozenset({"IF", "CASE"})
+_BEHIND: Final = frozenset({
+    "AND", "AS", "ASC", "CONTAINS", "DESC", "ELSE", "END", "FETCH", "FROM", "HAVING", "IGNORE",
+    "IN", "LIMIT", "OMIT", "ON", "OR", "RETURN", "SPLIT", "START", "THEN", "TIMEOUT", "WHEN",
+    "WHERE",
+})  # fmt: skip
+"""Words that may stand behind the field with which an expression ends."""
+_MARKS_OF_FIELDS: Final = ("=", "!=", "<", "<=", ">", ">=", "~", "??", ".", ":")
 _SHORT: Final = 19
 """Digits of an int that can't be beyond 64 bits are fewer."""
 _CLOSING: Final = frozenset({",", "]", "}", ")", ";"})
@@ -381,11 +389,99 @@ class Expressions(Cursor):
             if word in _CONSTANTS:
                 self.i += 1
                 return _CONSTANTS[word]
+            if word in _CHOICES and self.begins_choice():
+                return self._if_value() if word == "IF" else self._case_value()
             if self.is_mark("(", 1):
                 return self._call()
             if word in RESERVED:
                 self.unexpected("an expression")
         return tree.Name(self.label("field name"), self.starts[at])
+
+    # --- choices ----------------------------------------------------------------------------------
+
+    def begins_choice(self) -> bool:
+        """Whether IF or CASE is at hand, and not a field of that name: what follows would not go on
+        behind a field."""
+        kind, text, following = self.kinds[self.i + 1], self.texts[self.i + 1], self.word(1)
+        if self.word() not in _CHOICES or kind == END:
+            return False
+        if kind == PUNCTUATION:
+            signed = text in "+-" and self.adjoins(2) and not self.adjoins(1)
+            return text == "(" or signed or (text == "[" and not self.adjoins(1))
+        if following == "WHEN":
+            return self.word() == "CASE"
+        if following == "NOT":
+            return self.word(2) != "IN"
+        if following in ("ORDER", "GROUP"):
+            return self.word(2) not in ("BY", "ALL")
+        # One of these words is a field's name where an operator follows it.
+        return following not in _BEHIND or any(self.is_mark(mark, 2) for mark in _MARKS_OF_FIELDS)
+
+    def _if_value(self) -> tree.Choice:
+        """`IF c { e } ELSE IF c { e } ELSE { e }`, where a value is wanted."""
+        at, height = self._enter_choice(), 0
+        branches: list[tuple[tree.Expression, tree.Expression]] = []
+        otherwise: tree.Expression | None = None
+        while True:
+            condition = self.expression()
+            height = max(height, self.height)
+            branches.append((condition, self._braced()))
+            height = max(height, self.height)
+            self.at_most(branches, "branches")
+            if not self.take_word("ELSE"):
+                break
+            if not self.take_word("IF"):
+                otherwise = self._braced()
+                height = max(height, self.height)
+                break
+        return self._choice(None, branches, otherwise, height, at)
+
+    def _braced(self) -> tree.Expression:
+        self.expect_mark("{", "an operator or `{`")
+        found = self.expression()
+        self.expect_mark("}", "an operator or `}`: inside an expression IF has one value in braces")
+        return found
+
+    def _case_value(self) -> tree.Choice:
+        """`CASE [e] WHEN c THEN e … [ELSE e] END`."""
+        at, height = self._enter_choice(), 0
+        subject: tree.Expression | None = None
+        branches: list[tuple[tree.Expression, tree.Expression]] = []
+        otherwise: tree.Expression | None = None
+        if self.word() != "WHEN":
+            subject = self.expression()
+            height = self.height
+        while not branches or self.word() == "WHEN":
+            self.expect_word("WHEN")
+            condition = self.expression()
+            height = max(height, self.height)
+            self.expect_word("THEN")
+            branches.append((condition, self.expression()))
+            height = max(height, self.height)
+            self.at_most(branches, "branches")
+        if self.take_word("ELSE"):
+            otherwise = self.expression()
+            height = max(height, self.height)
+        self.expect_word("END")
+        return self._choice(subject, branches, otherwise, height, at)
+
+    def _enter_choice(self) -> int:
+        at = self.at
+        self.enter()
+        self.i += 1
+        return at
+
+    def _choice(
+        self,
+        subject: tree.Expression | None,
+        branches: list[tuple[tree.Expression, tree.Expression]],
+        otherwise: tree.Expression | None,
+        height: int,
+        at: int,
+    ) -> tree.Choice:
+        self.leave()
+        self._taller(height + 1)
+        return tree.Choice(subject, tuple(branches), otherwise, at)
 
     def _call(self) -> tree.Expression:
         at = self.i

@@ -107,6 +107,19 @@ def _call(node: tree.Call) -> str:
     return f"{node.name}({', '.join(map(print_expression, node.arguments))})"
 
 
+def _choice(node: tree.Choice) -> str:
+    parts = ["CASE"]
+    if node.subject is not None:
+        text = print_expression(node.subject)
+        # A brace behind the word would be that of an IF whose condition ends with a field `case`.
+        parts.append(f"({text})" if text[0] == "{" else text)
+    for condition, value in node.branches:
+        parts.append(f"WHEN {print_expression(condition)} THEN {print_expression(value)}")
+    if node.otherwise is not None:
+        parts.append(f"ELSE {print_expression(node.otherwise)}")
+    return " ".join([*parts, "END"])
+
+
 _PRINTERS: Final[dict[type, Any]] = {
     tree.Constant: lambda node: format_value(node.value),
     tree.Parameter: lambda node: f"${node.name}",
@@ -122,6 +135,7 @@ _PRINTERS: Final[dict[type, Any]] = {
     tree.Range: _range,
     tree.Call: _call,
     tree.Subquery: lambda node: f"({print_statement(node.select)})",
+    tree.Choice: _choice,
 }
 
 

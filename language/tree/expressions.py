@@ -126,7 +126,19 @@ class Subquery:
     select: Select
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`CASE WHEN c THEN e … ELSE e END`, also written `IF c { e } ELSE { e }`: the value of the
+    first branch whose condition holds, or with a subject, of the first that equals it."""
+
+    subject: Expression | None
+    branches: tuple[tuple[Expression, Expression], ...]
+    otherwise: Expression | None = None
+    """None: NONE."""
+    at: int = field(default=0, compare=False)
+
+
 Expression = (
     Constant | Parameter | Array | Object | RecordLiteral | Name | Attribute | Index | Each
-    | Unary | Binary | Range | Call | Subquery
+    | Unary | Binary | Range | Call | Subquery | Choice
 )  # fmt: skip

@@ -29,7 +29,7 @@ from protocol.errors import (
 )
 from protocol.values import NONE, PACE, RecordId, compare, equal, identical
 from tests.language.surroundings import Tables
-from tests.language.trees import BINARY, CONSTANTS
+from tests.language.trees import BINARY, CONSTANTS, choices
 
 ROW: dict[str, Any] = {
     "a": 1, "b": "text", "c": [1, "x", None], "d": {"e": {"f": 2.5}}, "t": True, "n": None,
@@ -61,6 +61,7 @@ def larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         ),
         st.builds(tree.Binary, st.just("IN"), inner, st.builds(tree.Range, inner, inner,
                                                                st.booleans())),
+        choices(inner),
         st.builds(tree.Call, st.just("type::of"), st.tuples(inner)),
         st.builds(tree.Call, st.just("array::len"), st.tuples(inner)),
     )  # fmt: skip

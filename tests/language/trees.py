@@ -19,7 +19,8 @@ from protocol.values import NONE
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 WORDS = st.sampled_from(
     ["a", "name", "value", "order", "SELECT", "from", "none", "not", "in", "limit", "start", "if",
-     "b_1", "count", "group", "time", "before", "u", "d", "b", "true", "dec", "_x"]
+     "b_1", "count", "group", "case", "when", "end", "time",
+     "else", "before", "u", "d", "b", "true", "dec", "_x"]
 )  # fmt: skip
 ODD = st.sampled_from(["*", "**", "[*]", "`", "a.b"])
 LABELS = st.one_of(
@@ -65,9 +66,16 @@ def unary(operator: Any, operand: tree.Expression) -> tree.Expression:
     return tree.Unary(operator, operand)
 
 
-def takes_its_operands(node: tree.Binary) -> bool:
-    """An array of rows is refused where one value is wanted."""
-    return not takes_no_rows(node.operator, node.left, node.right)
+def with_its_operands(node: tree.Binary) -> tree.Binary:
+    """An array of rows is refused where one value is wanted: IN takes it."""
+    if takes_no_rows(node.operator, node.left, node.right):
+        return tree.Binary("IN", node.left, node.right)
+    return node
+
+
+def choices(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    branches = st.lists(st.tuples(inner, inner), min_size=1, max_size=3).map(tuple)
+    return st.builds(tree.Choice, st.none() | inner, branches, st.none() | inner)
 
 
 def calls(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
@@ -89,13 +97,14 @@ def larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         st.builds(tree.Index, inner, inner),
         st.builds(tree.Each, inner),
         st.builds(unary, st.sampled_from(["-", "+", "NOT"]), inner),
-        st.builds(tree.Binary, st.sampled_from(BINARY), inner, inner).filter(takes_its_operands),
+        st.builds(tree.Binary, st.sampled_from(BINARY), inner, inner).map(with_its_operands),
         st.builds(
             lambda operator, parts: flat(operator, parts),
             st.sampled_from(["AND", "OR"]),
             st.lists(inner, min_size=2, max_size=5),
         ),
         st.builds(tree.Range, inner, inner, st.booleans()),
+        choices(inner),
         calls(inner),
         selects(inner).map(tree.Subquery),
     )
