@@ -14,16 +14,32 @@ from typing import Any, Final
 
 from language import tree
 from language.budget import Budget
-from language.functions.aggregates import average, not_a_number, present, total
+from language.functions.aggregates import (
+    average,
+    checked_number,
+    deviated,
+    deviation,
+    middle,
+    not_a_number,
+    present,
+    total,
+)
+from language.functions.table import check_array
 from language.generate import Code, Memo, order_source
 from language.names import children, parent_fields, rebuilt
 from language.numbers import add
+from language.operators import hashable
 from language.printing import print_expression
 from language.rows import Row, Shape
 from protocol.errors import BadRequest
 from protocol.values import NONE, PACE
 
-AGGREGATES: Final = frozenset({"count", "sum", "min", "max", "mean"})
+AGGREGATES: Final = frozenset({
+    "count", "sum", "min", "max", "mean", "count_distinct", "collect", "median", "stddev", "first",
+    "last",
+})  # fmt: skip
+HELD: Final = "held"
+"""In the memo of a run: the values of a batch that groups hold on to, to be weighed."""
 
 
 class _Unset:
@@ -58,11 +74,24 @@ class _Aggregate:
             return [0]
         if self.name in ("min", "max"):
             return [_UNSET, NONE]
+        if self.name in ("first", "last"):
+            return [NONE]
+        if self.name == "stddev":
+            return [(0, 0.0, 0.0)]
+        if self.name in _HOLDING:
+            return [None]
         return [0, None, 0]
 
-    def result(self, state: list[Any]) -> Any:
+    def result(self, state: list[Any], env: Any) -> Any:
         """What it comes to."""
         at = self.at
+        if self.name == "stddev":
+            return deviation(*state[at])
+        if self.name in _HOLDING:
+            held = state[at] or []
+            if self.name == "median":
+                return middle(env, held)
+            return len(held) if self.name == "count_distinct" else held
         if self.name in ("min", "max"):
             return state[at + 1]
         if self.name == "sum":
@@ -87,6 +116,8 @@ class _Aggregate:
                 f"        g[{at}] = {key}; g[{at + 1}] = {value}",
             ]
         lines = [f"{value} = {code.expression(self.argument)}"]
+        if self.name in _TAKING:
+            return [*lines, *(line.format(v=value, g=f"g[{at}]") for line in _TAKING[self.name])]
         if self.name == "count":
             return [*lines, f"if {value} is not None and {value} is not NONE: g[{at}] += 1"]
         return [
@@ -96,6 +127,40 @@ class _Aggregate:
             f"elif {value} is not None and {value} is not NONE:",
             f"    g[{at + 1}] = add_up(g[{at}], g[{at + 1}], {value}); g[{at + 2}] += 1",
         ]
+
+
+_PRESENT: Final = "if {v} is not None and {v} is not NONE: "
+_HOLDING: Final = frozenset({"count_distinct", "collect", "median"})
+"""What groups hold all values for."""
+_TAKING: Final[dict[str, tuple[str, ...]]] = {
+    "first": ("if {g} is NONE and {v} is not None: {g} = {v}",),
+    "last": (_PRESENT + "{g} = {v}",),
+    "stddev": (_PRESENT + "{g} = deviated(*{g}, {v})",),
+    "collect": ("if {v} is not NONE: {g} = hold({g}, {v}, memo)",),
+    "median": (_PRESENT + "{g} = hold({g}, number({v}), memo)",),
+    "count_distinct": (_PRESENT + "{g} = hold_new({g}, {v}, memo, env)",),
+}
+"""How the state `g` takes a value `v`."""
+
+
+def hold(held: list[Any] | None, value: Any, memo: Memo) -> list[Any]:
+    """What a group holds, with one more value."""
+    memo[HELD].append(value)
+    if held is None:
+        return [value]
+    held.append(value)
+    check_array(len(held))
+    return held
+
+
+def hold_new(held: set[Any] | None, value: Any, memo: Memo, env: Any) -> set[Any]:
+    """The same of a value that counts once."""
+    known = set() if held is None else held
+    key = hashable(value, env.tick)
+    if key not in known:
+        known.add(key)
+        memo[HELD].append(value)
+    return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +199,7 @@ class Grouping:
             return tree.Name(self._slot(node))
         if isinstance(node, tree.Name):
             raise BadRequest(
-                f"{node.name} is neither grouped nor inside count, sum, min, max or mean",
+                f"{node.name} is neither grouped nor inside an aggregate: count, sum, first …",
                 name=node.name,
             )
         if isinstance(node, tree.Subquery) and parent_fields(node.select) != frozenset():
@@ -185,13 +250,19 @@ class Grouping:
         if self._fold is None:
             self._fold = self._generate()
         before = len(groups)
+        held: list[Any] = []
+        memo[HELD] = held
         self._fold(groups, rows, env, memo)
+        budget.sample(held)
         if len(groups) > before:
             budget.sample(list(islice(reversed(groups.values()), len(groups) - before)))
 
     def _generate(self) -> Callable[..., None]:
         code = _Folding(self._source)
-        code.namespace.update(add_up=add_up, UNSET=_UNSET)
+        code.namespace.update(
+            add_up=add_up, UNSET=_UNSET, hold=hold, hold_new=hold_new, number=checked_number,
+            deviated=deviated,
+        )  # fmt: skip
         empty = code.keep(self._new())
         body = ["get = groups.get", "for r in rows:"]
         if self.keys:
@@ -218,7 +289,7 @@ class Grouping:
             body += [f"    {line}" for line in aggregate.update(code)]
         return code.build("groups, rows, env, memo", body)
 
-    def rows(self, groups: dict[Any, list[Any]]) -> Iterator[list[Row]]:
+    def rows(self, groups: dict[Any, list[Any]], env: Any) -> Iterator[list[Row]]:
         """The rows of the groups, in the order in which they were first seen, in batches. The
         groups are gone after that: each goes with its batch."""
         order = [self._names.index(name) for name in self.shape.names]
@@ -229,7 +300,7 @@ class Grouping:
         while states:
             found = []
             for state in reversed(states[-PACE:]):
-                values = state[:count] + [one.result(state) for one in self._aggregates]
+                values = state[:count] + [one.result(state, env) for one in self._aggregates]
                 found.append(self.shape.make([values[at] for at in order]))
             del states[-PACE:]
             yield found

@@ -471,7 +471,7 @@ class SelectPlan:
         groups = self._grouping.start()
         for rows, _ in chunks:
             self._grouping.fold(groups, rows, env, memo, budget)
-        for part in self._grouping.rows(groups):
+        for part in self._grouping.rows(groups, env):
             env.tick()
             if self._keep is not None:
                 part = [part[n] for n in self._keep(part, env, memo)]

@@ -1,16 +1,18 @@
-"""`count sum min max mean`: over an array here; over the rows of a group in a SELECT with GROUP,
-which the select pipeline compiles (`language.grouping`)."""
+"""`count sum min max mean` and their like: over an array here; over the rows of a group in a SELECT
+with GROUP, which the select pipeline compiles (`language.grouping`)."""
 
 from __future__ import annotations
 
 from decimal import Decimal
 from functools import partial
+from math import sqrt
 from typing import Any
 
 from language.env import Env
+from language.functions.arrays import sort
 from language.functions.table import function, slices
 from language.numbers import NUMBERS, add, divide, finite, integer
-from language.operators import order_key
+from language.operators import hashable, order_key
 from protocol.errors import TypeRefused
 from protocol.values import NONE, type_name
 
@@ -108,6 +110,87 @@ def max_(env: Env, items: list[Any]) -> Any:
         max(found, key=partial(order_key, tick=env.tick)) for found in _present(items, env) if found
     ]
     return max(most, key=partial(order_key, tick=env.tick)) if most else NONE
+
+
+@function("count_distinct", "array", result="int", env=True)
+def count_distinct(env: Env, items: list[Any]) -> int:
+    """How many different values there are, none and null passed over; also `count(DISTINCT e)`."""
+    found: set[Any] = set()
+    for part in _present(items, env):
+        found.update(hashable(item, env.tick) for item in part)
+    return len(found)
+
+
+@function("collect", "array", result="array", env=True)
+def collect(env: Env, items: list[Any]) -> list[Any]:
+    """The values as an array, none left out; of the rows of a group in the order they are read."""
+    return [item for part in slices(items, env) for item in part if item is not NONE]
+
+
+@function("median", "array", result="number", env=True)
+def median(env: Env, items: list[Any]) -> Any:
+    """The middle one of numbers, or the mean of two, none and null passed over; none of nothing."""
+    return middle(env, [checked_number(item) for part in _present(items, env) for item in part])
+
+
+@function("stddev", "array", result="float", env=True)
+def stddev(env: Env, items: list[Any]) -> Any:
+    """The standard deviation of a sample, none and null passed over; none of fewer than two."""
+    state: Deviation = (0, 0.0, 0.0)
+    for part in _present(items, env):
+        for item in part:
+            state = deviated(*state, item)
+    return deviation(*state)
+
+
+@function("first", "array", result="any", env=True)
+def first(env: Env, items: list[Any]) -> Any:
+    """The first value that is neither none nor null; of a group as its rows are read, by ids."""
+    return next((item for part in _present(items, env) for item in part), NONE)
+
+
+@function("last", "array", result="any", env=True)
+def last(env: Env, items: list[Any]) -> Any:
+    """The last value that is neither none nor null; of a group as its rows are read, by ids."""
+    found: Any = NONE
+    for part in _present(items, env):
+        found = part[-1] if part else found
+    return found
+
+
+def checked_number(value: Any) -> Any:
+    """The value itself. :raises TypeRefused: it is no number"""
+    if type(value) not in NUMBERS:
+        raise TypeRefused(f"median and stddev take numbers, not {type_name(value)}")
+    return value
+
+
+def middle(env: Env, numbers: list[Any]) -> Any:
+    """The median of numbers, which are sorted in slices."""
+    if not numbers:
+        return NONE
+    ordered, half = sort(env, numbers), len(numbers) // 2
+    if len(ordered) % 2:
+        return ordered[half]
+    return divide(add(ordered[half - 1], ordered[half]), 2)
+
+
+Deviation = tuple[int, float, float]
+"""Of numbers seen one by one: how many, their mean, and the sum of the squares around it."""
+
+
+def deviated(count: int, mean: float, squares: float, value: Any) -> Deviation:
+    """A deviation with one more number (Welford's way: nothing is taken from large sums)."""
+    value = float(checked_number(value))
+    count += 1
+    apart = value - mean
+    mean += apart / count
+    return count, mean, squares + apart * (value - mean)
+
+
+def deviation(count: int, mean: float, squares: float) -> Any:
+    """What it comes to. :raises NumberTooLarge: it left the range of floats"""
+    return NONE if count < 2 else sqrt(finite(squares) / (count - 1))
 
 
 def _present(items: list[Any], env: Env) -> Any:

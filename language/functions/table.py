@@ -125,8 +125,11 @@ def _refused(
     for number, (parameter, argument) in enumerate(zip(parameters, arguments, strict=False), 1):
         allowed = KINDS[parameter.kind]
         if allowed is not None and type(argument) not in allowed:
+            grouped = parameter.kind == "array" and "::" not in name
+            hint = "; of the rows of a table it is asked with GROUP BY or GROUP ALL"
             return TypeRefused(
-                f"argument {number} of {name} is {parameter.kind}, not {type_name(argument)}",
+                f"argument {number} of {name} is {parameter.kind}, not {type_name(argument)}"
+                f"{hint if grouped else ''}",
                 function=name,
                 argument=number,
                 found=type_name(argument),

@@ -496,10 +496,19 @@ class Expressions(Cursor):
             name += "::" + self.texts[self.i]
             self.i += 1
         self.expect_mark("(")
+        if name == "count" and self._says_distinct():
+            name, self.i = "count_distinct", self.i + 1
         arguments, height = self._items(")")
         self._check_call(name, len(arguments), at)
         self._taller(height + 1)
         return tree.Call(name, arguments, self.starts[at])
+
+    def _says_distinct(self) -> bool:
+        """Whether DISTINCT is at hand, and not a field of that name."""
+        if self.word() != "DISTINCT" or self.kinds[self.i + 1] == END:
+            return False
+        mark = self.kinds[self.i + 1] == PUNCTUATION
+        return not mark or self.texts[self.i + 1] in ("(", "[", "{")
 
     def _check_call(self, name: str, count: int, at: int) -> None:
         known = TABLE.get(name)

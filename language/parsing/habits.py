@@ -39,7 +39,9 @@ _PAIRS: Final = {
     ("-", "="): "`a = a - 1`",
 }
 _FUNCTIONS: Final = {
-    "avg": "mean", "average": "mean", "coalesce": "`a ?? b`", "concat": "`a + b`",
+    "array_agg": "collect", "avg": "mean", "average": "mean", "coalesce": "`a ?? b`",
+    "concat": "`a + b`", "group_concat": "`string::join(collect(a), ',')`", "std": "stddev",
+    "string_agg": "`string::join(collect(a), ',')`",
     "ifnull": "`a ?? b`", "length": "string::len", "len": "string::len", "nvl": "`a ?? b`",
     "now": "time::now", "substr": "string::slice", "substring": "string::slice",
     "uuid": "rand::uuid", "values": "`INSERT INTO t [{ a: 1 }]`",

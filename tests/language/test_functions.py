@@ -24,7 +24,8 @@ from protocol.values import NONE, RecordId, identical
 from tests.language.surroundings import NOW, Dice, Tables
 
 LISTED = """
-    count sum min max mean string::{len lower upper trim split join starts ends contains replace
+    count sum min max mean count_distinct collect median stddev first last
+    string::{len lower upper trim split join starts ends contains replace
     slice} array::{len first last sort distinct flatten push} object::{keys values} math::{abs floor
     ceil round sqrt pow} time::{now format parse floor year month day} type::{of int float decimal
     string datetime duration record} rand::{uuid int} record::{id table} vector::{cosine euclidean

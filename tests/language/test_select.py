@@ -297,9 +297,14 @@ def test_what_a_statement_holds_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
         "SELECT * FROM p",
         "SELECT VALUE tags FROM p",
         "SELECT name, count() FROM p GROUP BY name",
+        "SELECT DISTINCT VALUE name FROM p LIMIT 1 START 1000000",
+        "SELECT array::len(collect(name)) FROM p GROUP ALL",
+        "SELECT median(score) FROM p, p, p, p, p GROUP ALL",
+        "SELECT count(DISTINCT name) FROM p GROUP ALL",
     ]:
         with pytest.raises(TooLarge):
             Tables(p=PEOPLE).run(text)
+    assert Tables(p=PEOPLE).run("SELECT VALUE stddev(score) > 0 FROM p GROUP ALL") == [True]
     assert len(Tables(p=PEOPLE).run("SELECT * FROM p LIMIT 5")) == 5
     assert Tables(p=PEOPLE).run("SELECT VALUE name FROM p ORDER BY score LIMIT 1") == ["n0"]
 
