@@ -224,6 +224,7 @@ class Node:
             clock=self.doors.clock,
             facts=self.facts,
             store_id=self.store.id,
+            slow_us=self.settings.slow_us,
         )
         plans = Plans()
         self._scripts = self._supervise(
@@ -267,6 +268,8 @@ class Node:
                 return
             secret = urlsafe_b64encode(self.doors.rng.bytes(GENERATED_PASSWORD_BYTES)).decode()
             owner = self.generated_owner = FirstOwner(GENERATED_OWNER, secret)
+            if self.settings.told_owner is not None:
+                self.settings.told_owner(owner)
         passhash = await self.passwords.hash(owner.password)
         with self.committer.begin() as tx:
             users.define(tx, owner.name, users.OWNER, passhash)

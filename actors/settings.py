@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from actors.passwords import Cost
+from protocol import limits
 from storage.retention import Keep
 
 Progress = Callable[[int, int], None]
@@ -40,6 +41,11 @@ class NodeSettings:
     """Whether the state is thrown away and made anew from the log."""
     check: bool = False
     """Whether every frame that the log holds is read and checked, not only those of its tail."""
+    slow_us: int = limits.SLOW_STATEMENT_SECONDS * 1_000_000
+    """From how long on a statement is said in the log to be slow."""
+    told_owner: Callable[[FirstOwner], None] | None = None
+    """Called with the owner whose password was generated, before it is the store's: afterwards
+    nobody could find it out any more."""
     progress: Progress | None = None
     """Called while the log is replayed, with frames done and frames in all."""
 

@@ -196,6 +196,9 @@ RETRY_SLICE_US: Final = 32_000
 longer than this then runs in one go, and can't lose again."""
 COMMENT_CHARACTERS: Final = KIB
 """Of a COMMENT."""
+SLOW_STATEMENT_SECONDS: Final = 1
+"""From then on the log says of a statement that it was slow, unless `--slow` says otherwise; its
+waits for messages don't count."""
 INDEX_FIELDS: Final = 8
 """Fields of one index."""
 INDEX_VALUES_BYTES: Final = 700

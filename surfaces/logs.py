@@ -22,10 +22,12 @@ import queue
 import select
 import threading
 from collections import Counter
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any, Final
 
 import structlog
+
+from protocol.errors import COMMITTED, Failed
 
 QUEUE_LINES: Final = 4096
 """Lines waiting for a slow terminal; a burst at start fits, memory stays bounded."""
@@ -33,6 +35,15 @@ FLUSH_SECONDS: Final = 1.0
 """How long the end of the process waits for lines still queued."""
 SPARING_SECONDS: Final = 1.0
 """Between two lines that anybody can cause."""
+REFUSALS_A_SECOND: Final = 100
+"""Refusals of signed-in callers that have a line each; a client in a loop fills no disk."""
+ORDINARY: Final = frozenset({"NoKey"})
+"""Codes that are answers rather than refusals, logged at level debug: a cache misses all day."""
+LEVELS: Final = {
+    "debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING,
+    "error": logging.ERROR,
+}  # fmt: skip
+"""What `--log-level` takes."""
 STANDARD_ERROR: Final = 2
 SECRET: Final = ("password", "passhash", "passphrase", "token", "secret", "authorization")
 HIDDEN: Final = "..."
@@ -118,12 +129,19 @@ class SparingLog:
     next line.
 
     For the loop's thread only; it is to be closed while the loop runs.
+
+    :param counts_at: the level of the lines that count
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, counts_at: str = "warning") -> None:
         self._log: Any = structlog.get_logger(name)
+        self._counts_at = counts_at
         self._unsaid: Counter[str] = Counter()
         self._pause: asyncio.TimerHandle | None = None
+
+    def info(self, event: str, **fields: object) -> None:
+        """Log what is no trouble, or count it."""
+        self._say("info", event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
         """Log a warning, or count it."""
@@ -159,7 +177,63 @@ class SparingLog:
     def _count(self) -> None:
         if self._unsaid:
             times, self._unsaid = dict(self._unsaid), Counter()
-            self._log.warning("not logged one by one", times=times)
+            getattr(self._log, self._counts_at)("not logged one by one", times=times)
+
+
+class RefusalLog:
+    """Refused requests, so that the `request` that an answer names is found in the log: a line at
+    level info with the code and the place in the script. Neither message nor detail: these show
+    what was sent, and are the caller's.
+
+    What nobody signed in for makes a line a second, and so does what one second brings beyond
+    `REFUSALS_A_SECOND`: apart from the surface's other lines, which must not drown in them. A bug
+    (`Failed`) has a line of its own, with its trace.
+    """
+
+    def __init__(self, surface: str) -> None:
+        self._log: Any = structlog.get_logger("refusals")
+        self._surface = surface
+        self._sparing = SparingLog("refusals", counts_at="info")
+        self._second = -1
+        self._lines = 0
+
+    def say(
+        self, error: Mapping[str, Any], request: str | None, known: bool, **more: object
+    ) -> None:
+        """One refusal.
+
+        :param error: as `Refusal.answer`
+        :param known: whether somebody signed in is refused
+        """
+        code = str(error["code"])
+        if code == Failed.__name__:
+            return
+        fields = {name: error[name] for name in ("statement", "line", "column") if name in error}
+        committed = error["detail"].get(COMMITTED)
+        if committed is not None:
+            fields[COMMITTED] = committed
+        fields |= more
+        if known and code in ORDINARY:
+            said = self._log.debug
+        elif known and self._may_say():
+            said = self._log.info
+        else:
+            said = self._sparing.info
+        said(
+            "refused", request=request, code=code, status=error["status"], surface=self._surface,
+            **fields,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Say what is not said yet. Harmless when done twice."""
+        self._sparing.close()
+
+    def _may_say(self) -> bool:
+        second = int(asyncio.get_running_loop().time())
+        if second != self._second:
+            self._second, self._lines = second, 0
+        self._lines += 1
+        return self._lines <= REFUSALS_A_SECOND
 
 
 class FromLibraries(logging.Handler):

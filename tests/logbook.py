@@ -22,6 +22,8 @@ class Logbook(logging.Handler):
     def __init__(self) -> None:
         super().__init__(level=logging.WARNING)
         self.events: list[dict[str, Any]] = []
+        self.refusals: list[dict[str, Any]] = []
+        """Lines about refused requests, which most tests cause by the dozen."""
         self.loud: list[str] = []
         self._allowed: list[re.Pattern[str]] = []
 
@@ -47,7 +49,8 @@ class Logbook(logging.Handler):
         self, _logger: object, method: str, event: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
         """Take one structlog event; a structlog processor."""
-        self.events.append({**event, "level": method})
+        about_refusals = event.get("event") == "refused" or "refused" in event.get("times", ())
+        (self.refusals if about_refusals else self.events).append({**event, "level": method})
         if method in LOUD:
             fields = " ".join(f"{key}={value!r}" for key, value in event.items() if key != "event")
             self.loud.append(f"{method} {event.get('event')} {fields}".rstrip())

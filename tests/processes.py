@@ -64,6 +64,12 @@ def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def said(stderr: str) -> str:
+    """The one line of a refused command. One that was to serve says it as a line of its log."""
+    (line,) = stderr.splitlines()
+    return str(json.loads(line)["event"]) if line.startswith("{") else line
+
+
 @dataclass
 class Reply:
     """One HTTP answer."""

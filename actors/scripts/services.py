@@ -86,3 +86,5 @@ class Services:
     clock: Clock
     facts: Facts
     store_id: str
+    slow_us: int
+    """From how long on a statement is slow."""

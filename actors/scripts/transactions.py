@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import structlog
+
 from actors.commits import Promise
 from actors.scripts.attempts import Attempts
 from actors.scripts.execution import Execution, Returned
@@ -34,6 +36,8 @@ from protocol.errors import (
 from protocol.requests import Result, ResultKind, RunScript
 from protocol.values import NONE, Value, is_large
 
+log = structlog.get_logger("scripts")
+
 _FROM_OUTSIDE = (Cancelled, DiskFull, Draining, SessionEnded, StatementTimeout)
 """Refusals that rest on nothing a script has read."""
 
@@ -46,6 +50,8 @@ BESIDE_BYTES: Final = 64
 SMALL: Final = 256
 """Parts of a result up to which it is measured in one go."""
 
+TEXT_CHARACTERS: Final = 512
+"""Of a slow statement's text that stand in the log."""
 LARGE_BYTES: Final = 256 * limits.KIB
 """Changes of a transaction from which on they are encoded before its commit, in steps."""
 
@@ -333,8 +339,26 @@ class ScriptRun(Execution):
         self._began_us = began_us = turn.now_us
         self.rows_read = 0
         self._answered = None
-        value = self.perform(step) if step.timeout_us is None else self.timed(step)
-        self._answer(value, step.kind, turn.looked_us() - began_us)
+        try:
+            value = self.perform(step) if step.timeout_us is None else self.timed(step)
+        except BaseException:
+            self._say_if_slow(turn.looked_us() - began_us)
+            raise
+        took_us = turn.looked_us() - began_us
+        if took_us >= self.services.slow_us:
+            self._say_if_slow(took_us)
+        self._answer(value, step.kind, took_us)
+
+    def _say_if_slow(self, took_us: int) -> None:
+        """Let a slow statement be found in the log; its text without secrets, and cut."""
+        if took_us < self.services.slow_us:
+            return
+        number, text = self.at_statement() or (0, "")
+        log.info(
+            "slow statement", request=self.request.request, user=self.caller.user,
+            statement=number, text=text[:TEXT_CHARACTERS], took_ms=took_us // 1000,
+            rows_read=self.rows_read, namespace=self.place[0], database=self.place[1],
+        )  # fmt: skip
 
     def _answer(self, value: Value, kind: ResultKind, took_us: int) -> None:
         rows = len(value) if kind == "rows" and isinstance(value, list) else 0

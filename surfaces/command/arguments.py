@@ -18,6 +18,8 @@ from surfaces.command.flags import UsageRefused
 _DURATION: Final = re.compile(r"-?[0-9]+[a-z]")
 UNSEAL_FOR: Final = timedelta(minutes=10)
 """How long an unseal lasts when nothing else is said."""
+SLOW: Final = timedelta(seconds=limits.SLOW_STATEMENT_SECONDS)
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class Serve:
     keep_log: timedelta | int | None = None
     """How old, or how many bytes of it; None: as many frames as there is a limit for."""
     opening: Opening = Opening()
+    log_level: str = "info"
+    slow: timedelta = SLOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +142,29 @@ def _serve(given: flags.Given, directory: str, environment: Mapping[str, str]) -
         given.get("--cert"),
         given.get("--cert-key"),
         given.get("--backup-dir") or environment.get("STORE_BACKUP_DIR") or None,
-        _unseal_for(given, environment),
+        _lasting(
+            given,
+            environment,
+            "--unseal-for",
+            "STORE_UNSEAL_FOR",
+            UNSEAL_FOR,
+            "an unseal lasts longer than zero",
+        ),
         _first_owner(environment),
         _keep_log(given),
         _opening(given),
+        _log_level(given, environment),
+        _lasting(given, environment, "--slow", "STORE_SLOW", SLOW, "slow is longer than zero"),
     )
+
+
+def _log_level(given: flags.Given, environment: Mapping[str, str]) -> str:
+    where, text = "--log-level", given.get("--log-level")
+    if text is None:
+        where, text = "STORE_LOG_LEVEL", environment.get("STORE_LOG_LEVEL") or "info"
+    if text not in LOG_LEVELS:
+        raise UsageRefused(f"{where}: {text} is no level: one of {', '.join(LOG_LEVELS)}")
+    return text
 
 
 def _keep_log(given: flags.Given) -> timedelta | int | None:
@@ -172,18 +194,27 @@ def _address(given: flags.Given, name: str) -> Address | None:
         raise UsageRefused(f"{name}: {error}") from error
 
 
-def _unseal_for(given: flags.Given, environment: Mapping[str, str]) -> timedelta:
-    where, text = "--unseal-for", given.get("--unseal-for")
+def _lasting(
+    given: flags.Given,
+    environment: Mapping[str, str],
+    flag: str,
+    variable: str,
+    default: timedelta,
+    why: str,
+) -> timedelta:
+    """The duration of a flag, or of its variable. :param why: it is refused when it is no longer
+    than nothing"""
+    where, text = flag, given.get(flag)
     if text is None:
-        where, text = "STORE_UNSEAL_FOR", environment.get("STORE_UNSEAL_FOR") or None
+        where, text = variable, environment.get(variable) or None
     if text is None:
-        return UNSEAL_FOR
+        return default
     try:
         lasting = parse_duration(text)
     except Refusal as error:
         raise UsageRefused(f"{where}: {error.message}") from error
     if lasting <= timedelta(0):
-        raise UsageRefused(f"{where}: {text} is refused: an unseal lasts longer than zero")
+        raise UsageRefused(f"{where}: {text} is refused: {why}")
     return lasting
 
 

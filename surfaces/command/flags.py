@@ -30,6 +30,8 @@ FLAGS: Final = (
     Flag("--backup-dir", "<folder>", "folder for backup files; there are none yet", True),
     Flag("--keep-log", "<duration|size>", "log kept, as 7d or 20GiB, not 100 000 frames", True),
     Flag("--unseal-for", "<duration>", "how long an unseal lasts; there are no vaults yet", True),
+    Flag("--log-level", "<level>", "least that is logged: debug, info, warning or error", True),
+    Flag("--slow", "<duration>", "from when on a statement is logged as slow; 1s", True),
     Flag(
         "--accept-clock-jump", None, "start though the clock is a year or more past the log's end"
     ),
@@ -50,6 +52,7 @@ ENVIRONMENT: Final = """\
 STORE_USER, STORE_PASSWORD   the first owner of a store that has no users
 STORE_BACKUP_DIR             as --backup-dir, which wins
 STORE_UNSEAL_FOR             as --unseal-for, which wins
+STORE_LOG_LEVEL, STORE_SLOW  as --log-level and --slow, which win
 NOTIFY_SOCKET                told READY=1 and STOPPING=1
 """
 

@@ -7,7 +7,10 @@ import logging
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Coroutine, Sequence
+from functools import partial
+from types import TracebackType
 from typing import Any, Final
 
 from protocol.version import VERSION
@@ -22,7 +25,7 @@ from surfaces.command.arguments import (
     ShowVersion,
     understand,
 )
-from surfaces.command.console import Console
+from surfaces.command.console import Console, say_json
 from surfaces.command.flags import UsageRefused
 from surfaces.shell import main as clients
 
@@ -56,7 +59,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _main(words: Sequence[str], writer: logs.LineWriter) -> int:
-    console = Console(writer.write, writer.on_terminal)
+    console = _console(words, writer)
     try:
         command = understand(words, os.environ)
     except UsageRefused as refused:
@@ -69,8 +72,33 @@ def _main(words: Sequence[str], writer: logs.LineWriter) -> int:
         console.answer(f"storenode {VERSION}")
         return WELL
     # A command that serves nothing says what it has to say itself.
-    logs.configure(writer, logging.INFO if isinstance(command, Serve) else logging.WARNING)
+    level = logs.LEVELS[command.log_level] if isinstance(command, Serve) else logging.WARNING
+    logs.configure(writer, level)
     return _run(command, console)
+
+
+def _console(words: Sequence[str], writer: logs.LineWriter) -> Console:
+    """What a node that serves says off a terminal is read by programs: one JSON object a line,
+    whatever it says, and why it did not start too."""
+    serves = any(word.partition("=")[0] in ("--http", "--serve") for word in words)
+    if writer.on_terminal or not serves:
+        return Console(writer.write, writer.on_terminal)
+    tell, complain = (partial(say_json, writer, level) for level in ("info", "error"))
+    if serves:
+        sys.excepthook = partial(_log_end, writer)
+    return Console(tell, False, complain)
+
+
+def _log_end(
+    writer: logs.LineWriter,
+    kind: type[BaseException],
+    error: BaseException,
+    trace: TracebackType | None,
+) -> None:
+    """What ended the process by surprise."""
+    text = "".join(traceback.format_exception(kind, error, trace))
+    say_json(writer, "critical", text)
+    writer.close()
 
 
 def _run(command: Command, console: Console) -> int:

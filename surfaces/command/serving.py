@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from typing import Any
+from contextlib import ExitStack, suppress
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final
 
 import structlog
 
@@ -28,6 +30,9 @@ from surfaces.http.surface import HttpSurface
 from surfaces.wire.gate import NodeGate
 from surfaces.wire.surface import WireSettings, WireSurface
 
+FIRST_PASSWORD: Final = "FIRST-PASSWORD"
+"""In the store's directory, with mode 0600: the generated password of the first owner."""
+
 
 async def serve(command: Serve, environment: Mapping[str, str], console: Console) -> bool:
     """Serve until SIGTERM, SIGINT or a failure of the node. False after a failure.
@@ -41,6 +46,8 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
         keep_log=keep_log(command.keep_log),
         accept_clock_jump=command.opening.accept_clock_jump,
         rebuild_state=command.opening.rebuild_state,
+        slow_us=command.slow // timedelta(microseconds=1),
+        told_owner=partial(_tell_owner, command.directory, console),
     )
     with ExitStack() as held, StopSignals() as signals:
         certificate = _certificate(command)
@@ -102,6 +109,8 @@ def _show(
         "cert_key": command.cert_key,
         "backup_dir": command.backup_dir,
         "keep_log": command.keep_log,
+        "log_level": command.log_level,
+        "slow": command.slow,
         "unseal_for": command.unseal_for,
         "accept_clock_jump": command.opening.accept_clock_jump,
         "rebuild_state": command.opening.rebuild_state,
@@ -178,13 +187,39 @@ def _tell_ready(
     if console.terminal and "http" in shown:
         scheme = "https" if tls else "http"
         console.tell(f"in a browser: {scheme}://{shown['http']}/")
-    made_up = node.generated_owner
-    if made_up is not None:
-        console.tell(f"first owner: {made_up.name}, password: {made_up.password} (shown this once)")
+    if node.generated_owner is not None:
+        pass  # told before it was the store's
     elif node.first_owner is not None:
         console.tell(f"first owner: {node.first_owner}, with the password of STORE_PASSWORD")
     elif command.first_owner is not None:
         log.info("STORE_USER and STORE_PASSWORD do nothing: the store has users already")
+
+
+def _tell_owner(directory: str, console: Console, owner: FirstOwner) -> None:
+    """The generated password goes to a person, or to a file of its own: what is printed off a
+    terminal is kept in journals that many may read.
+
+    :raises NotOpened: the file can't be written; the store has no users then
+    """
+    if console.terminal:
+        console.tell(f"first owner: {owner.name}, password: {owner.password} (shown this once)")
+        return
+    path = os.path.join(directory, FIRST_PASSWORD)
+    try:
+        with suppress(FileNotFoundError):  # of a start that did not come to its end
+            os.unlink(path)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(owner.password + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise NotOpened(f"{path}: the first owner's password: {error.strerror}") from error
+    structlog.get_logger().warning(
+        "first owner: its password was generated and is in a file; change it, and remove the file",
+        user=owner.name,
+        file=os.path.abspath(path),
+    )
 
 
 def _warn_in_the_clear(listening: Sequence[tuple[str, int]]) -> None:

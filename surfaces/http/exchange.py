@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import structlog
 from tornado.httputil import (
@@ -230,11 +230,17 @@ class Exchange(HTTPConnection):
         try:
             fields = answers.error_fields(refusal)
             shape = {"error": answers.error(refusal, self.request)}
+            self.log_refusal(shape["error"])
             body = binary.pack(shape) if self.msgpack else answers.json_bytes(to_json(shape))
         except Exception as error:  # a detail that has no form: that it was refused is not lost
             self.fail(error)
         else:
             self.reply(refusal.status, body, kind, fields)
+
+    def log_refusal(self, error: dict[str, Any]) -> None:
+        """Let the request be found in the log. :param error: what its answer says"""
+        route = self.route.path if self.route is not None else None
+        self.connection.surface.refusals.say(error, self.request, self.known, route=route)
 
     def fail(self, error: BaseException) -> None:
         """Answer for a bug: the trace goes to the log, the request's name to the client. When

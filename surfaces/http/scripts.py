@@ -134,7 +134,9 @@ class ScriptDelegate(HTTPMessageDelegate):
                 body = results.whole(form, answer.results, others)
             exchange.reply(200, body, form.kind)
             return
-        error = form.plain(answers.error(refusal, exchange.request))
+        said = answers.error(refusal, exchange.request)
+        exchange.log_refusal(said)
+        error = form.plain(said)
         body = await results.encode(form, answer.results, {"error": error}, work)
         exchange.reply(refusal.status, body, form.kind, answers.error_fields(refusal))
 

@@ -17,7 +17,7 @@ from surfaces.http import answers
 from surfaces.http.counters import Counters
 from surfaces.http.hosts import Hosts
 from surfaces.http.known import KnownHeads
-from surfaces.logs import SparingLog
+from surfaces.logs import RefusalLog, SparingLog
 from surfaces.turns import LongWork
 from surfaces.under_way import UnderWay
 
@@ -77,6 +77,7 @@ class Http(ABC):
         self.answers = Holdings(limits.ANSWERS_BYTES)
         """What was answered and not taken, by user."""
         self.sparing = SparingLog("surfaces.http")
+        self.refusals = RefusalLog("http")
         self.under_way = UnderWay(self.sparing)
         self.known = KnownHeads(node.doors.rng.bytes(32))
         self.hosts = Hosts(settings.host)

@@ -125,6 +125,7 @@ class HttpSurface(Serving):
             self._timer.cancel()
             self._timer = None
         self.sparing.close()
+        self.refusals.close()
 
     def unready(self) -> Literal["draining", "full"] | None:
         """Why the surface itself should get no traffic."""

@@ -385,6 +385,7 @@ class WireConnection(asyncio.Protocol):
         """Say something; it leaves at the end of this turn of the loop, with all said in it."""
         if self.gone or self.talk.state is State.CLOSED:
             return
+        refused = (body or {}).get("error") if kind in (Kind.ERROR, Kind.REFUSED) else None
         try:
             if data is None:
                 data = encode(kind, id, body)
@@ -395,10 +396,13 @@ class WireConnection(asyncio.Protocol):
                     bytes=len(data),
                 )
         except AnswerTooLarge as refusal:
-            kind, data = Kind.ERROR, self._error(id, after(refusal, committed))
+            told = after(refusal, committed)
+            kind, data, refused = Kind.ERROR, self._error(id, told), told.answer()
         except (TypeError, ValueError, OverflowError):
             failed = after(self.failed(self.name(id)), committed)
-            kind, data = Kind.ERROR, self._error(id, failed)
+            kind, data, refused = Kind.ERROR, self._error(id, failed), failed.answer()
+        if refused is not None:
+            self.wire.refusals.say(refused, self.name(id), self.token is not None)
         self.talk.sent(kind, id)
         if not (self.outgoing.waiting or self._advancing):
             self.wire.flush_soon(self)

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from protocol import limits
 from surfaces.admission import Admission
 from surfaces.holdings import Holdings
-from surfaces.logs import SparingLog
+from surfaces.logs import RefusalLog, SparingLog
 from surfaces.turns import LongWork
 from surfaces.under_way import UnderWay
 from surfaces.wire.gate import Gate
@@ -46,6 +46,7 @@ class Wire:
         self.connections: set[Connected] = set()
         self.admission = Admission(limits.RUNNING, gate.waiting)
         self.sparing = SparingLog("surfaces.wire")
+        self.refusals = RefusalLog("wire")
         self.made = 0
         """Connections since the start; numbers them in the names of requests."""
         self.under_way = UnderWay(self.sparing, self.look)

@@ -104,6 +104,7 @@ class WireSurface:
         self._wire.end()
         await self._wire.all_gone()
         self._wire.sparing.close()
+        self._wire.refusals.close()
 
     # --- inside ---------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from tests.processes import (
     NodeProcess,
     StartFailed,
     run,
+    said,
     serving,
     tree,
 )
@@ -88,8 +89,7 @@ def test_form_against_a_live_directory_changes_nothing(
     took, spent = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     assert lost.returncode == 1
     assert lost.stdout == ""
-    (line,) = lost.stderr.splitlines()
-    assert line.startswith(f"storenode: {held} is open in another process")
+    assert said(lost.stderr).startswith(f"storenode: {held} is open in another process")
     assert tree(held) == before
     processor = spent.ru_utime + spent.ru_stime - used.ru_utime - used.ru_stime
     figure(

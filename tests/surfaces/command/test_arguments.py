@@ -175,3 +175,21 @@ def test_keep_log_refused(text: str) -> None:
         understand(["d", "--http", ":1", f"--keep-log={text}"], {})
     with pytest.raises(UsageRefused, match="--keep-log is for a node that serves"):
         understand(["d", "--health", "--keep-log", "7d"], {})
+
+
+def test_what_is_logged() -> None:
+    assert (serving("d --http :1").log_level, serving("d --http :1").slow) == (
+        "info",
+        timedelta(seconds=1),
+    )
+    told = serving("d --http :1 --log-level warning --slow 200ms")
+    assert (told.log_level, told.slow) == ("warning", timedelta(milliseconds=200))
+    environment = {"STORE_LOG_LEVEL": "debug", "STORE_SLOW": "5s"}
+    set_there = understand(["d", "--http", ":1", "--slow", "1m"], environment)
+    assert isinstance(set_there, Serve)
+    assert (set_there.log_level, set_there.slow) == ("debug", timedelta(minutes=1))
+    for words in (["--log-level", "loud"], ["--slow", "0s"], ["--slow", "soon"]):
+        with pytest.raises(UsageRefused, match=words[0]):
+            understand(["d", "--http", ":1", *words], {})
+    with pytest.raises(UsageRefused, match="STORE_LOG_LEVEL"):
+        understand(["d", "--http", ":1"], {"STORE_LOG_LEVEL": "INFO"})

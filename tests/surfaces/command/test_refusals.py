@@ -14,7 +14,7 @@ import pytest
 from actors.doors import SystemClock
 from storage.directory import StoreDirectory
 from storage.disk import Disk
-from tests.processes import command_line, environment, run, serving, tree
+from tests.processes import command_line, environment, run, said, serving, tree
 from tests.simulation.doors import ManualClock, SeededRng
 
 SERVE = ("--http", "127.0.0.1:0")
@@ -39,7 +39,7 @@ def refused(*words: str, code: int, says: str) -> None:
     ended = run(*words)
     assert ended.returncode == code, ended.stderr
     assert ended.stdout == ""
-    (line,) = ended.stderr.splitlines()
+    line = said(ended.stderr)
     assert line.startswith("storenode: ")
     assert says in line
 
@@ -117,7 +117,7 @@ def test_unreadable_directory(store: Path, form: tuple[str, ...]) -> None:
     finally:
         store.chmod(0o700)
     assert ended.returncode == 1
-    (line,) = ended.stderr.splitlines()
+    line = said(ended.stderr)
     assert line.startswith(f"storenode: {store}")
     assert "Permission denied" in line
 

@@ -29,8 +29,6 @@ from tests.processes import (
     serving,
 )
 
-OWNER_LINE = re.compile(r"first owner: root, password: (\S+) \(shown this once\)")
-
 
 def stages(node: NodeProcess) -> list[tuple[int, str]]:
     return [(line["stage"], line["does"]) for line in node.lines if line["event"] == "stopping"]
@@ -83,17 +81,85 @@ def test_second_signal_does_not_skip_the_close(tmp_path: Path) -> None:
         assert "node stopped" in node.events()
 
 
-def test_generated_owner_is_shown_once(tmp_path: Path) -> None:
-    unset = {"STORE_USER": "", "STORE_PASSWORD": ""}
-    with serving(tmp_path / "store", **unset) as node:
-        node.stop()
-        (password,) = [m[1] for e in node.events() if (m := OWNER_LINE.fullmatch(e))]
+UNSET = {"STORE_USER": "", "STORE_PASSWORD": ""}
+
+
+def test_a_generated_password_goes_to_a_file_and_to_no_journal(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with serving(store, **UNSET) as node:
+        (told,) = [line for line in node.lines if line["event"].startswith("first owner")]
+        path = Path(told["file"])
+        assert path == store / "FIRST-PASSWORD" and told["user"] == "root"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        password = path.read_text().strip()
         assert len(password) >= 16
-    with serving(tmp_path / "store", **unset) as node:
-        answer = node.request("POST", "/session", {"user": "root", "password": password}, user=None)
-        assert answer.status == 200
+        body = {"user": "root", "password": password}
+        assert node.request("POST", "/session", body, user=None).status == 200
         node.stop()
-        assert not any("password" in event for event in node.events())
+        assert password not in json.dumps(node.lines)
+    with serving(store, **UNSET) as node:
+        assert node.request("POST", "/session", body, user=None).status == 200
+        node.stop()
+        assert not any("first owner" in event for event in node.events())
+
+
+def test_a_password_that_can_not_be_kept_makes_no_owner(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    (store / "FIRST-PASSWORD").mkdir(parents=True)  # it can't be replaced by a file
+    ended = run(str(store), "--http", "127.0.0.1:0", **UNSET)
+    assert ended.returncode == 1, "it is a directory of somebody else's"
+    (store / "FIRST-PASSWORD").rmdir()
+    with serving(store, **UNSET) as node:
+        node.stop()
+    (store / "FIRST-PASSWORD").unlink()
+
+
+def test_a_person_is_shown_it_once(tmp_path: Path) -> None:
+    """On a terminal."""
+    parent, child = os.openpty()
+    words = command_line(str(tmp_path / "store"), "--http", "127.0.0.1:0")
+    process = subprocess.Popen(
+        words, env=environment(**UNSET), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=child,
+    )  # fmt: skip
+    os.close(child)
+    shown = b""
+    while b"ready" not in shown:
+        shown += os.read(parent, 4096)
+    process.terminate()
+    assert process.wait(60) == 0
+    os.close(parent)
+    assert re.search(rb"first owner: root, password: (\S+) \(shown this once\)", shown)
+    assert not (tmp_path / "store" / "FIRST-PASSWORD").exists()
+
+
+def test_off_a_terminal_every_line_is_one_json_object(tmp_path: Path) -> None:
+    more = ("--http", "127.0.0.1:0", "--serve", "127.0.0.1:0", "--slow", "1us")
+    with serving(tmp_path / "store", *more, **UNSET) as node:
+        password = (tmp_path / "store" / "FIRST-PASSWORD").read_text().strip()
+        who = ("root", password)
+        user = "DEFINE USER u ROLE owner PASSWORD 'canary1234'"
+        text = f"LET $x = 1; DEFINE NAMESPACE a; {user}; SELECT * FROM nowhere"
+        answer = node.request("POST", "/script", {"script": text}, user=who)
+        assert answer.status == 400, answer.body
+        refused = answer.json["error"]
+        taken = str(node.address("http")[1])
+        ended = run(str(tmp_path / "other"), "--http", f"127.0.0.1:{taken}")
+        (line,) = ended.stderr.splitlines()
+        told = json.loads(line)
+        assert (ended.returncode, told["level"]) == (1, "error")
+        assert told["event"].startswith("storenode: ") and "the port is taken" in told["event"]
+        node.stop()
+        assert not [line for line in node.lines if "plain" in line or "timestamp" not in line]
+        lines = [line for line in node.lines if line.get("request") == refused["request"]]
+        (found,) = [line for line in lines if line["event"] == "refused"]
+        assert (found["code"], found["statement"]) == (refused["code"], refused["statement"])
+        assert found["committed"] == refused["detail"]["committed"] and found["level"] == "info"
+        slow = [line for line in lines if line["event"] == "slow statement"]
+        (hashed,) = [line for line in slow if line["statement"] == 3]
+        assert hashed["text"] == "DEFINE USER u ROLE owner PASSWORD '...'"
+        assert hashed["user"] == "root" and hashed["took_ms"] > 0
+        assert "canary" not in json.dumps(node.lines)
 
 
 def test_owner_of_the_environment_signs_in_and_its_password_is_never_logged(
