@@ -29,8 +29,9 @@ from language.grouping import AGGREGATES
 from language.names import children, parent_fields
 from language.parsing.expressions import operands_of
 from language.patterns import beginning
+from language.printing import print_expression
 from protocol import order
-from protocol.paths import EACH, Path, Step
+from protocol.paths import EACH, Path, Step, path_text
 from protocol.values import NONE
 
 ID: Final[Path] = ("id",)
@@ -413,6 +414,33 @@ def united(question: Question, indexes: Iterable[Indexed]) -> tuple[tuple[Either
         if all(branches):
             found.append((either, branches))
     return tuple(found)
+
+
+def is_about(question: Question, index: Indexed) -> bool:
+    """Whether a field of an index stands in a question at all."""
+    asked = {path for path, _ in question.order}
+    return any(
+        path in asked or any(_mentions(node, path) for node in question.conditions)
+        for path in index.paths
+    )
+
+
+def obstacle(question: Question, index: Indexed) -> str:
+    """Why an index that the question is about, and that is none of the candidates, can't help."""
+    first = path_text(index.paths[0])
+    met = [node for node in question.conditions if _mentions(node, index.paths[0])]
+    if any(isinstance(node, tree.Binary) and node.operator == "OR" for node in met):
+        return f"one of the conditions joined by OR has no index: {print_expression(met[0])}"
+    if met:
+        return f"no part of it is what {print_expression(met[0])} lets through"
+    for number, path in enumerate(index.paths[1:], 2):
+        if any(_mentions(node, path) for node in question.conditions):
+            return f"{path_text(path)} is field {number} of it, and nothing is asked of {first}"
+    return "ORDER BY goes by other fields than all of its own, or in several directions"
+
+
+def _mentions(node: Any, path: Path) -> bool:
+    return path_of(node) == path or any(_mentions(child, path) for child in children(node))
 
 
 def _promise(candidate: Candidate) -> tuple[bool, int, int, bool]:

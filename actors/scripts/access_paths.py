@@ -8,7 +8,7 @@ Whatever the way, records come in the order in which a scan meets them, or in th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from actors.scripts.execution import Execution
@@ -36,6 +36,16 @@ SHORT: Final = 1_000
 FIRST: Final = 32
 CHUNK: Final = 256
 """Records fetched in one step: few at first, LIMIT may need no more."""
+
+_SHORT_RANGE: Final = "the range of ids is read in one step"
+_BEYOND_LINKS: Final = "a record has its values beyond a record link, which no index follows"
+_NO_VALUE: Final = "a value that it would be asked for can't be computed"
+_NO_HELP: Final = "no part of it is what the condition lets through with these values"
+_TOO_MANY: Final = "it leads to more than {} records, which are read faster without it"
+_NO_LIMIT: Final = "without LIMIT, or with DISTINCT, all rows are sorted"
+_LARGE_LIMIT: Final = "with so large a LIMIT rows are read faster without it"
+_INEXACT: Final = "it holds long values by their beginning, so that their order is not known"
+_ENOUGH: Final = "another index leads to few records already"
 
 Access = Literal["record", "range", "index", "indexes", "union", "scan"]
 
@@ -65,6 +75,8 @@ class AccessPath:
     """The conditions that the access takes up."""
     entries: int | None = None
     """How many records the indexes lead to, where that is known beforehand."""
+    why: dict[str, str] = field(default_factory=dict)
+    """Of indexes that might have helped and are not used, by their names: why not."""
 
 
 class _Unknown(Exception):
@@ -111,9 +123,11 @@ def access_path(
         return _scan(run, table, source, source)
     choice = _Choice(run, plan, table, source, alone)
     try:
-        return choice.made()
+        found = choice.made()
     except _Unknown:
-        return choice.scan(source, ())
+        found = choice.scan(source, ())
+    found.why = choice.why
+    return found
 
 
 def unique(run: Execution, table: Table, path: Path, value: Any) -> list[Pair] | None:
@@ -164,6 +178,8 @@ class _Choice:
         self._most = plan.most(run) if order and not self._by_id else None
         self._record_ids = records.record_id(table)
         self._worth: int | None = None
+        self.why: dict[str, str] = {}
+        """See `AccessPath.why`."""
 
     def made(self) -> AccessPath:
         """The way. :raises _Unknown: not without a value that there is not"""
@@ -172,7 +188,11 @@ class _Choice:
             term, ids = named
             return self._fetching("record", self._inside(ids), (), (term,))
         bounds, used = self._id_bounds()
-        if self._table.indexes and not self._is_short(bounds):
+        if self._table.indexes:
+            if self._is_short(bounds):
+                candidates = self._plan.candidates(self._table.indexes)
+                self.why = dict.fromkeys((one.index.name for one in candidates), _SHORT_RANGE)
+                return self.scan(bounds, used)
             found = self._by_index()
             if found is not None:
                 return found
@@ -271,10 +291,12 @@ class _Choice:
         candidates = self._plan.candidates(self._table.indexes)
         in_order = any(map(self._goes_in_order, candidates))
         for candidate in candidates:
+            name = candidate.index.name
             if self._is_beside(candidate):
+                self.why[name] = _BEYOND_LINKS
                 continue
-            if not found and self._goes_in_order(candidate) and self._is_exact(candidate):
-                way = self._walk(candidate)
+            if not found and self._goes_in_order(candidate):
+                way = self._walk(candidate) if self._is_exact(candidate) else None
                 if way is not None:
                     return way
             most = len(found[0].ids) * BESIDE if found else SHORT if in_order else None
@@ -284,6 +306,8 @@ class _Choice:
             if ids is not None:
                 found.append(_Found((candidate,), candidate.used, ids))
                 if len(ids) <= FEW:
+                    for other in filter(lambda one: self._adds(one, found), candidates):
+                        self.why.setdefault(other.index.name, _ENOUGH)
                     return self._together(found)
         for either, branches in self._plan.united(self._table.indexes):
             most = len(found[0].ids) * BESIDE if found else SHORT if in_order else None
@@ -368,10 +392,17 @@ class _Choice:
 
     def _looked_up(self, candidate: Candidate, most: int | None) -> list[bytes] | None:
         """The ids that an index leads to; None when they are too many, or it does not help."""
+        name = candidate.index.name
         if not candidate.used:
+            self.why[name] = self._why_unordered(candidate)
             return None
-        spans = candidate.spans(self._values)
+        try:
+            spans = candidate.spans(self._values)
+        except _Unknown:
+            self.why[name] = _NO_VALUE
+            raise
         if spans is None:
+            self.why[name] = _NO_HELP
             return None
         index, transaction = self._index(candidate), self._run.transaction
         if candidate.is_point and all(
@@ -387,9 +418,19 @@ class _Choice:
                 for pairs in indexes.entries(transaction, index, *_range(index, where, span)):
                     found += map(indexes.entry_id, pairs)
                     if len(found) > FEW and len(found) > (most or self._worthwhile()):
+                        self.why[name] = _TOO_MANY.format(most or self._worthwhile())
                         return None
                     self._run.tick()
+        self.why.pop(name, None)
         return found
+
+    def _why_unordered(self, candidate: Candidate) -> str:
+        """Why an index that only lies in the order asked for is not gone through."""
+        if self._most is None:
+            return _NO_LIMIT
+        if self._most > self._worthwhile():
+            return _LARGE_LIMIT
+        return _INEXACT if not self._is_exact(candidate) else _NO_HELP
 
     def _walk(self, candidate: Candidate) -> AccessPath | None:
         """The records in the order of an index; None when it does not help with these values."""
