@@ -17,6 +17,8 @@ class GroupFigures:
 
     name: str
     lag: int
+    pending: int
+    waiting: int
     in_flight: int
     redelivered: int
     dead_lettered: int
@@ -48,6 +50,8 @@ def figures_of(tx: Transaction, topic: Topic, refused: int) -> TopicFigures:
             GroupFigures(
                 group.name,
                 figures["lag"],
+                figures["pending"],
+                figures["waiting"],
                 figures["in_flight"],
                 figures["redelivered"],
                 figures["dead_lettered"],

@@ -116,18 +116,23 @@ class HandOuts(Taking, Answering):
         return found
 
     def figures(self) -> Answer:
-        """`{name, handed_out, committed, lag, in_flight, width, redelivered, dead_lettered,
-        deadline, max_in_flight, deliveries, dead_letter, epoch}` and `backoff, ordered`, as
-        `INFO FOR GROUP` answers them; deadline and backoff are durations."""
+        """`{name, handed_out, committed, lag, pending, waiting, in_flight, width, redelivered,
+        dead_lettered, deadline, max_in_flight, deliveries, dead_letter, epoch}` and `backoff,
+        ordered`, as `INFO FOR GROUP` answers them; deadline and backoff are durations."""
         group = self.group
         state, _ = standing(self._tx, group)
         last, _ = self._messages.end()
+        in_flight = state.out - self._lapsed(state)
+        # A row is a message that was looked at and is not done; past the cursor none was.
+        pending = state.hand_outs + last - max(state.cursor, state.committed)
         return {
             "name": group.name,
             "handed_out": state.handed_out,
             "committed": state.committed,
             "lag": last - state.committed,
-            "in_flight": state.out - self._lapsed(state),
+            "pending": pending,
+            "waiting": pending - in_flight,
+            "in_flight": in_flight,
             # What was trimmed before it was handed out is done all the same.
             "width": max(state.handed_out - state.committed, 0),
             "redelivered": state.redelivered,

@@ -155,6 +155,14 @@ _SERIES: Final = (
         "group", _of_groups(lambda group: group.lag),
     ),
     _Series(
+        "store_topic_group_pending", "gauge", "Messages that a group is not done with", "group",
+        _of_groups(lambda group: group.pending),
+    ),
+    _Series(
+        "store_topic_group_waiting", "gauge", "Of these, messages that are not handed out", "group",
+        _of_groups(lambda group: group.waiting),
+    ),
+    _Series(
         "store_topic_group_in_flight", "gauge", "Messages handed out and not acknowledged", "group",
         _of_groups(lambda group: group.in_flight),
     ),

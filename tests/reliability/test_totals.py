@@ -65,6 +65,7 @@ def good() -> History:
     history.dead = [DeadLetter("f", 6, 1), DeadLetter("g", 7, 2)]
     history.figures = {
         "in_flight": 0, "handed_out": 7, "committed": 7, "lag": 0, "width": 0,
+        "pending": 0, "waiting": 0,
         "dead_lettered": 2, "redelivered": 4,
     }  # fmt: skip
     return history

@@ -325,6 +325,8 @@ class _Judge:
             "handed_out": last,
             "committed": last,
             "lag": 0,
+            "pending": 0,
+            "waiting": 0,
             "width": 0,
             "dead_lettered": len(self._history.dead),
             "redelivered": sum(final - 1 for final in finals.values()),

@@ -83,6 +83,10 @@ class GroupModel:
         """The position before the first message that is not done."""
         return min(self.rows) - 1 if self.rows else self.cursor
 
+    def pending(self, topic: TopicModel) -> int:
+        """How many messages it is not done with."""
+        return sum(position in self.rows or position > self.cursor for position in topic.messages)
+
     def out_at(self, now: int, released: int) -> int:
         """How many are out, their deadline not passed."""
         return sum(row.is_out(now, released) for row in self.rows.values())

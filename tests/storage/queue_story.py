@@ -582,7 +582,8 @@ def short(figures: dict[str, Any]) -> dict[str, Any]:
         {
             name: one[name]
             for name in (
-                "name", "handed_out", "committed", "lag", "in_flight", "width", "redelivered",
+                "name", "handed_out", "committed", "lag", "pending", "waiting", "in_flight",
+                "width", "redelivered",
                 "dead_lettered", "epoch",
             )
         }
@@ -605,6 +606,8 @@ def meant_figures(model: Model, topic: str, now: int, released: int) -> dict[str
             "lag": one.last - group.committed, "in_flight": group.out_at(now, released),
             "width": max(group.handed_out - group.committed, 0), "redelivered": group.redelivered,
             "dead_lettered": group.dead_lettered, "epoch": group.epoch,
+            "pending": group.pending(one),
+            "waiting": group.pending(one) - group.out_at(now, released),
         }
         for name, group in sorted(one.groups.items())
     ]  # fmt: skip

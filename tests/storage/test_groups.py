@@ -611,6 +611,25 @@ def test_moving_makes_receipts_stale(queues: Queues, topic: Topic) -> None:
     assert queues.call(made, "move", Place("AFTER", 1)) == 4, "the messages are gone"
 
 
+def test_one_stuck_message_is_told_from_work(queues: Queues, topic: Topic) -> None:
+    made = queues.group(topic)
+    taken = receipts(queues.take(made, 8))
+    queues.call(made, "ack", taken[1:7])
+    figures = queues.call(made, "figures")
+    named = ("lag", "pending", "waiting", "in_flight")
+    assert [figures[name] for name in named] == [10, 4, 2, 2]
+    queues.call(made, "nack", taken[:1], 5 * SECOND)
+    figures = queues.call(made, "figures")
+    assert [figures[name] for name in named] == [10, 4, 3, 1], "it waits for its delay"
+    queues.call(made, "ack", taken[7:])
+    queues.call(made, "ack", receipts(queues.take(made, 9)))
+    figures = queues.call(made, "figures")
+    assert [figures[name] for name in named] == [10, 1, 1, 0], "one is stuck, and all else done"
+    queues.do(lambda tx: sum(Messages(tx, topic).trim(2)))
+    figures = queues.call(made, "figures")
+    assert [figures[name] for name in named] == [0, 0, 0, 0]
+
+
 def test_trimming_takes_hand_outs_away(queues: Queues) -> None:
     topic = queues.topic()
     made = queues.group(topic, ordered=True)

@@ -119,6 +119,8 @@ SERIES = {
     "store_topic_due_refused_total": ("topic", 0),
     "store_topic_consumer_lag": ("consumer", 3),
     "store_topic_group_lag": ("group", 4),
+    "store_topic_group_pending": ("group", 3),
+    "store_topic_group_waiting": ("group", 1),
     "store_topic_group_in_flight": ("group", 2),
     "store_topic_group_redelivered_total": ("group", 1),
     "store_topic_group_dead_lettered_total": ("group", 1),
@@ -157,7 +159,7 @@ async def test_metrics_show_what_the_caller_may_read(node: Node, topic: None) ->
 
 
 def test_the_metrics_of_very_many_topics_are_written_in_slices() -> None:
-    group = GroupFigures("g", 1, 2, 3, 4)
+    group = GroupFigures("g", 1, 2, 3, 4, 5, 6)
     topics = [
         TopicFigures("n", "d", f"t{n}", n, n, (("r", n),), (group, group), 0) for n in range(20_000)
     ]
@@ -169,7 +171,7 @@ def test_the_metrics_of_very_many_topics_are_written_in_slices() -> None:
 
     text = topic_text(topics, tick).decode()
     assert ticks > 100
-    assert text.count("\n") == 16 + 20_000 * (4 + 4 * 2)
+    assert text.count("\n") == 20 + 20_000 * (4 + 6 * 2)
     assert (
         'store_topic_consumer_lag{namespace="n",database="d",topic="t7",consumer="r"} 7\n' in text
     )
