@@ -46,6 +46,7 @@ storenode <data_dir> [--http <addr>] [--serve <addr>]   serve
 storenode <data_dir> --health                           check
 storenode <data_dir> -f <script>                        run a script file
 storenode shell [host:port]                             statements at a prompt; shell --help
+storenode import|export <ns.db.table> <file>            JSON lines, CSV; import --help
 """
 
 ENVIRONMENT: Final = """\

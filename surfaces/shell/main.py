@@ -1,4 +1,4 @@
-"""What `storenode shell` does, from its words to its exit code."""
+"""What `storenode shell`, `import` and `export` do, from their words to their exit code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from surfaces.command.flags import UsageRefused
 from surfaces.shell.outcomes import INTERRUPTED, REFUSED, USAGE, WELL, Ended
 
-WORDS: Final = ("shell",)
+WORDS: Final = ("shell", "import", "export")
 """First words that name a command of a client, and no directory."""
 MISSING: Final = "the client is not installed: pip install ./clients/python"
 
@@ -22,7 +22,7 @@ def main(words: Sequence[str], environment: Mapping[str, str]) -> int:
     :param words: the first is one of `WORDS`
     """
     try:
-        return _main(words[1:], environment)
+        return _main(words[0], words[1:], environment)
     except UsageRefused as refused:
         _complain(str(refused))
         return USAGE
@@ -38,10 +38,16 @@ def main(words: Sequence[str], environment: Mapping[str, str]) -> int:
         return REFUSED
 
 
-def _main(words: Sequence[str], environment: Mapping[str, str]) -> int:
-    from surfaces.shell.arguments import Help, understand
+def _main(word: str, words: Sequence[str], environment: Mapping[str, str]) -> int:
+    from surfaces.shell import arguments, transfers
+    from surfaces.shell.arguments import Help, Shell
+    from surfaces.shell.transfers import Import
 
-    asked = understand(words, environment)
+    asked = {
+        "shell": arguments.understand,
+        "import": transfers.understand_import,
+        "export": transfers.understand_export,
+    }[word](words, environment)
     if isinstance(asked, Help):
         sys.stdout.write(asked.text)
         return WELL
@@ -49,9 +55,16 @@ def _main(words: Sequence[str], environment: Mapping[str, str]) -> int:
         import storeclient  # noqa: F401
     except ImportError:
         raise Ended(MISSING, USAGE) from None
-    from surfaces.shell import work
+    from surfaces.shell import importing, scripts, work
 
-    asyncio.run(work.shell(asked, environment))
+    if isinstance(asked, Shell):
+        script = None if work.by_hand(asked) else scripts.given(asked)
+        asyncio.run(work.shell(asked, script, environment))
+    elif isinstance(asked, Import):
+        with importing.opened(asked) as file:
+            asyncio.run(work.transfer(asked, file))
+    else:
+        asyncio.run(work.transfer(asked, None))
     sys.stdout.flush()
     return WELL
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,18 +20,36 @@ INPUT: Final = "-"
 """What standard input is called where a file is named."""
 
 
-async def run(session: Session, form: Form, asked: Shell) -> None:
-    """Run what the command line gives, or standard input.
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A text to run, and the file that it is from; None when it is of the command line."""
 
-    :raises Ended: it can't be read, or something was refused
+    text: str
+    path: str | None = None
+
+
+def given(asked: Shell) -> Script:
+    """What the command line gives, or standard input. Read before there is a loop: one that waits
+    for somebody to type hears no signal.
+
+    :raises Ended: it can't be read
     """
-    # Read before anything is connected: who types a script by hand takes their time.
-    text, path = _text(asked)
+    if asked.command is not None:
+        return Script(asked.command)
+    path = asked.script or INPUT
+    return Script(read(path), path)
+
+
+async def run(session: Session, form: Form, script: Script) -> None:
+    """Run a script, or a shortcut of the command line.
+
+    :raises Ended: there is no connection, or something was refused
+    """
     await connect(session)
-    if asked.command is not None and text.lstrip().startswith("\\"):
-        await _shortcut(session, form, text)
+    if script.path is None and script.text.lstrip().startswith("\\"):
+        await _shortcut(session, form, script.text)
     else:
-        await run_script(session, form, text, path)
+        await run_script(session, form, script.text, script.path)
 
 
 async def connect(session: Session) -> Welcome:
@@ -94,10 +113,3 @@ def read(path: str) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise Ended(f"{path}: not UTF-8 at byte {error.start}", USAGE) from error
-
-
-def _text(asked: Shell) -> tuple[str, str | None]:
-    if asked.command is not None:
-        return asked.command, None
-    path = asked.script or INPUT
-    return read(path), path

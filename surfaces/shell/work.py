@@ -7,18 +7,25 @@ import contextlib
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from typing import IO
 
-from surfaces.shell import scripts
+from surfaces.command.console import Console
+from surfaces.command.progress import shown
+from surfaces.shell import exporting, importing, scripts
 from surfaces.shell.arguments import Shell
 from surfaces.shell.connecting import client_of
 from surfaces.shell.forms import Csv, Form, JsonLines, Tables
 from surfaces.shell.outcomes import INTERRUPTED, Ended
+from surfaces.shell.patience import Patient
 from surfaces.shell.scripts import connect
 from surfaces.shell.session import Session
+from surfaces.shell.transfers import Export, Import
 
 
-async def shell(asked: Shell, environment: Mapping[str, str]) -> None:
-    """Run what was asked for, or what a person types.
+async def shell(
+    asked: Shell, script: scripts.Script | None, environment: Mapping[str, str]
+) -> None:
+    """Run a script; without one, what a person types.
 
     :raises Ended: it did not come to a good end
     """
@@ -26,10 +33,10 @@ async def shell(asked: Shell, environment: Mapping[str, str]) -> None:
     form = form_of(asked)
     session = Session(client, _tell, asked.timeout)
     try:
-        if by_hand(asked):
+        if script is None:
             await _prompt(session, form, environment)
             return
-        work = asyncio.create_task(scripts.run(session, form, asked))
+        work = asyncio.create_task(scripts.run(session, form, script))
 
         def end() -> None:
             if not session.interrupt():
@@ -41,6 +48,35 @@ async def shell(asked: Shell, environment: Mapping[str, str]) -> None:
         raise Ended("interrupted; what ran when it was may have been done", INTERRUPTED) from None
     finally:
         await session.close()
+
+
+async def transfer(asked: Import | Export, file: IO[bytes] | None) -> None:
+    """Import or export, and say what was done.
+
+    :param file: what is imported
+    :raises Ended: it did not come to its end; then the same command goes on
+    """
+    client = client_of(asked.access, asked.table.namespace, asked.table.database)
+    title = f"{type(asked).__name__.lower()}ing {asked.path}"
+    unit = "KiB" if isinstance(asked, Import) else "records"
+    console = Console(_say, sys.stderr.isatty())
+    try:
+        await connect(Session(client, _tell))
+        patient = Patient(client, _tell)
+        with shown(f"{title}, {unit}", console) as report:
+            if isinstance(asked, Import):
+                assert file is not None
+                doing = importing.run(asked, file, patient, report)
+            else:
+                doing = exporting.run(asked, patient, report)
+            work = asyncio.create_task(doing)
+            with handling(work.cancel, work.cancel):
+                done = await work
+        _say(done)
+    except asyncio.CancelledError:
+        raise Ended("interrupted; the same command goes on", INTERRUPTED) from None
+    finally:
+        await client.close()
 
 
 def by_hand(asked: Shell) -> bool:
@@ -84,5 +120,9 @@ def handling(interrupt: Callable[[], object], terminate: Callable[[], object]) -
 
 
 def _tell(line: str) -> None:
-    sys.stderr.write(f"storenode: {line}\n")
+    _say(f"storenode: {line}")
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
     sys.stderr.flush()

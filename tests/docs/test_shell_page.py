@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from surfaces.shell import arguments
+from surfaces.shell import arguments, transfers
 from surfaces.shell.shortcuts import SHORTCUTS
 from tests.architecture.sources import ROOT
 from tests.processes import PASSWORD, serving
@@ -25,7 +25,8 @@ WIDTH = 100
 
 def missing(page: str) -> list[str]:
     """Flags, variables and shortcuts that a page does not name."""
-    wanted = [flag.name for flag in arguments.SHELL_FLAGS]
+    tables = (arguments.SHELL_FLAGS, transfers.IMPORT_FLAGS, transfers.EXPORT_FLAGS)
+    wanted = [flag.name for table in tables for flag in table]
     wanted += re.findall(r"STORE_\w+", arguments.ENVIRONMENT)
     wanted += [shortcut.word for shortcut in SHORTCUTS]
     return [word for word in wanted if not re.search(rf"`{re.escape(word)}[` ]", page)]
@@ -34,6 +35,7 @@ def missing(page: str) -> list[str]:
 def test_flags_variables_and_shortcuts_are_named() -> None:
     assert missing(PAGE) == []
     assert arguments.USAGE in PAGE
+    assert transfers.EXPORT_USAGE + transfers.IMPORT_USAGE in PAGE
 
 
 def test_a_planted_gap_is_found() -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from storeclient import AsyncClient, OutcomeUnknown
 from surfaces.command.main import main as storenode
 from surfaces.shell.arguments import Access, Help, Shell, understand
 from surfaces.shell.forms import Tables
+from surfaces.shell.main import takes
 from surfaces.shell.refusals import point_at
 from surfaces.shell.statements import is_complete, may_hold_secret, places
 from tests.certificates import self_signed
@@ -138,29 +140,25 @@ def test_nobody_answers(here: Here) -> None:
     assert code == 3 and "no connection to 127.0.0.1:1" in err
 
 
-def test_a_connection_that_breaks_under_a_script(here: Here, tmp_path: Path) -> None:
-    with serving(tmp_path / "store") as mortal:
-        mortal.script("DEFINE NAMESPACE a; DEFINE DATABASE a.b; USE a.b; DEFINE TOPIC t")
-        host, port = mortal.address("wire")
-        shell = subprocess.Popen(
-            command_line("shell", f"{host}:{port}", "--use", "a.b", "-c", WAITING),
-            env=environment(), stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        _wait_running(mortal)
-        mortal.kill()
-        _, err = shell.communicate(timeout=60)
-    assert shell.returncode == 4 and "OutcomeUnknown" in err and "look before" in err
+def test_a_connection_that_breaks_under_a_script(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object, **__: object) -> None:
+        raise OutcomeUnknown("the connection ended before the answer came")
+
+    monkeypatch.setattr(AsyncClient, "run", broken)  # a real break: test_prompt.test_an_outage
+    code, _, err = here.shell("-c", "RETURN 1")
+    assert code == 4 and "OutcomeUnknown" in err and "look before" in err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_cancels_the_statement_at_the_node(here: Here, number: signal.Signals) -> None:
+def test_an_interrupt_cancels_the_statement_at_the_node(here: Here) -> None:
     here.script("DEFINE TOPIC t")
     words = ("shell", here.address, "--use", here.place, "-c", WAITING)
     shell = subprocess.Popen(
         command_line(*words), env=environment(), stderr=subprocess.PIPE, text=True
     )
     _wait_running(here.node)
-    shell.send_signal(number)
+    shell.send_signal(signal.SIGINT)
     _, err = shell.communicate(timeout=60)
     assert shell.returncode == 130 and "Cancelled" in err
     assert len(here.script("INFO FOR RUNNING")) == 1  # the one that asks
@@ -300,11 +298,14 @@ def test_words_refused(line: str, said: str, here: Here) -> None:
     assert (code, out) == (2, "") and said in err
 
 
-def test_a_directory_called_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_called_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "fill.storeql").write_text("DEFINE NAMESPACE a")
-    assert storenode(["./shell", "-f", "fill.storeql"]) == 0
-    assert (tmp_path / "shell" / "STORE").exists()
+    for words in (["./shell", "--health"], ["--health", "shell"], ["--", "shell", "--health"]):
+        assert storenode(words) in (1, 2)
+        assert "address" not in capfd.readouterr().err
+    assert not takes(["./shell"]) and takes(["shell"]) and not takes([])
 
 
 # --- what is told of a text before the node sees it ----------------------------------------------

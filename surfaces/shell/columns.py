@@ -1,0 +1,210 @@
+r"""CSV with typed columns: what is written is read back as the same values.
+
+The head says `name:type`. A cell that is empty is an absent field. In a cell of any type but `any`,
+`array` and `object`, whose cells are JSON, what begins with a backslash is told apart:
+
+| cell | is |
+|---|---|
+| `\N` | null |
+| `\E` | the empty string |
+| `\\…` | a string that begins with one backslash |
+
+A head without types, as others write it, says nothing of that: there a backslash is a backslash.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+from uuid import UUID
+
+from protocol import limits, text
+from protocol.errors import Refusal
+from protocol.jsonvalues import dump, load
+from protocol.values import NONE, RecordId
+
+NULL: Final = "\\N"
+EMPTY: Final = "\\E"
+ANY: Final = "any"
+_JSON: Final = frozenset({ANY, "array", "object"})
+
+_TYPE_OF: Final[dict[type, str]] = {
+    bool: "bool", int: "int", float: "float", Decimal: "decimal", str: "string",
+    bytes: "bytes", datetime: "datetime", timedelta: "duration", UUID: "uuid",
+    RecordId: "record", list: "array", dict: "object",
+}  # fmt: skip
+
+
+class CellRefused(Exception):
+    """A cell does not hold what its column's type says; the message is for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column. `exact`: its head said the type, so that the escapes above hold."""
+
+    name: str
+    type: str
+    exact: bool = True
+
+    @property
+    def head(self) -> str:
+        """What stands above it."""
+        return f"{self.name}:{self.type}"
+
+    def write(self, value: Any) -> str:
+        """The cell of a value."""
+        if value is NONE:
+            return ""
+        if self.type in _JSON:
+            return dump(value).decode()
+        if value is None:
+            return NULL
+        if type(value) is str:
+            return EMPTY if not value else f"\\{value}" if value.startswith("\\") else value
+        return _WRITERS[type(value)](value)
+
+    def read(self, cell: str) -> Any:
+        """The value of a cell, NONE of an empty one. :raises CellRefused: it has none"""
+        if not cell:
+            return NONE
+        if self.exact and self.type not in _JSON and cell.startswith("\\"):
+            if cell == NULL:
+                return None
+            if cell == EMPTY and self.type in ("string", "bytes"):
+                return "" if self.type == "string" else b""
+            if self.type == "string" and cell.startswith("\\\\"):
+                return cell[1:]
+            raise CellRefused(f"{self.name}: {cell[:40]!r} is no escape")
+        try:
+            return TYPES[self.type](cell)
+        except (ValueError, InvalidOperation, binascii.Error, Refusal):
+            raise CellRefused(f"{self.name}: {cell[:40]!r} is no {self.type}") from None
+
+
+def from_head(head: str, known: Callable[[str], str | None]) -> Column:
+    """A column from what stands above it.
+
+    :param known: the type of a column whose head does not say it; None when nobody knows
+    """
+    name, colon, kind = head.rpartition(":")
+    if colon and kind in TYPES:
+        return Column(name, kind)
+    return Column(head, known(head) or "string", exact=False)
+
+
+def type_of_field(written: str) -> str | None:
+    """The type of a column for a field that is defined so; None when that does not say it."""
+    inner = re.fullmatch(r"option<(.*)>", written)
+    parts = {part.strip() for part in (inner[1] if inner else written).split(" | ")} - {"NULL"}
+    if parts and all(part.startswith("'") for part in parts):
+        return "string"
+    bases = {re.split(r"[<\[]", part)[0] for part in parts}
+    return bases.pop() if len(bases) == 1 and bases <= TYPES.keys() else None
+
+
+class Census:
+    """Which columns some rows have, and of which types."""
+
+    def __init__(self) -> None:
+        self._types: dict[str, set[str]] = {}
+
+    def count(self, row: dict[str, Any]) -> None:
+        """Take a row in."""
+        for name, value in row.items():
+            seen = self._types.setdefault(name, set())
+            if value is not None and value is not NONE:
+                seen.add(_TYPE_OF[type(value)])
+
+    def columns(self) -> list[Column]:
+        """A column for each field, `id` first. One with values of several types is `any`."""
+        names = sorted(self._types, key=lambda name: name != "id")
+        return [Column(name, _common(self._types[name])) for name in names]
+
+
+def _common(seen: set[str]) -> str:
+    if len(seen) == 1:
+        return next(iter(seen))
+    return "number" if seen == {"int", "float"} else ANY
+
+
+def _read_bool(cell: str) -> bool:
+    word = cell.lower()
+    if word not in ("true", "false"):
+        raise ValueError
+    return word == "true"
+
+
+def _read_int(cell: str) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]{1,20}", cell):
+        raise ValueError
+    value = int(cell)
+    if not limits.INT_MIN <= value <= limits.INT_MAX:
+        raise ValueError
+    return value
+
+
+def _read_float(cell: str) -> float:
+    if not re.fullmatch(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?|[+-]?[0-9]+\.", cell):
+        raise ValueError  # what float() takes beside these, infinities above all, is no value
+    value = float(cell)
+    if abs(value) == float("inf"):
+        raise ValueError
+    return value
+
+
+def _read_number(cell: str) -> int | float:
+    return _read_int(cell) if re.fullmatch(r"[+-]?[0-9]+", cell) else _read_float(cell)
+
+
+def _read_decimal(cell: str) -> Decimal:
+    if not re.fullmatch(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,4})?", cell):
+        raise ValueError
+    return Decimal(cell)
+
+
+def _read_json(kind: type | None) -> Callable[[str], Any]:
+    def read(cell: str) -> Any:
+        value = load(cell)
+        if kind is not None and value is not None and type(value) is not kind:
+            raise ValueError
+        return value
+
+    return read
+
+
+TYPES: Final[dict[str, Callable[[str], Any]]] = {
+    "bool": _read_bool,
+    "int": _read_int,
+    "float": _read_float,
+    "number": _read_number,
+    "decimal": _read_decimal,
+    "string": str,
+    "bytes": lambda cell: base64.b64decode(cell, validate=True),
+    "datetime": text.parse_datetime,
+    "duration": text.parse_duration,
+    "uuid": UUID,
+    "record": text.parse_record,
+    "array": _read_json(list),
+    "object": _read_json(dict),
+    ANY: _read_json(None),
+}
+"""How a cell is read, by the type of its column."""
+
+_WRITERS: Final[dict[type, Callable[[Any], str]]] = {
+    bool: lambda value: "true" if value else "false",
+    int: str,
+    float: repr,
+    Decimal: text.format_decimal,
+    bytes: lambda value: base64.b64encode(value).decode() or EMPTY,
+    datetime: text.format_datetime,
+    timedelta: text.format_duration,
+    UUID: str,
+    RecordId: text.format_record,
+}

@@ -1,0 +1,207 @@
+"""`storenode export`: the records of a table into a file, page by page in the order of their ids.
+
+Each page is read at one sequence, and says which. Are they all the same, the file is the table at
+that sequence; else it is known between which two each record was read. No record comes twice, and
+none that is there all the while is missing: each page goes on behind the last id of the one before.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+from language.words import quote
+from protocol import limits
+from protocol.jsonvalues import dump, from_json, load, to_json
+from protocol.values import NONE
+from storeclient import Refused
+from surfaces.shell.columns import Census
+from surfaces.shell.outcomes import REFUSED, USAGE, Ended
+from surfaces.shell.patience import Patient
+from surfaces.shell.resuming import Progress, ResumeFile
+from surfaces.shell.transfers import STREAM, Export
+from surfaces.shell.values import from_client, to_client
+
+PAGE_ROWS: Final = 1000
+"""Of the first page; more of the next ones while they fit a frame of the wire, fewer when not."""
+PAGE_ROWS_MOST: Final = 16_000
+
+Report = Callable[[int, int], None]
+
+
+@dataclass
+class Exporting(Progress):
+    """How far an export has come. `bytes` are those of the part file.
+
+    :ivar last: the last id, as JSON; None at the beginning
+    :ivar first_sequence: that of the first page; 0 at the beginning
+    :ivar last_sequence: that of the newest one
+    """
+
+    last: Any = None
+    first_sequence: int = 0
+    last_sequence: int = 0
+
+
+async def run(asked: Export, patient: Patient, report: Report) -> str:
+    """Export a table. Answers what was done, for people.
+
+    :param report: told how many records are done, and how many there were at the beginning
+    :raises Ended: refused, the file is there already or can't be written, or an outage lasted
+    """
+    try:
+        if asked.path == STREAM:
+            return await _to_stream(asked, patient, report)
+        return await _to_file(asked, patient, report)
+    except Refused as error:
+        raise Ended(str(error), REFUSED) from error
+    except OSError as error:
+        raise Ended(f"{error.filename or asked.path}: {error.strerror}", USAGE) from error
+
+
+async def _to_file(asked: Export, patient: Patient, report: Report) -> str:
+    path = Path(asked.path)
+    if path.exists():
+        raise Ended(f"{path}: there already; nothing is ever replaced", USAGE)
+    part = path.with_name(f"{path.name}.part")
+    resume = ResumeFile(path.with_name(f"{path.name}.resume"))
+    pages = _Pages(asked, patient)
+    pages.state.store = await patient.store()
+    if not resume.load(pages.state):
+        part.write_bytes(b"")
+    with part.open("r+b") as file:
+        if os.fstat(file.fileno()).st_size < pages.state.bytes:
+            raise Ended(f"{part}: cut; remove it and {resume.path} to begin anew", USAGE)
+        # What stands behind has been written without being noted: it is read again.
+        file.truncate(pages.state.bytes)
+        file.seek(pages.state.bytes)
+
+        def keep() -> None:
+            file.flush()
+            os.fsync(file.fileno())
+            resume.save(pages.state)
+
+        await pages.write(file, keep, report)
+    if asked.form == "csv":
+        typed = path.with_name(f"{path.name}.csv-part")
+        with part.open("rb") as rows, typed.open("w", encoding="utf-8", newline="") as out:
+            write_csv(rows, out)
+            out.flush()
+            os.fsync(out.fileno())
+        part.unlink()
+        part = typed
+    part.rename(path)
+    resume.remove()
+    return pages.summary(str(path))
+
+
+async def _to_stream(asked: Export, patient: Patient, report: Report) -> str:
+    pages = _Pages(asked, patient)
+    if asked.form == "jsonl":
+        await pages.write(sys.stdout.buffer, sys.stdout.flush, report)
+    else:
+        with tempfile.TemporaryFile() as file:
+            await pages.write(file, file.flush, report)
+            file.seek(0)
+            write_csv(file, sys.stdout)
+    sys.stdout.flush()
+    return pages.summary("standard output")
+
+
+class _Pages:
+    """The pages of a table, and how far they are read."""
+
+    def __init__(self, asked: Export, patient: Patient) -> None:
+        self.state = Exporting(f"export of {asked.table} as {asked.form}")
+        self._asked = asked
+        self._patient = patient
+        self._table = quote(asked.table.name)
+        self._rows = PAGE_ROWS
+        self._most = PAGE_ROWS_MOST
+
+    async def write(self, out: IO[bytes], keep: Callable[[], object], report: Report) -> None:
+        """Write all records that are left, a line of JSON each.
+
+        :param keep: called after each page: what is written must stay
+        """
+        total = (await self._patient.run(f"INFO FOR TABLE {self._table}")).value["records"]
+        while True:
+            page, rows = await self._page()
+            data = b"".join(dump(row) + b"\n" for row in page)
+            out.write(data)
+            if page:
+                self.state.last = to_json(page[-1]["id"])
+            self.state.rows += len(page)
+            self.state.bytes += len(data)
+            keep()
+            report(self.state.rows, max(total, self.state.rows))
+            if len(page) < rows:
+                return
+
+    async def _page(self) -> tuple[list[dict[str, Any]], int]:
+        """The records of the next page, and how many were asked for."""
+        while True:
+            rows = self._rows
+            try:
+                page = await self._read(rows)
+            except Refused as error:
+                # A page of one record always fits: it has at most half of a frame.
+                if error.code != "AnswerTooLarge" or rows == 1:
+                    raise
+                self._rows = self._most = rows // 2
+                continue
+            self._rows = min(rows * 2, self._most)
+            return page, rows
+
+    async def _read(self, rows: int) -> list[dict[str, Any]]:
+        state, params = self.state, {}
+        where = ""
+        if state.last is not None:
+            where = "WHERE id > $last "
+            params["last"] = to_client(from_json(state.last))
+        # In one transaction, so that it is the sequence of what is read.
+        select = f"SELECT * FROM {self._table} {where}ORDER BY id LIMIT {rows}"
+        answer = await self._patient.run(f"BEGIN; INFO FOR STORE; {select}; COMMIT", params)
+        sequence = answer.results[1].value["sequence"]
+        state.first_sequence = state.first_sequence or sequence
+        state.last_sequence = sequence
+        return from_client(answer.results[2].value)  # type: ignore[no-any-return]
+
+    def summary(self, path: str) -> str:
+        """What was done, and as of when."""
+        first, last = self.state.first_sequence, self.state.last_sequence
+        when = (
+            f"as of sequence {first}"
+            if first == last
+            else f"each as of a sequence from {first} to {last}, while others wrote"
+        )
+        return f"exported {self.state.rows} records of {self._asked.table} to {path}, {when}"
+
+
+def write_csv(rows: IO[bytes], out: IO[str]) -> None:
+    """Lines of JSON as CSV with typed columns: those of all rows, which are read twice."""
+    census = Census()
+    for line in rows:
+        census.count(_object(line))
+    columns = census.columns()
+    rows.seek(0)
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([column.head for column in columns])
+    for line in rows:
+        row = _object(line)
+        writer.writerow([column.write(row.get(column.name, NONE)) for column in columns])
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    row = load(line)
+    assert isinstance(row, dict)
+    return row
+
+
+assert 2 * limits.RECORD_BYTES <= limits.FRAME_BYTES

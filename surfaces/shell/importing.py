@@ -1,0 +1,257 @@
+"""`storenode import`: the rows of a file into a table, in batches, each of them one commit.
+
+No row is lost and none comes twice, whatever breaks in between. A batch is sent again when its
+outcome is not known, and rows behind the place that the resume file names are sent again by the
+next run: so every row has an id before it is first sent, its own or one made of the file and the
+row's number, and a row whose record is there already is passed over, or sets what it says.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+from language.words import quote
+from protocol import limits
+from protocol.errors import CATALOGUE
+from storeclient import Refused
+from surfaces.shell.columns import type_of_field
+from surfaces.shell.outcomes import REFUSED, USAGE, Ended
+from surfaces.shell.patience import Patient
+from surfaces.shell.resuming import Progress, ResumeFile
+from surfaces.shell.rows import ID, Lines, Row, RowRefused, csv_rows, json_rows, made_id
+from surfaces.shell.transfers import IGNORE, STREAM, Import
+from surfaces.shell.values import to_client
+
+BATCH_BYTES: Final = 4 * limits.MIB
+"""Of the file in one batch: as a frame of the wire it stays well below 16 MiB."""
+OF_ROWS: Final = frozenset({
+    "AlreadyExists", "AssertFailed", "BadRequest", "DivisionByZero", "Duplicate", "FieldRefused",
+    "NameRefused", "NumberTooLarge", "TooLarge", "TypeRefused",
+})  # fmt: skip
+"""Refusals that are about a row: its batch is tried again in halves, up to that row."""
+assert CATALOGUE.keys() >= OF_ROWS
+
+Report = Callable[[int, int], None]
+
+
+@dataclass
+class Importing(Progress):
+    """How far an import has come.
+
+    :ivar key: names the file where rows have no ids of their own; hexadecimal
+    :ivar digest: SHA-256 of the bytes that are done; hexadecimal
+    :ivar inserted: rows that were not there before
+    """
+
+    key: str = ""
+    digest: str = ""
+    inserted: int = 0
+
+
+def opened(asked: Import) -> IO[bytes]:
+    """The file to import; of standard input a copy, which knows its end and its content.
+
+    Copied before there is a loop: one that waits for standard input hears no signal.
+
+    :raises Ended: it can't be read
+    """
+    if asked.path != STREAM:
+        try:
+            return open(asked.path, "rb")
+        except OSError as error:
+            raise Ended(f"{asked.path}: {error.strerror}", USAGE) from error
+    copy = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    shutil.copyfileobj(sys.stdin.buffer, copy)
+    return copy
+
+
+async def run(asked: Import, file: IO[bytes], patient: Patient, report: Report) -> str:
+    """Import a file. Answers what was done, for people.
+
+    :param report: told how many KiB of the file are done, and of how many
+    :raises Ended: a row was refused, the file can't be read, or an outage lasted too long; the rows
+        before that are in
+    """
+    path = Path(asked.path)
+    resume = ResumeFile(path.with_name(f"{path.name}.resume")) if asked.path != STREAM else None
+    try:
+        return await _Run(asked, patient, file, resume).all(report)
+    except OSError as error:
+        raise Ended(f"{error.filename or path}: {error.strerror}", USAGE) from error
+
+
+class _Run:
+    def __init__(
+        self, asked: Import, patient: Patient, file: IO[bytes], resume: ResumeFile | None
+    ) -> None:
+        self._asked = asked
+        self._patient = patient
+        self._file = file
+        self._resume = resume
+        self._table = quote(asked.table.name)
+        self._state = Importing(
+            f"import into {asked.table} of {asked.form}, on a duplicate {asked.on_duplicate}"
+        )
+
+    async def all(self, report: Report) -> str:
+        """Send every row that is not in yet."""
+        defined = await self._defined()
+        self._state.store = await self._patient.store()
+        size = self._begin()
+        lines = Lines(self._file)
+        try:
+            for batch in batches(self._rows(lines, defined), self._asked.batch):
+                await self._send(batch)
+                if lines.bytes == self._state.bytes:  # else a line behind it can't be read
+                    self._save(lines.digest.hexdigest())
+                report(-(-self._state.bytes // limits.KIB), -(-size // limits.KIB))
+        except RowRefused as error:
+            raise self._ended(error) from error
+        except Refused as error:
+            raise Ended(str(error), REFUSED) from error
+        if self._resume is not None:
+            self._resume.remove()
+        done = f"imported {self._state.rows} rows into {self._asked.table}"
+        if self._asked.on_duplicate == IGNORE:
+            passed = self._state.rows - self._state.inserted
+            done += f": {self._state.inserted} inserted, {passed} there already"
+        return done
+
+    def _begin(self) -> int:
+        """Take up what an earlier run has left. Answers the size of the file."""
+        size = self._file.seek(0, os.SEEK_END)
+        if self._resume is None or not self._resume.load(self._state):
+            self._state.key = _digest(self._file, size)
+            self._save(_digest(self._file, 0))
+        elif _digest(self._file, self._state.bytes) != self._state.digest:
+            raise Ended(
+                f"{self._asked.path}: changed among the {self._state.rows} rows that are in; remove"
+                f" {self._resume.path} to begin anew",
+                USAGE,
+            )
+        self._file.seek(0)
+        return size
+
+    def _save(self, digest: str) -> None:
+        self._state.digest = digest
+        if self._resume is not None:
+            self._resume.save(self._state)
+
+    def _ended(self, error: RowRefused) -> Ended:
+        message = f"{self._asked.path}: {error}\n{self._state.rows} rows before it are in"
+        if self._resume is not None:
+            # Also those of its own batch: what is saved must be just what has been acknowledged.
+            self._save(_digest(self._file, self._state.bytes))
+            message += "; mend it and run the same command again to go on"
+        return Ended(message, REFUSED)
+
+    async def _defined(self) -> dict[str, str]:
+        """The types that the table's fields have, for columns that say none."""
+        try:
+            info = (await self._patient.run(f"INFO FOR TABLE {self._table}")).value
+        except Refused as error:
+            raise Ended(str(error), REFUSED) from error
+        found = {one["name"]: type_of_field(one["type"]) for one in info["fields"]}
+        return {name: kind for name, kind in found.items() if kind is not None}
+
+    def _rows(self, lines: Lines, defined: dict[str, str]) -> Iterator[Row]:
+        if self._asked.form == "csv":
+            types = {**defined, **self._asked.types}
+            return csv_rows(lines, self._state.bytes, types.get)
+        lines.skip(self._state.bytes)
+        return json_rows(lines)
+
+    async def _send(self, batch: list[Row]) -> None:
+        """Insert the rows in one commit, or those before the one that is refused.
+
+        :raises RowRefused: it was
+        """
+        first = self._state.rows
+        rows = [self._addressed(row.fields, first + n) for n, row in enumerate(batch)]
+        try:
+            inserted = await self._insert(rows)
+        except (Refused, ValueError, TypeError) as error:
+            # ValueError: it does not fit a frame, or the client can't send it. Nothing was sent.
+            if isinstance(error, Refused) and error.code not in OF_ROWS:
+                raise
+            if len(batch) == 1:
+                raise RowRefused(f"line {batch[0].line}: {error}") from error
+            half = len(batch) // 2
+            await self._send(batch[:half])
+            await self._send(batch[half:])
+            return
+        self._state.rows += len(batch)
+        self._state.bytes = batch[-1].end
+        self._state.inserted += inserted
+
+    def _addressed(self, fields: dict[str, Any], number: int) -> dict[str, Any]:
+        if ID not in fields:
+            fields = {ID: made_id(bytes.fromhex(self._state.key), number), **fields}
+        return to_client(fields)  # type: ignore[no-any-return]
+
+    async def _insert(self, rows: list[dict[str, Any]]) -> int:
+        """Answers how many of the rows were inserted, where they are not set otherwise."""
+        if self._asked.on_duplicate == IGNORE:
+            script = f"INSERT INTO {self._table} $rows IGNORE RETURN id"
+            return len((await self._patient.run(script, {"rows": rows})).value)
+        await self._patient.run(*updating(self._table, rows))
+        return len(rows)
+
+
+def updating(table: str, rows: list[dict[str, Any]]) -> tuple[str, dict[str, Any]]:
+    """A transaction that inserts rows, and sets just the fields of a row where its record is there.
+
+    Rows with the same fields go together: a row that lacks a field leaves it as it is.
+    """
+    by_fields: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        by_fields.setdefault(tuple(sorted(row.keys() - {ID})), []).append(row)
+    params: dict[str, Any] = {}
+    statements = ["BEGIN"]
+    for number, (names, group) in enumerate(by_fields.items()):
+        params[f"r{number}"] = group
+        sets = ", ".join(f"{quote(name)} = $input.{quote(name)}" for name in names)
+        then = f"ON DUPLICATE UPDATE SET {sets}" if sets else "IGNORE"
+        statements.append(f"INSERT INTO {table} $r{number} {then} RETURN NONE")
+    return "; ".join([*statements, "COMMIT"]), params
+
+
+def batches(rows: Iterator[Row], most: int) -> Iterator[list[Row]]:
+    """Rows in batches of at most so many. No row is read before the batch before it is done: what
+    has been read of the file is then just what has been sent.
+
+    :raises RowRefused: a row can't be read; those before it have come
+    """
+    batch: list[Row] = []
+    begun = 0
+    unreadable = None
+    try:
+        for row in rows:
+            batch.append(row)
+            if len(batch) >= most or row.end - begun >= BATCH_BYTES:
+                yield batch
+                batch, begun = [], row.end
+    except RowRefused as error:
+        unreadable = error
+    if batch:
+        yield batch
+    if unreadable is not None:
+        raise unreadable
+
+
+def _digest(file: IO[bytes], size: int) -> str:
+    """SHA-256 of the first bytes of a file."""
+    file.seek(0)
+    digest = hashlib.sha256()
+    while size > 0 and (data := file.read(min(size, limits.MIB))):
+        digest.update(data)
+        size -= len(data)
+    return digest.hexdigest()

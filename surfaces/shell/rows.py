@@ -1,0 +1,161 @@
+"""The rows of a file, each with where it stands and where the file goes on behind it."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import IO, Any, Final
+from uuid import UUID
+
+from protocol import limits
+from protocol.errors import Refusal
+from protocol.jsonvalues import load
+from protocol.values import NONE, RecordId
+from surfaces.shell.columns import CellRefused, Column, from_head
+
+ID: Final = "id"
+LINE_BYTES: Final = 4 * limits.RECORD_BYTES
+"""Of one line: a record, its JSON tags and escapes."""
+_CHUNK: Final = 1 << 20
+
+
+class RowRefused(Exception):
+    """A row can't be read, or the node takes it not. The message names its line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row.
+
+    :ivar line: where it begins in the file, counted from 1
+    :ivar end: the offset behind it, in bytes
+    :ivar fields: values of the node; without `id` where the file gives none
+    """
+
+    line: int
+    end: int
+    fields: dict[str, Any]
+
+
+class Lines:
+    """The lines of a file, counted and hashed as they are read."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+        self.bytes = 0
+        self.line = 0
+
+    def skip(self, to: int) -> None:
+        """Read on to an offset that a line begins at, without looking at what is skipped."""
+        while self.bytes < to:
+            data = self._file.read(min(_CHUNK, to - self.bytes))
+            if not data:
+                return
+            self._count(data)
+            self.line += data.count(b"\n")
+
+    def __iter__(self) -> Iterator[str]:
+        """Each line as text with its end.
+
+        :raises RowRefused: it is not UTF-8, or too long
+        """
+        while data := self._file.readline(LINE_BYTES):
+            self._count(data)
+            self.line += 1
+            if len(data) == LINE_BYTES:
+                raise RowRefused(f"line {self.line}: longer than {LINE_BYTES} bytes")
+            try:
+                yield data.decode("utf-8-sig" if self.bytes == len(data) else "utf-8")
+            except UnicodeDecodeError as error:
+                raise RowRefused(f"line {self.line}: not UTF-8 at byte {error.start}") from error
+
+    def _count(self, data: bytes) -> None:
+        self.digest.update(data)
+        self.bytes += len(data)
+
+
+def json_rows(lines: Lines) -> Iterator[Row]:
+    """An object a line; empty lines are passed over. :raises RowRefused: a line holds another"""
+    for text in lines:
+        if not text.strip():
+            continue
+        try:
+            fields = load(text)
+        except Refusal as error:
+            raise RowRefused(f"line {lines.line}: {error.message}") from error
+        if type(fields) is not dict:
+            raise RowRefused(f"line {lines.line}: an object is wanted")
+        yield Row(lines.line, lines.bytes, _addressed(fields))
+
+
+def csv_rows(lines: Lines, start: int, known: Callable[[str], str | None]) -> Iterator[Row]:
+    """The rows below a head.
+
+    :param start: an offset behind a row, or 0: those before it are passed over
+    :param known: the type of a column whose head does not say it
+    :raises RowRefused: a row has not as many cells as the head, or a cell is not of its type
+    """
+    csv.field_size_limit(LINE_BYTES)
+    source = iter(lines)
+    try:
+        head = next(csv.reader(source, strict=True), None)
+    except csv.Error as error:
+        raise RowRefused(f"line 1: {error}") from error
+    if head is None:
+        return
+    columns = [from_head(name, known) for name in head]
+    _check_head(columns)
+    lines.skip(start)
+    reader = csv.reader(source, strict=True)
+    while True:
+        line = lines.line + 1
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise RowRefused(f"line {line}: {error}") from error
+        if cells is None:
+            return
+        if cells:
+            yield Row(line, lines.bytes, _addressed(_fields(columns, cells, line)))
+
+
+def _check_head(columns: list[Column]) -> None:
+    names = [column.name for column in columns]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice or "" in names:
+        raise RowRefused(f"line 1: {'a column without a name' if '' in names else twice.pop()!r}")
+
+
+def _fields(columns: list[Column], cells: list[str], line: int) -> dict[str, Any]:
+    if len(cells) != len(columns):
+        raise RowRefused(f"line {line}: {len(cells)} cells below a head of {len(columns)}")
+    try:
+        read = {column.name: column.read(cell) for column, cell in zip(columns, cells, strict=True)}
+    except CellRefused as error:
+        raise RowRefused(f"line {line}: {error}") from error
+    return {name: value for name, value in read.items() if value is not NONE}
+
+
+def _addressed(fields: dict[str, Any]) -> dict[str, Any]:
+    """A record's address names the table that it comes from; here only its id says something."""
+    if type(fields.get(ID)) is RecordId:
+        fields[ID] = fields[ID].id
+    return fields
+
+
+def made_id(key: bytes, number: int) -> UUID:
+    """The id of a row that has none: the same whenever this row of this file is imported, so that
+    an import that is done twice inserts nothing twice, and another for every other file.
+
+    A uuid of version 8: 82 bits of the key, then the row's number, so that ids go as rows do.
+
+    :param key: at least 11 bytes that name the file
+    :param number: counted from 0
+    """
+    bits = int.from_bytes(key[:11], "big") >> 6  # 82 bits
+    high, middle, low = bits >> 34, bits >> 22 & 0xFFF, bits & 0x3FFFFF
+    value = high << 80 | 8 << 76 | middle << 64 | 2 << 62 | low << 40 | number
+    return UUID(int=value)

@@ -1,0 +1,159 @@
+"""What the words behind `storenode import` and `storenode export` ask for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from protocol.errors import Refusal
+from protocol.text import check_name
+from surfaces.command import flags
+from surfaces.command.flags import Flag, UsageRefused
+from surfaces.shell.arguments import ACCESS_FLAGS, ADDRESS, ENVIRONMENT, Access, Help, access
+from surfaces.shell.columns import TYPES
+from surfaces.shell.outcomes import EXIT_CODES
+
+STREAM: Final = "-"
+"""What standard input and output are called where a file is named."""
+BATCH_ROWS: Final = 1000
+"""Rows of one INSERT, and so of one commit: far below the limits of a transaction, and enough that
+the way to the disk is no longer what it costs."""
+BATCH_ROWS_MOST: Final = 100_000
+FORMS: Final = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv"}
+IGNORE, UPDATE = "ignore", "update"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table with its place."""
+
+    namespace: str
+    database: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}.{self.database}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """Write the records of a table into a file."""
+
+    access: Access
+    table: Table
+    path: str
+    form: str
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """Insert the rows of a file into a table."""
+
+    access: Access
+    table: Table
+    path: str
+    form: str
+    on_duplicate: str = IGNORE
+    types: Mapping[str, str] = field(default_factory=dict)
+    """Of CSV columns, by name."""
+    batch: int = BATCH_ROWS
+
+
+_AT: Final = Flag("--at", "<host:port>", f"the node; {ADDRESS} when not given")
+_FORMAT: Final = Flag("--format", "<jsonl|csv>", "when the file's name does not say it")
+EXPORT_FLAGS: Final = (_AT, _FORMAT, *ACCESS_FLAGS, Flag("--help", None, "this text"))
+IMPORT_FLAGS: Final = (
+    _AT,
+    _FORMAT,
+    Flag("--on-duplicate", "<ignore|update>", "of a record that is there: ignore the row, or set"),
+    Flag("--types", "<column:type,...>", "of CSV columns whose head does not say them"),
+    Flag("--batch", "<rows>", f"rows of one commit; {BATCH_ROWS} when not given"),
+    *ACCESS_FLAGS,
+    Flag("--help", None, "this text"),
+)
+EXPORT_USAGE: Final = "storenode export <ns.db.table> <file>   - is standard output\n"
+IMPORT_USAGE: Final = "storenode import <ns.db.table> <file>   - is standard input\n"
+
+
+def understand_export(words: Sequence[str], environment: Mapping[str, str]) -> Export | Help:
+    """What `storenode export` is to do. :raises UsageRefused: it can't be done"""
+    given = flags.take_apart(words, EXPORT_FLAGS, "export")
+    if "--help" in given:
+        return Help(flags.table_text(EXPORT_USAGE, EXPORT_FLAGS, ENVIRONMENT, EXIT_CODES))
+    table, path = _positions(given, EXPORT_USAGE)
+    return Export(_access(given, environment), table, path, _form(given, path))
+
+
+def understand_import(words: Sequence[str], environment: Mapping[str, str]) -> Import | Help:
+    """What `storenode import` is to do. :raises UsageRefused: it can't be done"""
+    given = flags.take_apart(words, IMPORT_FLAGS, "import")
+    if "--help" in given:
+        return Help(flags.table_text(IMPORT_USAGE, IMPORT_FLAGS, ENVIRONMENT, EXIT_CODES))
+    table, path = _positions(given, IMPORT_USAGE)
+    return Import(
+        _access(given, environment),
+        table,
+        path,
+        _form(given, path),
+        _one_of(given, "--on-duplicate", (IGNORE, UPDATE)) or IGNORE,
+        _types(given.get("--types")),
+        _batch(given.get("--batch")),
+    )
+
+
+def _access(given: flags.Given, environment: Mapping[str, str]) -> Access:
+    return access(given, given.get("--at") or ADDRESS, environment)
+
+
+def _positions(given: flags.Given, usage: str) -> tuple[Table, str]:
+    if len(given.positions) != 2 or not given.positions[1]:
+        raise UsageRefused(f"a table and a file are wanted: {usage.strip()}")
+    written, path = given.positions
+    parts = written.split(".")
+    if len(parts) != 3:
+        raise UsageRefused(f"{written!r} is no table with its place: wanted ns.db.table")
+    try:
+        for part, what in zip(parts, ("namespace", "database", "table"), strict=True):
+            check_name(part, what)
+    except Refusal as error:
+        raise UsageRefused(error.message) from error
+    return Table(*parts), path
+
+
+def _form(given: flags.Given, path: str) -> str:
+    told = _one_of(given, "--format", ("jsonl", "csv"))
+    if told is not None:
+        return told
+    if path == STREAM:
+        return "jsonl"
+    found = next((form for end, form in FORMS.items() if path.lower().endswith(end)), None)
+    if found is None:
+        raise UsageRefused(f"{path}: is it jsonl or csv? Say so with --format")
+    return found
+
+
+def _one_of(given: flags.Given, name: str, values: tuple[str, ...]) -> str | None:
+    told = given.get(name)
+    if told is not None and told not in values:
+        raise UsageRefused(f"{name}: {told!r} is none of {', '.join(values)}")
+    return told
+
+
+def _types(text: str | None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for part in text.split(",") if text else ():
+        name, colon, kind = part.rpartition(":")
+        if not colon or kind not in TYPES:
+            raise UsageRefused(f"--types: {part!r}: wanted column:type, of {', '.join(TYPES)}")
+        found[name] = kind
+    return found
+
+
+def _batch(text: str | None) -> int:
+    if text is None:
+        return BATCH_ROWS
+    if not re.fullmatch(r"[0-9]{1,6}", text) or not 0 < int(text) <= BATCH_ROWS_MOST:
+        raise UsageRefused(f"--batch: {text!r} is no number from 1 to {BATCH_ROWS_MOST}")
+    return int(text)

@@ -1,0 +1,462 @@
+"""`storenode import` and `export`: exact there and back, and whole whatever breaks in between."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from protocol.values import NONE, RecordId
+from storeclient import AsyncClient, OutcomeUnknown, Unreachable, errors
+from surfaces.shell import exporting, importing, patience
+from surfaces.shell.columns import CellRefused, Census, Column, from_head, type_of_field
+from surfaces.shell.resuming import ResumeFile
+from surfaces.shell.rows import made_id
+from surfaces.shell.transfers import Import, Table, understand_export, understand_import
+from tests.processes import NodeProcess, command_line, environment, serving
+from tests.surfaces.shell.conftest import Here
+
+EVERY_TYPE = """
+    DEFINE TABLE t;
+    INSERT INTO t [
+        { id: 1, a: 1, b: 1.5, c: 12.30dec, s: "x", t: true, at: d'2026-01-02T03:04:05.000006Z',
+          d: 1h30m, u: u'018f0000-0000-7000-8000-000000000001', r: t:ana, l: [1, 'a'],
+          o: { p: { q: 1dec } } },
+        { id: 'ana', a: NULL, b: 2, c: 1dec, s: '', t: false, by: b'AAEC',
+          'a b': 'quote " and , comma' },
+        { id: "line\\nbreak", a: -9223372036854775807, s: "\\\\N", m: 1, by: b'' },
+        { id: u'018f0000-0000-7000-8000-000000000002', s: "\\\\", m: 'mixed' },
+        { id: ['a', 1], s: "  spaces\\r\\nlines ", m: NULL, l: [] }
+    ]
+"""  # fmt: skip
+
+
+def transfer(here: Here, word: str, table: str, path: Path | str, *words: str) -> tuple[int, str]:
+    """Exit code and standard error of an import or export of a table of the test's database."""
+    code, _, err = here.run(word, f"{here.place}.{table}", str(path), "--at", here.address, *words)
+    return code, err
+
+
+def table(here: Here, name: str) -> Any:
+    """All of a table, ids without its name."""
+    return here.script(f"SELECT *, record::id(id) AS id FROM {name}")
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_every_type_there_and_back(here: Here, tmp_path: Path, form: str) -> None:
+    here.script(EVERY_TYPE + "; DEFINE TABLE u")
+    path = tmp_path / f"t.{form}"
+    code, err = transfer(here, "export", "t", path)
+    assert code == 0 and "exported 5 records" in err and "as of sequence" in err
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+    code, err = transfer(here, "import", "u", path)
+    assert (code, "5 inserted, 0 there already" in err) == (0, True)
+    assert table(here, "u") == table(here, "t") != []
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+    assert transfer(here, "export", "t", path)[0] == 2  # nothing is ever replaced
+
+
+def test_a_head_says_the_types(here: Here, tmp_path: Path) -> None:
+    here.script(EVERY_TYPE)
+    transfer(here, "export", "t", tmp_path / "t.csv")
+    head = (tmp_path / "t.csv").read_text().partition("\n")[0].split(",")
+    assert head[0] == "id:record"
+    assert {"a:int", "b:number", "c:decimal", "s:string", "m:any", "a b:string", "o:object"} <= set(
+        head
+    )
+
+
+VALUES = some.recursive(
+    some.none() | some.booleans() | some.integers(-(2**63), 2**63 - 1) | some.text(max_size=6)
+    | some.floats(allow_nan=False, allow_infinity=False)
+    | some.decimals(-1000, 1000, places=3) | some.binary(max_size=4) | some.uuids()
+    | some.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1)).map(
+        lambda at: at.replace(fold=0, tzinfo=UTC)
+    )
+    | some.timedeltas(timedelta(-99), timedelta(99))
+    | some.builds(RecordId, some.just("t"), some.text(min_size=1, max_size=4)),
+    lambda inner: some.lists(inner, max_size=3)
+    | some.dictionaries(some.text(max_size=4), inner, max_size=2),
+    max_leaves=4,
+)  # fmt: skip
+
+
+@settings(max_examples=60)
+@given(some.lists(VALUES | some.just(NONE), min_size=1, max_size=4))
+def test_any_column_is_read_back_as_it_was(values: list[Any]) -> None:
+    census = Census()
+    for value in values:
+        census.count({"f": value})
+    (column,) = census.columns()
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([column.write(value)] for value in values)
+    cells = [row[0] if row else "" for row in csv.reader(io.StringIO(out.getvalue(), newline=""))]
+    found = [from_head(column.head, lambda _: None).read(cell) for cell in cells]
+    assert [repr(one) for one in found] == [repr(one) for one in values]
+
+
+@pytest.mark.parametrize(
+    ("kind", "cell", "value"),
+    [
+        ("int", "7", 7),
+        ("float", ".5", 0.5),
+        ("number", "7.0", 7.0),
+        ("decimal", "1.20", Decimal("1.20")),
+        ("bool", "TRUE", True),
+        ("datetime", "2026-01-02", datetime(2026, 1, 2, tzinfo=UTC)),
+        ("duration", "5m", timedelta(minutes=5)),
+        ("array", "[1]", [1]),
+        ("string", "\\N", "\\N"),  # no escape where the head says no type
+    ],
+)
+def test_cells_of_others(kind: str, cell: str, value: Any) -> None:
+    found = Column("f", kind, exact=False).read(cell)
+    assert found == value and type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cell"),
+    [
+        ("int", "7.5"), ("int", "9223372036854775808"), ("int", "x"), ("float", "nan"),
+        ("float", "1e999"), ("bool", "yes"), ("datetime", "yesterday"), ("record", "t"),
+        ("array", "{}"), ("any", "text"), ("uuid", "x"), ("bytes", "***"), ("string", "\\x"),
+        ("int", "\\E"), ("decimal", "Infinity"), ("decimal", "1e99999"),
+    ],
+)  # fmt: skip
+def test_cells_refused(kind: str, cell: str) -> None:
+    with pytest.raises(CellRefused, match=r"^f: "):
+        Column("f", kind).read(cell)
+
+
+def test_columns_without_types_take_those_of_the_fields(here: Here, tmp_path: Path) -> None:
+    here.script(
+        "DEFINE TABLE t; DEFINE FIELD age ON t TYPE option<int | NULL>;"
+        "DEFINE FIELD r ON t TYPE option<'a' | 'b'>"
+    )
+    path = tmp_path / "people.csv"
+    path.write_text("﻿id,age,r,price,note\n1,34,a,1.50,\\N\n2,,,2,\n")
+    code, err = transfer(here, "import", "t", path, "--types", "id:int,price:decimal")
+    assert code == 0, err
+    assert here.script("SELECT * FROM t") == [
+        {"id": {"$rec": "t:1"}, "age": 34, "r": "a", "price": {"$dec": "1.50"}, "note": "\\N"},
+        {"id": {"$rec": "t:2"}, "price": {"$dec": "2"}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "kind"),
+    [
+        ("int", "int"),
+        ("option<int | NULL>", "int"),
+        ("array<int, 5>", "array"),
+        ("record<a>", "record"),
+        ("'a' | 'b'", "string"),
+        ("int | string", None),
+    ],
+)
+def test_the_type_of_a_field(written: str, kind: str | None) -> None:
+    assert type_of_field(written) == kind
+
+
+def test_on_duplicate(here: Here, tmp_path: Path) -> None:
+    here.script("DEFINE TABLE t; INSERT INTO t [{ id: 1, a: 1, b: 1 }]")
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"id": 1, "a": 2}\n\n{"id": 2, "c d": 3}\n{"id": 3}\n{"id": 1, "a": 4}\n')
+    code, err = transfer(here, "import", "t", path)
+    assert code == 0 and "2 inserted, 2 there already" in err
+    assert here.script("SELECT VALUE a FROM t:1") == [1]
+    # Two rows for one record can't be in one statement: they come one after the other.
+    assert transfer(here, "import", "t", path, "--on-duplicate", "update")[0] == 0
+    assert here.script("SELECT a, b, `c d` FROM t:1, t:2") == [
+        {"a": 4, "b": 1}, {"c d": 3}
+    ]  # fmt: skip
+
+
+def test_a_refused_row_is_named_and_gone_on_from(here: Here, tmp_path: Path) -> None:
+    here.script("DEFINE TABLE t; DEFINE FIELD n ON t TYPE int ASSERT $value != 700")
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(f'{{"n": {n}}}\n' for n in range(1000)))
+    code, err = transfer(here, "import", "t", path, "--batch", "300")
+    assert code == 1 and "line 701: AssertFailed" in err and "700 rows before it are in" in err
+    assert here.script("SELECT count() AS n FROM t GROUP ALL")[0]["n"] == 700
+    path.write_text(path.read_text().replace('{"n": 700}', '{"n": "x"}'))
+    code, err = transfer(here, "import", "t", path)
+    assert code == 1 and "line 701: TypeRefused" in err and "700 rows" in err
+    path.write_text(path.read_text().replace('{"n": "x"}', '{"n": 7}'))
+    code, err = transfer(here, "import", "t", path)
+    assert (code, "1000 inserted, 0 there already" in err) == (0, True)
+    assert exact(here.script("SELECT VALUE n FROM t"), [*range(700), 7, *range(701, 1000)])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.jsonl", '{"n": 1}\n[1]\n', "line 2: an object is wanted"),
+        ("b.jsonl", '{"n": 1}\n{"n": \n', "line 2: "),
+        ("c.jsonl", '{"n": 1}\n{"n": {"$dt": "x"}}\n', "line 2: 'x' is no datetime"),
+        ("d.csv", "n:int\n1\nx\n", "line 3: n: 'x' is no int"),
+        ("e.csv", 'n:int,s\n1,"a\nb"\n2\n', "line 4: 1 cells below a head of 2"),
+        ("f.csv", 'n:int\n1\n"x\n', "line 3: unexpected end of data"),
+    ],
+)
+def test_what_cannot_be_read(here: Here, tmp_path: Path, name: str, text: str, said: str) -> None:
+    here.script("DEFINE TABLE t")
+    (tmp_path / name).write_text(text)
+    code, err = transfer(here, "import", "t", tmp_path / name)
+    assert code == 1 and said in err and "1 rows before it are in" in err
+    assert here.script("SELECT VALUE n FROM t") == [1]
+
+
+def test_other_refusals(here: Here, tmp_path: Path) -> None:
+    here.script("DEFINE TABLE t")
+    path = tmp_path / "t.jsonl"
+    code, err = transfer(here, "import", "t", path)
+    assert code == 2 and "No such file" in err
+    path.write_text("{}\n")
+    code, err = transfer(here, "import", "nix", path)
+    assert code == 1 and "Unknown" in err
+    code, err = transfer(here, "export", "nix", tmp_path / "out.jsonl")
+    assert code == 1 and "Unknown" in err
+    (tmp_path / "h.csv").write_text("a,a\n1,2\n")
+    code, err = transfer(here, "import", "t", tmp_path / "h.csv")
+    assert code == 1 and "line 1: 'a'" in err
+
+
+def test_a_resume_file_of_something_else(here: Here, tmp_path: Path) -> None:
+    here.script("DEFINE TABLE t; DEFINE TABLE u; DEFINE FIELD n ON t TYPE int")
+    path, resume = tmp_path / "t.jsonl", tmp_path / "t.jsonl.resume"
+    path.write_text('{"n": 1}\n{"n": "x"}\n')
+    assert transfer(here, "import", "t", path)[0] == 1
+    code, err = transfer(here, "import", "u", path)
+    assert code == 2 and "belongs to: import into" in err
+    kept = resume.read_text()
+    resume.write_text(kept.replace(json.loads(kept)["store"], "another"))
+    assert "begun with another store" in transfer(here, "import", "t", path)[1]
+    resume.write_text("{}")
+    assert "of another form" in transfer(here, "import", "t", path)[1]
+    resume.write_text(kept)
+    path.write_text('{"n": 2}\n{"n": 3}\n')
+    code, err = transfer(here, "import", "t", path)
+    assert code == 2 and "changed among the 1 rows that are in" in err
+
+
+def test_standard_input_and_output(here: Here) -> None:
+    here.script("DEFINE TABLE t")
+    code, _, err = here.run(
+        "import", f"{here.place}.t", "-", "--at", here.address, stdin=b'{"id": 1, "n": 2}\n'
+    )
+    assert code == 0, err
+    again = here.run(
+        "import", f"{here.place}.t", "-", "--at", here.address, stdin=b'{"id": 1, "n": 2}\n'
+    )
+    assert "0 inserted, 1 there already" in again[2]
+    words = ("export", f"{here.place}.t", "-", "--format", "csv", "--at", here.address)
+    assert here.run(*words)[:2] == (0, "id:record,n:int\nt:1,2\n")
+
+
+# --- nothing lost, nothing twice -----------------------------------------------------------------
+
+
+def exact(found: list[Any], wanted: list[Any]) -> bool:
+    """Whether just these are there, each just once."""
+    return Counter(map(str, found)) == Counter(map(str, wanted))
+
+
+def numbers(path: Path, count: int) -> list[int]:
+    """A file of rows without ids."""
+    path.write_text("n:int\n" + "".join(f"{n}\n" for n in range(count)))
+    return list(range(count))
+
+
+def test_an_import_done_twice_inserts_nothing_twice(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.script("DEFINE TABLE t; DEFINE TABLE planted")
+    path = tmp_path / "t.csv"
+    wanted = numbers(path, 50)
+    for _ in range(2):
+        assert transfer(here, "import", "t", path)[0] == 0
+    assert exact(here.script("SELECT VALUE n FROM t"), wanted)
+    other = tmp_path / "other.csv"
+    other.write_text(path.read_text() + "50\n")  # another file: none of its rows is lost
+    assert "51 inserted" in transfer(here, "import", "t", other)[1]
+
+    monkeypatch.setattr(importing, "made_id", lambda key, number: uuid4())
+    for _ in range(2):
+        assert transfer(here, "import", "planted", path)[0] == 0
+    assert not exact(here.script("SELECT VALUE n FROM planted"), wanted)
+
+
+def test_made_ids_go_as_rows_do() -> None:
+    key = bytes(range(32))
+    ids = [made_id(key, n) for n in (0, 1, 2, 255, 256, 2**40 - 1)]
+    assert sorted(ids) == ids and all(one.version == 8 for one in ids)
+    assert all(one.variant == UUID(int=0x8 << 60).variant for one in ids)
+    assert made_id(key[::-1], 0) not in ids
+
+
+def test_an_import_through_two_kills(tmp_path: Path) -> None:
+    """The node is killed in the middle of an import, which goes on when it is back; then the import
+    is killed, and the same command goes on."""
+    store, path = tmp_path / "store", tmp_path / "t.csv"
+    wanted = numbers(path, 6_000)
+    with serving(store) as node:
+        node.script("DEFINE NAMESPACE a; DEFINE DATABASE a.b; USE a.b; DEFINE TABLE t")
+        host, port = node.address("wire")
+        words = ("import", "a.b.t", str(path), "--at", f"{host}:{port}", "--batch", "20")
+        first = subprocess.Popen(command_line(*words), env=environment(), stderr=subprocess.PIPE)
+        inserted(node, 500)
+        node.kill()
+    with serving(store, "--serve", f"{host}:{port}", "--http", "127.0.0.1:0") as node:
+        there = inserted(node, 0)
+        inserted(node, there + 200)  # by itself
+        assert first.poll() is None, "it came to its end before it could be killed"
+        first.kill()
+        _, err = first.communicate()
+        assert b"trying again" in err
+        again = subprocess.run(
+            command_line(*words), env=environment(), capture_output=True, check=False
+        )
+        assert again.returncode == 0, again.stderr
+        found = node.script("SELECT VALUE n FROM t", ns="a", db="b")["results"][0]["value"]
+        assert exact(found, wanted) and there < len(wanted)
+    assert {one.name for one in tmp_path.iterdir()} == {"store", "t.csv"}
+
+
+def test_an_interrupt_while_standard_input_is_waited_for(here: Here) -> None:
+    words = ("import", f"{here.place}.t", "-", "--at", here.address)
+    process = subprocess.Popen(
+        command_line(*words), env=environment(), stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    with process:
+        assert process.stdin is not None and process.stderr is not None
+        process.stdin.write(b'{"id": 1}\n' * 100_000)  # more than a pipe holds: it is being read
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+        assert process.wait() == 130 and said == b"storenode: interrupted\n"
+
+
+def inserted(node: NodeProcess, least: int) -> int:
+    """How many records there are, once there are so many."""
+    for _ in itertools.count():
+        answer = node.script("SELECT count() AS n FROM t GROUP ALL", ns="a", db="b")
+        rows = answer["results"][0]["value"]
+        count = rows[0]["n"] if rows else 0
+        if count >= least:
+            return int(count)
+    raise AssertionError
+
+
+def test_a_batch_whose_answer_is_lost_is_sent_again(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.script("DEFINE TABLE t")
+    path = tmp_path / "t.csv"
+    wanted = numbers(path, 100)
+    run, count = AsyncClient.run, itertools.count()
+    problems: list[Callable[[], Exception]] = [
+        lambda: OutcomeUnknown("planted"),
+        lambda: Unreachable("planted"),
+        lambda: errors.refused({"code": "Busy", "retry": True}),
+    ]
+
+    async def lossy(self: AsyncClient, script: str, *arguments: Any, **named: Any) -> Any:
+        answer = await run(self, script, *arguments, **named)
+        attempt = next(count) % 4 if "INSERT" in script else 3
+        if attempt < 3:
+            raise problems[attempt]()  # it ran, and nobody hears of it
+        return answer
+
+    monkeypatch.setattr(AsyncClient, "run", lossy)
+    monkeypatch.setattr(patience, "PAUSE_SECONDS", 0)
+    assert transfer(here, "import", "t", path, "--batch", "20")[0] == 0
+    assert exact(here.script("SELECT VALUE n FROM t"), wanted)
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", -1)
+    code, err = transfer(here, "import", "t", path)
+    assert code == 3 and "run the same command again to go on" in err
+
+
+# --- an export in pages --------------------------------------------------------------------------
+
+
+def test_an_export_goes_on_where_it_was(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids: list[Any] = [*range(40), *(f"k{n}" for n in range(40)), *([n, "x"] for n in range(20))]
+    here.script("DEFINE TABLE t; INSERT INTO t $rows", rows=[{"id": one} for one in ids])
+    monkeypatch.setattr(exporting, "PAGE_ROWS", 7)
+    monkeypatch.setattr(exporting, "PAGE_ROWS_MOST", 7)
+    path = tmp_path / "t.jsonl"
+    save, saves = ResumeFile.save, itertools.count()
+
+    def breaking(self: ResumeFile, progress: Any) -> None:
+        if next(saves) == 5:
+            raise OSError(5, "planted")  # the page is written, and not noted
+        save(self, progress)
+
+    monkeypatch.setattr(ResumeFile, "save", breaking)
+    assert transfer(here, "export", "t", path)[0] == 2
+    assert not path.exists() and (tmp_path / "t.jsonl.part").exists()
+    with (tmp_path / "t.jsonl.part").open("ab") as part:
+        part.write(b'{"torn')
+    here.script("CREATE t:zz")
+    code, err = transfer(here, "export", "t", path)
+    assert code == 0 and "while others wrote" in err and "exported 101 records" in err
+    found = [json.loads(line)["id"]["$rec"] for line in path.read_text().splitlines()]
+    assert len(set(found)) == len(found) == 101
+    assert [one.name for one in tmp_path.iterdir()] == ["t.jsonl"]
+
+
+def test_a_page_that_is_too_large_is_asked_for_smaller(here: Here, tmp_path: Path) -> None:
+    big = "x" * 1_000_000
+    here.script(
+        "DEFINE TABLE t; FOR $n IN 0..40 { CREATE type::record('t', $n) SET s = $big }", big=big
+    )
+    path = tmp_path / "t.jsonl"
+    code, err = transfer(here, "export", "t", path)
+    assert code == 0 and "exported 40 records" in err, err
+    assert path.stat().st_size > 40 * len(big)
+
+
+# --- the command line ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("import", "a table and a file are wanted"),
+        ("import a.b.c", "a table and a file are wanted"),
+        ("export a.b f.csv", "'a.b' is no table with its place"),
+        ("export a.b.c-/ f.csv", "is no table name"),
+        ("export a.b.c f", "is it jsonl or csv?"),
+        ("export a.b.c f --format xml", "'xml' is none of jsonl, csv"),
+        ("import a.b.c f.csv --on-duplicate replace", "is none of ignore, update"),
+        ("import a.b.c f.csv --types n:integer", "--types: 'n:integer'"),
+        ("import a.b.c f.csv --batch 0", "--batch: '0'"),
+        ("import a.b.c f.csv --serve :1", "a directory of that name is written ./import"),
+    ],
+)
+def test_words_refused(line: str, said: str, here: Here) -> None:
+    code, _, err = here.run(*line.split())
+    assert code == 2 and said in err
+
+
+def test_the_words() -> None:
+    asked = understand_import(["a.b.c", "f.CSV", "--types", "x y:int,a:b:any"], {})
+    assert isinstance(asked, Import) and asked.table == Table("a", "b", "c")
+    assert (asked.form, asked.types) == ("csv", {"x y": "int", "a:b": "any"})
+    assert understand_import(["-h"], {}) != understand_export(["-h"], {})
