@@ -301,6 +301,7 @@ class Node:
             log_damage=len(self.log_checks.found(self.store.begins)),
             uptime_seconds=(self.doors.clock.monotonic_us() - self._began_us) / 1_000_000,
             endpoints=self._roles.endpoints if self._roles is not None else (),
+            origins=self._roles.origins if self._roles is not None else (),
         )
 
     def _log_info(self) -> dict[str, Value]:

@@ -63,6 +63,23 @@ class RolesActor(ThreadActor):
             raise DiskFull("no room on the disk for the node's roles and endpoints") from error
 
 
+_ORIGIN: Final = re.compile(r"(https?)://(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?", re.ASCII)
+_USUAL_PORTS: Final = {"http": ":80", "https": ":443"}
+
+
+def _origin(text: str) -> str:
+    """An origin as browsers send it. :raises BadRequest: it is none, or would be everybody"""
+    found = _ORIGIN.fullmatch(text.lower())
+    if found is None:
+        raise BadRequest(
+            f"{text[:80]!r} is no origin: wanted https://app.example or https://app.example:8443,"
+            " each by itself and without a path",
+            origin=text[:80],
+        )
+    scheme, host, port = found.groups()
+    return f"{scheme}://{host}{'' if port == _USUAL_PORTS[scheme] else port or ''}"
+
+
 class Roles:
     """What this node does at present."""
 
@@ -107,13 +124,22 @@ class Roles:
         if WRITABLE not in self.words:
             raise NotWritable("the node is not writable: reads only", roles=list(self.words))
 
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Origins whose pages browsers may let read answers, as declared."""
+        return self._facts.origins
+
     def define(
-        self, roles: Sequence[str] | None, endpoints: Sequence[str] | None
+        self,
+        roles: Sequence[str] | None,
+        endpoints: Sequence[str] | None,
+        origins: Sequence[str] | None = None,
     ) -> asyncio.Future[None]:
-        """Set roles or endpoints, None leaving one as it is; in force once the file is durable.
+        """Set roles, endpoints or origins, None leaving one as it is; in force once the file is
+        durable.
 
         :raises Unknown: an unknown role word
-        :raises BadRequest: an endpoint that is no address
+        :raises BadRequest: an endpoint that is no address, an origin that is none
         """
         for word in roles or ():
             if word not in ROLE_WORDS:
@@ -121,9 +147,15 @@ class Roles:
                 raise Unknown(f"{word!r} is no role of a node; roles: {known}", role=word)
         for address in endpoints or ():
             _check_address(address)
-        return asyncio.ensure_future(self._define(roles, endpoints), loop=self._runtime.loop)
+        named = None if origins is None else tuple(map(_origin, origins))
+        return asyncio.ensure_future(self._define(roles, endpoints, named), loop=self._runtime.loop)
 
-    async def _define(self, roles: Sequence[str] | None, endpoints: Sequence[str] | None) -> None:
+    async def _define(
+        self,
+        roles: Sequence[str] | None,
+        endpoints: Sequence[str] | None,
+        origins: tuple[str, ...] | None,
+    ) -> None:
         async with self._defining:  # one after the other: each builds on the facts before it
             facts = self._facts
             if roles is not None:
@@ -131,6 +163,8 @@ class Roles:
                 facts = replace(facts, roles=ordered)
             if endpoints is not None:
                 facts = replace(facts, endpoints=tuple(endpoints))
+            if origins is not None:
+                facts = replace(facts, origins=origins)
             await ask(self.actor.ref, SaveFacts(facts))
             self._facts = facts
 
@@ -141,6 +175,7 @@ class Roles:
             "store": str(self._directory.store_id),
             "roles": list(self.words),
             "endpoints": list(self._facts.endpoints),
+            "origins": list(self._facts.origins),
         }
 
     async def stop(self) -> None:

@@ -194,3 +194,5 @@ class NodeStatus:
     """Places where older segments of the log were found damaged."""
     endpoints: tuple[str, ...] = ()
     """Addresses that clients use, as DEFINE NODE ENDPOINTS declared them."""
+    origins: tuple[str, ...] = ()
+    """Of pages that may ask here from a browser, as DEFINE NODE ORIGINS declared them."""

@@ -22,6 +22,7 @@ class NodeFacts:
     roles: tuple[str, ...] | None = None
     """None: never declared. Empty: declared to have none, the drain."""
     endpoints: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
 
 
 def load_node(directory: StoreDirectory) -> NodeFacts:
@@ -37,14 +38,19 @@ def load_node(directory: StoreDirectory) -> NodeFacts:
         return facts
     stored = read_facts(directory.fs, path)
     roles, endpoints = stored.get("roles"), stored.get("endpoints")
+    origins = stored.get("origins", [])  # what an earlier version wrote has none
     try:
         node_id = UUID(str(stored["node"]))
     except (KeyError, ValueError):
         raise StoreDamaged(f"{path} names no node") from None
-    if not isinstance(endpoints, list) or not isinstance(roles, list | None):
+    if (
+        not isinstance(endpoints, list)
+        or not isinstance(origins, list)
+        or not isinstance(roles, list | None)
+    ):
         raise StoreDamaged(f"{path} holds no roles or endpoints")
     words = None if roles is None else tuple(str(role) for role in roles)
-    return NodeFacts(node_id, words, tuple(str(endpoint) for endpoint in endpoints))
+    return NodeFacts(node_id, words, tuple(map(str, endpoints)), tuple(map(str, origins)))
 
 
 def save_node(directory: StoreDirectory, facts: NodeFacts) -> None:
@@ -53,5 +59,6 @@ def save_node(directory: StoreDirectory, facts: NodeFacts) -> None:
         "node": str(facts.node_id),
         "roles": None if facts.roles is None else list(facts.roles),
         "endpoints": list(facts.endpoints),
+        "origins": list(facts.origins),
     }
     write_facts(directory.fs, directory.tmp_path, f"{directory.path}/NODE", stored)

@@ -20,11 +20,13 @@ ID_CHARACTERS: Final = 128
 
 @handles(tree.DefineNode, "none", writes=False, needs=[Need(OWN, Kind.NODE)])
 def define_node(run: Execution, statement: tree.DefineNode) -> Value:
-    """Set the node's roles or endpoints. Not a write: accepted in every role, kept beside the
-    log, so it can't be part of a transaction that might be cancelled."""
+    """Set the node's roles, endpoints or origins. Not a write: accepted in every role, kept beside
+    the log, so it can't be part of a transaction that might be cancelled."""
     if run.in_block:
         raise NotInTransaction("DEFINE NODE is no part of a transaction")
-    run.turn.wait(run.services.roles.define(statement.roles, statement.endpoints))
+    run.turn.wait(
+        run.services.roles.define(statement.roles, statement.endpoints, statement.origins)
+    )
     run.services.topics.roles_changed()
     return NONE
 

@@ -25,7 +25,10 @@ class Roles(Protocol):
         """:raises Draining: the node has no role"""
 
     def define(
-        self, roles: Sequence[str] | None, endpoints: Sequence[str] | None
+        self,
+        roles: Sequence[str] | None,
+        endpoints: Sequence[str] | None,
+        origins: Sequence[str] | None = None,
     ) -> asyncio.Future[None]:
         """DEFINE NODE. :raises Unknown: an unknown role word"""
 

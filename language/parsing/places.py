@@ -105,6 +105,7 @@ class Places(Records):
     def define_node(self, at: int) -> tree.Statement:
         roles: tuple[str, ...] | None = None
         endpoints: tuple[str, ...] | None = None
+        origins: tuple[str, ...] | None = None
         if self.take_word("ROLES"):
             if self.take_word("NONE"):
                 roles = ()
@@ -120,9 +121,18 @@ class Places(Records):
                 addresses.append(self.string("an endpoint's address"))
                 self.at_most(addresses, "endpoints")
             endpoints = tuple(addresses)
-        if roles is None and endpoints is None:
-            self.unexpected("ROLES or ENDPOINTS")
-        return tree.DefineNode(roles, endpoints, at)
+        if self.take_word("ORIGINS"):
+            origins = () if self.take_word("NONE") else self.origins()
+        if roles is None and endpoints is None and origins is None:
+            self.unexpected("ROLES, ENDPOINTS or ORIGINS")
+        return tree.DefineNode(roles, endpoints, origins, at)
+
+    def origins(self) -> tuple[str, ...]:
+        found = [self.string("an origin")]
+        while self.separated():
+            found.append(self.string("an origin"))
+            self.at_most(found, "origins")
+        return tuple(found)
 
     # --- ALTER and DROP ---------------------------------------------------------------------------
 

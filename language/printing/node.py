@@ -32,7 +32,10 @@ def _alter_user(node: tree.AlterUser) -> str:
 def _define_node(node: tree.DefineNode) -> str:
     roles = "" if node.roles is None else f"ROLES {', '.join(node.roles) or 'NONE'}"
     addresses = ", ".join(map(quote_string, node.endpoints or ()))
-    return join("DEFINE NODE", roles, f"ENDPOINTS {addresses}" if addresses else "")
+    origins = ""
+    if node.origins is not None:
+        origins = f"ORIGINS {', '.join(map(quote_string, node.origins)) or 'NONE'}"
+    return join("DEFINE NODE", roles, f"ENDPOINTS {addresses}" if addresses else "", origins)
 
 
 def _info(node: tree.Info) -> str:

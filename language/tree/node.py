@@ -47,11 +47,13 @@ class DropUser:
 
 @dataclass(frozen=True, slots=True)
 class DefineNode:
-    """`roles` None: not named; empty: ROLES NONE, the drain. At least one of the two is set.
-    Role words are checked by the node, not by the parser: an unknown one is `Unknown`."""
+    """`roles` None: not named; empty: ROLES NONE, the drain. `origins` None: not named; empty:
+    ORIGINS NONE. At least one of the three is set. Role words, addresses and
+    origins are checked by the node, not by the parser."""
 
     roles: tuple[str, ...] | None = None
     endpoints: tuple[str, ...] | None = None
+    origins: tuple[str, ...] | None = None
     at: int = field(default=0, compare=False)
 
 

@@ -25,7 +25,7 @@ from tornado.web import RequestHandler
 from protocol import binary, limits
 from protocol.errors import AnswerTooLarge, Busy, Failed, Refusal, after
 from protocol.jsonvalues import to_json
-from surfaces.http import answers
+from surfaces.http import answers, cors
 from surfaces.http.head import Head
 from surfaces.http.shared import Http
 
@@ -209,6 +209,7 @@ class Exchange(HTTPConnection):
             and head is not None
             and head.method != "HEAD"
             and head.version == "HTTP/1.1"
+            and b"origin" not in head.fields
         ):
             self.status = status
             self.headers_sent = True
@@ -341,6 +342,8 @@ class Exchange(HTTPConnection):
         self.headers_sent = True
         connection = self.connection
         surface = connection.surface
+        if self.head is not None and b"origin" in self.head.fields:
+            lines += cors.fields(self.head, surface.node.status().origins)
         ending = surface.stopping and connection.is_last and not self._probe
         if self.close_after or ending:
             self.close_after = True

@@ -90,7 +90,9 @@ class KnownHeads:
     def learn(self, name: bytes, block: bytes, head: Head) -> None:
         """Remember what llhttp and `judge` made of a block; of one that asks for more than an
         answer to a small body of declared length, nothing."""
-        plain = head.keep_alive and head.version == "HTTP/1.1" and b"expect" not in head.fields
+        # What a page of another origin is answered depends on what is declared by then.
+        asks_more = b"expect" in head.fields or b"origin" in head.fields
+        plain = head.keep_alive and head.version == "HTTP/1.1" and not asks_more
         if not plain or not 0 <= head.length <= limits.SMALL_BODY_BYTES:
             return
         fields = dict(head.fields)

@@ -10,7 +10,7 @@ from tornado.web import Application, RequestHandler
 
 from protocol import limits
 from protocol.errors import BadRequest, NoSuchRoute, WrongMethod
-from surfaces.http import home, metrics, openapi, probes, scripts, sessions, spaces
+from surfaces.http import cors, home, metrics, openapi, probes, scripts, sessions, spaces
 from surfaces.http.exchange import Exchange, Route
 from surfaces.http.head import Head
 from surfaces.http.shared import Http
@@ -108,8 +108,8 @@ def application(surface: Http, routes: tuple[Route, ...] = ROUTES) -> Applicatio
 
 
 class Options(HTTPMessageDelegate):
-    """OPTIONS: which methods the path has. No CORS: the surface is for its own page and for
-    programs, which need none."""
+    """OPTIONS: which methods the path has, and a browser's question whether a page of a declared
+    origin may ask."""
 
     def __init__(self, exchange: Exchange, allowed: dict[str, list[str]]) -> None:
         self._exchange = exchange
@@ -120,7 +120,11 @@ class Options(HTTPMessageDelegate):
         route = self._exchange.route
         assert route is not None
         allow = ", ".join(self._allowed[route.path])
-        self._exchange.reply(204, fields=b"Allow: %s\r\n" % allow.encode("ascii"))
+        fields, head = b"Allow: %s\r\n" % allow.encode("ascii"), self._exchange.head
+        if head is not None and b"origin" in head.fields:
+            origins = self._exchange.connection.surface.node.status().origins
+            fields += cors.preflight(head, origins, allow)
+        self._exchange.reply(204, fields=fields)
 
 
 def media_type(head: Head) -> str:

@@ -47,7 +47,10 @@ class SessionHandler(Handler):
         if origin is None:
             return
         host = self.asked.text(b"host") or ""
-        if is_foreign(origin, host, self.surface.node.status().endpoints):
+        status = self.surface.node.status()
+        if origin.lower() in status.origins:
+            return
+        if is_foreign(origin, host, status.endpoints):
             shown = origin[:200]
             raise ForeignOrigin(f"a page of {shown!r} may not sign in here", origin=shown)
 

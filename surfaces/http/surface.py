@@ -12,7 +12,7 @@ from tornado.httputil import HTTPInputError
 
 from protocol import limits
 from protocol.errors import BadRequest, Full, MisdirectedRequest, SignInRefused
-from surfaces.http import answers, scripts
+from surfaces.http import answers, cors, scripts
 from surfaces.http.connection import Connection, Serving
 from surfaces.http.exchange import Exchange, Route
 from surfaces.http.head import Head
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("surfaces.http")
 
 CHECKS_A_SECOND: Final = 2
+HEALTH: Final = "/health"
 REFUSALS_HELD: Final = 256
 """Connections over the ceiling that are kept for the moment their refusal takes; further ones are
 cut."""
@@ -170,10 +171,14 @@ class HttpSurface(Serving):
         :raises MisdirectedRequest: its Host is not this node
         :raises Refusal: as `Table.find`; SignInRefused when the route needs a credential
         """
-        if head.host and not self.hosts.known(head.host, self.node.status):
+        known = not head.host or self.hosts.known(head.host, self.node.status)
+        # A load balancer asks for health by whatever name it has, and learns nothing else by it.
+        if not known and head.path != HEALTH:
             raise MisdirectedRequest(f"{head.host} is not this node")
         route = self.table.find(head)
         exchange.route = route
+        if b"origin" in head.fields:
+            cors.check_credential(head, self.node.status().origins)
         if route.credential == "required" and b"authorization" not in head.fields:
             raise SignInRefused("this needs a credential: Authorization: Bearer or Basic")
         if self.stopping and not route.probe:

@@ -219,6 +219,7 @@ PLACES = st.one_of(
         st.lists(TEXT, min_size=1, max_size=2).map(tuple),
     ),
     st.builds(tree.DefineNode, st.lists(ROLES, max_size=3).map(tuple), st.none()),
+    st.builds(tree.DefineNode, st.none(), st.none(), st.lists(TEXT, max_size=2).map(tuple)),
     st.builds(tree.Use, NAMES, st.none() | NAMES),
     st.builds(tree.Use, st.none(), NAMES),
     st.sampled_from([tree.Info(one) for one in ("STORE", "USERS", "NODE", "STATE", "RUNNING")]),

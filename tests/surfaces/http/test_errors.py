@@ -69,7 +69,11 @@ async def test_an_unknown_path(raw: Raw, method: str, path: str) -> None:
     check_error(await raw.ask(method, path), "NoSuchRoute")
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+@pytest.mark.parametrize(
+    "route",
+    [route for route in ROUTES if route.path != "/health"],
+    ids=lambda route: f"{route.method} {route.path}",
+)
 async def test_another_host_is_misdirected(raw: Raw, route: object) -> None:
     method, path = route.method, route.path  # type: ignore[attr-defined]
     await raw.send(f"{method} {path} HTTP/1.1\r\nHost: other.example\r\n\r\n".encode())

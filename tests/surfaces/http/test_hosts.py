@@ -13,13 +13,22 @@ from tests.surfaces.http.raw import Raw
 
 
 async def test_a_declared_endpoint_is_known_from_then_on(raw: Raw, bearer: str) -> None:
-    ask = b"GET /health HTTP/1.1\r\nHost: node1.example:8000\r\n\r\n"
+    ask = b"GET /ready HTTP/1.1\r\nHost: node1.example:8000\r\n\r\n"
     await raw.send(ask)
     assert (await raw.answer()).error["code"] == "MisdirectedRequest"
     await raw.send(script("DEFINE NODE ENDPOINTS 'node1.example:8000';", bearer))
     assert (await raw.answer()).status == 200
     await raw.send(ask)
     assert (await raw.answer()).status == 200
+
+
+async def test_health_is_answered_whatever_it_is_called(raw: Raw) -> None:
+    for host in ("node1.example", "10.1.2.3", "lb.internal:9"):
+        await raw.send(f"GET /health HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        assert (await raw.answer()).json["status"] == "well"
+    for path in ("/", "/ready", "/metrics", "/healthy", "/script"):
+        await raw.send(f"GET {path} HTTP/1.1\r\nHost: node1.example\r\n\r\n".encode())
+        assert (await raw.answer()).error["code"] == "MisdirectedRequest", path
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,51 @@
+"""Pages of other origins, in browsers: which may read answers, and how they are told.
+
+Only those of `DEFINE NODE ORIGINS`, each named in full, and only with a token that the page itself
+presents: no field of credentials is ever sent, so that a browser adds none of its own, and Basic is
+refused from there, which a browser keeps and sends for other pages too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from protocol.errors import ForeignOrigin
+from surfaces.http.head import Head
+
+REQUEST_FIELDS: Final = b"Authorization, Content-Type, Accept, Store-Namespace, Store-Database"
+ANSWER_FIELDS: Final = b"Store-Request, Store-Version, Store-Fence, Retry-After"
+PREFLIGHT_SECONDS: Final = 600
+"""How long a browser may keep the answer to its question."""
+
+
+def check_credential(head: Head, origins: Sequence[str]) -> None:
+    """:raises ForeignOrigin: a page of a declared origin presents something else than a token"""
+    given = head.fields.get(b"authorization", b"").lstrip().lower()
+    if given.startswith(b"basic") and _origin(head) in origins:
+        raise ForeignOrigin("a page of another origin presents a token: Authorization: Bearer")
+
+
+def fields(head: Head, origins: Sequence[str]) -> bytes:
+    """The field lines of any answer to a request with an Origin."""
+    lines = b"Vary: Origin\r\n"
+    origin = _origin(head)
+    if origin in origins:
+        lines += b"Access-Control-Allow-Origin: %s\r\n" % origin.encode("ascii")
+        lines += b"Access-Control-Expose-Headers: %s\r\n" % ANSWER_FIELDS
+    return lines
+
+
+def preflight(head: Head, origins: Sequence[str], methods: str) -> bytes:
+    """More of them, when a browser asks whether it may ask."""
+    if b"access-control-request-method" not in head.fields or _origin(head) not in origins:
+        return b""
+    return (
+        b"Access-Control-Allow-Methods: %s\r\nAccess-Control-Allow-Headers: %s\r\n"
+        b"Access-Control-Max-Age: %d\r\n"
+        % (methods.encode("ascii"), REQUEST_FIELDS, PREFLIGHT_SECONDS)
+    )
+
+
+def _origin(head: Head) -> str:
+    return head.fields.get(b"origin", b"").decode("latin-1").lower()

@@ -1,0 +1,105 @@
+"""Pages of other origins: only declared ones, only with tokens, and nobody's credentials."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from actors.node import Node
+from tests.nodes import running
+from tests.surfaces.http.conftest import PASSWORD, script
+from tests.surfaces.http.raw import Answer, Raw
+
+APP = "https://app.example"
+
+
+def cors(answer: Answer) -> dict[str, str]:
+    """What an answer says to browsers of other origins."""
+    return {
+        name.lower(): value
+        for name, value in answer.fields.items()
+        if name.lower().startswith("access-control")
+    }
+
+
+async def declare(raw: Raw, bearer: str, origins: str) -> Answer:
+    await raw.send(script(f"DEFINE NODE ORIGINS {origins}", bearer))
+    return await raw.answer()
+
+
+async def test_nobody_is_let_in_undeclared(raw: Raw, bearer: str) -> None:
+    for origin in (APP, "null", "https://app.example.evil", "http://app.example"):
+        await raw.send(script("RETURN 1", bearer, origin=origin))
+        answer = await raw.answer()
+        assert answer.status == 200 and cors(answer) == {} and answer.fields["vary"] == "Origin"
+    assert (await declare(raw, bearer, f"'{APP}', 'HTTP://Localhost:3000'")).status == 200
+    for origin in ("null", "https://app.example.evil", "http://app.example", f"{APP}:8443"):
+        await raw.send(script("RETURN 1", bearer, origin=origin))
+        assert cors(await raw.answer()) == {}, origin
+
+
+async def test_a_declared_origin_reads_answers_and_refusals(raw: Raw, bearer: str) -> None:
+    await declare(raw, bearer, f"'{APP}:443', 'http://localhost:3000'")
+    for origin in (APP, "http://localhost:3000"):
+        for text, status in (("RETURN 1", 200), ("THROW 1", 409)):
+            for _ in range(3):  # the same head again takes no short way
+                await raw.send(script(text, bearer, origin=origin))
+                answer = await raw.answer()
+                assert answer.status == status
+                assert cors(answer) == {
+                    "access-control-allow-origin": origin,
+                    "access-control-expose-headers":
+                        "Store-Request, Store-Version, Store-Fence, Retry-After",
+                }  # fmt: skip
+    page = await raw.ask("GET", "/health", origin=APP)
+    assert cors(page)["access-control-allow-origin"] == APP
+    await declare(raw, bearer, "NONE")
+    await raw.send(script("RETURN 1", bearer, origin=APP))
+    assert cors(await raw.answer()) == {}
+
+
+async def test_a_browser_asks_first(raw: Raw, bearer: str) -> None:
+    await declare(raw, bearer, f"'{APP}'")
+    asked = {"access_control_request_method": "POST"}
+    answer = await raw.ask("OPTIONS", "/script", origin=APP, **asked)
+    assert answer.status == 204
+    said = cors(answer)
+    assert said["access-control-allow-origin"] == APP
+    assert "POST" in said["access-control-allow-methods"]
+    assert "Authorization" in said["access-control-allow-headers"]
+    assert "access-control-allow-credentials" not in said
+    other = await raw.ask("OPTIONS", "/script", origin="https://evil.example", **asked)
+    assert other.status == 204 and cors(other) == {}
+
+
+async def test_only_tokens_from_there(raw: Raw, bearer: str) -> None:
+    await declare(raw, bearer, f"'{APP}'")
+    basic = "Basic cm9vdDpjb3JyZWN0IGhvcnNl"
+    await raw.send(script("RETURN 1", basic, origin=APP))
+    assert (await raw.answer()).error["code"] == "ForeignOrigin"
+    body = b'{"user":"root","password":"%s"}' % PASSWORD.encode()
+    for origin, status in ((APP, 200), ("https://evil.example", 403)):
+        answer = await raw.ask(
+            "POST", "/session", body, content_type="application/json", origin=origin
+        )
+        assert answer.status == status and "set-cookie" not in answer.fields
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["*", "null", "https://*.example", "app.example", "https://app.example/", "ftp://a", "https://",
+     "https://a b", "https://a:99999999", "https://a, https://b"],
+)  # fmt: skip
+async def test_what_is_no_origin(node: Node, raw: Raw, bearer: str, wrong: str) -> None:
+    assert (await declare(raw, bearer, f"'{wrong}'")).error["code"] == "BadRequest"
+    assert node.status().origins == ()
+
+
+async def test_origins_stay_over_a_restart(tmp_path: Path) -> None:
+    for _ in range(2):
+        async with running(tmp_path / "store") as node:
+            if not node.node.status().origins:
+                await node.value(f"DEFINE NODE ENDPOINTS 'a.example' ORIGINS '{APP}'")
+            assert (await node.value("INFO FOR NODE"))["origins"] == [APP]
+            assert node.node.status().endpoints == ("a.example",)
