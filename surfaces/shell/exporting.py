@@ -8,6 +8,7 @@ none that is there all the while is missing: each page goes on behind the last i
 from __future__ import annotations
 
 import csv
+import io
 import os
 import sys
 import tempfile
@@ -61,6 +62,8 @@ async def run(asked: Export, patient: Patient, report: Report) -> str:
         return await _to_file(asked, patient, report)
     except Refused as error:
         raise Ended(str(error), REFUSED) from error
+    except BrokenPipeError:
+        raise  # who has read it has read enough
     except OSError as error:
         raise Ended(f"{error.filename or asked.path}: {error.strerror}", USAGE) from error
 
@@ -109,6 +112,8 @@ async def _to_stream(asked: Export, patient: Patient, report: Report) -> str:
         with tempfile.TemporaryFile() as file:
             await pages.write(file, file.flush, report)
             file.seek(0)
+            if isinstance(sys.stdout, io.TextIOWrapper):
+                sys.stdout.reconfigure(encoding="utf-8")
             write_csv(file, sys.stdout)
     sys.stdout.flush()
     return pages.summary("standard output")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import IO, Any, Final, Protocol
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console as Screen
 from rich.console import RenderableType
 from rich.rule import Rule
@@ -17,7 +18,7 @@ from rich.text import Text
 from protocol.jsonvalues import dump
 from protocol.values import NONE
 from storeclient import Result
-from surfaces.shell.cells import cell, columns, csv_cell
+from surfaces.shell.cells import cell, columns, csv_cell, harmless
 from surfaces.shell.values import from_client
 
 MOST_ROWS: Final = 1000
@@ -25,6 +26,8 @@ MOST_ROWS: Final = 1000
 NARROWEST: Final = 7
 """Cells that a column must have for a table to be readable; with less, records are drawn one below
 the other."""
+GAP: Final = " " * 3
+"""Between two columns."""
 UNBOUNDED: Final = 1_000_000
 """The width of what is no terminal: nothing is folded where a program may read it."""
 
@@ -147,9 +150,18 @@ class Tables:
                 self._print(Rule(Text(f"{number}"), align="left"))
                 self._record(row)
         else:
-            self._print(_table(names, shown))
+            self._table(names, shown)
         if len(shown) < len(rows):
             self._say(f"{len(rows) - len(shown)} more are not drawn: narrow it down with LIMIT")
+
+    def _table(self, names: list[str], rows: list[dict[str, Any]]) -> None:
+        cells = [[cell(row.get(name, NONE)) for name in names] for row in rows]
+        right = [all(_is_number(row.get(name, NONE)) for row in rows) for name in names]
+        heads = [harmless(name) for name in names]
+        if self._terminal:
+            self._screen.print(_drawn(heads, cells, right))
+        else:
+            self._out.writelines(_lines(heads, cells, right, self._screen.encoding))
 
     def _is_expanded(self, count: int) -> bool:
         if self.expanded is not None:
@@ -163,11 +175,11 @@ class Tables:
         grid.add_column(style="bold", no_wrap=True)
         grid.add_column(overflow="fold")
         for name, value in row.items():
-            grid.add_row(Text(name), Text(cell(value)))
+            grid.add_row(Text(harmless(name)), Text(cell(value)))
         self._print(grid)
 
     def _say(self, line: str) -> None:
-        self._print(Text(line, style="dim"))
+        self._print(Text(harmless(line), style="dim"))
 
     def _print(self, drawn: RenderableType) -> None:
         if self._terminal:
@@ -189,14 +201,37 @@ def milliseconds(took: timedelta) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.2f} ms"
 
 
-def _table(names: list[str], rows: list[dict[str, Any]]) -> Table:
+def _drawn(names: list[str], cells: list[list[str]], right: list[bool]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for name in names:
-        right = all(_is_number(row.get(name, NONE)) for row in rows)
-        table.add_column(Text(name), justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell(row.get(name, NONE))) for name in names))
+    for name, is_right in zip(names, right, strict=True):
+        table.add_column(Text(name), justify="right" if is_right else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
     return table
+
+
+def _lines(
+    names: list[str], cells: list[list[str]], right: list[bool], encoding: str
+) -> Iterator[str]:
+    """The same table for a program: each row a line, whatever is in it, none of them folded.
+
+    Not drawn by rich, which weighs how to divide a width, and takes a millisecond for a row.
+    """
+    rows = [[one.replace("\n", "\\n") for one in row] for row in cells]
+    widths = [max(map(cell_len, column)) for column in zip(names, *rows, strict=True)]
+    rule = "─" if encoding.startswith("utf") else "-"
+    yield _line(names, widths, right)
+    yield rule * (sum(widths) + len(GAP) * (len(widths) - 1)) + "\n"
+    for row in rows:
+        yield _line(row, widths, right)
+
+
+def _line(cells: list[str], widths: list[int], right: list[bool]) -> str:
+    padded = (
+        " " * (width - cell_len(one)) + one if is_right else one + " " * (width - cell_len(one))
+        for one, width, is_right in zip(cells, widths, right, strict=True)
+    )
+    return GAP.join(padded).rstrip() + "\n"
 
 
 def _is_number(value: Any) -> bool:

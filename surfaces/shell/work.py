@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -99,6 +100,11 @@ async def _prompt(session: Session, form: Form, environment: Mapping[str, str]) 
 
 def form_of(asked: Shell) -> Form:
     """How answers are shown."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        if asked.form == "table":
+            sys.stdout.reconfigure(errors="backslashreplace")  # whatever the terminal can't show
+        else:
+            sys.stdout.reconfigure(encoding="utf-8")  # as JSON is, by its own rules
     if asked.form == "json":
         return JsonLines(sys.stdout)
     if asked.form == "csv":

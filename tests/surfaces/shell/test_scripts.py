@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import subprocess
@@ -195,7 +196,24 @@ def test_a_token(here: Here) -> None:
 def test_what_would_order_a_terminal_about_is_written_out(here: Here) -> None:
     code, out, _ = here.shell("-c", "RETURN ['a\\u{1b}[2J\\u{202e}b', '\\u{9b}']")
     assert (code, out) == (0, "['a\\u{1b}[2J\\u{202e}b', '\\u{9b}']\n")
-    assert "\x1b" not in here.shell("-c", "SELECT 1 AS `\\u{1b}[2J` FROM [1]")[2]
+    code, out, _ = here.shell("-c", "SELECT 1 AS `\\u{1b}[2J` FROM [{}]; INFO FOR STORE")
+    assert code == 0 and "\\u{1b}[2J" in out and "\x1b" not in out
+    raw = io.BytesIO()
+    out_stream = io.TextIOWrapper(raw, encoding="utf-8")
+    tables = Tables(out_stream, terminal=True, width=80)
+    for tables.expanded in (True, False):
+        tables.rows("\x1b[2J", [{"\x1b[2J": "\x9b", "b": "two\nlines"}])
+    out_stream.flush()
+    drawn = raw.getvalue().decode()
+    assert "\x1b[2J" not in drawn and drawn.count("\\u{9b}") == 2
+
+
+def test_a_row_is_a_line_for_a_program(here: Here) -> None:
+    code, out, _ = here.shell("-c", "SELECT 'two\\nlines' AS a, 1 AS b FROM [{}]")
+    assert (code, out) == (
+        0,
+        "a            b\n--------------\ntwo\\nlines   1\n1 row\n".replace("-", "─"),
+    )
 
 
 SHORTCUTS = [
