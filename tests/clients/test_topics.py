@@ -520,6 +520,11 @@ async def test_an_outage_ends_no_consumer_and_doubles_no_effect(process: NodePro
         topic = client.topic("shop", "main", "jobs")
         await topic.publish_many(list(range(40)))
         group = topic.group("g")
+        following = topic.messages(39, follow=True)
+        reading = topic.reader("r").messages(follow=True)
+        await topic.reader("r").define()
+        assert (await anext(following)).value == 39 and (await anext(reading)).value == 0
+        later = asyncio.ensure_future(anext(following))  # it waits all through the outage
         done: list[int] = []
         coming_back: asyncio.Task[NodeProcess] | None = None
         async with group.messages(prefetch=8, extend=True) as messages:
@@ -539,6 +544,11 @@ async def test_an_outage_ends_no_consumer_and_doubles_no_effect(process: NodePro
         assert coming_back is not None
         effects = await client.query("SELECT VALUE of FROM effect ORDER BY of")
         assert effects == list(range(40))
+        await topic.publish(40)
+        assert (await later).value == 40
+        assert [(await anext(reading)).value for _ in range(40)] == list(range(1, 41))
+        for one in (following, reading):
+            await one.aclose()  # type: ignore[attr-defined]
         assert len(done) == len(set(done))
 
 

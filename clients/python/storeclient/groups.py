@@ -8,7 +8,6 @@ writes it and the acknowledgement in one transaction.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,15 +19,14 @@ from storeclient.answers import Answer
 from storeclient.batches import Batches
 from storeclient.errors import (
     Cancelled,
-    NotWritable,
     OutcomeUnknown,
     Refused,
     StoreError,
     Thrown,
-    Unreachable,
 )
 from storeclient.messages import Ask, Message, Run, given, message_fields
 from storeclient.names import quote_name
+from storeclient.outages import Pause, is_outage
 from storeclient.values import duration
 
 Seconds = float | timedelta
@@ -40,8 +38,6 @@ BATCH: Final = 250
 """Receipts in one request at most: a node does so many at once, more in turns."""
 EXTENSIONS: Final = 3
 """How often a consumer that extends does so within a deadline."""
-RETRY_FIRST_SECONDS: Final = 0.05
-RETRY_MOST_SECONDS: Final = 5.0
 LEAST_PAUSE_SECONDS: Final = 0.05
 """Between two extensions, however short the group's deadline is."""
 RECEIPT: Final = "storeclient_receipt"
@@ -271,30 +267,6 @@ def _locate(error: Refused, before: int) -> None:
         error.column = max(error.column - before, 1)
 
 
-def _is_outage(error: StoreError) -> bool:
-    """Whether it goes away with time, as a node does that is away, stops, is full or only reads."""
-    if isinstance(error, Refused) and not isinstance(error, OutcomeUnknown):
-        return error.retry or isinstance(error, NotWritable)
-    return isinstance(error, OutcomeUnknown | Unreachable)
-
-
-class _Pause:
-    """Between attempts, longer each time and somewhat at random, so that many clients of a node
-    don't come back as one."""
-
-    def __init__(self) -> None:
-        self._seconds = RETRY_FIRST_SECONDS
-
-    async def rest(self, stopping: asyncio.Future[None]) -> None:
-        """Until the next attempt, or until somebody stops."""
-        await asyncio.wait((stopping,), timeout=self._seconds * random.uniform(0.5, 1.0))
-        self._seconds = min(self._seconds * 2, RETRY_MOST_SECONDS)
-
-    def over(self) -> None:
-        """An attempt has succeeded."""
-        self._seconds = RETRY_FIRST_SECONDS
-
-
 class _Single:
     """Settles what `take` answered: each receipt by itself."""
 
@@ -402,7 +374,7 @@ class AsyncConsumer:
     async def _take_ahead(self) -> None:
         stopping = self._stopping
         assert stopping is not None
-        pause = _Pause()
+        pause = Pause()
         while not stopping.done():
             room = self._prefetch - len(self._ready)
             # Few large requests rather than one for each message.
@@ -420,7 +392,7 @@ class AsyncConsumer:
                 return
             except StoreError as error:
                 known = self._has_taken or (isinstance(error, Refused) and error.retry)
-                if not (known and _is_outage(error)):
+                if not (known and is_outage(error)):
                     raise
                 await pause.rest(stopping)
                 continue
@@ -433,7 +405,7 @@ class AsyncConsumer:
         stopping = self._stopping
         assert stopping is not None
         deadline: timedelta | None = None
-        pause = _Pause()
+        pause = Pause()
         while not stopping.done():
             try:
                 if deadline is None:
@@ -443,7 +415,7 @@ class AsyncConsumer:
                     await self._extend_all(deadline)
             except StoreError as error:
                 # Who takes ahead is raised what ends both, and knows whether the node was there.
-                if not _is_outage(error):
+                if not is_outage(error):
                     raise
                 await pause.rest(stopping)
                 continue
@@ -467,13 +439,13 @@ class AsyncConsumer:
     async def _through_outages(self, work: Callable[[], Coroutine[Any, Any, T]]) -> tuple[T, bool]:
         """What work answers that may be done twice, once the node is there to do it; and whether it
         may have been done before. After `stop` it is tried once more."""
-        pause, unsure = _Pause(), False
+        pause, unsure = Pause(), False
         while True:
             try:
                 return await work(), unsure
             except StoreError as error:
                 stopping = self._stopping
-                if stopping is None or stopping.done() or not _is_outage(error):
+                if stopping is None or stopping.done() or not is_outage(error):
                     raise
                 unsure = unsure or isinstance(error, OutcomeUnknown)
             await pause.rest(stopping)

@@ -22,6 +22,7 @@ from storeclient.errors import Refused, StoreError
 from storeclient.groups import AsyncGroup
 from storeclient.messages import Ask, Message, Run, given, message_fields
 from storeclient.names import quote_name
+from storeclient.outages import Pause, is_outage
 from storeclient.values import duration
 
 Seconds = float | timedelta
@@ -141,10 +142,20 @@ class AsyncTopic:
     async def messages(self, after: int = 0, *, follow: bool = False) -> AsyncIterator[Message]:
         """Messages after a position, page by page.
 
-        :param follow: go on for ever, with what is published; otherwise end at the end
+        :param follow: go on for ever, with what is published, and with a node that was away once it
+            has answered; otherwise end at the end
         """
+        pause, has_read = Pause(), False
         while True:
-            page = await self.read(after, PAGE, wait=LONGEST_WAIT if follow else None)
+            try:
+                page = await self.read(after, PAGE, wait=LONGEST_WAIT if follow else None)
+            except StoreError as error:
+                if not (follow and has_read and is_outage(error)):
+                    raise
+                await pause.rest()
+                continue
+            pause.over()
+            has_read = True
             for message in page:
                 yield message
             if page:
@@ -337,18 +348,40 @@ class AsyncReader:
 
         :param follow: as for `AsyncTopic.messages`
         """
+        pause, has_read = Pause(), False
         while True:
-            page = await self.read(PAGE, wait=LONGEST_WAIT if follow else None)
-            done = 0
+            try:
+                page = await self.read(PAGE, wait=LONGEST_WAIT if follow else None)
+            except StoreError as error:
+                if not (follow and has_read and is_outage(error)):
+                    raise
+                await pause.rest()
+                continue
+            pause.over()
+            has_read, done = True, 0
             try:
                 for message in page:
                     yield message
                     done = message.position
-            finally:
+            except BaseException:  # the loop is left in the middle
                 if done:
                     await self.commit(done)
+                raise
+            if page:
+                await self._commit_surely(page[-1].position, follow)
             if not page and not follow:
                 return
+
+    async def _commit_surely(self, position: int, follow: bool) -> None:
+        """Commit a page that is done; it does no harm twice, so who follows waits for the node."""
+        pause = Pause()
+        while True:
+            try:
+                return await self.commit(position)
+            except StoreError as error:
+                if not (follow and is_outage(error)):
+                    raise
+            await pause.rest()
 
     async def drop(self) -> None:
         """Let the node forget it."""
