@@ -46,7 +46,9 @@ async def shell(
         with handling(end, end):
             await work
     except asyncio.CancelledError:
-        raise Ended("interrupted; what ran when it was may have been done", INTERRUPTED) from None
+        raise Ended(
+            "interrupted; what was running may have been done, or not", INTERRUPTED
+        ) from None
     finally:
         await session.close()
 

@@ -73,7 +73,7 @@ def test_the_transcript_is_what_a_terminal_shows(tmp_path: Path) -> None:
     if os.environ.get("CASES_ACCEPT"):
         PATH.write_text(TRANSCRIPT.sub(lambda _: COMMAND + shown, PAGE), encoding="utf-8")
         pytest.skip("written anew: read the difference")
-    assert same(shown, found[1]), f"CASES_ACCEPT=1 writes it anew:\n{shown}"
+    assert same(shown, found[1]), f"`make cases-accept` writes it anew:\n{shown}"
 
 
 def test_planted_differences_are_found() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import signal
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from language.parser import parse
+from protocol.errors import Refusal
 from storeclient import AsyncClient, OutcomeUnknown
 from surfaces.command.main import main as storenode
 from surfaces.shell.arguments import Access, Help, Shell, understand
@@ -18,6 +21,8 @@ from surfaces.shell.forms import Tables
 from surfaces.shell.main import takes
 from surfaces.shell.refusals import point_at
 from surfaces.shell.statements import is_complete, may_hold_secret, places
+from tests.architecture.sources import ROOT
+from tests.cases.format import read as read_cases
 from tests.certificates import self_signed
 from tests.processes import NodeProcess, command_line, environment, serving
 from tests.surfaces.shell.conftest import Here
@@ -133,6 +138,12 @@ def test_exit_codes(here: Here, tmp_path: Path) -> None:
     here.patch.setattr("surfaces.shell.connecting.TERMINAL", str(tmp_path / "no terminal"))
     code, _, err = here.shell("-c", "RETURN 1")
     assert code == 2 and "no password for root: set STORE_PASSWORD" in err
+
+
+def test_without_the_client(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "storeclient", None)
+    code, _, err = here.shell("-c", "RETURN 1")
+    assert code == 2 and "pip install ./clients/python" in err
 
 
 def test_nobody_answers(here: Here) -> None:
@@ -360,6 +371,29 @@ def test_a_directory_called_shell(
 )
 def test_a_text_is_complete(text: str, complete: bool) -> None:
     assert is_complete(text) is complete
+
+
+def unfinished(texts: list[str]) -> list[str]:
+    """Those that the prompt would not run when they end with a semicolon."""
+    return [text for text in texts if not is_complete(text + "\n;")]
+
+
+def test_every_text_of_the_language_is_complete() -> None:
+    """A rule of the grammar that the prompt does not know would make a statement that can't be run
+    there: every case of the language that parses is asked for."""
+    texts = []
+    for path in sorted((ROOT / "tests" / "cases").rglob("*.case")):
+        for case in read_cases(path).cases:
+            with contextlib.suppress(Refusal):
+                parse(case.script)
+                texts.append(case.script)
+    texts = [text for text in texts if " BEGIN" not in f" {text}".upper()]  # some never commit
+    assert len(texts) > 500 and unfinished(texts) == []
+
+
+def test_planted_open_ends_are_found() -> None:
+    planted = ["RETURN 1", "RETURN (1", "BEGIN; RETURN 1"]
+    assert unfinished(planted) == planted[1:]
 
 
 @pytest.mark.parametrize(
