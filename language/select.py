@@ -470,7 +470,11 @@ class SelectPlan:
         assert self._grouping is not None
         groups = self._grouping.start()
         for rows, _ in chunks:
-            self._grouping.fold(groups, rows, env, memo, budget)
+            try:
+                self._grouping.fold(groups, rows, env, memo, budget)
+            except Refusal as refusal:
+                expressions = self._grouping.arguments
+                raise _traced(refusal, expressions, self._source, rows, env)[0] from None
         for part in self._grouping.rows(groups, env):
             env.tick()
             if self._keep is not None:
@@ -488,8 +492,14 @@ class SelectPlan:
     ) -> Iterator[tuple[list[Row], list[Any]]]:
         assert self._entries is not None
         sorter = Sorter(self._descending, most, budget, env.tick)
+        shape = self._source if self._grouping is None else self._result
         for rows, items in chunks:
-            sorter.add(self._entries(rows, items, env, memo))
+            try:
+                entries = self._entries(rows, items, env, memo)
+            except Refusal as refusal:
+                found, number = _traced(refusal, self._orders, shape, rows, env)
+                raise _of_item(found, items, number) from None
+            sorter.add(entries)
         part: list[Any] = []
         for item in sorter.items():
             part.append(item)
@@ -567,13 +577,14 @@ class SelectPlan:
         try:
             return self._project(rows, env, memo)
         except Refusal as refusal:
-            found, number = refusal, None
             if isinstance(self._project, Lazily):
                 found, number = self._project.refused(rows, env, refusal)
-            if number is not None and type(items[number]) is tuple:
-                key, _, record_id = items[number]
-                record = record_id(key)
-            raise (found if record is None else of_record(found, record)) from found.__cause__
+            else:
+                expressions = tuple(expression for _, expression in self._columns)
+                found, number = _traced(refusal, expressions, self._result, rows, env)
+            if record is not None:
+                raise of_record(found, record) from found.__cause__
+            raise _of_item(found, items, number) from found.__cause__
 
     def _decoded(self, items: list[Any]) -> list[Row]:
         if not self._late:
@@ -586,6 +597,35 @@ class SelectPlan:
         for path in self._select.fetch:
             answers = [shown.fetched(answer, path, env) for answer in answers]
         return answers
+
+
+def _traced(
+    refusal: Refusal,
+    expressions: tuple[tree.Expression, ...],
+    shape: Shape,
+    rows: list[Row],
+    env: Env,
+) -> tuple[Refusal, int | None]:
+    """What generated code was refused with, from the closure of the expression that it rose in,
+    which knows where it stands; with the number of the row. As `Lazily.refused`."""
+    if is_of_values(refusal):
+        for compute in [compile_expression(node, shape) for node in expressions]:
+            for number, row in enumerate(rows):
+                env.tick()
+                try:
+                    compute(row, env)
+                except Refusal as found:
+                    same = type(found) is type(refusal)
+                    return (found, number) if same else (refusal, None)
+    return refusal, None
+
+
+def _of_item(refusal: Refusal, items: list[Any], number: int | None) -> Refusal:
+    """A refusal that names the record of an item, where the item knows it: what is still packed."""
+    if number is None or type(items[number]) is not tuple:
+        return refusal
+    key, _, record_id = items[number]
+    return of_record(refusal, record_id(key))
 
 
 _PLANS: Final[dict[int, tuple[tree.Select, SelectPlan]]] = {}

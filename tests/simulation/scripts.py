@@ -393,7 +393,9 @@ class Author:
             fields = draft.table(table).get(id, {})
             return [draft.put(table, id, {**fields, "n": fields.get("n", 0) + by})]
 
-        return Step(f"UPSERT {table}:{id} SET n = (n ?? 0) + {by}", run)
+        # Drawn from what was drawn already: the story of a seed stays the same.
+        added = f"n += {by}" if by % 2 else f"n = (n ?? 0) + {by}"
+        return Step(f"UPSERT {table}:{id} SET {added}", run)
 
     def _create(self) -> Step:
         table, id, fields = self._table(), self._id(), self._fields()
@@ -443,7 +445,8 @@ class Author:
             met = [(id, fields) for id, fields in draft.rows(table) if fields["n"] < low]
             return [draft.put(table, id, {**fields, "n": fields["n"] + 3}) for id, fields in met]
 
-        return Step(f"UPDATE {table} SET n = n + 3 WHERE n < {low}", run)
+        added = "n += 3" if low % 2 else "n = n + 3"
+        return Step(f"UPDATE {table} SET {added} WHERE n < {low}", run)
 
     def _unset(self) -> Step:
         table, id = self._table(), self._id()
@@ -466,14 +469,16 @@ class Author:
 
     def _delete_where(self) -> Step:
         table, low = self._table(), self._chance.randrange(6, 30)
+        most = None if low % 3 else 2
 
         def run(draft: Draft) -> Any:
-            for id, fields in draft.rows(table):
-                if fields["n"] >= low:
-                    draft.remove(table, id)
+            met = [id for id, fields in draft.rows(table) if fields["n"] >= low]
+            for id in met[:most]:
+                draft.remove(table, id)
             return []
 
-        return Step(f"DELETE {table} WHERE n >= {low}", run)
+        limit = "" if most is None else f" LIMIT {most}"
+        return Step(f"DELETE {table} WHERE n >= {low}{limit}", run)
 
     def _insert(self) -> Step:
         table, chance = self._table(), self._chance
@@ -801,9 +806,11 @@ class Author:
 
         def run(draft: Draft) -> Any:
             found = (fields["n"] for _, fields in draft.rows(table))
-            return sorted((n for n in found if n > low), reverse=True)
+            met = [n for n in found if n > low]
+            return sorted(set(met) if low % 2 else met, reverse=True)
 
-        return Step(f"SELECT VALUE n FROM {table} WHERE n > {low} ORDER BY n DESC", run)
+        what = "DISTINCT VALUE n" if low % 2 else "VALUE n"
+        return Step(f"SELECT {what} FROM {table} WHERE n > {low} ORDER BY n DESC", run)
 
     def _select_records(self) -> Step:
         table, ids = self._table(), [self._id(), self._id()]

@@ -51,6 +51,13 @@ PLACES: list[tuple[str, RecordId | None]] = [
     ("INSERT INTO t [{ id: 900, n: ^-'x' }]", None),
     ("SELECT count() FROM t WHERE ^string::len(n) > 1 GROUP ALL", RecordId("t", 0)),
     ("SELECT * FROM p WHERE n ^> 'x'", None),
+    ("SELECT sum(1 ^/ n) FROM t GROUP ALL", None),
+    ("SELECT n FROM t ORDER BY 1 ^/ n", None),
+    ("SELECT count() AS c FROM t GROUP BY 1 ^% n", None),
+    ("SELECT *, p.n, 1 ^/ n AS x FROM t", RecordId("t", 150)),
+    ("SELECT p.n, 1 ^/ n AS x FROM t", None),
+    ("SELECT CASE WHEN n > 0 THEN 1 ELSE ^-'x' END FROM t", None),
+    ("SELECT collect(n) AS c FROM t GROUP BY p HAVING c ^- 1 > 0", None),
 ]
 """Scripts, with a mark where each is refused, and the record that it comes up with."""
 
