@@ -51,7 +51,8 @@ class Step:
         handler = handler_of(statement)
         timeout: timedelta | None = getattr(statement, "timeout", None)
         self.statement = statement
-        self.kind = handler.kind
+        # FROM ONLY answers one value: whoever shows rows would take it for them.
+        self.kind = "value" if getattr(statement, "only", False) else handler.kind
         self.writes = handler.writes
         self.claims = claims_of(statement).things
         """What it needs of what it names."""

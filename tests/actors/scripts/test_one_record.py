@@ -206,3 +206,12 @@ async def test_what_is_remembered_is_what_is_declared(node: Running) -> None:
         elif number > 10:
             assert len(committer.ledger.lookups) == known
     assert await node.value("SELECT VALUE id FROM thing WHERE code = 1") == [RecordId("thing", 1)]
+
+
+async def test_what_from_only_answers_is_a_value(node: Running) -> None:
+    for source in ("thing:1", "thing", "[{ a: 1 }]", "thing WHERE id = thing:1"):
+        answer = await node.answer(f"SELECT * FROM {source}; SELECT * FROM ONLY {source}")
+        rows, one = answer.results
+        assert (rows.kind, one.kind, one.rows) == ("rows", "value", 0)
+        assert isinstance(rows.value, list)
+        assert one.value == (rows.value[0] if rows.value else NONE)
