@@ -19,12 +19,13 @@ again: so a way can be wasteful, never wrong. Three rules keep that so:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final, Protocol
 
 from language import tree
+from language.fieldtypes import cut
 from language.grouping import AGGREGATES
 from language.names import children, parent_fields
 from language.parsing.expressions import operands_of
@@ -32,7 +33,7 @@ from language.patterns import beginning
 from language.printing import print_expression
 from protocol import order
 from protocol.paths import EACH, Path, Step, path_text
-from protocol.values import NONE
+from protocol.values import NONE, Tick
 
 ID: Final[Path] = ("id",)
 COMPARISONS: Final = frozenset({"=", "<", "<=", ">", ">="})
@@ -416,31 +417,45 @@ def united(question: Question, indexes: Iterable[Indexed]) -> tuple[tuple[Either
     return tuple(found)
 
 
-def is_about(question: Question, index: Indexed) -> bool:
-    """Whether a field of an index stands in a question at all."""
-    asked = {path for path, _ in question.order}
-    return any(
-        path in asked or any(_mentions(node, path) for node in question.conditions)
-        for path in index.paths
-    )
+Asked = dict[Path, tree.Expression | None]
+"""The paths that a question names, each with the first condition that it stands in; None of one
+that only ORDER BY names."""
 
 
-def obstacle(question: Question, index: Indexed) -> str:
-    """Why an index that the question is about, and that is none of the candidates, can't help."""
+def asked(question: Question, tick: Tick) -> Asked:
+    """See `Asked`.
+
+    :param tick: called for each condition
+    """
+    found: Asked = dict.fromkeys((path for path, _ in question.order), None)
+    for node in question.conditions:
+        tick()
+        for path in _paths(node):
+            if found.get(path) is None:
+                found[path] = node
+    return found
+
+
+def _paths(node: Any) -> Iterator[Path]:
+    path = path_of(node)
+    if path is not None:
+        yield path
+    for child in children(node):
+        yield from _paths(child)
+
+
+def obstacle(asked: Asked, index: Indexed) -> str:
+    """Why an index over what is asked for, and that is none of the candidates, can't help."""
     first = path_text(index.paths[0])
-    met = [node for node in question.conditions if _mentions(node, index.paths[0])]
-    if any(isinstance(node, tree.Binary) and node.operator == "OR" for node in met):
-        return f"one of the conditions joined by OR has no index: {print_expression(met[0])}"
-    if met:
-        return f"no part of it is what {print_expression(met[0])} lets through"
+    met = asked.get(index.paths[0])
+    if isinstance(met, tree.Binary) and met.operator == "OR":
+        return f"one of the conditions joined by OR has no index: {cut(print_expression(met))}"
+    if met is not None:
+        return f"no part of it is what {cut(print_expression(met))} lets through"
     for number, path in enumerate(index.paths[1:], 2):
-        if any(_mentions(node, path) for node in question.conditions):
+        if asked.get(path) is not None:
             return f"{path_text(path)} is field {number} of it, and nothing is asked of {first}"
     return "ORDER BY goes by other fields than all of its own, or in several directions"
-
-
-def _mentions(node: Any, path: Path) -> bool:
-    return path_of(node) == path or any(_mentions(child, path) for child in children(node))
 
 
 def _promise(candidate: Candidate) -> tuple[bool, int, int, bool]:

@@ -36,6 +36,7 @@ def check_comparisons(run: Execution, plan: SelectPlan, table: Table) -> None:
         return
     schema = schema_of(run, table) if table.fields else None
     for comparison in plan.comparisons:
+        run.tick()
         _check(run, comparison, table, schema)
 
 

@@ -13,7 +13,7 @@ from actors.scripts.handlers import OnRecords, handles
 from actors.scripts.reading import source_of
 from actors.scripts.writing import plan_targets
 from language import tree
-from language.planner import is_about, obstacle
+from language.planner import asked, obstacle
 from language.printing import print_expression
 from language.rows import Batch, Pairs
 from language.select import SelectPlan, plan_select
@@ -41,7 +41,7 @@ def explain(run: Execution, statement: tree.Explain) -> Value:
     answer: dict[str, Value] = {
         "statement": type(explained).__name__.upper(),
         "sources": [
-            _count(source) if counted else _told(one, source, plan)
+            _count(source) if counted else _told(run, one, source, plan)
             for one, source in zip(ways, sources, strict=True)
         ],
         "filter": _filter(plan, ways),
@@ -71,7 +71,9 @@ class _Reader:
             yield batch
 
 
-def _told(one: AccessPath | Iterator[Batch], source: tree.Target, plan: SelectPlan) -> Value:
+def _told(
+    run: Execution, one: AccessPath | Iterator[Batch], source: tree.Target, plan: SelectPlan
+) -> Value:
     if not isinstance(one, AccessPath):
         assert isinstance(source, tree.ExpressionTarget)
         record = isinstance(source.expression, tree.RecordLiteral)
@@ -94,25 +96,27 @@ def _told(one: AccessPath | Iterator[Batch], source: tree.Target, plan: SelectPl
         told["backwards"] = True
     if one.entries is not None:
         told["entries"] = one.entries
-    unused = list(_unused(one, plan))
+    unused = list(_unused(run, one, plan))
     if unused:
         told["unused"] = unused
     return told
 
 
-def _unused(one: AccessPath, plan: SelectPlan) -> Iterator[Value]:
+def _unused(run: Execution, one: AccessPath, plan: SelectPlan) -> Iterator[Value]:
     """The indexes over fields that are asked for that are not used, and why: all of them where none
     is used, else those that might have helped. Where records are named nobody looks for one."""
     if one.access == "record":
         return
+    known = asked(plan.question, run.tick)
     for index in one.table.indexes:
-        if index.name in one.indexes or not is_about(plan.question, index):
+        run.tick()
+        if index.name in one.indexes or known.keys().isdisjoint(index.paths):
             continue
         why = one.why.get(index.name)
         if not index.usable:
             why = f"it is {index.state}"
         elif why is None and not (one.indexes or one.ordered):
-            why = obstacle(plan.question, index)
+            why = obstacle(known, index)
         if why is not None:
             yield {"index": index.name, "why": why}
 
