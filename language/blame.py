@@ -3,7 +3,7 @@ record at hand."""
 
 from __future__ import annotations
 
-from protocol.errors import Cancelled, Refusal, StatementTimeout
+from protocol.errors import Cancelled, NotAllowed, Refusal, StatementTimeout, Unknown
 from protocol.text import format_record
 from protocol.values import RecordId
 
@@ -22,6 +22,8 @@ def placed(refusal: Refusal, offset: int) -> Refusal:
 
 def of_record(refusal: Refusal, record: RecordId) -> Refusal:
     """A refusal that came up with one record of several: it names the record, once."""
+    if isinstance(refusal, Unknown | NotAllowed):
+        return refusal  # what is said of a name tells nothing more, however one came to it
     if is_of_values(refusal) and "record" not in refusal.detail:
         refusal.detail["record"] = record
         told(refusal, format_record(record))

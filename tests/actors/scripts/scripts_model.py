@@ -166,6 +166,31 @@ class Script:
 # --- conditions -----------------------------------------------------------------------------------
 
 Test = Callable[[int, Row], bool]
+CLASSES = {"a": 3, "b": 4, "code": 3}
+"""Of what the fields that have a type may hold, as the first of `rank`."""
+
+
+@dataclass(frozen=True)
+class Never:
+    """The test of a comparison that can be true of no record, for which a statement is refused."""
+
+    def __call__(self, id: int, row: Row) -> bool:
+        raise AssertionError("it is refused before the first record is read")
+
+
+def bracketed(compare: Callable[[Any, Any], bool], path: str, value: Any) -> Test:
+    """A comparison by `< <= > >=`: within one class of values, and with a value that there is."""
+    wanted = rank(value)
+    if wanted[0] > 1 and CLASSES.get(path, wanted[0]) != wanted[0]:
+        return Never()
+
+    def test(_: int, row: Row) -> bool:
+        mine = rank(at(row, path))
+        return mine[0] == wanted[0] > 1 and compare(mine, wanted)
+
+    return test
+
+
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "=": lambda one, other: one == other,
     "!=": lambda one, other: one != other,
@@ -213,6 +238,8 @@ def condition(chance: Random) -> tuple[str, Test]:
     sign = chance.choice(["=", "=", "=", "<", "<=", ">", ">=", "!="])
     value = a_value(chance, pool)
     compare = COMPARISONS[sign]
+    if sign[0] in "<>":
+        return f"{path} {sign} {format_value(value)}", bracketed(compare, path, value)
     return (
         f"{path} {sign} {format_value(value)}",
         lambda _, row: compare(rank(at(row, path)), rank(value)),
@@ -227,13 +254,18 @@ def where(chance: Random, often: float = 0.8) -> tuple[str, Test]:
     if chance.random() < 0.5:
         return f" WHERE {one}", first
     other, second = condition(chance)
+    never = Never() if Never in (type(first), type(second)) else None
     if chance.random() < 0.7:
-        return f" WHERE {one} AND {other}", lambda id, row: first(id, row) and second(id, row)
-    return f" WHERE {one} OR {other}", lambda id, row: first(id, row) or second(id, row)
+        return f" WHERE {one} AND {other}", never or (
+            lambda id, row: first(id, row) and second(id, row)
+        )
+    return f" WHERE {one} OR {other}", never or (lambda id, row: first(id, row) or second(id, row))
 
 
 def found(model: Model, fits: Test) -> list[int]:
-    """Ids of the records that fit, in their order."""
+    """Ids of the records that fit, in their order. :raises Refused: nothing ever fits"""
+    if type(fits) is Never:
+        raise Refused("TypeRefused")
     return [id for id in sorted(model.rows) if fits(id, model.rows[id])]
 
 
