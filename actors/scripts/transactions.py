@@ -402,7 +402,8 @@ class ScriptRun(Execution):
             self.written = promise.sequence
             self._commits.append(promise)
             self.depends_on(promise.sequence)
-        self._answers = measured
+        if not (self.waits or self.goes_on):  # else this has answered nothing yet
+            self._answers = measured
         for follow_up in self.afterwards:
             follow_up()
 

@@ -11,7 +11,7 @@ import pytest
 
 from protocol import limits
 from protocol.errors import Conflict, after
-from storeclient import AsyncClient, errors
+from storeclient import NONE, AsyncClient, errors
 from surfaces.wire import bodies
 from tests.clients.test_real_node import serving
 from tests.nodes import PASSWORD
@@ -65,6 +65,23 @@ async def test_rows_of_many_small_statements_are_counted_together(client: AsyncC
     error = refused.value
     assert error.committed and len(error.results) == 2 and error.statement == 3
     assert await applied(client) == 1
+
+
+async def test_what_came_after_a_wait_is_counted_too(client: AsyncClient) -> None:
+    # What is delayed is passed in a commit of its own, which answers nothing yet.
+    held = "PUBLISH INTO q VALUE 0 DELAY 1h"
+    await client.run(f"DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 1m; {held}")
+    taking = asyncio.create_task(
+        client.run("TAKE FROM q AS g WAIT 60s; UPDATE big:1 SET c = 1; UPDATE item:0 SET n = 9")
+    )
+    while not any(one["waiting"] for one in await client.query("INFO FOR RUNNING")):
+        pass
+    await client.topic("shop", "main", "q").publish(bytes(LARGE - 2_000))
+    with pytest.raises(errors.AnswerTooLarge) as refused:
+        await taking
+    assert refused.value.statement == 2 and len(refused.value.results) == 1
+    assert refused.value.committed is not None, "the message is handed out"
+    assert await client.query("SELECT VALUE c FROM big") == [NONE]
 
 
 async def test_what_fits_is_answered(client: AsyncClient) -> None:
