@@ -22,7 +22,7 @@ from protocol import limits
 from protocol.jsonvalues import dump, from_json, load, to_json
 from protocol.values import NONE
 from storeclient import Refused
-from surfaces.shell.columns import Census
+from surfaces.shell.columns import Census, Column
 from surfaces.shell.outcomes import REFUSED, USAGE, Ended
 from surfaces.shell.patience import Patient
 from surfaces.shell.resuming import Progress, ResumeFile
@@ -83,6 +83,8 @@ async def _to_file(asked: Export, patient: Patient, report: Report) -> str:
             raise Ended(f"{part}: cut; remove it and {resume.path} to begin anew", USAGE)
         # What stands behind has been written without being noted: it is read again.
         file.truncate(pages.state.bytes)
+        for line in file if asked.form == "csv" else ():
+            pages.census.count(_object(line))
         file.seek(pages.state.bytes)
 
         def keep() -> None:
@@ -91,15 +93,16 @@ async def _to_file(asked: Export, patient: Patient, report: Report) -> str:
             resume.save(pages.state)
 
         await pages.write(file, keep, report)
+    done = part
     if asked.form == "csv":
-        typed = path.with_name(f"{path.name}.csv-part")
-        with part.open("rb") as rows, typed.open("w", encoding="utf-8", newline="") as out:
-            write_csv(rows, out)
+        done = path.with_name(f"{path.name}.csv-part")
+        with part.open("rb") as rows, done.open("w", encoding="utf-8", newline="") as out:
+            write_csv(rows, pages.census.columns(), out)
             out.flush()
             os.fsync(out.fileno())
-        part.unlink()
-        part = typed
-    part.rename(path)
+    done.rename(path)
+    # Only now: until the file is there, all that it is made of is needed to go on.
+    part.unlink(missing_ok=True)
     resume.remove()
     return pages.summary(str(path))
 
@@ -114,7 +117,7 @@ async def _to_stream(asked: Export, patient: Patient, report: Report) -> str:
             file.seek(0)
             if isinstance(sys.stdout, io.TextIOWrapper):
                 sys.stdout.reconfigure(encoding="utf-8")
-            write_csv(file, sys.stdout)
+            write_csv(file, pages.census.columns(), sys.stdout)
     sys.stdout.flush()
     return pages.summary("standard output")
 
@@ -124,6 +127,8 @@ class _Pages:
 
     def __init__(self, asked: Export, patient: Patient) -> None:
         self.state = Exporting(f"export of {asked.table} as {asked.form}")
+        self.census = Census()
+        """Of all that is written, for CSV."""
         self._asked = asked
         self._patient = patient
         self._table = quote(asked.table.name)
@@ -138,6 +143,8 @@ class _Pages:
         total = (await self._patient.run(f"INFO FOR TABLE {self._table}")).value["records"]
         while True:
             page, rows = await self._page()
+            for row in page:
+                self.census.count(row)
             data = b"".join(dump(row) + b"\n" for row in page)
             out.write(data)
             if page:
@@ -189,13 +196,8 @@ class _Pages:
         return f"exported {self.state.rows} records of {self._asked.table} to {path}, {when}"
 
 
-def write_csv(rows: IO[bytes], out: IO[str]) -> None:
-    """Lines of JSON as CSV with typed columns: those of all rows, which are read twice."""
-    census = Census()
-    for line in rows:
-        census.count(_object(line))
-    columns = census.columns()
-    rows.seek(0)
+def write_csv(rows: IO[bytes], columns: list[Column], out: IO[str]) -> None:
+    """Lines of JSON as CSV with typed columns."""
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.head for column in columns])
     for line in rows:

@@ -393,14 +393,16 @@ def test_a_batch_whose_answer_is_lost_is_sent_again(
 # --- an export in pages --------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
 def test_an_export_goes_on_where_it_was(
-    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     ids: list[Any] = [*range(40), *(f"k{n}" for n in range(40)), *([n, "x"] for n in range(20))]
     here.script("DEFINE TABLE t; INSERT INTO t $rows", rows=[{"id": one} for one in ids])
+    here.script("UPDATE t:0 SET early = 1; UPDATE t:k9 SET late = 1.5")
     monkeypatch.setattr(exporting, "PAGE_ROWS", 7)
     monkeypatch.setattr(exporting, "PAGE_ROWS_MOST", 7)
-    path = tmp_path / "t.jsonl"
+    path = tmp_path / f"t.{form}"
     save, saves = ResumeFile.save, itertools.count()
 
     def breaking(self: ResumeFile, progress: Any) -> None:
@@ -410,15 +412,18 @@ def test_an_export_goes_on_where_it_was(
 
     monkeypatch.setattr(ResumeFile, "save", breaking)
     assert transfer(here, "export", "t", path)[0] == 2
-    assert not path.exists() and (tmp_path / "t.jsonl.part").exists()
-    with (tmp_path / "t.jsonl.part").open("ab") as part:
+    assert not path.exists() and (tmp_path / f"t.{form}.part").exists()
+    with (tmp_path / f"t.{form}.part").open("ab") as part:
         part.write(b'{"torn')
     here.script("CREATE t:zz")
     code, err = transfer(here, "export", "t", path)
     assert code == 0 and "while others wrote" in err and "exported 101 records" in err
-    found = [json.loads(line)["id"]["$rec"] for line in path.read_text().splitlines()]
+    lines = path.read_text().splitlines()
+    if form == "csv":
+        assert lines.pop(0) == "id:record,early:int,late:float"  # of both runs
+    found = [json.loads(line)["id"]["$rec"] if form == "jsonl" else line for line in lines]
     assert len(set(found)) == len(found) == 101
-    assert [one.name for one in tmp_path.iterdir()] == ["t.jsonl"]
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
 
 def test_a_page_that_is_too_large_is_asked_for_smaller(here: Here, tmp_path: Path) -> None:
