@@ -230,6 +230,13 @@ def hashable(value: Any, tick: Tick | None = None) -> Any:
     return (RecordId, value.table, hashable(value.id))
 
 
+def hashable_row(row: Any, tick: Tick) -> Any:
+    """As `hashable`, of a row of an answer: at once where it holds nothing but plain values."""
+    if type(row) is dict and len(row) <= PACE and _HASHED.issuperset(map(type, row.values())):
+        return (dict, frozenset(row.items()))
+    return hashable(row, tick)
+
+
 _HASHED: Final = frozenset(
     {int, str, float, Decimal, datetime, timedelta, bytes, UUID, type(None), NoneValue}
 )
@@ -297,5 +304,6 @@ def members(among: Any, env: Env) -> Callable[[Any], bool]:
 
 __all__ = [
     "BRACKETED", "PLAIN", "check_bounds", "contains", "each", "equal", "field", "hashable",
-    "in_range", "item", "make_range", "matches", "members", "order_key", "parameter", "truth",
+    "hashable_row", "in_range", "item", "make_range", "matches", "members", "order_key",
+    "parameter", "truth",
 ]  # fmt: skip

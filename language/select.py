@@ -22,7 +22,7 @@ from language.env import Env
 from language.generate import Memo
 from language.grouping import AGGREGATES, Grouping, check_ungrouped
 from language.names import children, mentions, parent_fields, rebuilt, shape_of, weight
-from language.operators import hashable
+from language.operators import hashable_row
 from language.ordering import Sorter
 from language.planner import (
     Branches,
@@ -551,7 +551,7 @@ class SelectPlan:
         for _, items in chunks:
             part = []
             for row in self._finished(self._projected(items, env, memo), env):
-                key = hashable(row, env.tick)
+                key = hashable_row(row, env.tick)
                 if key not in met:
                     met.add(key)
                     part.append(row)

@@ -361,3 +361,13 @@ def test_the_shape_of_a_statement_is_what_it_looks_at() -> None:
 def test_a_refusal_in_a_row_comes_through(tables: Tables) -> None:
     with pytest.raises(Refusal):
         tables.run("SELECT * FROM p WHERE name + 1 = 2")
+
+
+def test_rows_that_differ_are_told_apart_however_they_are_hashed() -> None:
+    rows = [
+        {"a": 1, "b": "x"}, {"b": "x", "a": 1.0}, {"a": True, "b": "x"}, {"a": 1}, {"a": [1]},
+        {"a": [1.0]}, {"a": {"b": 1}}, {"a": None}, {}, {"a": [True]},
+    ]  # fmt: skip
+    kept = [0, 2, 3, 4, 6, 7, 8, 9]
+    assert Tables(t=rows).run("SELECT DISTINCT a, b FROM t") == [rows[n] for n in kept]
+    assert Tables(t=rows).run("SELECT DISTINCT * OMIT id FROM t") == [rows[n] for n in kept]
