@@ -134,10 +134,17 @@ def _name(node: tree.Name, shape: Shape | None) -> Compiled:
 
 
 def _parameter(node: tree.Parameter, shape: Shape | None) -> Compiled:
-    name, parameter = node.name, operators.parameter
+    name, parameter, at = node.name, operators.parameter, node.at
     if name == "this" and shape is not None:
         return lambda row, env: item_value(row)
-    return lambda row, env: parameter(env, name)
+
+    def compute(row: Row, env: Env) -> Any:
+        try:
+            return parameter(env, name)
+        except Refusal as refusal:
+            raise placed(refusal, at) from refusal.__cause__
+
+    return compute
 
 
 # --- parts ----------------------------------------------------------------------------------------

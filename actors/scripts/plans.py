@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from actors.scripts.handlers import Work, claims_of, handler_of
 from language import tree
+from language.blame import placed
 from language.budget import bounded, is_bounded
 from language.compile import compile_rowless
 from language.names import weight
@@ -22,7 +23,7 @@ from language.parser import parse
 from language.printing import redacted
 from language.secrets import holds_secret
 from protocol import limits
-from protocol.errors import NotInTransaction
+from protocol.errors import NotInTransaction, Refusal
 from protocol.values import MICROSECOND
 
 Made = TypeVar("Made")
@@ -73,12 +74,23 @@ def rowless(expression: tree.Expression) -> Callable[[Any], Any]:
     Its value is bounded: one that holds itself twice, again and again, is refused as `TooLarge`.
     """
     if type(expression) is tree.Parameter:
-        name = expression.name
-        return lambda env: parameter(env, name)
+        return _bound(expression)
     compute = compile_rowless(expression)
     if is_bounded(expression):
         return compute
     return lambda env: bounded(compute(env), env.tick)
+
+
+def _bound(node: tree.Parameter) -> Callable[[Any], Any]:
+    name, at = node.name, node.at
+
+    def compute(env: Any) -> Any:
+        try:
+            return parameter(env, name)
+        except Refusal as refusal:
+            raise placed(refusal, at) from refusal.__cause__
+
+    return compute
 
 
 class Plan:

@@ -26,6 +26,7 @@ _WORDS: Final = {
     "REMOVE": "`DROP`",
     "ROLLBACK": "`CANCEL`",
     "SHOW": "`INFO FOR …`",
+    "THEN": "`IF c { … }`, or `CASE WHEN c THEN … END`",
     "TRUNCATE": "`DELETE t`",
     "UNION": "`SELECT … FROM a, b`, or `(SELECT …) + (SELECT …)`",
     "VALUES": "`INSERT INTO t [{ a: 1 }]`",

@@ -38,6 +38,10 @@ def meant(text: str) -> str | None:
             "SELECT * FROM t WHERE a BETWEEN 1 AND 9",
             "`x IN 1..=9` of ints, or `x >= 1 AND x <= 9`",
         ),
+        (
+            "SELECT IF a THEN 1 ELSE 2 END FROM t",
+            "`IF c { … }`, or `CASE WHEN c THEN … END`",
+        ),
         ("SELECT count(*) FROM t", "`count()` with GROUP ALL or GROUP BY"),
         (
             "SELECT a FROM t UNION SELECT a FROM u",
