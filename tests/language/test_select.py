@@ -364,7 +364,7 @@ def test_a_refusal_in_a_row_comes_through(tables: Tables) -> None:
 
 
 def test_rows_that_differ_are_told_apart_however_they_are_hashed() -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"a": 1, "b": "x"}, {"b": "x", "a": 1.0}, {"a": True, "b": "x"}, {"a": 1}, {"a": [1]},
         {"a": [1.0]}, {"a": {"b": 1}}, {"a": None}, {}, {"a": [True]},
     ]  # fmt: skip
