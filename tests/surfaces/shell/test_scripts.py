@@ -15,7 +15,8 @@ import pytest
 from language.parser import parse
 from protocol.errors import Refusal
 from storeclient import AsyncClient, OutcomeUnknown
-from surfaces.command.main import main as storenode
+from surfaces.command.arguments import CheckHealth
+from surfaces.command.arguments import understand as of_the_node
 from surfaces.shell.arguments import Access, Help, Shell, understand
 from surfaces.shell.forms import Tables
 from surfaces.shell.main import takes
@@ -327,14 +328,11 @@ def test_words_refused(line: str, said: str, here: Here) -> None:
     assert (code, out) == (2, "") and said in err
 
 
-def test_a_directory_called_shell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for words in (["./shell", "--health"], ["--health", "shell"], ["--", "shell", "--health"]):
-        assert storenode(words) in (1, 2)
-        assert "address" not in capfd.readouterr().err
-    assert not takes(["./shell"]) and takes(["shell"]) and not takes([])
+def test_a_directory_called_shell() -> None:
+    for word in ("shell", "import", "export"):
+        assert takes([word]) and not takes([f"./{word}"]) and not takes(["--health", word])
+        assert of_the_node([f"./{word}", "--health"], {}) == CheckHealth(f"./{word}")
+    assert not takes([])
 
 
 # --- what is told of a text before the node sees it ----------------------------------------------
