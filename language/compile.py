@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from language import numbers, operators, tree
 from language.blame import placed
+from language.closures import Closure
 from language.env import Env
 from language.functions import TABLE
 from language.names import parent_fields, weight
@@ -199,6 +200,11 @@ def _call(node: tree.Call, shape: Shape | None) -> Compiled:
     )
 
 
+def _closure(node: tree.Closure, shape: Shape | None) -> Compiled:
+    names, body = node.parameters, compile_expression(node.body, shape)
+    return lambda row, env: Closure(names, body, row, env)
+
+
 def _subquery(node: tree.Subquery, shape: Shape | None) -> Compiled:
     select, parent = node.select, parent_of(node.select, shape)
     return lambda row, env: env.select(select, parent(row))
@@ -341,6 +347,7 @@ _COMPILERS: Final[dict[type, Any]] = {
     tree.Binary: _binary,
     tree.Range: _range,
     tree.Call: _call,
+    tree.Closure: _closure,
     tree.Subquery: _subquery,
     tree.Choice: _choice,
 }

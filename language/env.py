@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,9 +16,9 @@ class Env(Protocol):
     """Everything outside the row that compiled code reads: nothing else is reachable from it."""
 
     @property
-    def variables(self) -> Mapping[str, Any]:
+    def variables(self) -> dict[str, Any]:
         """Parameters of the request and LETs, by name without the `$`; `parent` inside a
-        subquery, `value` where a statement sets one."""
+        subquery, `value` where a statement sets one, a closure's own while it runs."""
 
     @property
     def now(self) -> datetime:

@@ -139,6 +139,8 @@ class Code:
         return f"item({self.expression(node.of)}, {self.expression(node.index)}, env)"
 
     def _call(self, node: tree.Call) -> str:
+        if any(TABLE[node.name].closures):
+            return self._closure(node)  # variables change within it
         arguments = "".join(f", {self.expression(argument)}" for argument in node.arguments)
         return f"{self.keep(TABLE[node.name].run)}(env{arguments})"
 

@@ -182,6 +182,8 @@ class Grouping:
         self._size = len(keys)
         self.shape: Shape
         """Of the rows of groups, once every expression is rewritten."""
+        self._closures = 0
+        """How many are around what is being rewritten."""
         self._fold: Callable[..., None] | None = None
         self._source: Shape
 
@@ -195,8 +197,14 @@ class Grouping:
         for number, key in enumerate(self.keys):
             if node == key:
                 return tree.Name(f"k{number}")
-        if isinstance(node, tree.Call) and node.name in AGGREGATES:
+        if isinstance(node, tree.Call) and node.name in AGGREGATES and not self._closures:
             return tree.Name(self._slot(node))
+        if isinstance(node, tree.Closure):  # an aggregate in it is that of an array
+            self._closures += 1
+            try:
+                return rebuilt(node, self.rewritten)
+            finally:
+                self._closures -= 1
         if isinstance(node, tree.Name):
             raise BadRequest(
                 f"{node.name} is neither grouped nor inside an aggregate: count, sum, first …",

@@ -307,3 +307,17 @@ __all__ = [
     "hashable_row", "in_range", "item", "make_range", "matches", "members", "order_key",
     "parameter", "truth",
 ]  # fmt: skip
+
+
+def merged(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """An object with another's fields put over its own, objects inside both alike. NONE removes."""
+    found = dict(before)
+    for name, value in changes.items():
+        known = found.get(name)
+        if value is NONE:
+            found.pop(name, None)
+        elif type(value) is dict and type(known) is dict:
+            found[name] = merged(known, value)
+        else:
+            found[name] = value
+    return found

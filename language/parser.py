@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from language import tree
-from language.lexer import END, NAME, PARAM
+from language.lexer import END, NAME
 from language.parsing.cursor import STATEMENT
 from language.parsing.fields import Fields
 from language.parsing.indexes import Indexes
@@ -162,22 +162,13 @@ class _Parser(Indexes, Fields, Spaces, Topics):
 
     def _for(self) -> tree.For:
         at = self._begin("FOR")
-        variable = self._variable()
+        variable = self.variable()
         self.expect_word("IN")
         return tree.For(variable, self.expression(), self._block(), at)
 
-    def _variable(self) -> str:
-        if self.kinds[self.i] != PARAM:
-            self.unexpected("a variable: $name")
-        name = self.texts[self.i][1:]
-        if len(name) > limits.NAME_CHARACTERS:
-            self.refuse(TooLarge, f"a name has at most {limits.NAME_CHARACTERS} characters")
-        self.i += 1
-        return name
-
     def _let(self) -> tree.Let:
         at = self._begin("LET")
-        name = self._variable()
+        name = self.variable()
         self.expect_mark("=")
         return tree.Let(name, self._value(), at)
 

@@ -143,6 +143,8 @@ def _check_variables(word: str, node: Any, known: frozenset[str]) -> None:
     if isinstance(node, tree.Parameter) and node.name not in known:
         names = " and ".join(f"${name}" for name in sorted(known - {"parent"}, reverse=True))
         raise BadRequest(f"{word} knows {names}, not ${node.name}")
+    if isinstance(node, tree.Closure):
+        known = known.union(node.parameters)
     for child in children(node) if node is not None else ():
         if child is not None:
             _check_variables(word, child, known)

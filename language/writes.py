@@ -17,7 +17,7 @@ from language.columns import omitted
 from language.compile import Compiled, compile_expression
 from language.env import Env
 from language.numbers import add, negate, subtract
-from language.operators import members
+from language.operators import members, merged
 from language.rows import WHOLE
 from protocol import limits
 from protocol.errors import BadRequest, Refusal, TooLarge, TypeRefused
@@ -119,20 +119,6 @@ def _without(before: dict[str, Any], paths: tuple[Path, ...]) -> dict[str, Any]:
     for path in paths:
         after = omitted(after, path)
     return after  # type: ignore[no-any-return]
-
-
-def merged(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """An object with another's fields put over its own, objects inside both alike. NONE removes."""
-    found = dict(before)
-    for name, value in changes.items():
-        known = found.get(name)
-        if value is NONE:
-            found.pop(name, None)
-        elif type(value) is dict and type(known) is dict:
-            found[name] = merged(known, value)
-        else:
-            found[name] = value
-    return found
 
 
 def assigned(value: Any, path: Path, new: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
@@ -128,7 +127,7 @@ class _Surroundings:
 
     __slots__ = ("_run", "variables")
 
-    def __init__(self, run: Execution, variables: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, run: Execution, variables: dict[str, Any] | None = None) -> None:
         self._run = run
         self.variables = variables or {}
 

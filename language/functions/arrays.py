@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import heapq
+from contextlib import closing
 from functools import partial
 from typing import Any
 
+from language.closures import Closure
 from language.env import Env
 from language.functions.table import SLICE, check_array, function, slices
-from language.operators import hashable, order_key
+from language.operators import hashable, order_key, truth
 from protocol.values import NONE
 
 
@@ -74,3 +76,50 @@ def flatten(items: list[Any]) -> list[Any]:
 def push(items: list[Any], item: Any) -> list[Any]:
     """The items and one more at the end."""
     return [*items, item]
+
+
+@function("array::slice", "array", "int", "int", result="array")
+def slice_(items: list[Any], start: int, end: int | None = None) -> list[Any]:
+    """The items from start up to end, not included; below zero counts from the end."""
+    return items[start:end]
+
+
+@function("array::map", "array", "closure", result="array", takes=1)
+def map_(items: list[Any], each: Closure) -> list[Any]:
+    """What the closure makes of each item."""
+    return each.all_of(items)
+
+
+@function("array::filter", "array", "closure", result="array", takes=1)
+def filter_(items: list[Any], holds: Closure) -> list[Any]:
+    """The items for which the closure answers true."""
+    return [item for item, found in zip(items, holds.of_each(items), strict=True) if truth(found)]
+
+
+@function("array::find", "array", "closure", result="any", takes=1)
+def find(items: list[Any], holds: Closure) -> Any:
+    """The first item for which the closure answers true; none where there is none."""
+    with closing(holds.of_each(items)) as answers:
+        return next(
+            (item for item, found in zip(items, answers, strict=True) if truth(found)), NONE
+        )
+
+
+@function("array::any", "array", "closure", result="bool", takes=1)
+def any_(items: list[Any], holds: Closure) -> bool:
+    """Whether the closure answers true for some item."""
+    with closing(holds.of_each(items)) as answers:
+        return any(map(truth, answers))
+
+
+@function("array::all", "array", "closure", result="bool", takes=1)
+def all_(items: list[Any], holds: Closure) -> bool:
+    """Whether the closure answers true for every item."""
+    with closing(holds.of_each(items)) as answers:
+        return all(map(truth, answers))
+
+
+@function("array::fold", "array", "any", "closure", result="any", takes=2)
+def fold(items: list[Any], start: Any, step: Closure) -> Any:
+    """What the closure makes of the start and the first item, of that and the second, and so on."""
+    return step.folded(start, items)

@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
+from language.closures import Closure
 from language.env import Env
 from protocol import limits
 from protocol.errors import TooLarge, TypeRefused
@@ -33,6 +34,7 @@ KINDS: Final[dict[str, frozenset[type] | None]] = {
     "array": frozenset({list}),
     "object": frozenset({dict}),
     "record": frozenset({RecordId}),
+    "closure": frozenset({Closure}),
 }
 """Words for argument types in the table; `text` is a string or bytes."""
 
@@ -58,6 +60,8 @@ class Function:
     """Called with the `Env` and the arguments; checks their types."""
     fixed: bool
     """Whether the same arguments always give the same answer."""
+    closures: tuple[int, ...]
+    """How many parameters the closure takes that stands at each argument; 0: none stands there."""
 
     @property
     def least(self) -> int:
@@ -80,12 +84,13 @@ Work = TypeVar("Work", bound=Callable[..., Any])
 
 
 def function(
-    name: str, *kinds: str, result: str, env: bool = False, fixed: bool = True
+    name: str, *kinds: str, result: str, env: bool = False, fixed: bool = True, takes: int = 0
 ) -> Callable[[Work], Work]:
     """Put a function into the table; its docstring's first line is its documentation.
 
     :param kinds: a word of `KINDS` for each argument, in order; one with a default is optional
     :param env: the implementation takes the `Env` before its arguments
+    :param takes: how many parameters its closure has
     """
 
     def enter(work: Work) -> Work:
@@ -98,7 +103,13 @@ def function(
         doc = (work.__doc__ or "").strip().split("\n")[0]
         assert doc and name not in TABLE, f"{name}: one line of doc, and one row"
         TABLE[name] = Function(
-            name, parameters, result, doc, _checked(name, parameters, work, env), fixed
+            name,
+            parameters,
+            result,
+            doc,
+            _checked(name, parameters, work, env),
+            fixed,
+            tuple(takes if kind == "closure" else 0 for kind in kinds),
         )
         return work
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from calendar import monthrange
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Final
 
 from language.env import Env
@@ -88,7 +90,7 @@ def floor(moment: datetime, step: timedelta) -> datetime:
     try:
         return moment - (moment - _EPOCH) % step
     except OverflowError:
-        raise BadRequest("time::floor would leave the years 1 to 9999") from None
+        raise BadRequest(_OUTSIDE.format("time::floor")) from None
 
 
 @function("time::year", "datetime", result="int")
@@ -107,3 +109,131 @@ def month(moment: datetime) -> int:
 def day(moment: datetime) -> int:
     """The day of the month, 1 to 31."""
     return moment.day
+
+
+@function("time::hour", "datetime", result="int")
+def hour(moment: datetime) -> int:
+    """The hour, 0 to 23."""
+    return moment.hour
+
+
+@function("time::minute", "datetime", result="int")
+def minute(moment: datetime) -> int:
+    """The minute, 0 to 59."""
+    return moment.minute
+
+
+@function("time::second", "datetime", result="int")
+def second(moment: datetime) -> int:
+    """The whole second, 0 to 59."""
+    return moment.second
+
+
+@function("time::weekday", "datetime", result="int")
+def weekday(moment: datetime) -> int:
+    """The day of the week as ISO 8601 counts it, 1 for Monday to 7 for Sunday."""
+    return moment.isoweekday()
+
+
+@function("time::week", "datetime", result="int")
+def week(moment: datetime) -> int:
+    """The week of the year as ISO 8601 counts it, 1 to 53."""
+    return moment.isocalendar().week
+
+
+@function("time::unix", "datetime", result="int")
+def unix(moment: datetime) -> int:
+    """Whole seconds since 1970, rounded down."""
+    return (moment - _EPOCH) // timedelta(seconds=1)
+
+
+@function("time::from_unix", "number", result="datetime")
+def from_unix(seconds: int | float | Decimal) -> datetime:
+    """The datetime so many seconds after 1970, to the microsecond."""
+    try:
+        return _EPOCH + timedelta(microseconds=round(Decimal(seconds) * 1_000_000))
+    except (OverflowError, ArithmeticError):
+        raise BadRequest(_OUTSIDE.format("time::from_unix")) from None
+
+
+@function("time::trunc", "datetime", "string", result="datetime")
+def trunc(moment: datetime, unit: str) -> datetime:
+    """The beginning of the year, quarter, month, week, day, hour, minute or second it lies in."""
+    day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    match unit:
+        case "year":
+            return day.replace(month=1, day=1)
+        case "quarter":
+            return day.replace(month=moment.month - (moment.month - 1) % 3, day=1)
+        case "month":
+            return day.replace(day=1)
+        case "week":
+            try:
+                return day - timedelta(days=moment.weekday())
+            except OverflowError:
+                raise BadRequest(_OUTSIDE.format("time::trunc")) from None
+        case "day":
+            return day
+        case "hour":
+            return moment.replace(minute=0, second=0, microsecond=0)
+        case "minute":
+            return moment.replace(second=0, microsecond=0)
+        case "second":
+            return moment.replace(microsecond=0)
+    raise _no_unit("time::trunc", unit)
+
+
+@function("time::add", "datetime", "int", "string", result="datetime")
+def add(moment: datetime, count: int, unit: str) -> datetime:
+    """So many years, quarters, months, weeks, days, hours, minutes or seconds later."""
+    # Of a month that is too short for the day its last one.
+    try:
+        if unit in _MONTHS_OF:
+            return _months_later(moment, count * _MONTHS_OF[unit])
+        if unit in _SPANS:
+            return moment + count * _SPANS[unit]
+    except OverflowError:
+        raise BadRequest(_OUTSIDE.format("time::add")) from None
+    raise _no_unit("time::add", unit)
+
+
+@function("time::diff", "datetime", "datetime", "string", result="int")
+def diff(start: datetime, end: datetime, unit: str) -> int:
+    """Whole units of `time::add` from one datetime to another; below zero when that is earlier."""
+    if unit in _SPANS:
+        spans = abs(end - start) // _SPANS[unit]
+        return spans if end >= start else -spans
+    if unit not in _MONTHS_OF:
+        raise _no_unit("time::diff", unit)
+    if end < start:
+        return -diff(end, start, unit)
+    months = (end.year - start.year) * 12 + end.month - start.month
+    if months and _months_later(start, months) > end:
+        months -= 1
+    return months // _MONTHS_OF[unit]
+
+
+def _months_later(moment: datetime, months: int) -> datetime:
+    """:raises OverflowError: outside the years 1 to 9999"""
+    year, month = divmod(moment.year * 12 + moment.month - 1 + months, 12)
+    if not 1 <= year <= 9999:
+        raise OverflowError
+    return moment.replace(
+        year=year, month=month + 1, day=min(moment.day, monthrange(year, month + 1)[1])
+    )
+
+
+def _no_unit(function: str, unit: str) -> BadRequest:
+    units = ", ".join([*_MONTHS_OF, *_SPANS])
+    return BadRequest(f"{function} knows no {unit[:32]!r}: a unit is one of {units}")
+
+
+_MONTHS_OF: Final = {"year": 12, "quarter": 3, "month": 1}
+_SPANS: Final = {
+    "week": timedelta(weeks=1),
+    "day": timedelta(days=1),
+    "hour": timedelta(hours=1),
+    "minute": timedelta(minutes=1),
+    "second": timedelta(seconds=1),
+}
+_OUTSIDE: Final = "{} would leave the years 1 to 9999"

@@ -10,11 +10,8 @@ write long, are built balanced and may have any length.
 
 from __future__ import annotations
 
-import base64
-import binascii
-from decimal import Decimal, InvalidOperation
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
-from uuid import UUID
 
 from language import tree
 from language.functions import TABLE
@@ -31,13 +28,12 @@ from language.lexer import (
     STRING,
 )
 from language.parsing import habits
-from language.parsing.cursor import Cursor
+from language.parsing.literals import Literals
 from language.words import RESERVED
 from protocol import limits
-from protocol.errors import BadRequest, NumberTooLarge, TooLarge, TypeRefused, Unknown
-from protocol.paths import EACH, Path, Step
-from protocol.text import check_name, parse_datetime, parse_duration, unescape
-from protocol.values import NONE, check_decimal, check_record_id
+from protocol.errors import BadRequest, TooLarge, TypeRefused, Unknown
+from protocol.text import check_name, unescape
+from protocol.values import NONE, check_record_id
 
 OR, AND, COMPARISON, RANGE, COALESCE, SUM, PRODUCT = 1, 2, 4, 5, 6, 7, 8
 
@@ -72,13 +68,15 @@ _BEHIND: Final = frozenset({
 _MARKS_OF_FIELDS: Final = ("=", "!=", "<", "<=", ">", ">=", "~", "??", ".", ":")
 _SHORT: Final = 19
 """Digits of an int that can't be beyond 64 bits are fewer."""
+_GIVEN: Final = frozenset({"this", "parent", "value", "input"})
+"""Variables that the node gives."""
+_NO_SUBQUERY: Final = (
+    "a closure holds no SELECT: LET gives its rows a name before, or a SELECT takes the closure's"
+    " place"
+)
 _CLOSING: Final = frozenset({",", "]", "}", ")", ";"})
 _NAME_CHARACTERS: Final = 200
 """Of a function with its family."""
-_FLOAT_CHARACTERS: Final = 1100
-"""What the longest exact double takes in decimal digits, and some."""
-_NUMBER_CHARACTERS: Final = 64
-"""A literal longer than this, its leading zeros aside, is no number of the language."""
 
 
 def chain(operator: Any, operands: list[tree.Expression]) -> tree.Expression:
@@ -120,11 +118,11 @@ def operands_of(node: tree.Expression, operator: str) -> list[tree.Expression]:
     return [node]
 
 
-class Expressions(Cursor):
-    """Adds expressions and paths to a cursor."""
+class Expressions(Literals):
+    """Adds expressions to a cursor."""
 
-    height = 0
-    """Of the expression parsed last."""
+    _closures = 0
+    """How many closures are around it."""
 
     def select(self) -> tree.Select:
         """A SELECT, its first word not yet taken; given by the module for records."""
@@ -231,7 +229,7 @@ class Expressions(Cursor):
             self.i += 1
             following = self.kinds[self.i]
             if sign == "-" and following in (INT, FLOAT, DURATION):
-                return self._steps(self._number(negative=True))
+                return self._steps(self.number(negative=True))
             return self._prefixed("-" if sign == "-" else "+", self.starts[at])
         if kind == NAME and self.texts[at].upper() == "NOT" and not self._is_record():
             self.i += 1
@@ -278,40 +276,6 @@ class Expressions(Cursor):
                 break
         return node
 
-    def path(self) -> Path:
-        """The path of a field, `a.b[0].c`, as SET, OMIT and their like take it."""
-        steps: list[Step] = [self.label("field name")]
-        while True:
-            if self.take_mark("."):
-                steps.append(EACH if self.take_mark("*") else self.label("field name"))
-            elif self.take_mark("["):
-                steps.append(self._position())
-                self.expect_mark("]")
-            else:
-                return tuple(steps)
-            if len(steps) > limits.DEPTH:
-                self.refuse(TooLarge, f"a path has at most {limits.DEPTH} steps")
-
-    def _position(self) -> Step:
-        if self.take_mark("*"):
-            return EACH
-        if self.kinds[self.i] == STRING:
-            return self.string("a field name")
-        negative = self.take_mark("-")
-        if self.kinds[self.i] != INT:
-            self.unexpected("a position, a field name as a string, or `*`")
-        value = self._number(negative).value
-        assert isinstance(value, int)
-        return value
-
-    def paths(self) -> tuple[Path, ...]:
-        """Paths, separated by commas."""
-        found = [self.path()]
-        while self.separated():
-            found.append(self.path())
-            self.at_most(found, "paths")
-        return tuple(found)
-
     # --- primaries --------------------------------------------------------------------------------
 
     def _primary(self) -> tree.Expression:
@@ -324,7 +288,7 @@ class Expressions(Cursor):
             self.i += 1
             return tree.Constant(text[1:-1])
         if kind in (INT, FLOAT, DURATION):
-            return self._number(negative=False)
+            return self.number(negative=False)
         if kind in (NAME, QUOTED):
             return self._named()
         if kind == PARAM:
@@ -333,7 +297,7 @@ class Expressions(Cursor):
             return tree.Parameter(text[1:], self.starts[self.i - 1])
         if kind == PREFIXED:
             self.height = 1
-            return self._prefixed_string(text)
+            return self.prefixed_string(text)
         if text == "(":
             return self._parenthesis()
         if text == "[":
@@ -341,39 +305,6 @@ class Expressions(Cursor):
         if text == "{":
             return self._object()
         self.unexpected("an expression")
-
-    def _number(self, negative: bool) -> tree.Constant:
-        kind, text = self.kinds[self.i], self.texts[self.i]
-        self.height = 1
-        with self.placed(self.i):
-            if kind == INT:
-                value: Any = _integer(text, negative)
-            elif kind == DURATION:
-                value = parse_duration("-" + text if negative else text)
-            elif text.endswith("dec"):
-                value = _decimal(text[:-3], negative)
-            else:
-                value = _float(text, negative)
-        self.i += 1
-        return tree.Constant(value)
-
-    def _prefixed_string(self, text: str) -> tree.Constant:
-        inner = text[2:-1]
-        value: Any
-        try:
-            if text[0] == "b":
-                value = base64.b64decode(inner, validate=True)
-            elif text[0] == "d":
-                value = parse_datetime(inner)
-            elif len(inner) == 36:
-                value = UUID(inner)
-            else:
-                raise ValueError(inner)
-        except (ValueError, binascii.Error, BadRequest):
-            wanted = {"b": "bytes as base64: b'…'", "d": "a datetime: d'2026-01-02T03:04:05Z'"}
-            self.unexpected(wanted.get(text[0], "a uuid of 36 characters: u'…'"))
-        self.i += 1
-        return tree.Constant(value)
 
     def _is_record(self) -> bool:
         """Whether a name at hand is the table of a record's address: a colon adjoins it."""
@@ -498,8 +429,8 @@ class Expressions(Cursor):
         self.expect_mark("(")
         if name == "count" and self._says_distinct():
             name, self.i = "count_distinct", self.i + 1
-        arguments, height = self._items(")")
-        self._check_call(name, len(arguments), at)
+        arguments, height = self._items(")", self._argument)
+        self._check_call(name, arguments, at)
         self._taller(height + 1)
         return tree.Call(name, arguments, self.starts[at])
 
@@ -510,7 +441,35 @@ class Expressions(Cursor):
         mark = self.kinds[self.i + 1] == PUNCTUATION
         return not mark or self.texts[self.i + 1] in ("(", "[", "{")
 
-    def _check_call(self, name: str, count: int, at: int) -> None:
+    def _argument(self) -> tree.Expression:
+        return self._closure() if self.is_mark("|") else self.expression()
+
+    def _closure(self) -> tree.Closure:
+        """`|$x, $y| body`."""
+        at = self.at
+        self.i += 1
+        names = [self._closure_parameter(())]
+        while self.take_mark(","):
+            names.append(self._closure_parameter(names))
+        self.expect_mark("|")
+        self.enter()
+        self._closures += 1
+        body = self.expression()
+        self._closures -= 1
+        self.leave()
+        self._taller(self.height + 1)
+        return tree.Closure(tuple(names), body, at)
+
+    def _closure_parameter(self, before: Sequence[str]) -> str:
+        token = self.i
+        name = self.variable()
+        if name in _GIVEN:
+            self.refuse(BadRequest, f"${name} has a meaning of its own: name it otherwise", token)
+        if name in before:
+            self.refuse(BadRequest, f"${name} stands there twice", token)
+        return name
+
+    def _check_call(self, name: str, arguments: Sequence[tree.Expression], at: int) -> None:
         known = TABLE.get(name)
         if known is None:
             if name.startswith("search::"):
@@ -520,7 +479,9 @@ class Expressions(Cursor):
                 told = f"there is no function {name}"
                 told += f"; did you mean {meant}?" if meant else ""
             self.refuse(Unknown, told, at)
-        if not known.least <= count <= len(known.parameters):
+        taken = [len(a.parameters) if isinstance(a, tree.Closure) else 0 for a in arguments]
+        fits = known.least <= len(arguments) <= len(known.parameters)
+        if not fits or taken != list(known.closures[: len(taken)]):
             self.refuse(BadRequest, f"{name} takes other arguments: {known.signature}", at)
 
     def record(self) -> tree.RecordLiteral:
@@ -545,15 +506,15 @@ class Expressions(Cursor):
                 node = tree.Constant(unescape(text[1:-1]))
             self.i += 1
         elif kind == INT:
-            node = self._number(negative=False)
+            node = self.number(negative=False)
         elif text == "-" and self.kinds[at + 1] == INT:
             self.i += 1
-            node = self._number(negative=True)
+            node = self.number(negative=True)
         elif kind == PARAM:
             self.i += 1
             return tree.Parameter(text[1:], self.starts[at])
         elif kind == PREFIXED and text[0] == "u":
-            node = self._prefixed_string(text)
+            node = self.prefixed_string(text)
         elif text == "[":
             return self._array()
         else:
@@ -570,6 +531,8 @@ class Expressions(Cursor):
         self.i += 1
         node: tree.Expression
         if self.word() == "SELECT" and not self.is_mark(":", 1):
+            if self._closures:
+                self.refuse(BadRequest, _NO_SUBQUERY)
             node = tree.Subquery(self.select())
             self._taller(self.height + 1)
         else:
@@ -584,13 +547,16 @@ class Expressions(Cursor):
         self._taller(height + 1)
         return tree.Array(items)
 
-    def _items(self, closing: str) -> tuple[tuple[tree.Expression, ...], int]:
+    def _items(
+        self, closing: str, item: Callable[[], tree.Expression] | None = None
+    ) -> tuple[tuple[tree.Expression, ...], int]:
         """Expressions up to a closing mark, with the height of the highest."""
+        item = item or self.expression
         self.enter()
         items: list[tree.Expression] = []
         highest = 0
         while not self.take_mark(closing):
-            items.append(self.expression())
+            items.append(item())
             if self.height > highest:
                 highest = self.height
             if not self.separated():
@@ -632,35 +598,3 @@ class Expressions(Cursor):
         """The name of a table."""
         with self.placed(self.i):
             return check_name(self.label("table"), "table")
-
-
-def _integer(text: str, negative: bool) -> int:
-    if len(text) > _NUMBER_CHARACTERS:
-        text = text.lstrip("0") or "0"
-    if len(text) <= _NUMBER_CHARACTERS:
-        value = -int(text) if negative else int(text)
-        if limits.INT_MIN <= value <= limits.INT_MAX:
-            return value
-    raise NumberTooLarge("an integer does not fit 64 bits")
-
-
-def _float(text: str, negative: bool) -> float:
-    if len(text) > _FLOAT_CHARACTERS:
-        raise NumberTooLarge(f"a float is written with at most {_FLOAT_CHARACTERS} characters")
-    value = float(text)
-    if value - value != 0.0:
-        raise NumberTooLarge("a float left its range")
-    return -value if negative else value
-
-
-def _decimal(text: str, negative: bool) -> Decimal:
-    if len(text) > 2 * _NUMBER_CHARACTERS:
-        raise NumberTooLarge(f"a decimal has at most {limits.DECIMAL_DIGITS} digits")
-    try:
-        value = Decimal(text)
-    except InvalidOperation:
-        raise NumberTooLarge(
-            f"a decimal's exponent lies within ±{limits.DECIMAL_EXPONENT}"
-        ) from None
-    check_decimal(value)
-    return value.copy_negate() if negative else value

@@ -59,7 +59,7 @@ class Fields(Places):
         negative = self.take_mark("-")
         kind = self.kinds[self.i]
         if kind in (INT, FLOAT, DURATION):
-            return self._number(negative).value
+            return self.number(negative).value
         if negative or kind not in (STRING, PREFIXED):
             self.unexpected(_TYPE)
         found = self._primary()
@@ -83,7 +83,7 @@ class Fields(Places):
             if self.kinds[self.i] != INT:
                 self.unexpected("how many items the array has at most")
             with self.placed(self.i):
-                number = self._number(negative=False).value
+                number = self.number(negative=False).value
                 assert isinstance(number, int)
                 most = number
                 if most > limits.ELEMENTS:

@@ -158,7 +158,7 @@ class Topics(Places):
         if self.kinds[self.i] != INT:
             self.unexpected("a number")
         with self.placed(self.i):
-            value = self._number(negative=False).value
+            value = self.number(negative=False).value
             assert isinstance(value, int)
             if not 1 <= value <= most:
                 raise BadRequest(f"a number here is 1 to {most}", limit=most)

@@ -120,6 +120,11 @@ def _choice(node: tree.Choice) -> str:
     return " ".join([*parts, "END"])
 
 
+def _closure(node: tree.Closure) -> str:
+    names = ", ".join(f"${name}" for name in node.parameters)
+    return f"|{names}| {print_expression(node.body)}"
+
+
 _PRINTERS: Final[dict[type, Any]] = {
     tree.Constant: lambda node: format_value(node.value),
     tree.Parameter: lambda node: f"${node.name}",
@@ -134,6 +139,7 @@ _PRINTERS: Final[dict[type, Any]] = {
     tree.Binary: _binary,
     tree.Range: _range,
     tree.Call: _call,
+    tree.Closure: _closure,
     tree.Subquery: lambda node: f"({print_statement(node.select)})",
     tree.Choice: _choice,
 }

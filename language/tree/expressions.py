@@ -120,6 +120,15 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Closure:
+    """`|$x, $y| body`: what a function does to each item; only an argument of a call."""
+
+    parameters: tuple[str, ...]
+    body: Expression
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Subquery:
     """`(SELECT …)`: an array of what it selects, computed in the same transaction."""
 
@@ -140,5 +149,5 @@ class Choice:
 
 Expression = (
     Constant | Parameter | Array | Object | RecordLiteral | Name | Attribute | Index | Each
-    | Unary | Binary | Range | Call | Subquery | Choice
+    | Unary | Binary | Range | Call | Closure | Subquery | Choice
 )  # fmt: skip

@@ -265,25 +265,6 @@ async def test_a_reconnection_is_told(tmp_path: Path) -> None:
     assert {event.address for event in told} == {address} and told[0].version is not None
 
 
-async def test_a_connection_that_was_replaced_is_not_lost(tmp_path: Path) -> None:
-    told: list[str] = []
-    async with (
-        serving(tmp_path / "store") as (_, address),
-        AsyncClient(
-            address, user="root", password=PASSWORD,
-            on_connection=lambda event: told.append(event.change),
-        ) as client,
-    ):  # fmt: skip
-        old = client._connection
-        assert old is not None
-        old._exchange.leaving = True  # as after the node's BYE
-        await client.ping()
-        old.abort()
-        await old.gone()
-        await client.ping()
-        assert told == ["connected", "reconnected"]
-
-
 async def test_the_blocking_twin(client: AsyncClient) -> None:
     address = client._settings.where
     told: list[ConnectionEvent] = []

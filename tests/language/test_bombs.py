@@ -169,7 +169,7 @@ def test_the_rig_catches_a_number_that_is_computed_before_it_is_refused(
         held = [text] * (8 * MIB)
         return len(held) and int(Decimal(text[:10]))
 
-    monkeypatch.setattr("language.parsing.expressions._integer", careless)
+    monkeypatch.setattr("language.parsing.literals._integer", careless)
     with pytest.raises(pytest.fail.Exception):
         grown(lambda: parse(f"RETURN {LONG}"))
 

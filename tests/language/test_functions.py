@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from language.closures import Closure
 from language.functions import TABLE
 from language.functions.randoms import uuid7
 from language.patterns import beginning
@@ -26,8 +27,10 @@ from tests.language.surroundings import NOW, Dice, Tables
 LISTED = """
     count sum min max mean count_distinct collect median stddev first last
     string::{len lower upper trim split join starts ends contains replace
-    slice} array::{len first last sort distinct flatten push} object::{keys values} math::{abs floor
-    ceil round sqrt pow} time::{now format parse floor year month day} type::{of int float decimal
+    slice} array::{len first last sort distinct flatten push slice map filter find any all fold}
+    object::{keys values merge pick omit} math::{abs floor
+    ceil round sqrt pow} time::{now format parse floor year month day hour minute second
+    weekday week unix from_unix trunc add diff} type::{of int float decimal
     string datetime duration record} rand::{uuid int} record::{id table} vector::{cosine euclidean
     dot} crypto::{sha256 md5}
 """
@@ -64,6 +67,7 @@ def _fitting(kind: str) -> Any:
     return {
         "string": "a", "text": "a", "int": 1, "number": 1, "array": [1], "object": {}, "any": 1,
         "bool": True, "datetime": NOW, "duration": timedelta(1), "record": RecordId("t", 1),
+        "closure": Closure(("x",), lambda row, env: True, None, Tables()),
     }[kind]  # fmt: skip
 
 
@@ -259,3 +263,16 @@ def test_a_string_is_never_built_beyond_its_limit(monkeypatch: pytest.MonkeyPatc
 )  # fmt: skip
 def test_what_every_match_of_a_pattern_begins_with(expression: str, expected: str) -> None:
     assert beginning(expression) == expected
+
+
+def test_a_closure_gives_the_loop_its_turns_and_holds_no_more_than_a_statement_may() -> None:
+    env = Tables()
+    env.value("array::map(0..1000, |$x| $x)")
+    assert env.ticks > 10
+    with pytest.raises(TooLarge):
+        env.value("array::map(0..1000, |$x| $long)", long="x" * 1_000_000)
+    with pytest.raises(TooLarge):
+        env.value("array::fold(0..80, [1], |$all, $x| [$all, $all])")
+    with pytest.raises(TooLarge):
+        env.value("array::fold(0..80, 'ab', |$all, $x| $all + $all)")
+    assert not {"x", "all"} & set(env.variables)

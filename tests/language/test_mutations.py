@@ -90,6 +90,6 @@ def test_a_thousand_malformed_scripts_are_refused_by_name_and_place() -> None:
 def test_the_check_catches_an_exception_that_is_no_refusal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("language.parsing.expressions._integer", lambda text, negative: [][1])
+    monkeypatch.setattr("language.parsing.literals._integer", lambda text, negative: [][1])
     with pytest.raises(IndexError):
         checked("RETURN 1")

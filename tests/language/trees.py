@@ -81,10 +81,22 @@ def choices(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 def calls(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     def of(name: str) -> st.SearchStrategy[Any]:
         known = TABLE[name]
-        arguments = st.lists(inner, min_size=known.least, max_size=len(known.parameters))
-        return arguments.map(lambda found: tree.Call(name, tuple(found)))
+        taken = [closures(takes) if takes else inner for takes in known.closures]
+        return (
+            st.integers(known.least, len(taken))
+            .flatmap(lambda count: st.tuples(*taken[:count]))
+            .map(lambda found: tree.Call(name, found))
+        )
 
     return st.sampled_from(sorted(TABLE)).flatmap(of)
+
+
+def closures(count: int) -> st.SearchStrategy[Any]:
+    """Closures of so many parameters. They hold no SELECT."""
+    names = ("x", "y")[:count]
+    values = st.sampled_from([*map(tree.Parameter, names), tree.Constant(1), tree.Name("n")])
+    pairs = st.builds(tree.Binary, st.sampled_from(["+", "=", "AND", "??"]), values, values)
+    return st.builds(tree.Closure, st.just(names), values | pairs)
 
 
 def larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

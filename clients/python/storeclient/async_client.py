@@ -368,9 +368,8 @@ class AsyncClient:
         )
         self._was_connected = True
 
-    def _lost(self, connection: Connection, error: BaseException | None) -> None:
-        # One that the node has said BYE to was replaced before it ended: that is no loss.
-        if connection is self._connection and not self._is_closed:
+    def _lost(self, error: BaseException | None) -> None:
+        if not self._is_closed:
             self._tell(ConnectionEvent("lost", self._settings.where, error=error))
 
     def _tell(self, event: ConnectionEvent) -> None:

@@ -19,7 +19,7 @@ GRACE_SECONDS = 5.0
 class Connection(asyncio.Protocol):
     """Many requests at once; what is asked in one turn of the loop leaves in one write."""
 
-    def __init__(self, on_end: OnEnd) -> None:
+    def __init__(self, on_end: Callable[[BaseException | None], None]) -> None:
         """:param on_end: called once when it is over, if it was welcomed"""
         self._loop = asyncio.get_running_loop()
         self._on_end = on_end
@@ -39,7 +39,9 @@ class Connection(asyncio.Protocol):
         """What it ended by."""
 
     @classmethod
-    async def open(cls, settings: Settings, on_end: OnEnd = lambda _, __: None) -> Connection:
+    async def open(
+        cls, settings: Settings, on_end: Callable[[BaseException | None], None] = lambda _: None
+    ) -> Connection:
         """A connection that has been welcomed.
 
         :param on_end: called once when it is over, with what it ended by
@@ -213,7 +215,7 @@ class Connection(asyncio.Protocol):
         if not self._closed.done():
             self._closed.set_result(None)
             if self.welcome is not None:
-                self._on_end(self, self._cause)
+                self._on_end(self._cause)
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -232,10 +234,6 @@ class Connection(asyncio.Protocol):
             if not waiter.done():
                 waiter.set_result(reply)
         self._look()
-
-
-OnEnd = Callable[[Connection, BaseException | None], None]
-"""Hears that a connection is over, and what it ended by."""
 
 
 def _value(reply: Reply) -> Reply:
