@@ -14,14 +14,15 @@ from typing import Any, Final
 
 from language import columns as shown
 from language import generate, tree
-from language.blame import is_of_values, of_record
+from language.batchwork import Filter, Lazily, has_subquery, of_item, traced
+from language.blame import of_record
 from language.budget import Budget
 from language.comparisons import Comparison, comparisons
-from language.compile import compile_condition, compile_expression, count_of
+from language.compile import compile_expression, count_of
 from language.env import Env
 from language.generate import Memo
 from language.grouping import AGGREGATES, Grouping, check_ungrouped
-from language.names import children, mentions, parent_fields, rebuilt, shape_of, weight
+from language.names import mentions, parent_fields, rebuilt, shape_of, weight
 from language.operators import hashable_row
 from language.ordering import Sorter
 from language.planner import (
@@ -43,84 +44,6 @@ from protocol.values import NONE, RecordId
 _BOUND_ROW_BY_ROW: Final = frozenset({"input"})
 """By ON DUPLICATE UPDATE."""
 _ENOUGH: Final = 2
-_FEW: Final = 64
-"""Rows seen in all for which closures are called; past this, code is generated."""
-
-
-class Lazily:
-    """Work on batches that begins with closures and has code generated once it pays.
-
-    :param one: what to compute of one row
-    :param many: makes the function of a batch: `(rows, …, env, memo)`
-    """
-
-    def __init__(
-        self,
-        one: Callable[[list[Row], Env], Any],
-        many: Callable[[], Callable[..., Any]],
-        subqueries: bool,
-    ) -> None:
-        self._one, self._many = one, many
-        self._generated: Callable[..., Any] | None = None
-        # Only generated code remembers the answer of a subquery between rows.
-        self._seen = _FEW if subqueries else 0
-
-    def __call__(self, rows: list[Row], env: Env, memo: Memo) -> Any:
-        if self._generated is None:
-            self._seen += len(rows)
-            if self._seen <= _FEW:
-                return self._one(rows, env)
-            self._generated = self._many()
-        return self._generated(rows, env, memo)
-
-    def refused(self, rows: list[Row], env: Env, refusal: Refusal) -> tuple[Refusal, int | None]:
-        """What the work on a batch was refused with, and the number of the row that it came up
-        with. Rows are gone through once more, one by one: only closures know where in the text an
-        expression stands, and only one row at a time says which it is."""
-        if is_of_values(refusal):
-            for number, row in enumerate(rows):
-                env.tick()
-                try:
-                    self._one([row], env)
-                except Refusal as found:
-                    if type(found) is type(refusal):
-                        return found, number
-                    break
-        return refusal, None
-
-
-class Filter:
-    """WHERE or HAVING over batches: answers the numbers of the rows that it holds for."""
-
-    def __init__(self, node: tree.Expression, shape: Shape | None = None) -> None:
-        self.shape = shape_of(node) if shape is None else shape
-        holds = compile_condition(node, self.shape)
-        self._work = Lazily(
-            lambda rows, env: [n for n, row in enumerate(rows) if holds(row, env)],
-            lambda: generate.generate_filter(node, self.shape),
-            _has_subquery(node),
-        )
-
-    def __call__(self, rows: list[Row], env: Env, memo: Memo, batch: Batch | None = None) -> Any:
-        """:param batch: where the rows are from: a refusal then names the record"""
-        try:
-            return self._work(rows, env, memo)
-        except Refusal as refusal:
-            found, number = self._work.refused(rows, env, refusal)
-            if number is not None and isinstance(batch, Pairs):
-                found = of_record(found, batch.record_id(batch.pairs[number][0]))
-            raise found from found.__cause__
-
-    def kept(self, batch: Batch, env: Env, memo: Memo) -> Batch:
-        """The batch with only what the condition holds for."""
-        numbers = self(self.shape.rows(batch), env, memo)
-        if isinstance(batch, Pairs):
-            return replace(batch, pairs=[batch.pairs[n] for n in numbers])
-        return replace(batch, values=[batch.values[n] for n in numbers])
-
-
-def _has_subquery(node: Any) -> bool:
-    return isinstance(node, tree.Subquery) or any(map(_has_subquery, children(node)))
 
 
 class SelectPlan:
@@ -238,7 +161,7 @@ class SelectPlan:
             return Lazily(
                 lambda rows, env: [compute(row, env) for row in rows],
                 lambda: generate.generate_values((only,), shape),
-                _has_subquery(only),
+                has_subquery(only),
             )
         columns = tuple(tree.Column(e, path[0]) for path, e in self._columns)
         if not select.everything and not nested:
@@ -246,7 +169,7 @@ class SelectPlan:
             return Lazily(
                 lambda rows, env: [work(row, env) for row in rows],
                 lambda: generate.generate_objects([(p[0], e) for p, e in self._columns], shape),
-                _has_subquery(columns),
+                has_subquery(columns),
             )
         if select.everything and not columns:
             return lambda rows, env, memo: [item_value(row) for row in rows]
@@ -474,7 +397,7 @@ class SelectPlan:
                 self._grouping.fold(groups, rows, env, memo, budget)
             except Refusal as refusal:
                 expressions = self._grouping.arguments
-                raise _traced(refusal, expressions, self._source, rows, env)[0] from None
+                raise traced(refusal, expressions, self._source, rows, env)[0] from None
         for part in self._grouping.rows(groups, env):
             env.tick()
             if self._keep is not None:
@@ -497,8 +420,8 @@ class SelectPlan:
             try:
                 entries = self._entries(rows, items, env, memo)
             except Refusal as refusal:
-                found, number = _traced(refusal, self._orders, shape, rows, env)
-                raise _of_item(found, items, number) from None
+                found, number = traced(refusal, self._orders, shape, rows, env)
+                raise of_item(found, items, number) from None
             sorter.add(entries)
         part: list[Any] = []
         for item in sorter.items():
@@ -581,10 +504,10 @@ class SelectPlan:
                 found, number = self._project.refused(rows, env, refusal)
             else:
                 expressions = tuple(expression for _, expression in self._columns)
-                found, number = _traced(refusal, expressions, self._result, rows, env)
+                found, number = traced(refusal, expressions, self._result, rows, env)
             if record is not None:
                 raise of_record(found, record) from found.__cause__
-            raise _of_item(found, items, number) from found.__cause__
+            raise of_item(found, items, number) from found.__cause__
 
     def _decoded(self, items: list[Any]) -> list[Row]:
         if not self._late:
@@ -597,35 +520,6 @@ class SelectPlan:
         for path in self._select.fetch:
             answers = [shown.fetched(answer, path, env) for answer in answers]
         return answers
-
-
-def _traced(
-    refusal: Refusal,
-    expressions: tuple[tree.Expression, ...],
-    shape: Shape,
-    rows: list[Row],
-    env: Env,
-) -> tuple[Refusal, int | None]:
-    """What generated code was refused with, from the closure of the expression that it rose in,
-    which knows where it stands; with the number of the row. As `Lazily.refused`."""
-    if is_of_values(refusal):
-        for compute in [compile_expression(node, shape) for node in expressions]:
-            for number, row in enumerate(rows):
-                env.tick()
-                try:
-                    compute(row, env)
-                except Refusal as found:
-                    same = type(found) is type(refusal)
-                    return (found, number) if same else (refusal, None)
-    return refusal, None
-
-
-def _of_item(refusal: Refusal, items: list[Any], number: int | None) -> Refusal:
-    """A refusal that names the record of an item, where the item knows it: what is still packed."""
-    if number is None or type(items[number]) is not tuple:
-        return refusal
-    key, _, record_id = items[number]
-    return of_record(refusal, record_id(key))
 
 
 _PLANS: Final[dict[int, tuple[tree.Select, SelectPlan]]] = {}

@@ -390,17 +390,12 @@ class WireConnection(asyncio.Protocol):
             if data is None:
                 data = encode(kind, id, body)
             if len(data) > SMALL_ANSWER and not self.outgoing.takes(len(data)):
-                raise AnswerTooLarge(
-                    f"the answer has {len(data)} bytes, and there is no room for it beside those"
-                    " that have not been read",
-                    bytes=len(data),
-                )
-        except AnswerTooLarge as refusal:
-            told = after(refusal, committed)
+                why = f"{len(data)} bytes find no room beside the answers that were not read yet"
+                raise AnswerTooLarge(why, bytes=len(data))
+        except (AnswerTooLarge, TypeError, ValueError, OverflowError) as error:
+            own = error if isinstance(error, AnswerTooLarge) else self.failed(self.name(id))
+            told = after(own, committed)
             kind, data, refused = Kind.ERROR, self._error(id, told), told.answer()
-        except (TypeError, ValueError, OverflowError):
-            failed = after(self.failed(self.name(id)), committed)
-            kind, data, refused = Kind.ERROR, self._error(id, failed), failed.answer()
         if refused is not None:
             self.wire.refusals.say(refused, self.name(id), self.token is not None)
         self.talk.sent(kind, id)

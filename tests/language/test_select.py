@@ -10,12 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from language import tree
+from language.batchwork import Filter
 from language.budget import Budget
 from language.names import shape_of
 from language.ordering import Sorter
 from language.parser import parse
 from language.rows import WHOLE, Objects
-from language.select import Filter, SelectPlan, plan_select
+from language.select import SelectPlan, plan_select
 from protocol.errors import BadRequest, Refusal, TooLarge, TypeRefused
 from protocol.values import RecordId
 from protocol.weights import weigh

@@ -1,0 +1,126 @@
+"""Expressions over batches of rows: closures first, generated code once it pays; and for which row
+a batch was refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from language import generate, tree
+from language.blame import is_of_values, of_record
+from language.compile import compile_condition, compile_expression
+from language.env import Env
+from language.generate import Memo
+from language.names import children, shape_of
+from language.rows import Batch, Pairs, Row, Shape
+from protocol.errors import Refusal
+
+_FEW: Final = 64
+"""Rows seen in all for which closures are called; past this, code is generated."""
+
+
+class Lazily:
+    """Work on batches that begins with closures and has code generated once it pays.
+
+    :param one: what to compute of one row
+    :param many: makes the function of a batch: `(rows, …, env, memo)`
+    """
+
+    def __init__(
+        self,
+        one: Callable[[list[Row], Env], Any],
+        many: Callable[[], Callable[..., Any]],
+        subqueries: bool,
+    ) -> None:
+        self._one, self._many = one, many
+        self._generated: Callable[..., Any] | None = None
+        # Only generated code remembers the answer of a subquery between rows.
+        self._seen = _FEW if subqueries else 0
+
+    def __call__(self, rows: list[Row], env: Env, memo: Memo) -> Any:
+        if self._generated is None:
+            self._seen += len(rows)
+            if self._seen <= _FEW:
+                return self._one(rows, env)
+            self._generated = self._many()
+        return self._generated(rows, env, memo)
+
+    def refused(self, rows: list[Row], env: Env, refusal: Refusal) -> tuple[Refusal, int | None]:
+        """What the work on a batch was refused with, and the number of the row that it came up
+        with. Rows are gone through once more, one by one: only closures know where in the text an
+        expression stands, and only one row at a time says which it is."""
+        if is_of_values(refusal):
+            for number, row in enumerate(rows):
+                env.tick()
+                try:
+                    self._one([row], env)
+                except Refusal as found:
+                    if type(found) is type(refusal):
+                        return found, number
+                    break
+        return refusal, None
+
+
+class Filter:
+    """WHERE or HAVING over batches: answers the numbers of the rows that it holds for."""
+
+    def __init__(self, node: tree.Expression, shape: Shape | None = None) -> None:
+        self.shape = shape_of(node) if shape is None else shape
+        holds = compile_condition(node, self.shape)
+        self._work = Lazily(
+            lambda rows, env: [n for n, row in enumerate(rows) if holds(row, env)],
+            lambda: generate.generate_filter(node, self.shape),
+            has_subquery(node),
+        )
+
+    def __call__(self, rows: list[Row], env: Env, memo: Memo, batch: Batch | None = None) -> Any:
+        """:param batch: where the rows are from: a refusal then names the record"""
+        try:
+            return self._work(rows, env, memo)
+        except Refusal as refusal:
+            found, number = self._work.refused(rows, env, refusal)
+            if number is not None and isinstance(batch, Pairs):
+                found = of_record(found, batch.record_id(batch.pairs[number][0]))
+            raise found from found.__cause__
+
+    def kept(self, batch: Batch, env: Env, memo: Memo) -> Batch:
+        """The batch with only what the condition holds for."""
+        numbers = self(self.shape.rows(batch), env, memo)
+        if isinstance(batch, Pairs):
+            return replace(batch, pairs=[batch.pairs[n] for n in numbers])
+        return replace(batch, values=[batch.values[n] for n in numbers])
+
+
+def has_subquery(node: Any) -> bool:
+    """Whether a SELECT stands in an expression."""
+    return isinstance(node, tree.Subquery) or any(map(has_subquery, children(node)))
+
+
+def traced(
+    refusal: Refusal,
+    expressions: tuple[tree.Expression, ...],
+    shape: Shape,
+    rows: list[Row],
+    env: Env,
+) -> tuple[Refusal, int | None]:
+    """What generated code was refused with, from the closure of the expression that it rose in,
+    which knows where it stands; with the number of the row. As `Lazily.refused`."""
+    if is_of_values(refusal):
+        for compute in [compile_expression(node, shape) for node in expressions]:
+            for number, row in enumerate(rows):
+                env.tick()
+                try:
+                    compute(row, env)
+                except Refusal as found:
+                    same = type(found) is type(refusal)
+                    return (found, number) if same else (refusal, None)
+    return refusal, None
+
+
+def of_item(refusal: Refusal, items: list[Any], number: int | None) -> Refusal:
+    """A refusal that names the record of an item, where the item knows it: what is still packed."""
+    if number is None or type(items[number]) is not tuple:
+        return refusal
+    key, _, record_id = items[number]
+    return of_record(refusal, record_id(key))
