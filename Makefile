@@ -8,7 +8,7 @@ HTTP ?= 127.0.0.1:8000
 WIRE ?= 127.0.0.1:8001
 PYTEST_ARGS ?=
 MINUTES ?= 60
-SOURCES := protocol language storage actors surfaces bench tests
+SOURCES := protocol language storage actors surfaces bench tests examples
 
 .PHONY: help run test check test-hard mutants bench soak docs demo format cases-accept clean
 .DEFAULT_GOAL := test

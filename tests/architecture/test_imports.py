@@ -33,6 +33,7 @@ MAY: dict[str, frozenset[str]] = {
         }
     ),
     "clients": frozenset({"storeclient", "msgpack", "setuptools"}),
+    "examples": frozenset({"storeclient"}),
 }
 """Beside the standard library and itself, what each room may import."""
 
@@ -97,7 +98,7 @@ def violations(source: Source) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("room", [*ROOMS, "clients"])
+@pytest.mark.parametrize("room", [*ROOMS, "clients", "examples"])
 def test_room_imports_only_what_it_may(room: str) -> None:
     found = [line for source in files(room) for line in violations(source)]
     assert not found, "\n".join(found)
@@ -122,6 +123,7 @@ def test_room_imports_only_what_it_may(room: str) -> None:
         ("surfaces/shell/planted.py", "from actors.node import Node"),
         ("surfaces/shell/planted.py", "import tornado.httpclient"),
         ("clients/python/storeclient/planted.py", "from protocol.errors import Refusal"),
+        ("examples/shop/planted.py", "from tests.processes import serving"),
     ],
 )
 def test_planted_import_is_caught(path: str, text: str) -> None:

@@ -72,6 +72,7 @@ def test_what_the_node_never_answers_stands_apart() -> None:
     [
         *(ROOT / name for name in ("README.md", "CHANGELOG.md", "ARCHITECTURE.md")),
         ROOT / "clients" / "python" / "README.md",
+        *sorted((ROOT / "examples").rglob("*.md")),
         *sorted(DOCS.rglob("*.md")),
     ],
     ids=str,
