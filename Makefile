@@ -65,7 +65,7 @@ format: .venv/.test ## rewrite the files in the form that check asks for
 
 test-hard: .venv/.test .venv/schemathesis/bin/st ## tier P: power cuts, syscall faults, ceilings, fuzzing
 	@.ci/packages strace e2fsprogs xfsprogs util-linux mount eatmydata faketime
-	$(BIN)/python -m pytest -m hard --timeout 1800 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m hard --timeout 1800 --numprocesses 2 --dist worksteal $(PYTEST_ARGS)
 
 mutants: .venv/.mutants ## small faults in the sources, and whether tests see them; ROOM=storage SAMPLE=40 SEED=1
 	$(BIN)/python -m tests.mutants $(if $(ROOM),--room $(ROOM)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))

@@ -103,11 +103,15 @@ def push(sockets: list[socket.socket], data: bytes) -> None:
                     ready.unregister(one)
 
 
-def grows(running: NodeProcess, before: int) -> int:
-    """By how much the node's memory has grown once it grows no more, or past what is allowed."""
+def grows(running: NodeProcess, before: int, *, to_the_end: bool) -> int:
+    """By how much the node's memory has grown once it grows no more, or past what is allowed.
+
+    :param to_the_end: whether it is waited for even where nothing moves for two seconds, as a node
+        may that others leave no processor
+    """
     until = time.monotonic() + SECONDS
     most, still = 0, 0
-    while time.monotonic() < until and most <= GROWTH and still < 20:
+    while time.monotonic() < until and most <= GROWTH and (to_the_end or still < 20):
         grown = memory(running, "VmRSS") - before
         still = still + 1 if grown <= most else 0
         most = max(most, grown)
@@ -216,7 +220,7 @@ def test_the_memory_of_the_process(
         before = memory(running, "VmRSS")
         with contextlib.suppress(OSError):
             rig(running, held)
-        grown = grows(running, before)
+        grown = grows(running, before, to_the_end=not bounded)
         figure(f"held bytes, {rig.__name__}", f"{grown // MIB} MiB {'' if bounded else 'planted'}")
         if not bounded:
             assert grown > GROWTH, "the rig does not see a node without bounds"
