@@ -49,7 +49,9 @@ class Logbook(logging.Handler):
         self, _logger: object, method: str, event: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
         """Take one structlog event; a structlog processor."""
-        about_refusals = event.get("event") == "refused" or "refused" in event.get("times", ())
+        times = event.get("times")
+        counted = isinstance(times, dict) and "refused" in times
+        about_refusals = event.get("event") == "refused" or counted
         (self.refusals if about_refusals else self.events).append({**event, "level": method})
         if method in LOUD:
             fields = " ".join(f"{key}={value!r}" for key, value in event.items() if key != "event")
