@@ -24,6 +24,8 @@ PASSWORD = "correct horse battery"
 COMMAND = "surfaces.command.main"
 START_SECONDS = 60
 """A start that takes longer hangs; a limit on the wait, not a figure to reach."""
+SHOWN_BYTES = 8_000
+"""Of what a node said last, where a test has failed."""
 
 
 class StartFailed(Exception):
@@ -205,6 +207,18 @@ class NodeProcess:
         self.process.wait()
         self._stderr.close()
 
+    def end(self) -> None:
+        """Kill it if it still runs, and show what it said last: pytest prints that when a test has
+        failed."""
+        if self._stderr.closed:
+            return
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.set_blocking(self._stderr.fileno(), False)  # a child of its own may hold the other end
+        print((self._stderr.read() or b"")[-SHOWN_BYTES:].decode("utf-8", "replace"))
+        self._stderr.close()
+
     def events(self) -> list[str]:
         """What it logged so far, by name."""
         return [line["event"] for line in self.lines]
@@ -217,11 +231,7 @@ def serving(directory: Path, *words: str, **more: str) -> Iterator[NodeProcess]:
     try:
         yield node
     finally:
-        if not node._stderr.closed:
-            if node.process.poll() is None:
-                node.process.kill()
-            node.process.wait()
-            node._stderr.close()
+        node.end()
 
 
 def tree(directory: Path) -> dict[str, bytes | None]:

@@ -87,8 +87,7 @@ def test_a_step_of_the_clock_ends_nothing_early_and_brings_nothing_back(
         put(node, "new", "1s")
         gone_within(node, "new", 20)
     finally:
-        if node.process.poll() is None:
-            node.kill()
+        node.end()
 
 
 def test_the_clock_of_the_rig_does_move(tmp_path: Path) -> None:

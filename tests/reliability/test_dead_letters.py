@@ -43,8 +43,7 @@ def running(load: Load, directory: Path) -> Iterator[NodeProcess]:
     try:
         yield node
     finally:
-        if node.process.poll() is None:
-            node.kill()
+        node.end()
 
 
 SMALL = Load(60, 10_000, "2s", ("small-transactions",))

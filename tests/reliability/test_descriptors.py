@@ -47,8 +47,7 @@ def limited(directory: Path, faults: str) -> Iterator[NodeProcess]:
     try:
         yield node
     finally:
-        if node.process.poll() is None:
-            node.kill()
+        node.end()
 
 
 def token_of(node: NodeProcess) -> dict[str, str]:

@@ -46,8 +46,7 @@ def node(directory: Path, *faults: str) -> Iterator[NodeProcess]:
         assert "error" not in made, made
         yield running
     finally:
-        if running.process.poll() is None:
-            running.kill()
+        running.end()
 
 
 def token(running: NodeProcess, user: str = USER) -> str:

@@ -93,8 +93,7 @@ def run_rig(disk: ImageDisk, faults: str) -> tuple[Promises, int, int]:
         if (code := node.stop()) != 0:
             raise Broken(f"the node left with {code}: {node.lines[-4:]}")
     finally:
-        if node.process.poll() is None:
-            node.kill()
+        node.end()
     workload.settle(promises, disk.store, None)
     return promises, reads, starts
 

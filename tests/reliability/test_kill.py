@@ -42,8 +42,7 @@ def life(node: NodeProcess, promises: Promises, rng: random.Random, seed: int) -
             time.sleep(rng.uniform(0, LOAD_SECONDS))
             node.kill()
     finally:
-        if node.process.poll() is None:
-            node.kill()
+        node.end()
     return happened
 
 

@@ -26,8 +26,7 @@ def living(directory: Path, faults: str = "") -> Iterator[NodeProcess]:
         yield node
         assert node.stop() == 0
     finally:
-        if node.process.poll() is None:
-            node.kill()
+        node.end()
 
 
 def fill(directory: Path, faults: str = "") -> None:
