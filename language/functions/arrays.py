@@ -93,7 +93,9 @@ def map_(items: list[Any], each: Closure) -> list[Any]:
 @function("array::filter", "array", "closure", result="array", takes=1)
 def filter_(items: list[Any], holds: Closure) -> list[Any]:
     """The items for which the closure answers true."""
-    return [item for item, found in zip(items, holds.of_each(items), strict=True) if truth(found)]
+    # Closed at once, whatever is raised: until then the closure's variable hides another.
+    with closing(holds.of_each(items)) as answers:
+        return [item for item, fits in zip(items, answers, strict=True) if truth(fits)]
 
 
 @function("array::find", "array", "closure", result="any", takes=1)

@@ -276,3 +276,12 @@ def test_a_closure_gives_the_loop_its_turns_and_holds_no_more_than_a_statement_m
     with pytest.raises(TooLarge):
         env.value("array::fold(0..80, 'ab', |$all, $x| $all + $all)")
     assert not {"x", "all"} & set(env.variables)
+
+
+@pytest.mark.parametrize("name", ["map", "filter", "find", "any", "all"])
+def test_a_closure_that_is_refused_leaves_no_variable_behind(name: str) -> None:
+    """Not even while the refusal is looked at: what goes on after it finds what was there."""
+    env = Tables()
+    with pytest.raises(Refusal) as caught:
+        env.value(f"array::{name}([1], |$x| {'1 / 0' if name == 'map' else '$x'})")
+    assert caught.value is not None and not env.variables
