@@ -302,13 +302,6 @@ def members(among: Any, env: Env) -> Callable[[Any], bool]:
     return lambda value: hashable(value, env.tick) in known
 
 
-__all__ = [
-    "BRACKETED", "PLAIN", "check_bounds", "contains", "each", "equal", "field", "hashable",
-    "hashable_row", "in_range", "item", "make_range", "matches", "members", "order_key",
-    "parameter", "truth",
-]  # fmt: skip
-
-
 def merged(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """An object with another's fields put over its own, objects inside both alike. NONE removes."""
     found = dict(before)
@@ -321,3 +314,10 @@ def merged(before: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
         else:
             found[name] = value
     return found
+
+
+__all__ = [
+    "BRACKETED", "PLAIN", "check_bounds", "contains", "each", "equal", "field", "hashable",
+    "hashable_row", "in_range", "item", "make_range", "matches", "members", "merged", "order_key",
+    "parameter", "truth",
+]  # fmt: skip

@@ -219,7 +219,7 @@ class Unsettled(Exception):
 
 
 def unpack_short(data: bytes) -> Any:
-    """As `unpack_foreign`, of a message as nearly everybody sends them, in a third of the time.
+    """As `unpack_foreign`, of a message as nearly everybody sends them, in about half the time.
 
     The quick decoder takes the last of two values with one key in silence, and cuts a moment to the
     microsecond. But what it has found, packed again, is the message only if nothing was left out.

@@ -91,7 +91,7 @@ def encode(value: Any) -> bytes:
 
 def beginning(text: str) -> bytes:
     """What the encodings of all strings with this beginning begin with, and no others."""
-    return b"\x20" + _escaped(text.encode())
+    return STRINGS + _escaped(text.encode())
 
 
 def fits_index(value: Any) -> bool:

@@ -341,18 +341,14 @@ class ScriptRun(Execution):
         self._answered = None
         try:
             value = self.perform(step) if step.timeout_us is None else self.timed(step)
-        except BaseException:
-            self._say_if_slow(turn.looked_us() - began_us)
-            raise
-        took_us = turn.looked_us() - began_us
-        if took_us >= self.services.slow_us:
-            self._say_if_slow(took_us)
+        finally:
+            took_us = turn.looked_us() - began_us
+            if took_us >= self.services.slow_us:
+                self._say_slow(took_us)
         self._answer(value, step.kind, took_us)
 
-    def _say_if_slow(self, took_us: int) -> None:
+    def _say_slow(self, took_us: int) -> None:
         """Let a slow statement be found in the log; its text without secrets, and cut."""
-        if took_us < self.services.slow_us:
-            return
         number, text = self.at_statement() or (0, "")
         log.info(
             "slow statement", request=self.request.request, user=self.caller.user,

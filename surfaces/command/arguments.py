@@ -14,12 +14,12 @@ from protocol.text import check_name, parse_duration, parse_size
 from surfaces.command import addresses, flags
 from surfaces.command.addresses import Address
 from surfaces.command.flags import UsageRefused
+from surfaces.logs import LEVELS
 
 _DURATION: Final = re.compile(r"-?[0-9]+[a-z]")
 UNSEAL_FOR: Final = timedelta(minutes=10)
 """How long an unseal lasts when nothing else is said."""
 SLOW: Final = timedelta(seconds=limits.SLOW_STATEMENT_SECONDS)
-LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +162,8 @@ def _log_level(given: flags.Given, environment: Mapping[str, str]) -> str:
     where, text = "--log-level", given.get("--log-level")
     if text is None:
         where, text = "STORE_LOG_LEVEL", environment.get("STORE_LOG_LEVEL") or "info"
-    if text not in LOG_LEVELS:
-        raise UsageRefused(f"{where}: {text} is no level: one of {', '.join(LOG_LEVELS)}")
+    if text not in LEVELS:
+        raise UsageRefused(f"{where}: {text} is no level: one of {', '.join(LEVELS)}")
     return text
 
 
@@ -209,13 +209,7 @@ def _lasting(
         where, text = variable, environment.get(variable) or None
     if text is None:
         return default
-    try:
-        lasting = parse_duration(text)
-    except Refusal as error:
-        raise UsageRefused(f"{where}: {error.message}") from error
-    if lasting <= timedelta(0):
-        raise UsageRefused(f"{where}: {text} is refused: {why}")
-    return lasting
+    return flags.lasting(where, text, why)
 
 
 def _first_owner(environment: Mapping[str, str]) -> FirstOwner | None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Final
+
+from protocol.errors import Refusal
+from protocol.text import parse_duration
 
 
 class UsageRefused(Exception):
@@ -129,6 +133,22 @@ def take_apart(words: Sequence[str], table: Sequence[Flag], form: str | None = N
             raise UsageRefused(f"{flag.name} needs a value: {flag.name} {flag.value}")
         flags[flag.name] = value
     return Given(tuple(positions), flags)
+
+
+def lasting(where: str, text: str, why: str) -> timedelta:
+    """A duration longer than nothing.
+
+    :param where: the flag, or variable, that it is the value of
+    :param why: it is refused where it is no longer than nothing
+    :raises UsageRefused: it is no duration, or none that lasts
+    """
+    try:
+        found = parse_duration(text)
+    except Refusal as error:
+        raise UsageRefused(f"{where}: {error.message}") from error
+    if found <= timedelta(0):
+        raise UsageRefused(f"{where}: {text} is refused: {why}")
+    return found
 
 
 def help_text() -> str:

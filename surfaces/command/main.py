@@ -84,8 +84,7 @@ def _console(words: Sequence[str], writer: logs.LineWriter) -> Console:
     if writer.on_terminal or not serves:
         return Console(writer.write, writer.on_terminal)
     tell, complain = (partial(say_json, writer, level) for level in ("info", "error"))
-    if serves:
-        sys.excepthook = partial(_log_end, writer)
+    sys.excepthook = partial(_log_end, writer)
     return Console(tell, False, complain)
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Final
 
 from protocol.errors import Refusal
-from protocol.text import check_name, parse_duration
+from protocol.text import check_name
 from surfaces.command import flags
 from surfaces.command.flags import Flag, UsageRefused
 from surfaces.shell.outcomes import EXIT_CODES
@@ -136,12 +136,4 @@ def _place(text: str | None) -> tuple[str | None, str | None]:
 
 
 def _timeout(text: str | None) -> timedelta | None:
-    if text is None:
-        return None
-    try:
-        lasting = parse_duration(text)
-    except Refusal as error:
-        raise UsageRefused(f"--timeout: {error.message}") from error
-    if lasting <= timedelta(0):
-        raise UsageRefused(f"--timeout: {text} is refused: it is longer than zero")
-    return lasting
+    return None if text is None else flags.lasting("--timeout", text, "it is longer than zero")

@@ -284,4 +284,4 @@ def test_a_closure_that_is_refused_leaves_no_variable_behind(name: str) -> None:
     env = Tables()
     with pytest.raises(Refusal) as caught:
         env.value(f"array::{name}([1], |$x| {'1 / 0' if name == 'map' else '$x'})")
-    assert caught.value is not None and not env.variables
+    assert not env.variables, caught.value
