@@ -83,8 +83,8 @@ demo: .venv/.demo ## load real data through the client, ask it ten questions
 docs: .venv/.node ## write the generated pages of docs/
 	$(BIN)/python -m docs.generate
 
-cases-accept: .venv/.test ## write the present answers into the language case files, and the shell's transcript
-	CASES_ACCEPT=1 $(BIN)/python -m pytest -q tests/cases tests/docs/test_shell_page.py
+cases-accept: .venv/.test ## write the present answers into the language case files, the examples and the shell's transcript
+	CASES_ACCEPT=1 $(BIN)/python -m pytest -q tests/cases tests/docs/test_shell_page.py tests/docs/test_statements_page.py
 
 clean: ## remove what the targets have made; the data stays
 	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache *.egg-info

@@ -32,12 +32,16 @@ CHANGING = re.compile(
 
 def shown(answer: ScriptAnswer) -> list[str]:
     """An answer as the lines of a case, with `…` for what differs from run to run."""
-    lines = []
-    for result in answer.results:
-        value = format_value(result.value)
+    lines = lines_of(answer)
+    for number, result in enumerate(answer.results):
         if result.kind == "info":
-            value = CHANGING.sub(r"\1: …", value)
-        lines.append(f"= {value}")
+            lines[number] = CHANGING.sub(r"\1: …", lines[number])
+    return lines
+
+
+def lines_of(answer: ScriptAnswer) -> list[str]:
+    """An answer as lines: one for each result, and the refusal's."""
+    lines = [f"= {format_value(result.value)}" for result in answer.results]
     if answer.refusal is not None:
         message = answer.refusal.message.split("\n")[0]
         lines.append(f"! {answer.refusal.code}: {message}")
