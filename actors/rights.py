@@ -44,16 +44,18 @@ from protocol.rights import (
     Verbs,
     needed,
 )
-from storage import catalog, topics, users
+from storage import catalog, functions, topics, users
 from storage.catalog import Database, Namespace, Space, Table, absent
+from storage.functions import Function
 from storage.topics import Topic
 from storage.transactions import Transaction
 from storage.users import User
 
-Thing = Namespace | Database | Table | Topic | Space | Noun
-"""What can be judged: what is declared, and the nouns `STORE` and `NODE`."""
+Thing = Namespace | Database | Table | Topic | Space | Function | Noun
+"""What can be judged: what is declared, and the nouns `STORE` and `NODE`. A function is judged as
+its database: it holds nothing, and tells nothing but what whoever calls it gives it."""
 
-Found = TypeVar("Found", Table, Topic, Space)
+Found = TypeVar("Found", Table, Topic, Space, Function)
 
 REMEMBERED_USERS: Final = 1_024
 REMEMBERED_THINGS: Final = 4_096
@@ -113,6 +115,8 @@ class Standing:
         return NotAllowed(f"{self.name} may not: {needs} is needed", needs=needs)
 
     def _judged(self, thing: Thing) -> tuple[Verbs, bool]:
+        if isinstance(thing, Function):
+            return self._judged(thing.database)
         key = (type(thing), thing.kind if isinstance(thing, Noun) else thing.id)
         found = self._known.get(key)
         if found is None:
@@ -160,6 +164,8 @@ def noun_of(thing: Thing) -> Noun:
             return Noun(Kind.NAMESPACE, (thing.id,), thing.path)
         case Database():
             return Noun(Kind.DATABASE, (thing.namespace.id, thing.id), thing.path)
+        case Function():
+            return noun_of(thing.database)
     within = thing.database
     ids = (within.namespace.id, within.id, thing.id)
     kind = {Table: Kind.TABLE, Topic: Kind.TOPIC, Space: Kind.SPACE}[type(thing)]
@@ -257,6 +263,12 @@ class Rights:
         """A topic by its name. :raises Unknown, NotAllowed:"""
         return self._inside(tx, caller, place, name, verbs, topics.find_topic, "topic")
 
+    def function(
+        self, tx: Transaction, caller: Caller, place: Names, name: str, verbs: Verbs
+    ) -> Function:
+        """A function by its name. :raises Unknown, NotAllowed:"""
+        return self._inside(tx, caller, place, name, verbs, functions.find, "function")
+
     def topics(self, tx: Transaction, caller: Caller, verbs: Verbs) -> Iterator[Topic | None]:
         """Every topic of the store on which a caller holds these verbs, and None for some on which
         it doesn't: there may be very many, and whoever goes through them may pause at each."""
@@ -325,18 +337,20 @@ def _owns_place_of(who: Standing, user: User) -> bool:
     return _is_inside(user.space, owner.space)
 
 
-def _sees_way_to(who: Standing, thing: Table | Space | Topic) -> bool:
+def _sees_way_to(who: Standing, thing: Table | Space | Topic | Function) -> bool:
     """Whether a caller sees something and the places around it."""
     database = thing.database
     return who.sees(database.namespace) and who.sees(database) and who.sees(thing)
 
 
-def _declared_of(thing: Table | Space | Topic) -> tuple[bytes, ...]:
+def _declared_of(thing: Table | Space | Topic | Function) -> tuple[bytes, ...]:
     """What the way by names to something rests on."""
     if type(thing) is Table:
         return catalog.declared_of_table(thing)
     if type(thing) is Topic:
         return topics.declared_of_topic(thing)
+    if type(thing) is Function:
+        return functions.declared_of_function(thing)
     assert type(thing) is Space
     return catalog.declared_of_space(thing)
 

@@ -94,7 +94,8 @@ def functions_page() -> str:
         "",
         "`search::score` and `search::highlight` wait for search indexes, which this version has",
         "not: a script that calls them is refused with `Unknown`. `vector::` functions are here,",
-        "vector indexes are not.",
+        "vector indexes are not. `fn::name` is a function that the database",
+        "[defines](statements.md#functions).",
     ]
     group = None
     for name in sorted(TABLE, key=lambda name: ("::" in name, name)):

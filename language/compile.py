@@ -23,7 +23,7 @@ from language.blame import placed
 from language.closures import Closure
 from language.env import Env
 from language.functions import TABLE
-from language.names import parent_fields, weight
+from language.names import defined_name, parent_fields, weight
 from language.rows import Bare, Row, Shape, item_value
 from protocol.errors import BadRequest, Refusal, Unknown
 from protocol.values import FEW, NONE, RecordId, check_record_id, paced
@@ -190,8 +190,14 @@ def _range(node: tree.Range, shape: Shape | None) -> Compiled:
 
 
 def _call(node: tree.Call, shape: Shape | None) -> Compiled:
-    run = TABLE[node.name].run
     arguments = [compile_expression(argument, shape) for argument in node.arguments]
+    defined = defined_name(node.name)
+    if defined is not None:
+        return _placed(
+            lambda row, env: env.call(defined, [argument(row, env) for argument in arguments]),
+            node.at,
+        )
+    run = TABLE[node.name].run
     if len(arguments) == 1:
         only = arguments[0]
         return _placed(lambda row, env: run(env, only(row, env)), node.at)

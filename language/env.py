@@ -35,6 +35,9 @@ class Env(Protocol):
     def record(self, record: RecordId) -> dict[str, Any] | None:
         """The fields of a record, `id` among them; None when there is none."""
 
+    def call(self, name: str, arguments: list[Any]) -> Any:
+        """What a function of the database answers. `name` is the one it was defined under."""
+
     def tick(self) -> None:
         """Called once for each batch and now and then in any long loop: may give control away,
         and raises when the statement ran out of time or was cancelled."""

@@ -18,7 +18,7 @@ from language import numbers, operators, tree
 from language.compile import MISSING, compile_expression, constant, is_condition
 from language.env import Env
 from language.functions import TABLE
-from language.names import parent_fields
+from language.names import defined_name, parent_fields
 from language.rows import Shape, item_value
 from protocol.values import NONE, RecordId
 
@@ -139,7 +139,7 @@ class Code:
         return f"item({self.expression(node.of)}, {self.expression(node.index)}, env)"
 
     def _call(self, node: tree.Call) -> str:
-        if any(TABLE[node.name].closures):
+        if defined_name(node.name) is not None or any(TABLE[node.name].closures):
             return self._closure(node)  # variables change within it
         arguments = "".join(f", {self.expression(argument)}" for argument in node.arguments)
         return f"{self.keep(TABLE[node.name].run)}(env{arguments})"

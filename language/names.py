@@ -78,6 +78,25 @@ def mentions(node: Any, names: frozenset[str]) -> bool:
     return any(mentions(child, names) for child in children(node))
 
 
+DEFINED: Final = "fn::"
+"""What the functions that a database defines are called with, before their names."""
+
+
+def defined_name(name: str) -> str | None:
+    """The name under which a function that is called so was defined; None: it is one of the
+    language."""
+    return name[len(DEFINED) :] if name.startswith(DEFINED) else None
+
+
+def called(node: Any) -> set[str]:
+    """The functions of the database that an expression calls, or a tuple or definition that holds
+    expressions."""
+    found = set().union(*map(called, children(node)))
+    if isinstance(node, tree.Call) and node.name.startswith(DEFINED):
+        found.add(node.name[len(DEFINED) :])
+    return found
+
+
 def parent_fields(node: Any) -> frozenset[str] | None:
     """The fields of `$parent` that a subquery looks at; None when at all of it."""
     found: set[str] = set()

@@ -8,7 +8,7 @@ from typing import Any, Final
 from language import tree
 from language.lexer import END, NAME
 from language.parsing.cursor import STATEMENT
-from language.parsing.fields import Fields
+from language.parsing.functions import Functions
 from language.parsing.indexes import Indexes
 from language.parsing.spaces import Spaces
 from language.parsing.topics import Topics
@@ -76,7 +76,7 @@ def _check(text: str) -> None:
         )
 
 
-class _Parser(Indexes, Fields, Spaces, Topics):
+class _Parser(Indexes, Functions, Spaces, Topics):
     """Adds the flow of a script: statements, blocks, IF, FOR and the like."""
 
     def script(self) -> tuple[tree.Statement, ...]:

@@ -27,7 +27,7 @@ from typing import Any, Final, Protocol
 from language import tree
 from language.fieldtypes import cut
 from language.grouping import AGGREGATES
-from language.names import children, parent_fields
+from language.names import DEFINED, children, parent_fields
 from language.parsing.expressions import operands_of
 from language.patterns import beginning
 from language.printing import print_expression
@@ -221,8 +221,9 @@ def is_fixed(node: Any) -> bool:
 
 
 def _draws(node: Any) -> bool:
-    """Whether chance has a part in an expression."""
-    if isinstance(node, tree.Call) and node.name.startswith("rand::"):
+    """Whether chance has a part in an expression, or may have: what a database's function does is
+    not known before it is called."""
+    if isinstance(node, tree.Call) and node.name.startswith(("rand::", DEFINED)):
         return True
     return any(map(_draws, children(node)))
 

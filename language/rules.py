@@ -1,26 +1,23 @@
 """One field of a table: its definition, checked and compiled once.
 
-DEFAULT and ASSERT run with the rights of whoever writes a record, not with those of who defined
-them. So they see the record that is written and functions, and nothing else of the store: neither
-SELECT nor what lies beyond a record link. A definer could otherwise have the next writer copy into
-the table what only that writer may read. What shows in the words is refused where it is defined
-(`check_definition`, `check_links`), the rest when it is met: see `FieldEnv`.
+DEFAULT and ASSERT run with the rights of whoever writes a record: they see that record and
+functions, and nothing else of the store; see `language.confined`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from language import tree
 from language.compile import Compiled, Condition, compile_condition, compile_expression
-from language.fieldtypes import Fit, compile_type, cut, is_option, parts_below
-from language.names import children, shape_of
+from language.confined import Types, check_reads_nothing, unknown_variable
+from language.fieldtypes import Fit, compile_type, cut, is_option
+from language.names import shape_of
 from language.printing import print_expression
 from language.rows import NO_FIELDS, WHOLE
 from protocol.errors import BadRequest
-from protocol.paths import EACH, Path, path_text
+from protocol.paths import Path, path_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,74 +74,33 @@ def check_definition(definition: Definition) -> None:
     check_links(definition, {definition.path: definition.type})
 
 
-Types = Mapping[Path, tree.FieldType]
-"""The fields that a table defines."""
-
-
 def check_links(definition: Definition, types: Types) -> None:
     """:raises BadRequest: DEFAULT or ASSERT has a SELECT, or a path that goes on beyond a record:
     one that stands there, or what a field holds by its type"""
+    path = definition.path
     for word, expression in (("DEFAULT", definition.default), ("ASSERT", definition.assertion)):
         if expression is not None:
-            _check_links(word, expression, definition.path, types)
+            what = f"{word} of {path_text(path)}"
+            place = partial(_place, path)
+            check_reads_nothing(what, "the record that is written", expression, place, types)
 
 
-def _check_links(word: str, node: Any, path: Path, types: Types) -> None:
-    if isinstance(node, tree.Subquery):
-        raise _reads(word, path, "has a SELECT")
-    if isinstance(node, tree.Attribute | tree.Index | tree.Each) and _goes_on(node):
-        held = _place(node.of, path)
-        known = [] if held is None else [types.get(held), types.get((*held, EACH))]
-        if isinstance(node.of, tree.RecordLiteral) or any(map(holds_link, known)):
-            raise _reads(word, path, f"follows the record link {cut(print_expression(node.of))}")
-    for child in children(node):
-        if child is not None:
-            _check_links(word, child, path, types)
+def _place(path: Path, node: tree.Expression) -> Path | None:
+    """The path of the field that a name or a parameter is; None where it is none of the record's.
 
-
-def _goes_on(node: tree.Attribute | tree.Index | tree.Each) -> bool:
-    """Whether a step reads a record if it comes upon one: its `id` is known without."""
-    return not (isinstance(node, tree.Attribute) and node.name == "id")
-
-
-def _place(node: Any, path: Path) -> Path | None:
-    """The path of the field that an expression is; None where it is none of the record's."""
+    :param path: of the field whose expression it is
+    """
     if isinstance(node, tree.Name):
         return (node.name,)
     if isinstance(node, tree.Parameter) and node.name == "value":
         return path
     if isinstance(node, tree.Parameter) and node.name == "this":
         return ()
-    if isinstance(node, tree.Attribute | tree.Index | tree.Each):
-        above = _place(node.of, path)
-        if above is None:
-            return None
-        if isinstance(node, tree.Attribute):
-            return (*above, node.name)
-        return above  # an item is told by its array
     return None
 
 
-def holds_link(node: tree.FieldType | None) -> bool:
-    """Whether a value of a type may be a record, or an array of them. None: nothing is known."""
-    if node is None:
-        return False
-    return isinstance(node, tree.RecordType) or any(map(holds_link, parts_below(node)))
-
-
-def _reads(word: str, path: Path, what: str) -> BadRequest:
-    return BadRequest(
-        f"{word} of {path_text(path)} {what}: it may look at the record that is written, at"
-        " nothing else of the store"
-    )
-
-
-def _check_variables(word: str, node: Any, known: frozenset[str]) -> None:
-    if isinstance(node, tree.Parameter) and node.name not in known:
+def _check_variables(word: str, expression: tree.Expression | None, known: frozenset[str]) -> None:
+    other = unknown_variable(expression, known)
+    if other is not None:
         names = " and ".join(f"${name}" for name in sorted(known - {"parent"}, reverse=True))
-        raise BadRequest(f"{word} knows {names}, not ${node.name}")
-    if isinstance(node, tree.Closure):
-        known = known.union(node.parameters)
-    for child in children(node) if node is not None else ():
-        if child is not None:
-            _check_variables(word, child, known)
+        raise BadRequest(f"{word} knows {names}, not ${other.name}")

@@ -180,6 +180,11 @@ OPERANDS: Final = 16_384
 VARIABLES: Final = 16_384
 """Variables of one script, its parameters included. Every statement starts from a copy of them, so
 that one which lost a race can be run again."""
+FUNCTION_PARAMETERS: Final = 64
+"""Parameters of a function that a database defines."""
+CALLS: Final = 32
+"""Functions of databases that run one inside another: what calls itself without end stops there. A
+call takes some ten frames of Python's stack, of which it has a thousand."""
 RANGE_ITEMS: Final = 1_000_000
 """Items of an integer range used as an array."""
 STRING_BYTES: Final = 16 * MIB

@@ -36,6 +36,8 @@ class Kind(Enum):
     TOPIC = "TOPIC"
     SPACE = "SPACE"
     VAULT = "VAULT"
+    FUNCTION = "FUNCTION"
+    """Of a database: it is seen by who sees that, and judged as that."""
     USER = "USER"
     """As what is needed: an owner of the place that the user belongs to."""
 

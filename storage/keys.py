@@ -17,6 +17,7 @@ its UTF-8: the pattern of names leaves nothing to escape.
 | 18 | name | msgpack | a user |
 | 1A | ns (4) db (4) name | msgpack | a topic |
 | 1B | ns (4) db (4) topic (4) name | msgpack | a group of a topic |
+| 1C | ns (4) db (4) name | msgpack | a function, see `functions.py` |
 | 20 | ns (4) db (4) table (4) | signed 64 bit | how many records the table holds |
 | 21 | ns (4) db (4) space (4) | signed 64 bit | how many entries the space holds |
 | 22 | ns (4) db (4) topic (4) | position (8) total (8) | last position, see `appends.py` |
@@ -79,6 +80,7 @@ INDEX_ENTRY: Final = 0x50
 INDEX_BUILD: Final = 0x51
 TOPIC: Final = 0x1A
 GROUP: Final = 0x1B
+FUNCTION: Final = 0x1C
 TOPIC_LAST: Final = 0x22
 TOPIC_TRIMMED: Final = 0x23
 READER: Final = 0x24
@@ -123,6 +125,7 @@ PLACED: Final = (
     INDEX,
     INDEX_ENTRY,
     INDEX_BUILD,
+    FUNCTION,
     TOPIC,
     *OF_TOPICS,
 )
@@ -280,6 +283,16 @@ def space(namespace: int, database: int, name: str) -> bytes:
 def spaces(namespace: int, database: int) -> Range:
     """The declarations of a database's cache spaces, by name."""
     return within(_SPACE + _TWO.pack(namespace, database))
+
+
+def function(namespace: int, database: int, name: str) -> bytes:
+    """Where a function is declared."""
+    return _tag(FUNCTION) + _TWO.pack(namespace, database) + name.encode()
+
+
+def functions(namespace: int, database: int) -> Range:
+    """The declarations of a database's functions, by name."""
+    return within(_tag(FUNCTION) + _TWO.pack(namespace, database))
 
 
 def in_space(tag: int, namespace: int, database: int, space: int) -> bytes:

@@ -11,6 +11,7 @@ from actors.scripts import (  # noqa: F401  (handlers)
     explaining,
     fields,
     flow,
+    functions,
     indexes,
     inserting,
     node,

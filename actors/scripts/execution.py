@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from actors.rights import Names, untold
+from actors.scripts import calling
 from actors.scripts.judging import judged
 from actors.scripts.kept import Answered, Kept
 from actors.scripts.plans import Plan, Step, rowless
@@ -29,6 +30,7 @@ from protocol.rights import READ, Verbs
 from protocol.values import NONE, RecordId, Value
 from storage import records
 from storage.catalog import Space, Table
+from storage.functions import Function
 from storage.topics import Topic
 from storage.transactions import Transaction
 
@@ -91,6 +93,8 @@ class Execution:
     and is to run again at once: it has answered nothing so far."""
     waits = False
     """Whether it has found nothing and is to wait: it runs again from its beginning then."""
+    calls = 0
+    """Functions of the database that are running, one inside another."""
     _nested = 0
     """Blocks of IF and FOR around the statement at hand."""
     _kept: Kept | None = None
@@ -285,6 +289,10 @@ class Execution:
         """A cache space of the present database. :raises Unknown, NotAllowed:"""
         return self.rights.space(self.transaction, self.caller, self.names(), name, verbs)
 
+    def function(self, name: str, verbs: Verbs) -> Function:
+        """A function of the present database. :raises Unknown, NotAllowed:"""
+        return self.rights.function(self.transaction, self.caller, self.names(), name, verbs)
+
     def may_read(self, table: Table) -> bool:
         """Whether the caller may be told what records of a table hold."""
         return self.rights.holds(self.transaction, self.caller, READ, table)
@@ -327,6 +335,10 @@ class Execution:
                 self._answered = Answered(self.tick)
             self._answered.add(select, found)
         return found
+
+    def call(self, name: str, arguments: list[Any]) -> Any:
+        """What a function of the present database answers; see `calling.call`."""
+        return calling.call(self, name, arguments)
 
     def raw(self, record: RecordId, verbs: Verbs = READ) -> bytes | None:
         """The packed fields of a record of the present database.

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
+from actors.scripts.confined import FOR_WRITER, Confined
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, handles
 from actors.scripts.if_taken import IF_TAKEN
 from language import tree
-from language.env import Env
+from language.confined import holds_link
+from language.names import called
 from language.parser import parse_expression, parse_type
 from language.printing import print_expression, print_type
 from language.rules import (
@@ -20,12 +21,10 @@ from language.rules import (
     check_definition,
     check_links,
     compile_rule,
-    holds_link,
 )
 from language.schema import Schema
 from protocol import limits
 from protocol.binary import unpack_object
-from protocol.doors import Rng
 from protocol.errors import (
     AssertFailed,
     Cancelled,
@@ -34,10 +33,9 @@ from protocol.errors import (
     Draining,
     Refusal,
     StatementTimeout,
-    TypeRefused,
 )
 from protocol.paths import path_text
-from protocol.rights import DEFINE, Kind
+from protocol.rights import DEFINE, NOTHING, Kind
 from protocol.text import format_record
 from protocol.values import NONE, RecordId, Value, paced
 from storage import catalog, records
@@ -84,7 +82,7 @@ def conform(
     """
     replaced = type(data) is tree.Content
     return schema_of(run, table).conform(
-        record, fields, before, _Surroundings(run), replaced=replaced
+        record, fields, before, _surroundings(run), replaced=replaced
     )
 
 
@@ -120,44 +118,14 @@ def _definition(field: Field) -> Definition:
     )
 
 
-class _Surroundings:
-    """What DEFAULT and ASSERT see: the transaction's time and randomness, and neither parameters
-    nor LETs of the script, so that a record is judged alike whoever writes it. Nothing of the
-    store: see `language.rules`."""
+def functions_of_field(field: Field) -> set[str]:
+    """The functions of the database that a field's expressions call."""
+    return called(_definition(field))
 
-    __slots__ = ("_run", "variables")
 
-    def __init__(self, run: Execution, variables: dict[str, Any] | None = None) -> None:
-        self._run = run
-        self.variables = variables or {}
-
-    def of_value(self, value: Any) -> Env:
-        """The same, with `$value`."""
-        return _Surroundings(self._run, {"value": value})
-
-    @property
-    def now(self) -> datetime:
-        """The transaction's time."""
-        return self._run.now
-
-    @property
-    def rng(self) -> Rng:
-        """The transaction's randomness."""
-        return self._run.rng
-
-    def select(self, select: tree.Select, parent: Value) -> Value:
-        """:raises TypeRefused: always. A field that was defined with a SELECT in an earlier version
-        must be defined anew"""
-        raise TypeRefused("a SELECT is not run for whoever writes a record: define the field anew")
-
-    def record(self, record: RecordId) -> dict[str, Any] | None:
-        """:raises TypeRefused: always"""
-        link = format_record(record)
-        raise TypeRefused(f"the record link {link} is not followed for whoever writes a record")
-
-    def tick(self) -> None:
-        """Give the loop its turn when the slice is used up."""
-        self._run.tick()
+def _surroundings(run: Execution) -> Confined:
+    """What DEFAULT and ASSERT see, but for the record: that is their row."""
+    return Confined(run, FOR_WRITER, {})
 
 
 # --- statements -----------------------------------------------------------------------------------
@@ -258,7 +226,10 @@ def _text(expression: tree.Expression | None) -> str | None:
 def _checked(run: Execution, table: Table, changed: Field) -> Schema:
     """The schema of a table of which a field has changed. It is compiled even when no record has
     to be checked: fields that contradict each other are refused, and one that would look beyond
-    a record now that another is a link. :raises BadRequest:"""
+    a record now that another is a link. :raises BadRequest: :raises Unknown: it calls a function
+    that there is not"""
+    for name in sorted(functions_of_field(changed)):
+        run.function(name, NOTHING)
     types = {field.path: _definition(field).type for field in paced(table.fields, run.tick)}
     links = holds_link(types[changed.path])
     for field in table.fields if links else (changed,):
@@ -282,7 +253,7 @@ def _check_records(run: Execution, table: Table, schema: Schema, field: Field | 
 
     :raises TypeRefused, AssertFailed, FieldRefused: as the first that does not fit, with the count
     """
-    env = _Surroundings(run)
+    env = _surroundings(run)
     address = records.record_id(table)
     found, misfits = 0, 0
     first: tuple[RecordId, Refusal] | None = None

@@ -69,5 +69,6 @@ _JUDGE: Final[dict[Kind, Callable[[Execution, Claim], Any]]] = {
     Kind.USER: _user,
     Kind.TABLE: _in_database(lambda run, name, verbs: run.table(name, verbs)),
     Kind.TOPIC: _in_database(lambda run, name, verbs: run.topic(name, verbs)),
+    Kind.FUNCTION: _in_database(lambda run, name, verbs: run.function(name, verbs)),
     Kind.SPACE: _in_database(lambda run, name, verbs: run.space(name, verbs)),
 }

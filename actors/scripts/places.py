@@ -7,6 +7,7 @@ from typing import Any
 
 from actors.scripts import indexes
 from actors.scripts.execution import Execution
+from actors.scripts.functions import described_function
 from actors.scripts.handlers import Need, handles, informs
 from actors.scripts.if_taken import IF_TAKEN
 from actors.scripts.topics import described_topic
@@ -14,7 +15,7 @@ from language import tree
 from protocol.rights import DEFINE, INFO, NOTHING, OWN, Kind
 from protocol.text import duration
 from protocol.values import NONE, Value
-from storage import catalog, records
+from storage import catalog, functions, records
 from storage.catalog import Database, Namespace, Space, Table
 from storage.fields import Field
 from storage.topics import each_topic
@@ -124,7 +125,7 @@ def info_for_namespace(run: Execution, statement: tree.Info, namespace: Namespac
 
 @informs("DATABASE", needs=[Need(INFO, Kind.DATABASE, (-2, -1))])
 def info_for_database(run: Execution, statement: tree.Info, database: Database) -> Value:
-    """A database with its tables, spaces and topics, and how much tables and topics hold."""
+    """A database with what is defined in it, and how much its tables and topics hold."""
     transaction = run.transaction
     tables = [_described_table(run, each) for each in catalog.tables(transaction, database)]
     described: list[Value] = []
@@ -137,6 +138,7 @@ def info_for_database(run: Execution, statement: tree.Info, database: Database) 
         "tables": tables,
         "spaces": [described_space(each) for each in catalog.spaces(transaction, database)],
         "topics": described,
+        "functions": [described_function(each) for each in functions.each(transaction, database)],
     }
 
 

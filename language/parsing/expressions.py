@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
 
 from language import tree
-from language.functions import TABLE
 from language.lexer import (
     DURATION,
     END,
@@ -27,11 +26,11 @@ from language.lexer import (
     QUOTED,
     STRING,
 )
-from language.parsing import habits
+from language.parsing.calls import wrong_call
 from language.parsing.literals import Literals
 from language.words import RESERVED
 from protocol import limits
-from protocol.errors import BadRequest, TooLarge, TypeRefused, Unknown
+from protocol.errors import BadRequest, TooLarge, TypeRefused
 from protocol.text import check_name, unescape
 from protocol.values import NONE, check_record_id
 
@@ -430,7 +429,9 @@ class Expressions(Literals):
         if name == "count" and self._says_distinct():
             name, self.i = "count_distinct", self.i + 1
         arguments, height = self._items(")", self._argument)
-        self._check_call(name, arguments, at)
+        wrong = wrong_call(name, arguments)
+        if wrong is not None:
+            self.refuse(*wrong, at)
         self._taller(height + 1)
         return tree.Call(name, arguments, self.starts[at])
 
@@ -448,9 +449,9 @@ class Expressions(Literals):
         """`|$x, $y| body`."""
         at = self.at
         self.i += 1
-        names = [self._closure_parameter(())]
+        names = [self.parameter_name(())]
         while self.take_mark(","):
-            names.append(self._closure_parameter(names))
+            names.append(self.parameter_name(names))
         self.expect_mark("|")
         self.enter()
         self._closures += 1
@@ -460,7 +461,8 @@ class Expressions(Literals):
         self._taller(self.height + 1)
         return tree.Closure(tuple(names), body, at)
 
-    def _closure_parameter(self, before: Sequence[str]) -> str:
+    def parameter_name(self, before: Sequence[str]) -> str:
+        """The name of a parameter of what is defined here, unlike those before it."""
         token = self.i
         name = self.variable()
         if name in _GIVEN:
@@ -468,21 +470,6 @@ class Expressions(Literals):
         if name in before:
             self.refuse(BadRequest, f"${name} stands there twice", token)
         return name
-
-    def _check_call(self, name: str, arguments: Sequence[tree.Expression], at: int) -> None:
-        known = TABLE.get(name)
-        if known is None:
-            if name.startswith("search::"):
-                told = f"{name} waits for search indexes, which this version has not"
-            else:
-                meant = habits.function_meant(name, TABLE)
-                told = f"there is no function {name}"
-                told += f"; did you mean {meant}?" if meant else ""
-            self.refuse(Unknown, told, at)
-        taken = [len(a.parameters) if isinstance(a, tree.Closure) else 0 for a in arguments]
-        fits = known.least <= len(arguments) <= len(known.parameters)
-        if not fits or taken != list(known.closures[: len(taken)]):
-            self.refuse(BadRequest, f"{name} takes other arguments: {known.signature}", at)
 
     def record(self) -> tree.RecordLiteral:
         """`table:id`."""

@@ -47,6 +47,10 @@ _FUNCTIONS: Final = {
     "now": "time::now", "substr": "string::slice", "substring": "string::slice",
     "uuid": "rand::uuid", "values": "`INSERT INTO t [{ a: 1 }]`",
 }  # fmt: skip
+_DEFINED: Final = frozenset({
+    "DATABASE", "FUNCTION", "INDEX", "NAMESPACE", "SPACE", "TABLE", "TOPIC", "USER",
+})  # fmt: skip
+"""What elsewhere is created, and is defined here."""
 _SIGNS: Final = {"&": "`AND`", "!": "`NOT`"}
 _LONGEST: Final = 16
 """Characters of a word that a statement is looked for under."""
@@ -64,6 +68,8 @@ def meant(texts: Sequence[str], token: int, starts_statement: bool) -> str | Non
         return "`count()` with GROUP ALL or GROUP BY"
     if before.upper() == "FROM" and token >= 2 and texts[token - 2].upper() == "DELETE":
         return "`DELETE t`"
+    if token >= 2 and texts[token - 2].upper() == "CREATE" and before.upper() in _DEFINED:
+        return f"`DEFINE {before.upper()} …`"
     pair = _PAIRS.get((before, text)) or _PAIRS.get((text, behind)) or _SIGNS.get(text[:1])
     if pair is not None or len(text) > _LONGEST:
         return pair

@@ -204,7 +204,7 @@ class Places(Records):
             self.unexpected(either(*_SUBJECTS))
         self.i += 1
         names: tuple[str, ...] = ()
-        if word in ("TABLE", "SPACE", "TOPIC", "USER"):
+        if word in ("TABLE", "SPACE", "TOPIC", "USER", "FUNCTION"):
             names = (self.name(word.lower()),)
         elif word == "GROUP":
             names = self.on_topic("group")
@@ -242,5 +242,5 @@ DROPS: Final[dict[str, Any]] = {
 }
 _SUBJECTS: Final = (
     "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "TOPIC", "GROUP", "USERS", "USER",
-    "NODE", "STATE", "RUNNING",
+    "NODE", "STATE", "RUNNING", "FUNCTION",
 )  # fmt: skip

@@ -56,6 +56,7 @@ from language.tree.flow import (
     ReturnStatement,
     Throw,
 )
+from language.tree.functions import DefineFunction, DropFunction, FunctionParameter
 from language.tree.indexes import DefineIndex, DropIndex, Explain, RebuildIndex
 from language.tree.node import AlterUser, DefineNode, DefineUser, DropUser, Info, InfoSubject, Kill
 from language.tree.places import (
@@ -147,6 +148,7 @@ Statement = (
     | Nack | Extend | GiveUp | Redrive
     | DefineField | AlterTable | AlterField | DropField
     | DefineIndex | DropIndex | RebuildIndex | Explain
+    | DefineFunction | DropFunction
     | DefineUser | AlterUser | DropUser | DefineNode | Info | Kill
 )  # fmt: skip
 
@@ -173,17 +175,17 @@ __all__ = [
     "Answering", "Array", "ArrayType", "Assignment", "Attribute", "Begin", "Binary",
     "BinaryOperator", "Block", "Call", "Cancel", "Choice", "Closure", "Column", "Commit",
     "CommitReader", "Constant", "Content", "Create", "Data", "DefineDatabase", "DefineField",
-    "DefineGroup", "DefineIndex", "DefineNamespace", "DefineNode", "DefineReader",
-    "DefineSpace", "DefineTable", "DefineTopic", "DefineUser", "Delete", "DeleteKey",
-    "DropDatabase", "DropField", "DropGroup", "DropIndex", "DropKeys", "DropNamespace",
-    "DropReader", "DropSpace", "DropTable", "DropTopic", "DropUser", "Each", "Evaluate",
-    "Exists", "ExpireKey", "Explain", "Expression", "ExpressionTarget", "Extend", "FieldType",
-    "For", "GetKey", "GiveUp", "GroupSetting", "If", "IncrKey", "Index", "Info", "InfoSubject",
-    "Insert", "Kill", "Kind", "Let", "ListKeys", "LiteralType", "LockKey", "Merge", "Nack",
-    "Name", "Node", "Object", "OptionType", "Order", "Parameter", "PersistKey", "PlainType",
-    "Position", "Publish", "Range", "ReadTopic", "RebuildIndex", "RecordLiteral", "RecordRange",
-    "RecordType", "Redrive", "Return", "ReturnStatement", "Script", "Select", "Set", "SetKey",
-    "Statement", "Subquery", "SwapKey", "TableTarget", "Take", "Target", "Throw",
-    "TopicSetting", "TrimTopic", "Unary", "UnaryOperator", "UnionType", "UnlockKey", "Unset",
-    "Update", "Upsert", "Use",
+    "DefineFunction", "DefineGroup", "DefineIndex", "DefineNamespace", "DefineNode",
+    "DefineReader", "DefineSpace", "DefineTable", "DefineTopic", "DefineUser", "Delete",
+    "DeleteKey", "DropDatabase", "DropField", "DropFunction", "DropGroup", "DropIndex",
+    "DropKeys", "DropNamespace", "DropReader", "DropSpace", "DropTable", "DropTopic", "DropUser",
+    "Each", "Evaluate", "Exists", "ExpireKey", "Explain", "Expression", "ExpressionTarget",
+    "Extend", "FieldType", "For", "FunctionParameter", "GetKey", "GiveUp", "GroupSetting", "If",
+    "IncrKey", "Index", "Info", "InfoSubject", "Insert", "Kill", "Kind", "Let", "ListKeys",
+    "LiteralType", "LockKey", "Merge", "Nack", "Name", "Node", "Object", "OptionType", "Order",
+    "Parameter", "PersistKey", "PlainType", "Position", "Publish", "Range", "ReadTopic",
+    "RebuildIndex", "RecordLiteral", "RecordRange", "RecordType", "Redrive", "Return",
+    "ReturnStatement", "Script", "Select", "Set", "SetKey", "Statement", "Subquery", "SwapKey",
+    "TableTarget", "Take", "Target", "Throw", "TopicSetting", "TrimTopic", "Unary",
+    "UnaryOperator", "UnionType", "UnlockKey", "Unset", "Update", "Upsert", "Use",
 ]  # fmt: skip

@@ -59,14 +59,14 @@ class DefineNode:
 
 InfoSubject = Literal[
     "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "TOPIC", "GROUP", "USERS", "USER",
-    "NODE", "STATE", "RUNNING",
+    "NODE", "STATE", "RUNNING", "FUNCTION",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Info:
     """`INFO FOR …`. `names` is what follows the subject: (), (ns,), (ns, db), (db,), (table,),
-    (space,), (index, table), (topic,), (group, topic)."""
+    (space,), (function,), (index, table), (topic,), (group, topic)."""
 
     subject: InfoSubject
     names: tuple[str, ...] = ()

@@ -12,6 +12,7 @@ from prompt_toolkit.document import Document
 
 from language.functions import TABLE
 from language.lexer import NAME, Tokens
+from language.names import DEFINED
 from language.words import KEYWORDS, STATEMENTS, quote
 from surfaces.shell.names import Names
 from surfaces.shell.shortcuts import SHORTCUTS
@@ -24,6 +25,7 @@ _WORD: Final = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*(?:::|\.)?)*\Z")
 _SHORTCUT: Final = re.compile(r"\\[a-z?]*\Z")
 
 _TABLES, _TOPICS, _SPACES, _PLACES = "table", "topic", "space", "database"
+_FUNCTIONS = "function"
 _AFTER: Final[dict[str, tuple[str, ...]]] = {
     "FROM": (_TABLES, _TOPICS, _SPACES),
     "INTO": (_TABLES, _TOPICS),
@@ -31,6 +33,7 @@ _AFTER: Final[dict[str, tuple[str, ...]]] = {
     "TABLE": (_TABLES,),
     "TOPIC": (_TOPICS,),
     "SPACE": (_SPACES,),
+    "FUNCTION": (_FUNCTIONS,),
     "IN": (_SPACES,),
     "USE": (_PLACES,),
     "DATABASE": (_PLACES,),
@@ -86,13 +89,14 @@ class StatementCompleter(Completer):
         lower = word.islower()
         for keyword in sorted(KEYWORDS | STATEMENTS):
             yield keyword.lower() if lower else keyword, "keyword"
-        yield from ((f"{name}(", "function") for name in sorted(TABLE))
+        yield from ((f"{name}(", "function") for name in [*sorted(TABLE), *self.names.functions])
 
     def _of(self, kind: str) -> list[str]:
         return {
             _TABLES: self.names.tables,
             _TOPICS: self.names.topics,
             _SPACES: self.names.spaces,
+            _FUNCTIONS: [name[len(DEFINED) :] for name in self.names.functions],
             _PLACES: [*self.names.databases, *self.names.namespaces],
         }[kind]
 

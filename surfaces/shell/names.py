@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from language.names import DEFINED
 from language.words import quote
 from storeclient import Refused, StoreError
 from surfaces.shell.session import Session
@@ -25,6 +26,8 @@ class Names:
     tables: list[str] = field(default_factory=list)
     topics: list[str] = field(default_factory=list)
     spaces: list[str] = field(default_factory=list)
+    functions: list[str] = field(default_factory=list)
+    """Those that the database defines, as they are called."""
     fields: dict[str, list[str]] = field(default_factory=dict)
     """By table: those that are defined, and those of its first record."""
 
@@ -54,6 +57,7 @@ async def _learn(session: Session) -> Names:
         names.tables, names.topics, names.spaces = (
             [one["name"] for one in info[kind]] for kind in ("tables", "topics", "spaces")
         )
+        names.functions = [f"{DEFINED}{one['name']}" for one in info["functions"]]
     for table in names.tables[:MOST_TABLES]:
         names.fields[table] = await _fields(session, table)
     return names

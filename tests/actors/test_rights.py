@@ -41,6 +41,7 @@ from protocol.rights import (
 )
 from storage import catalog, topics, users
 from storage.catalog import Database
+from storage.functions import Function
 from storage.transactions import Transaction
 from tests.callers import Granted, declare
 from tests.nodes import OWNER, Running, running
@@ -56,6 +57,7 @@ async def node(tmp_path: Path) -> AsyncIterator[Running]:
             "DEFINE TABLE t; DEFINE TOPIC q; DEFINE SPACE c; DEFINE DATABASE shop.other;"
             " DEFINE NAMESPACE bank; DEFINE DATABASE bank.main"
         )
+        await node.values("DEFINE FUNCTION f() { 1 }")
         for place in ("shop.other", "bank.main"):
             await node.values(f"USE {place}; DEFINE TABLE t; DEFINE TOPIC q; DEFINE SPACE c")
         yield node
@@ -321,10 +323,14 @@ async def test_judging_an_owner_takes_little(
     assert isinstance(rights.standing(tx, who), Standing)
 
 
+NAMES = {"TABLE": "t", "TOPIC": "q", "SPACE": "c", "FUNCTION": "f"}
+FORM = {"FUNCTION": "() { 1 }"}
+"""What stands behind the name where one is defined."""
 NAMED: tuple[tuple[str, Ask], ...] = (
     ("TABLE", lambda rights, tx, who: rights.table(tx, who, PLACE, "t", NOTHING)),
     ("TOPIC", lambda rights, tx, who: rights.topic(tx, who, PLACE, "q", NOTHING)),
     ("SPACE", lambda rights, tx, who: rights.space(tx, who, PLACE, "c", NOTHING)),
+    ("FUNCTION", lambda rights, tx, who: rights.function(tx, who, PLACE, "f", NOTHING)),
 )
 
 
@@ -351,12 +357,12 @@ async def test_what_was_found_is_forgotten_with_what_its_names_lead_over(
 ) -> None:
     found = asked(node, OWNER, ask)
     assert asked(node, OWNER, ask) is found
-    name = {"TABLE": "t", "TOPIC": "q", "SPACE": "c"}[kind]
+    name = NAMES[kind]
     await node.values(f"DROP {kind} {name}" if drop == "the thing" else drop)
     assert isinstance(asked(node, OWNER, ask), Unknown)
     await node.values("DEFINE NAMESPACE IF NOT EXISTS shop; DEFINE DATABASE IF NOT EXISTS main")
     assert isinstance(asked(node, OWNER, ask), Unknown)
-    await node.values(f"DEFINE {kind} {name}")
+    await node.values(f"DEFINE {kind} {name}{FORM.get(kind, '')}")
     again = asked(node, OWNER, ask)
     assert not isinstance(again, Refusal) and again is not found
 
@@ -366,12 +372,13 @@ async def test_a_transaction_finds_what_it_has_declared_itself(
     node: Running, kind: str, ask: Ask
 ) -> None:
     assert not isinstance(asked(node, OWNER, ask), Refusal)
-    name = {"TABLE": "t", "TOPIC": "q", "SPACE": "c"}[kind]
+    name = NAMES[kind]
     look = {"TABLE": f"SELECT * FROM {name}", "TOPIC": f"READ FROM {name} AFTER 0 LIMIT 1",
-            "SPACE": f"GET 'k' FROM {name}"}[kind]  # fmt: skip
+            "SPACE": f"GET 'k' FROM {name}", "FUNCTION": f"fn::{name}()"}[kind]  # fmt: skip
+    made = f"DEFINE {kind} {name}{FORM.get(kind, '')}"
     refusal = (await node.answer(f"BEGIN; {look}; DROP {kind} {name}; {look}; COMMIT")).refusal
     assert isinstance(refusal, Unknown) and refusal.detail["statement"] == 4
-    await node.values(f"BEGIN; DROP {kind} {name}; DEFINE {kind} {name}; {look}; CANCEL; {look}")
+    await node.values(f"BEGIN; DROP {kind} {name}; {made}; {look}; CANCEL; {look}")
 
 
 @pytest.mark.parametrize(("kind", "ask"), NAMED)
@@ -380,7 +387,7 @@ async def test_a_transaction_rests_on_all_that_a_name_led_over(
     node: Running, kind: str, ask: Ask, change: str
 ) -> None:
     """Also where another had looked it up before."""
-    name = {"TABLE": "t", "TOPIC": "q", "SPACE": "c"}[kind]
+    name = NAMES[kind]
     ask(node.node.rights, node.node.committer.begin(), OWNER)
     committer = node.node.committer
     with committer.begin() as tx:
@@ -390,3 +397,19 @@ async def test_a_transaction_rests_on_all_that_a_name_led_over(
         await node.values(f"DROP {kind} {name}" if change == "the thing" else change)
         with pytest.raises(Conflict):
             committer.commit(tx, SYSTEM)
+
+
+async def test_a_function_is_judged_as_its_database(node: Running) -> None:
+    function: Callable[[Verbs], Ask] = lambda verbs: (  # noqa: E731
+        lambda rights, tx, who: rights.function(tx, who, PLACE, "f", verbs)
+    )
+    eve, granted = await declare(node.node, "eve", "member"), Granted(node.node)
+    refusal = asked(node, eve, function(NOTHING))
+    assert isinstance(refusal, Unknown) and refusal.detail["kind"] == "namespace"
+    granted.grant("eve", Verb.WRITE, *PLACE, "t")  # she sees the database by it
+    assert isinstance(asked(node, eve, function(NOTHING)), Function)
+    refusal = asked(node, eve, function(DEFINE))
+    assert isinstance(refusal, NotAllowed)
+    assert refusal.detail == {"needs": "DEFINE ON DATABASE shop.main"}
+    granted.grant("eve", Verb.DEFINE, *PLACE)
+    assert isinstance(asked(node, eve, function(DEFINE)), Function)

@@ -23,6 +23,7 @@ FINDS = re.compile(
       catalog\.(find_)?(namespace|database|table|space)s?
     | (topics\.|catalog\.)?(find_)?topic
     | (topics\.)?each_topic
+    | functions\.(find|each)
     | users\.(get|find|everyone)
     """,
     re.VERBOSE,
@@ -37,7 +38,8 @@ WITHOUT_A_CALLER = {
     "actors/topics/service.py": r"catalog\..*|find_topic|each_topic",  # what starts them
 }
 INSIDE = {
-    "actors/scripts/places.py": r"catalog\.(databases|tables|spaces)|each_topic",
+    "actors/scripts/places.py": r"catalog\.(databases|tables|spaces)|each_topic|functions\.each",
+    "actors/scripts/functions.py": r"catalog\.tables|functions\.each",  # who calls one
 }
 """Listings of a place that was handed over by the gate, which judged INFO on it."""
 
@@ -99,6 +101,8 @@ def test_nobody_but_the_gate_judges_or_looks_up() -> None:
         ("actors/scripts/planted.py", "catalog.find_table(tx, database, name)"),
         ("actors/scripts/planted.py", "catalog.namespaces(tx)"),
         ("actors/scripts/planted.py", "topics.topic(tx, database, name)"),
+        ("actors/scripts/calling.py", "functions.find(tx, database, name)"),
+        ("actors/scripts/planted.py", "functions.each(tx, database)"),
         ("actors/scripts/topics.py", "find_topic(tx, database, name)"),
         ("actors/scripts/users.py", "users.get(run.transaction, name)"),
         ("actors/scripts/planted.py", "run.transaction.get(key)"),

@@ -13,6 +13,7 @@ from language.parser import parse
 from language.rows import Batch, Objects, Pairs
 from language.select import plan_select
 from protocol import binary
+from protocol.errors import Unknown
 from protocol.values import RecordId
 
 NOW = datetime(2026, 11, 20, 12, 30, 15, 250000, tzinfo=UTC)
@@ -52,6 +53,9 @@ class Tables:
         if isinstance(record.id, int) and record.id < len(rows):
             return {"id": record, **rows[record.id]}
         return None
+
+    def call(self, name: str, arguments: list[Any]) -> Any:
+        raise Unknown(f"there is no function {name}", kind="function", name=name)
 
     def select(self, select: tree.Select, parent: Any) -> Any:
         self.selected += 1

@@ -27,6 +27,7 @@ LABELS = st.one_of(
     WORDS, ODD, st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
 )
 NAMES = st.one_of(WORDS, st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,5}", fullmatch=True))
+CALLABLE = NAMES.filter(lambda name: "-" not in name)
 INTS = st.integers(limits.INT_MIN, limits.INT_MAX)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 DECIMALS = st.builds(
@@ -88,7 +89,10 @@ def calls(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
             .map(lambda found: tree.Call(name, found))
         )
 
-    return st.sampled_from(sorted(TABLE)).flatmap(of)
+    defined = st.builds(
+        tree.Call, CALLABLE.map("fn::{}".format), st.lists(inner, max_size=2).map(tuple)
+    )
+    return st.one_of(st.sampled_from(sorted(TABLE)).flatmap(of), defined)
 
 
 def closures(count: int) -> st.SearchStrategy[Any]:
@@ -326,6 +330,27 @@ INDEXES = st.one_of(
         tree.Explain, st.builds(tree.Delete, NAMES.map(tree.TableTarget), CONSTANTS), st.booleans()
     ),
 )  # fmt: skip
+
+
+def functions(names: list[str]) -> st.SearchStrategy[Any]:
+    """Definitions of functions with these parameters. A body begins with no word of statements."""
+    parameters = st.tuples(
+        *(st.builds(tree.FunctionParameter, st.just(name), FIELD_TYPES) for name in names)
+    )
+    return st.builds(
+        tree.DefineFunction,
+        CALLABLE, parameters, SMALL.map(lambda body: tree.Array((body,))), st.none() | FIELD_TYPES,
+        EXISTS, COMMENTS,
+    )  # fmt: skip
+
+
+FUNCTIONS = st.one_of(
+    st.lists(st.sampled_from(["a", "b", "type", "select"]), max_size=3, unique=True).flatmap(
+        functions
+    ),
+    st.builds(tree.DropFunction, CALLABLE, COMMENTS),
+    CALLABLE.map(lambda name: tree.Info("FUNCTION", (name,))),
+)
 PLAIN = st.one_of(
     st.builds(tree.Create, SINGLE, st.none() | SETS | CONTENTS, RETURNS, TIMEOUTS),
     st.builds(
@@ -353,6 +378,7 @@ PLAIN = st.one_of(
     FIELD_STATEMENTS,
     SPACE_STATEMENTS,
     INDEXES,
+    FUNCTIONS,
 )  # fmt: skip
 
 

@@ -21,7 +21,17 @@ SPACE_TAGS = {
     "expiry": keys.EXPIRY,
 }
 TOPIC_TAGS = {tag.to_bytes().hex(): tag for tag in keys.OF_TOPICS}
-PLACED = {"table", "field", "count", "record", "space", "topic", *SPACE_TAGS, *TOPIC_TAGS}
+PLACED = {
+    "table",
+    "field",
+    "count",
+    "record",
+    "space",
+    "topic",
+    "function",
+    *SPACE_TAGS,
+    *TOPIC_TAGS,
+}
 
 
 def every_kind(namespace: int, database: int, table: int, name: str) -> dict[str, bytes]:
@@ -33,6 +43,7 @@ def every_kind(namespace: int, database: int, table: int, name: str) -> dict[str
         "table": keys.table(namespace, database, name),
         "field": keys.field(namespace, database, table, name),
         "user": keys.user(name),
+        "function": keys.function(namespace, database, name),
         "count": keys.count(namespace, database, table),
         "record": keys.record(prefix, name),
         "space": keys.space(namespace, database, name),
@@ -58,7 +69,17 @@ def test_kinds_stay_apart(namespace: int, database: int, table: int, name: str) 
         assert keys.is_record(key) == (kind == "record")
         assert keys.is_stamped(key) == (kind in ("record", "entry"))
         group = keys.GROUP.to_bytes().hex()
-        declared = ("namespace", "database", "table", "field", "space", "user", "topic", group)
+        declared = (
+            "namespace",
+            "database",
+            "table",
+            "field",
+            "space",
+            "user",
+            "topic",
+            "function",
+            group,
+        )
         assert keys.is_catalog(key) == (kind in declared)
     assert not low <= APPLIED_KEY < high
 

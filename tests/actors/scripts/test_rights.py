@@ -24,7 +24,7 @@ DEFINE TABLE u; CREATE u:1 SET n = 1;
 DEFINE FIELD n ON u TYPE any; DEFINE INDEX i ON u FIELDS n;
 DEFINE TOPIC q; DEFINE TOPIC dead; DEFINE GROUP g ON q DEADLINE 1m; DEFINE READER r ON q;
 PUBLISH INTO q VALUE 1; DEFINE SPACE c; SET 'k' IN c VALUE 1;
-DEFINE DATABASE shop.spare; DEFINE NAMESPACE spare;
+DEFINE DATABASE shop.spare; DEFINE NAMESPACE spare; DEFINE FUNCTION f() { 1 };
 DEFINE USER other ROLE owner PASSWORD 'correct horse battery'
 """
 ROLES: Final = ("editor", "viewer", "member")
@@ -115,7 +115,11 @@ ROWS: Final[dict[str, list[Row]]] = {
     # --- flow
     "Let": [anybody("LET $x = 1"), of("LET $x = (SELECT * FROM u)", "READ", ON_U)],
     "ReturnStatement": [anybody("RETURN 1"), of("RETURN u:1.n", "READ", ON_U)],
-    "Evaluate": [anybody("1 + 1"), of("u:1.n", "READ", ON_U)],
+    "Evaluate": [
+        anybody("1 + 1"),
+        of("u:1.n", "READ", ON_U),
+        Row("fn::f()", MAY, MAY, HIDDEN),  # it needs no more than to see the database
+    ],
     "If": [anybody("IF true { 1 }"), of("IF u:1.n = 1 { 1 }", "READ", ON_U)],
     "For": [anybody("FOR $x IN [1] { 1 }"), of("FOR $x IN [1] { DELETE u }", "WRITE", ON_U)],
     "Throw": [of("THROW u:1.n", "READ", ON_U)],
@@ -137,6 +141,8 @@ ROWS: Final[dict[str, list[Row]]] = {
     "DefineField": [of("DEFINE FIELD m ON u TYPE any", "DEFINE", ON_U)],
     "AlterField": [of("ALTER FIELD n ON u SET COMMENT 'x'", "DEFINE", ON_U)],
     "DropField": [of("DROP FIELD n ON u", "DEFINE", ON_U)],
+    "DefineFunction": [of("DEFINE FUNCTION made() { fn::f() }", "DEFINE", ON_MAIN)],
+    "DropFunction": [of("DROP FUNCTION f", "DEFINE", ON_MAIN)],
     "DefineIndex": [of("DEFINE INDEX j ON u FIELDS n", "DEFINE", ON_U)],
     "DropIndex": [of("DROP INDEX i ON u", "DEFINE", ON_U)],
     "RebuildIndex": [of("REBUILD INDEX i ON u", "DEFINE", ON_U)],
@@ -216,6 +222,7 @@ ROWS: Final[dict[str, list[Row]]] = {
     "SPACE": [of("INFO FOR SPACE c", "INFO", ON_C)],
     "TOPIC": [of("INFO FOR TOPIC q", "INFO", ON_Q)],
     "GROUP": [of("INFO FOR GROUP g ON q", "INFO", ON_Q)],
+    "FUNCTION": [of("INFO FOR FUNCTION f", "INFO", ON_MAIN)],
     "USERS": [owns("INFO FOR USERS", "STORE")],
     "USER": [Row("INFO FOR USER other", HIDDEN, HIDDEN, HIDDEN), anybody("INFO FOR USER $me")],
     "NODE": [Row("INFO FOR NODE", "INFO ON NODE", MAY, "INFO ON NODE")],

@@ -118,6 +118,7 @@ def completer() -> StatementCompleter:
         tables=["person", "city", "order", "due-later"],
         topics=["jobs"],
         spaces=["sessions"],
+        functions=["fn::greet"],
         fields={"person": ["id", "name", "age"], "city": ["id", "people"]},
     )
     return completer
@@ -141,6 +142,8 @@ def completer() -> StatementCompleter:
         ("SELECT peo", ["people"]),
         ("SELECT * FROM person WHERE peo", []),  # no field of this table
         ("SELECT string::up", ["string::upper("]),
+        ("SELECT fn::g", ["fn::greet("]),
+        ("DROP FUNCTION g", ["greet"]),
         ("selec", ["select"]),
         ("SELEC", ["SELECT"]),
         ("SELECT 'na", []),

@@ -1,0 +1,88 @@
+"""Calls of functions that the database defines, resolved when they are made.
+
+A plan knows a function by its name alone: which one that is is read in the transaction at hand, so
+one that is defined anew is the one that runs from then on, in open sessions and in the same
+BEGIN … COMMIT. Compiled it is once for as long as it is defined as it is.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from actors.scripts.confined import IN_FUNCTION, Confined
+from language import tree
+from language.blame import is_of_values, told
+from language.defined import Defined
+from language.parser import parse_expression, parse_type
+from protocol import limits
+from protocol.errors import Refusal, TooLarge
+from protocol.rights import NOTHING
+from storage.functions import Function, declared_of_function
+
+if TYPE_CHECKING:
+    from actors.scripts.execution import Execution
+
+_FRAMES: Final = 400
+"""Frames of Python's stack above which nothing is called: what is left of its thousand is enough
+for the tallest body, whatever blocks and functions stand around it."""
+
+
+def call(run: Execution, name: str, arguments: list[Any]) -> Any:
+    """What a function of the present database answers.
+
+    :raises Unknown: there is none such, or the caller may not see its database
+    :raises BadRequest, TypeRefused: the arguments, or what it answers, are not as it was defined
+    :raises TooLarge: too many run one inside another
+    """
+    run.tick()
+    function = compiled(run, run.function(name, NOTHING))
+    _check_depth(run, function)
+    variables = function.bind(arguments, run.tick)
+    run.calls += 1
+    try:
+        return function.run(Confined(run, IN_FUNCTION, variables))
+    except Refusal as refusal:
+        if is_of_values(refusal):
+            refusal.offset = None  # that was one in the text of the definition
+            if "in_function" not in refusal.detail:
+                refusal.detail["in_function"] = function.called
+                told(refusal, f"in {function.called}")
+        raise
+    finally:
+        run.calls -= 1
+
+
+def _check_depth(run: Execution, function: Defined) -> None:
+    if run.calls < limits.CALLS and not _is_deep():
+        return
+    raise TooLarge(
+        f"{function.called} is not called: at most {limits.CALLS} functions run one inside another,"
+        " fewer where what they stand in nests deep",
+        limit=limits.CALLS,
+        function=function.called,
+    )
+
+
+def _is_deep() -> bool:
+    try:
+        sys._getframe(_FRAMES)
+    except ValueError:
+        return False
+    return True
+
+
+def compiled(run: Execution, function: Function) -> Defined:
+    """A function, compiled once for as long as it is declared as it is."""
+    tx = run.transaction
+    at = ("compiled", function.database.id, function.name)
+    found: Defined | None = tx.known(at)
+    if found is None:
+        found = Defined(
+            function.name,
+            tuple(tree.FunctionParameter(name, parse_type(of)) for name, of in function.parameters),
+            None if function.returns is None else parse_type(function.returns),
+            parse_expression(function.body),
+        )
+        tx.remember(at, found, *declared_of_function(function))
+    return found

@@ -1,0 +1,102 @@
+"""Functions of databases: DEFINE, DROP and INFO."""
+
+from __future__ import annotations
+
+from actors.scripts.calling import compiled
+from actors.scripts.execution import Execution
+from actors.scripts.fields import functions_of_field
+from actors.scripts.handlers import Need, handles, informs
+from actors.scripts.if_taken import IF_TAKEN
+from language import tree
+from language.defined import check_function
+from language.names import called
+from language.parser import parse_expression
+from language.printing import print_expression, print_type
+from protocol.errors import StillHeld
+from protocol.rights import DEFINE, INFO, NOTHING, Kind
+from protocol.values import NONE, Value
+from storage import catalog, functions
+from storage.catalog import Database
+from storage.functions import Function
+
+_SHOWN = 10
+"""Users of a function that a message names."""
+
+
+@handles(tree.DefineFunction, "none", writes=True, needs=[Need(DEFINE, Kind.DATABASE)])
+def define_function(run: Execution, statement: tree.DefineFunction, database: Database) -> Value:
+    """:raises AlreadyExists: the name is taken and the statement does not say what then
+    :raises BadRequest: its body looks at what it may not see
+    :raises Unknown: it calls another that there is not
+    """
+    check_function(statement)
+    for name in sorted(called(statement.body) - {statement.name}):
+        run.function(name, NOTHING)
+    made = Function(
+        database,
+        statement.name,
+        tuple((one.name, print_type(one.type)) for one in statement.parameters),
+        None if statement.returns is None else print_type(statement.returns),
+        print_expression(statement.body),
+        statement.comment,
+    )
+    functions.define(run.transaction, made, IF_TAKEN[statement.exists])
+    # As it will be read from now on: what is printed may nest deeper than what was written.
+    compiled(run, run.function(statement.name, NOTHING))
+    return NONE
+
+
+@handles(
+    tree.DropFunction,
+    "none",
+    writes=True,
+    needs=[Need(DEFINE, Kind.DATABASE), Need(NOTHING, Kind.FUNCTION, ("name",))],
+)
+def drop_function(
+    run: Execution, statement: tree.DropFunction, database: Database, function: Function
+) -> Value:
+    """:raises StillHeld: fields or other functions of the database call it, and which"""
+    run.reason = statement.reason
+    users = _users(run, function)
+    if users:
+        listed = ", ".join(users[:_SHOWN]) + (", …" if len(users) > _SHOWN else "")
+        raise StillHeld(
+            f"function {function.path} is called by {listed}: change these first",
+            kind="function",
+            name=function.path,
+            used_by=users,
+        )
+    functions.drop(run.transaction, function)
+    return NONE
+
+
+def _users(run: Execution, function: Function) -> list[str]:
+    """What of its database calls a function, beside itself."""
+    found = []
+    for table in catalog.tables(run.transaction, function.database):
+        for field in table.fields:
+            run.tick()
+            if function.name in functions_of_field(field):
+                found.append(f"field {field.name} of table {table.name}")
+    for other in functions.each(run.transaction, function.database):
+        run.tick()
+        if other.name != function.name and function.name in called(parse_expression(other.body)):
+            found.append(f"function {other.name}")
+    return found
+
+
+@informs("FUNCTION", needs=[Need(INFO, Kind.FUNCTION, (0,))])
+def info_for_function(run: Execution, statement: tree.Info, function: Function) -> Value:
+    """A function as it was defined."""
+    return described_function(function)
+
+
+def described_function(function: Function) -> dict[str, Value]:
+    """What INFO shows of a function."""
+    return {
+        "name": function.name,
+        "comment": function.comment,
+        "parameters": [{"name": name, "type": of} for name, of in function.parameters],
+        "returns": function.returns,
+        "body": function.body,
+    }

@@ -1,0 +1,42 @@
+"""Calls: which functions there are, and what they take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from language import tree
+from language.functions import TABLE
+from language.names import DEFINED
+from language.parsing import habits
+from protocol.errors import BadRequest, Refusal, Unknown
+
+
+def wrong_call(name: str, arguments: Sequence[tree.Expression]) -> tuple[type[Refusal], str] | None:
+    """What a call is refused for; None: for nothing that is known before it runs.
+
+    What the database defines, `fn::name`, is not known to a text.
+    """
+    taken = [len(a.parameters) if isinstance(a, tree.Closure) else 0 for a in arguments]
+    if name.startswith(DEFINED):
+        if "::" in name[len(DEFINED) :]:
+            return Unknown, f"there is no function {name}: a name stands behind fn::, and no more"
+        if any(taken):
+            return BadRequest, f"{name} takes values: a closure goes to functions of arrays alone"
+        return None
+    known = TABLE.get(name)
+    if known is None:
+        return Unknown, _no_function(name)
+    fits = known.least <= len(arguments) <= len(known.parameters)
+    if not fits or taken != list(known.closures[: len(taken)]):
+        return BadRequest, f"{name} takes other arguments: {known.signature}"
+    return None
+
+
+def _no_function(name: str) -> str:
+    if name.startswith("search::"):
+        return f"{name} waits for search indexes, which this version has not"
+    told = f"there is no function {name}"
+    if "::" not in name:
+        told += f"; one that the database defines is called as {DEFINED}{name}"
+    meant = habits.function_meant(name, TABLE)
+    return told + (f"; did you mean {meant}?" if meant else "")
