@@ -15,9 +15,9 @@ A refusal comes last. What differs from run to run is `…`: within quotes (`d'�
 some text there, so the type is still held against the answer; as a value a number or a duration;
 and as the last one between brackets whatever else is there: `{ name: 'g', … }`.
 
-What a block of `python` prints stands below it in lines that begin with `#> `. The blocks of a page
-run in their order, on one node whose database `shop.main` is empty; those of Python see the names
-of those before them.
+What a block of `python` prints stands below it, in lines that begin with `# = `. The blocks of a
+page run in their order, on one node whose database `shop.main` is empty; those of Python see the
+names of those before them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from tests.nodes import PASSWORD, Running
 FENCED: Final = re.compile(r"^```(store|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHOWN: Final = re.compile(r"^-- ([=!] .*(?:\n--   +.*)*)\n?", re.MULTILINE)
 """One answer: its first line, and those that go on."""
-PRINTED: Final = re.compile(r"^ *#> ?(.*)$", re.MULTILINE)
+PRINTED: Final = re.compile(r"^ *# = (.*)$", re.MULTILINE)
 TOKEN: Final = re.compile(
     r"[bdu]?'(?:\\.|[^'\\])*'|`(?:\\.|[^`\\])*`|…|[\[\]{}:,]|[^\s\[\]{}:,'`…]+"
 )
@@ -140,10 +140,10 @@ def _closing(tokens: list[str], at: int) -> int:
 class Play:
     """The run of a page's blocks, one after the other."""
 
-    def __init__(self, name: str, node: Running, address: str = "") -> None:
+    def __init__(self, name: str, node: Running, address: tuple[str, int] = ("", 0)) -> None:
         self._name = name
         self._node = node
-        self._address = address
+        self._address = "{}:{}".format(*address)
         self._names: dict[str, Any] = {}
         self.wrong: list[str] = []
         """What is not as the page says."""
@@ -190,12 +190,12 @@ class Play:
         if len(shown) == len(found) and all(map(_same_line, shown, found)):
             return block.code
         self._differs(block, 0, shown, found)
-        bare = re.sub(r"^ *#> ?.*\n", "", block.code, flags=re.MULTILINE)
-        return bare + "".join(f"#> {line}\n" for line in found)
+        bare = re.sub(r"^ *# = .*\n", "", block.code, flags=re.MULTILINE)
+        return bare + "".join(f"# = {line}\n" for line in found)
 
     def _execute(self, code: str, printed: io.StringIO) -> None:
         with contextlib.redirect_stdout(printed):
-            exec(compile(code, self._name, "exec"), self._names)
+            exec(compile(code, self._name, "exec", dont_inherit=True), self._names)
 
 
 def _agree(shown: str, found: str) -> bool:
@@ -250,9 +250,12 @@ def _laid_out(answer: str) -> list[str]:
     return [line.replace("\0", " ") for line in found]
 
 
-async def play(path: Path, node: Running, address: str = "", accept: bool = False) -> list[str]:
+async def play(
+    path: Path, node: Running, address: tuple[str, int] = ("", 0), *, accept: bool = False
+) -> list[str]:
     """Run the examples of a page; answers what is not as it says.
 
+    :param address: of the node's wire surface, for those in Python
     :param accept: write what is answered now into the page instead
     """
     run = Play(path.name, node, address)

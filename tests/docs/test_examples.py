@@ -22,8 +22,8 @@ RETURN 1 / 0
 ```python
 for number in range(2):
     print("n", number)
-#> n 0
-#> n 1
+# = n 0
+# = n 1
 ```
 """
 PLANTED: Final = {
@@ -39,8 +39,8 @@ PLANTED: Final = {
     "a refused statement": ("SELECT n FROM t", "SELECT n FROM u"),
     "no refusal": ("-- ! DivisionByZero: division by zero\n", ""),
     "another refusal": ("by zero\n", "by nought\n"),
-    "a line too few": ("#> n 1\n", ""),
-    "a wrong line": ("#> n 1\n", "#> n 2\n"),
+    "a line too few": ("# = n 1\n", ""),
+    "a wrong line": ("# = n 1\n", "# = n 2\n"),
     "an error": ("print(", "prnt("),
 }
 
@@ -69,7 +69,9 @@ async def test_whatever_is_planted_is_found(tmp_path: Path) -> None:
 
 async def test_what_is_answered_is_written_into_a_page(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(RIGHT.replace("{ n: 1 }]\nRETURN", "{ n: 2 }]\nRETURN").replace("#> n 1\n", ""))
+    page.write_text(
+        RIGHT.replace("{ n: 1 }]\nRETURN", "{ n: 2 }]\nRETURN").replace("# = n 1\n", "")
+    )
     async with running(tmp_path / "store") as node:
         assert await play(page, node, accept=True) == []
     assert page.read_text() == RIGHT

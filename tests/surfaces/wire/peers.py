@@ -27,6 +27,7 @@ from protocol.requests import (
 )
 from protocol.spaces import GetKey, KeyAnswer, KeyOperation, Room
 from surfaces.wire import WireSettings, WireSurface
+from surfaces.wire.gate import Gate
 
 USER, PASSWORD, OTHER = "ana", "a long password", "ben"
 
@@ -265,8 +266,8 @@ async def connected(surface: WireSurface, tls: ssl.SSLContext | None = None) -> 
 
 
 @contextlib.asynccontextmanager
-async def serving(node: FakeNode, tls: ssl.SSLContext | None = None) -> AsyncIterator[WireSurface]:
-    """A surface before a fake node."""
+async def serving(node: Gate, tls: ssl.SSLContext | None = None) -> AsyncIterator[WireSurface]:
+    """A surface before a node, be it a fake one."""
     surface = WireSurface(node, WireSettings("127.0.0.1", 0, tls))
     await surface.start()
     try:
