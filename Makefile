@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 MINUTES ?= 60
 SOURCES := protocol language storage actors surfaces bench tests examples
 
-.PHONY: help run test check test-hard mutants bench soak docs demo format cases-accept clean
+.PHONY: help run test check test-hard mutants bench soak docs demo format wheel cases-accept clean
 .DEFAULT_GOAL := test
 
 help: ## the targets
@@ -83,8 +83,11 @@ demo: .venv/.demo ## load real data through the client, ask it ten questions
 docs: .venv/.node ## write the generated pages of docs/
 	$(BIN)/python -m docs.generate
 
+wheel: .venv/.test ## the node as one file in dist/, for pip install
+	$(BIN)/python -m hatchling build -t wheel
+
 cases-accept: .venv/.test ## write the present answers into the language case files, the examples and the shell's transcript
-	CASES_ACCEPT=1 $(BIN)/python -m pytest -q tests/cases tests/docs/test_shell_page.py tests/docs/test_statements_page.py
+	CASES_ACCEPT=1 $(BIN)/python -m pytest -q tests/cases tests/docs
 
 clean: ## remove what the targets have made; the data stays
-	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache *.egg-info
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache *.egg-info
