@@ -212,8 +212,16 @@ def _closure(node: tree.Closure, shape: Shape | None) -> Compiled:
 
 
 def _subquery(node: tree.Subquery, shape: Shape | None) -> Compiled:
+    if shape is None and node.select.back is not None:
+        raise placed(BadRequest(_NO_RECORD), node.select.at)
     select, parent = node.select, parent_of(node.select, shape)
     return lambda row, env: env.select(select, parent(row))
+
+
+_NO_RECORD: Final = (
+    "`<-` leads back from the record at hand, and here is none: it stands in a column, in WHERE or"
+    " in SET; of one record (SELECT VALUE <-t.field FROM ONLY u:1)"
+)
 
 
 def parent_of(select: tree.Select, shape: Shape | None) -> Callable[[Row], Any]:

@@ -53,7 +53,7 @@ def _reads(node: Any, place: Place, types: Types) -> str | None:
     if isinstance(node, tree.Subquery):
         return "has a SELECT"
     if isinstance(node, tree.Attribute | tree.Index | tree.Each) and _goes_on(node):
-        held = _path_of(node.of, place)
+        held = path_of(node.of, place)
         known = [] if held is None else [types.get(held), types.get((*held, EACH))]
         if isinstance(node.of, tree.RecordLiteral) or any(map(holds_link, known)):
             return f"follows the record link {cut(print_expression(node.of))}"
@@ -66,9 +66,10 @@ def _goes_on(node: tree.Attribute | tree.Index | tree.Each) -> bool:
     return not (isinstance(node, tree.Attribute) and node.name == "id")
 
 
-def _path_of(node: Any, place: Place) -> Path | None:
+def path_of(node: Any, place: Place) -> Path | None:
+    """The path of what an expression leads to, among what is given; None: it is no such path."""
     if isinstance(node, tree.Attribute | tree.Index | tree.Each):
-        above = _path_of(node.of, place)
+        above = path_of(node.of, place)
         if above is None:
             return None
         if isinstance(node, tree.Attribute):

@@ -1,23 +1,28 @@
 """One field of a table: its definition, checked and compiled once.
 
-DEFAULT and ASSERT run with the rights of whoever writes a record: they see that record and
+DEFAULT, VALUE and ASSERT run with the rights of whoever writes a record: they see that record and
 functions, and nothing else of the store; see `language.confined`.
+
+VALUEs are computed all at once, of what was given: none may look at what another computes
+(`check_values`), so there is no order among them and no circle.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from language import tree
 from language.compile import Compiled, Condition, compile_condition, compile_expression
-from language.confined import Types, check_reads_nothing, unknown_variable
+from language.confined import Place, Types, check_reads_nothing, path_of, unknown_variable
 from language.fieldtypes import Fit, compile_type, cut, is_option
-from language.names import shape_of
+from language.names import children, shape_of
 from language.printing import print_expression
 from language.rows import NO_FIELDS, WHOLE
 from protocol.errors import BadRequest
-from protocol.paths import Path, path_text
+from protocol.paths import EACH, Path, path_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,7 @@ class Definition:
     path: Path
     type: tree.FieldType
     default: tree.Expression | None = None
+    value: tree.Expression | None = None
     assertion: tree.Expression | None = None
     readonly: bool = False
 
@@ -41,6 +47,7 @@ class Rule:
     default: Compiled | None
     default_reads: bool
     """Whether DEFAULT looks at the record."""
+    value: Compiled | None
     assertion: Condition | None
     assertion_text: str
     may_be_none: bool
@@ -50,13 +57,14 @@ class Rule:
 
 def compile_rule(definition: Definition) -> Rule:
     """A definition, compiled. It depends on no other."""
-    default, assertion = definition.default, definition.assertion
+    default, value, assertion = definition.default, definition.value, definition.assertion
     return Rule(
         path=definition.path,
         type=definition.type,
         fit=compile_type(definition.type),
         default=None if default is None else compile_expression(default, WHOLE),
         default_reads=default is not None and shape_of(default) is not NO_FIELDS,
+        value=None if value is None else compile_expression(value, WHOLE),
         assertion=None if assertion is None else compile_condition(assertion, WHOLE),
         assertion_text="" if assertion is None else cut(print_expression(assertion)),
         may_be_none=is_option(definition.type),
@@ -69,20 +77,76 @@ def check_definition(definition: Definition) -> None:
     a SELECT, or follows a record that stands in it"""
     if definition.path[0] == "id":
         raise BadRequest("a record's id is no field: it can't be defined")
-    _check_variables("DEFAULT", definition.default, frozenset({"this", "parent"}))
-    _check_variables("ASSERT", definition.assertion, frozenset({"value", "this", "parent"}))
+    if definition.readonly and definition.value is not None:
+        raise BadRequest(
+            f"{path_text(definition.path)} can't have VALUE, which computes it at each write, and"
+            " be READONLY: DEFAULT computes it once"
+        )
+    row = frozenset({"this", "parent"})
+    _check_variables("DEFAULT", definition.default, row)
+    _check_variables("VALUE", definition.value, row | {"value"})
+    _check_variables("ASSERT", definition.assertion, row | {"value"})
     check_links(definition, {definition.path: definition.type})
 
 
 def check_links(definition: Definition, types: Types) -> None:
-    """:raises BadRequest: DEFAULT or ASSERT has a SELECT, or a path that goes on beyond a record:
-    one that stands there, or what a field holds by its type"""
+    """:raises BadRequest: an expression has a SELECT, or a path that goes on beyond a record: one
+    that stands there, or what a field holds by its type"""
     path = definition.path
-    for word, expression in (("DEFAULT", definition.default), ("ASSERT", definition.assertion)):
+    expressions = (
+        ("DEFAULT", definition.default),
+        ("VALUE", definition.value),
+        ("ASSERT", definition.assertion),
+    )
+    for word, expression in expressions:
         if expression is not None:
             what = f"{word} of {path_text(path)}"
             place = partial(_place, path)
             check_reads_nothing(what, "the record that is written", expression, place, types)
+
+
+def check_values(definitions: Iterable[Definition]) -> None:
+    """:param definitions: of all fields of a table
+    :raises BadRequest: of two fields that have VALUE one is below the other, or looks at it"""
+    computed = [each for each in definitions if each.value is not None]
+    for one in computed:
+        looked = list(_looked_at(one.value, partial(_place, one.path)))
+        for other in computed:
+            if other is one:
+                continue
+            if _is_within(one.path, other.path):
+                raise BadRequest(
+                    f"{path_text(one.path)} is below {path_text(other.path)}: both have VALUE"
+                )
+            if any(_meets(path, other.path) for path in looked):
+                raise BadRequest(
+                    f"VALUE of {path_text(one.path)} looks at {path_text(other.path)}, which has"
+                    " VALUE itself: all are computed at once, of what was given"
+                )
+
+
+def _looked_at(node: Any, place: Place) -> Iterator[Path]:
+    """The paths of the record's fields that an expression looks at, each as far as it goes."""
+    path = path_of(node, place)
+    if path is not None:
+        yield path
+        if isinstance(node, tree.Index):
+            yield from _looked_at(node.index, place)
+        return
+    for child in children(node):
+        if child is not None:
+            yield from _looked_at(child, place)
+
+
+def _is_within(below: Path, above: Path) -> bool:
+    return len(below) > len(above) and below[: len(above)] == above
+
+
+def _meets(looked: Path, computed: Path) -> bool:
+    """Whether what is computed is a part of what is looked at, or the other way round. Which item
+    of an array is looked at is not told apart."""
+    named = tuple(step for step in computed if step is not EACH)
+    return all(one == other for one, other in zip(looked, named, strict=False))
 
 
 def _place(path: Path, node: tree.Expression) -> Path | None:

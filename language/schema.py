@@ -2,11 +2,12 @@
 
 A record is put through its table's schema before it is stored, whatever statement writes it:
 READONLY against the record as it was, DEFAULT where a field is absent (it sees the record as it was
-given), TYPE, what SCHEMAFULL leaves out, and then ASSERT, which sees the record as it will be.
+given), TYPE, what SCHEMAFULL leaves out; then VALUE, which sees the record with its DEFAULTs; and
+then ASSERT, which sees the record as it will be.
 
 A field that is defined below another, `a.b`, makes `a` an object, whether or not `a` is defined.
 An absent `a` that is not defined, or defined as a plain object, is made when a field below it has
-a DEFAULT, and refused when one below it must be there.
+a DEFAULT or a VALUE, and refused when one below it must be there.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ class _Node:
     each: _Node | None = None
     guards: bool = False
     """Whether a READONLY field is below it."""
+    computes: bool = False
+    """Whether it has a VALUE, or a field below it does."""
     simple: bool = False
     """Whether it is a field with a type and an ASSERT at most: what most fields are."""
 
@@ -83,12 +86,14 @@ class Schema:
         node = self._root
         for step in rule.path:
             node.guards = node.guards or rule.readonly
+            node.computes = node.computes or rule.value is not None
             if step is EACH:
                 node.each = node = node.each or _Node()
             else:
                 name = str(step)
                 node = node.names.setdefault(name, _Node(quote_name(name)))
         self.defaults_read = self.defaults_read or rule.default_reads
+        node.computes = node.computes or rule.value is not None
         node.rule = rule
 
     def type_at(self, path: Path) -> tree.FieldType | None:
@@ -121,6 +126,8 @@ class Schema:
         """
         writing = _Writing(self, record, fields, env, replaced)
         writing.object(self._root, fields, before, before is None, "", closed=self.schemafull)
+        if self._root.computes:
+            writing.compute(self._root, fields, before, before is None, "")
         writing.finish()
         return fields
 
@@ -147,7 +154,9 @@ def _complete(node: _Node, path: Path) -> None:
     """Check a node against those below it, and all of them."""
     if node.rule is not None:
         below_it = bool(node.names) or node.each is not None
-        node.simple = not (below_it or node.rule.readonly or node.rule.default is not None)
+        node.simple = not (
+            below_it or node.computes or node.rule.readonly or node.rule.default is not None
+        )
         wanted = print_type(node.rule.type)
         below = next(iter(node.names), None)
         if below is not None and not admits(node.rule.type, items=False):
@@ -163,7 +172,7 @@ def _complete(node: _Node, path: Path) -> None:
 
 
 class FieldEnv(Env, Protocol):
-    """What DEFAULT and ASSERT may ask of their surroundings."""
+    """What DEFAULT, VALUE and ASSERT may ask of their surroundings."""
 
     def of_value(self, value: Any) -> Env:
         """The same, with `$value`."""
@@ -181,6 +190,7 @@ class _Writing:
 
     __slots__ = (
         "_asserts",
+        "_computed_of",
         "_deepened",
         "_env",
         "_fields",
@@ -203,6 +213,8 @@ class _Writing:
         self._given = {"id": record, **without_none(fields)} if schema.defaults_read else _NO_ROW
         self._asserts: list[tuple[Rule, str, Any]] = []
         self._deepened = False
+        self._computed_of: dict[str, Any] | None = None
+        """What VALUE sees; None: its time has not come."""
 
     def object(
         self, node: _Node, value: dict[str, Any], known: Any, new: bool, at: str, *, closed: bool
@@ -241,6 +253,8 @@ class _Writing:
         """Fit what an object or array holds at a key. `new`: there was nothing here before."""
         given = holder.get(key, NONE) if type(holder) is dict else holder[key]
         rule, tick = node.rule, self._env.tick
+        if rule is not None and rule.value is not None and self._computed_of is None:
+            return
         found = given
         made = False
         if rule is not None:
@@ -252,7 +266,11 @@ class _Writing:
                 ):
                     self._refuse_change(at, given, known)
             if found is NONE and rule.default is not None:
-                found = self._default(rule.default, at)
+                found = self._made(rule.default, self._given, self._env, "DEFAULT", at)
+            if rule.value is not None:
+                found = self._made(
+                    rule.value, self._computed_of, self._env.of_value(found), "VALUE", at
+                )
             fitted = rule.fit(found, tick)
             if fitted is MISFIT:
                 made = found is NONE and bool(node.names) and rule.fit({}, tick) is not MISFIT
@@ -267,12 +285,60 @@ class _Writing:
                 else:
                     self._check_kept(node, known, at)
             found = self._inside(node, found, known, new, at)
-            if made and not found and rule is not None:
+            if made and not found and rule is not None and not node.computes:
                 self._refuse_type(rule.type, NONE, at)
         if rule is not None and rule.assertion is not None:
             self._ask(rule, found, at)
-        if found is not given:
+        if found is NONE and type(holder) is dict:
+            holder.pop(key, None)
+        elif found is not given:
             holder[key] = found
+
+    def compute(self, node: _Node, value: Any, known: Any, new: bool, at: str) -> None:
+        """VALUE, wherever there is one in an object or an array that has met the rest."""
+        if self._computed_of is None:
+            self._computed_of = {"id": self._record, **self._fields}
+        if type(value) is list:
+            if node.each is not None:
+                self._compute_items(node.each, value, known, new, at)
+            return
+        for name, child in node.names.items():
+            if child.computes:
+                was = known.get(name, NONE) if type(known) is dict else NONE
+                self.compute_at(child, value, name, was, new, _below(at, child.text))
+        if node.each is not None and node.each.computes:
+            tick = self._env.tick
+            for name in paced([name for name in value if name not in node.names], tick):
+                was = known.get(name, NONE) if type(known) is dict else NONE
+                path = _below(at, quote_name(name))
+                self.compute_at(node.each, value, name, was, new or was is NONE, path)
+
+    def _compute_items(self, each: _Node, value: list[Any], known: Any, new: bool, at: str) -> None:
+        if not each.computes:
+            return
+        for number in paced(range(len(value)), self._env.tick):
+            has = type(known) is list and number < len(known)
+            was = known[number] if has else NONE
+            self.compute_at(each, value, number, was, new or not has, f"{at}[{number}]")
+        value[:] = [item for item in value if item is not NONE]
+
+    def compute_at(
+        self, node: _Node, holder: Any, key: Any, known: Any, new: bool, at: str
+    ) -> None:
+        """As `compute`, of what an object or array holds at a key; see `put`."""
+        if self._computed_of is None:
+            self._computed_of = {"id": self._record, **self._fields}
+        if node.rule is not None and node.rule.value is not None:
+            self.put(node, holder, key, known, new, at)
+            return
+        found = holder.get(key, NONE) if type(holder) is dict else holder[key]
+        if type(found) is dict or type(found) is list:
+            self.compute(node, found, known, new, at)
+        elif found is NONE and node.rule is None and node.names:
+            made: dict[str, Any] = {}
+            self.compute(node, made, known, new, at)
+            if made:
+                holder[key] = made
 
     def _ask(self, rule: Rule, value: Any, at: str) -> None:
         """Let ASSERT be asked of a value in the end."""
@@ -304,11 +370,12 @@ class _Writing:
                     self._refuse_change(path, NONE, was)
                 self._check_kept(child, was, path)
 
-    def _default(self, default: Compiled, at: str) -> Any:
+    def _made(self, compute: Compiled, row: Any, env: Env, word: str, at: str) -> Any:
+        """What DEFAULT or VALUE makes of a record."""
         try:
-            value = bounded(default(self._given, self._env))
+            value = bounded(compute(row, env))
         except Refusal as refusal:
-            self._place(refusal, "DEFAULT", at)
+            self._place(refusal, word, at)
             raise
         if value is NONE:
             return value

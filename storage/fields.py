@@ -27,6 +27,8 @@ class Field:
     """The text of its type."""
     default: str | None = None
     """The text of its DEFAULT."""
+    value: str | None = None
+    """The text of its VALUE."""
     assertion: str | None = None
     """The text of its ASSERT."""
     readonly: bool = False
@@ -56,6 +58,7 @@ def pack(field: Field) -> bytes:
             "path": stored_path(field.path),
             "type": field.type,
             "default": field.default,
+            "value": field.value,
             "assertion": field.assertion,
             "readonly": field.readonly,
             "comment": field.comment,

@@ -20,6 +20,7 @@ from language.rules import (
     Rule,
     check_definition,
     check_links,
+    check_values,
     compile_rule,
 )
 from language.schema import Schema
@@ -113,6 +114,7 @@ def _definition(field: Field) -> Definition:
         field.path,
         parse_type(field.type),
         None if field.default is None else parse_expression(field.default),
+        None if field.value is None else parse_expression(field.value),
         None if field.assertion is None else parse_expression(field.assertion),
         field.readonly,
     )
@@ -124,7 +126,7 @@ def functions_of_field(field: Field) -> set[str]:
 
 
 def _surroundings(run: Execution) -> Confined:
-    """What DEFAULT and ASSERT see, but for the record: that is their row."""
+    """What DEFAULT, VALUE and ASSERT see, but for the record: that is their row."""
     return Confined(run, FOR_WRITER, {})
 
 
@@ -147,6 +149,7 @@ def define_field(run: Execution, statement: tree.DefineField, table: Table) -> V
         name=path_text(statement.path),
         type=print_type(statement.type),
         default=_text(statement.default),
+        value=_text(statement.value),
         assertion=_text(statement.assertion),
         readonly=statement.readonly,
         comment=statement.comment,
@@ -164,6 +167,8 @@ def alter_field(run: Execution, statement: tree.AlterField, table: Table) -> Val
         field = replace(field, type=print_type(statement.type))
     if statement.default is not None:
         field = replace(field, default=_text(statement.default))
+    if statement.value is not None:
+        field = replace(field, value=_text(statement.value))
     if statement.assertion is not None:
         field = replace(field, assertion=_text(statement.assertion))
     if statement.readonly is not None:
@@ -174,7 +179,8 @@ def alter_field(run: Execution, statement: tree.AlterField, table: Table) -> Val
     table = _as_it_is_now(run, table)
     check_definition(_definition(field))
     schema = _checked(run, table, field)
-    if statement.type is not None or statement.assertion is not None:
+    changed = (statement.type, statement.value, statement.assertion)
+    if any(part is not None for part in changed):
         _check_records(run, table, schema, field)
     return NONE
 
@@ -217,7 +223,7 @@ def _as_it_is_now(run: Execution, table: Table) -> Table:
 
 
 def _text(expression: tree.Expression | None) -> str | None:
-    """The text of a DEFAULT or ASSERT; None of one that is left out, or the word NONE."""
+    """The text of a DEFAULT, VALUE or ASSERT; None of one that is left out, or the word NONE."""
     if expression is None or expression == tree.Constant(NONE):
         return None
     return print_expression(expression)
@@ -230,7 +236,9 @@ def _checked(run: Execution, table: Table, changed: Field) -> Schema:
     that there is not"""
     for name in sorted(functions_of_field(changed)):
         run.function(name, NOTHING)
-    types = {field.path: _definition(field).type for field in paced(table.fields, run.tick)}
+    definitions = [_definition(field) for field in paced(table.fields, run.tick)]
+    types = {each.path: each.type for each in definitions}
+    check_values(definitions)
     links = holds_link(types[changed.path])
     for field in table.fields if links else (changed,):
         run.tick()
@@ -263,7 +271,8 @@ def _check_records(run: Execution, table: Table, schema: Schema, field: Field | 
             found += 1
             record, fields = address(key), unpack_object(raw)
             try:
-                if field is None:
+                # A VALUE looks at other fields, and these have their DEFAULTs.
+                if field is None or field.value is not None:
                     schema.conform(record, fields, None, env)
                 else:
                     schema.conform_below(str(field.path[0]), record, fields, env)
@@ -283,7 +292,9 @@ def _misfits(
     what, instead = "SCHEMAFULL", "DEFINE TABLE OVERWRITE"
     if field is not None:
         what, instead = f"field {field.name}", "DEFINE FIELD OVERWRITE"
-    wanted = "" if field is None else field.assertion or field.default or field.type
+    wanted = ""
+    if field is not None:
+        wanted = field.assertion or field.value or field.default or field.type
     detail = {
         "table": table.name,
         "field": "" if field is None else field.name,

@@ -169,6 +169,7 @@ def _described_field(field: Field) -> dict[str, Value]:
         **_described(field),
         "type": field.type,
         "default": field.default,
+        "value": field.value,
         "assert": field.assertion,
         "readonly": field.readonly,
     }

@@ -16,10 +16,12 @@ from language.planner import ID, Term
 from language.rows import Batch, Objects, Pairs
 from language.select import SelectPlan, plan_select
 from protocol.errors import BadRequest, Refusal, TypeRefused
+from protocol.paths import Path, path_text
 from protocol.rights import READ, Verbs
 from protocol.values import NONE, RecordId, Value, check_record_id, type_name
 from storage import records
 from storage.catalog import Table
+from storage.indexes import FAILED
 from storage.keys import Range, within
 
 OBJECTS_IN_A_BATCH = 512
@@ -30,6 +32,8 @@ def select(statement: tree.Select) -> Work:
     """The rows of a SELECT, in the transaction at hand; of FROM ONLY the one there is."""
     plan = plan_select(statement)
     work = _listing(statement, plan)
+    if statement.back is not None:
+        work = _through_index(statement.back, statement, work)
     return (lambda run: plan.told(work(run))) if statement.only else work
 
 
@@ -50,6 +54,27 @@ def _listing(statement: tree.Select, plan: SelectPlan) -> _Listing:
 
 
 _Listing = Callable[[Execution], list[Any]]
+
+
+def _through_index(path: Path, statement: tree.Select, work: _Listing) -> _Listing:
+    """`<-table.path`: it is asked for each of many rows, and never goes through the table for it.
+
+    What it does raises BadRequest where no index begins with that path.
+    """
+    (source,) = statement.sources
+    assert isinstance(source, tree.TableTarget)
+
+    def checked(run: Execution) -> list[Any]:
+        table = run.table(source.table, READ)
+        if not any(each.paths[0] == path and each.state != FAILED for each in table.indexes):
+            field = path_text(path)
+            raise BadRequest(
+                f"<-{table.name}.{field} goes through an index that begins with {field}, and there"
+                f" is none: DEFINE INDEX … ON {table.name} FIELDS {field}"
+            )
+        return work(run)
+
+    return checked
 
 
 def _counting(plan: SelectPlan, name: str) -> _Listing:

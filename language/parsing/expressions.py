@@ -27,7 +27,7 @@ from language.lexer import (
     STRING,
 )
 from language.parsing.calls import wrong_call
-from language.parsing.literals import Literals
+from language.parsing.links import Links
 from language.words import RESERVED
 from protocol import limits
 from protocol.errors import BadRequest, TooLarge, TypeRefused
@@ -69,10 +69,6 @@ _SHORT: Final = 19
 """Digits of an int that can't be beyond 64 bits are fewer."""
 _GIVEN: Final = frozenset({"this", "parent", "value", "input"})
 """Variables that the node gives."""
-_NO_SUBQUERY: Final = (
-    "a closure holds no SELECT: LET gives its rows a name before, or a SELECT takes the closure's"
-    " place"
-)
 _CLOSING: Final = frozenset({",", "]", "}", ")", ";"})
 _NAME_CHARACTERS: Final = 200
 """Of a function with its family."""
@@ -117,11 +113,8 @@ def operands_of(node: tree.Expression, operator: str) -> list[tree.Expression]:
     return [node]
 
 
-class Expressions(Literals):
+class Expressions(Links):
     """Adds expressions to a cursor."""
-
-    _closures = 0
-    """How many closures are around it."""
 
     def select(self) -> tree.Select:
         """A SELECT, its first word not yet taken; given by the module for records."""
@@ -303,6 +296,8 @@ class Expressions(Literals):
             return self._array()
         if text == "{":
             return self._object()
+        if text == "<" and self.begins_link_back():
+            return self.link_back()
         self.unexpected("an expression")
 
     def _is_record(self) -> bool:
@@ -454,9 +449,9 @@ class Expressions(Literals):
             names.append(self.parameter_name(names))
         self.expect_mark("|")
         self.enter()
-        self._closures += 1
+        self.closures += 1
         body = self.expression()
-        self._closures -= 1
+        self.closures -= 1
         self.leave()
         self._taller(self.height + 1)
         return tree.Closure(tuple(names), body, at)
@@ -518,8 +513,7 @@ class Expressions(Literals):
         self.i += 1
         node: tree.Expression
         if self.word() == "SELECT" and not self.is_mark(":", 1):
-            if self._closures:
-                self.refuse(BadRequest, _NO_SUBQUERY)
+            self.check_no_closure()
             node = tree.Subquery(self.select())
             self._taller(self.height + 1)
         else:

@@ -17,7 +17,7 @@ _TYPE: Final = "a type"
 _MEMBERS: Final = 1_000
 """Of a union: a list of all the words there are is data, not a type."""
 _CONSTANTS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
-_CLAUSES: Final = ("DEFAULT", "ASSERT", "READONLY", "COMMENT")
+_CLAUSES: Final = ("DEFAULT", "VALUE", "ASSERT", "READONLY", "COMMENT")
 
 
 class Fields(Places):
@@ -109,7 +109,7 @@ class Fields(Places):
         path, table = self._field()
         self.expect_word("TYPE")
         kind = self.type()
-        default = assertion = comment = None
+        default = value = assertion = comment = None
         readonly = False
         left = list(_CLAUSES)
         while (word := self.word()) in left:
@@ -117,6 +117,8 @@ class Fields(Places):
             self.i += 1
             if word == "DEFAULT":
                 default = self.expression()
+            elif word == "VALUE":
+                value = self.expression()
             elif word == "ASSERT":
                 assertion = self.expression()
             elif word == "READONLY":
@@ -124,7 +126,7 @@ class Fields(Places):
             else:
                 comment = self.string("COMMENT", limits.COMMENT_CHARACTERS)
         return tree.DefineField(
-            path, table, kind, exists, default, assertion, readonly, comment, at
+            path, table, kind, exists, default, value, assertion, readonly, comment, at
         )
 
     def alter_field(self, at: int) -> tree.Statement:
@@ -134,13 +136,15 @@ class Fields(Places):
             return tree.AlterField(path, table, type=self.type(), at=at)
         if self.take_word("DEFAULT"):
             return tree.AlterField(path, table, default=self.expression(), at=at)
+        if self.take_word("VALUE"):
+            return tree.AlterField(path, table, value=self.expression(), at=at)
         if self.take_word("ASSERT"):
             return tree.AlterField(path, table, assertion=self.expression(), at=at)
         if self.take_word("READONLY"):
             return tree.AlterField(path, table, readonly=not self.take_word("NONE"), at=at)
         if self.take_word("COMMENT"):
             return tree.AlterField(path, table, comment=self._new_comment(), at=at)
-        self.unexpected("TYPE, DEFAULT, ASSERT, READONLY or COMMENT")
+        self.unexpected("TYPE, DEFAULT, VALUE, ASSERT, READONLY or COMMENT")
 
     def alter_table(self, at: int) -> tree.Statement:
         name = self.name("table")

@@ -121,6 +121,8 @@ class Records(Expressions):
         if (self.is_mark("+", 1) or self.is_mark("-", 1)) and not self.adjoins(2):
             # `value - 1` subtracts from a column, `VALUE -1` is a number.
             return False
+        if self.begins_link_back(1) and not self.adjoins(1) and self.is_mark(".", 4):
+            return self._taken()
         if self.kinds[following] == PUNCTUATION and self.texts[following] in _AFTER_NAME:
             # `VALUE *` is a product, unless nothing follows that could be multiplied.
             bare = self.word(2) in ("FROM", "OMIT") or self.is_mark(",", 2)

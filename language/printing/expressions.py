@@ -70,6 +70,8 @@ def _unary(node: tree.Unary) -> str:
 
 def _base(node: tree.Expression) -> str:
     text = print_expression(node)
+    if isinstance(node, tree.Subquery):
+        return text if text[0] == "(" else f"({text})"
     return text if isinstance(node, STEPPED) else f"({text})"
 
 
@@ -107,6 +109,15 @@ def _call(node: tree.Call) -> str:
     return f"{node.name}({', '.join(map(print_expression, node.arguments))})"
 
 
+def _subquery(node: tree.Subquery) -> str:
+    select = node.select
+    if select.back is None:
+        return f"({print_statement(select)})"
+    (source,) = select.sources
+    assert isinstance(source, tree.TableTarget)
+    return f"<-{'.'.join(map(quote, (source.table, *map(str, select.back))))}"
+
+
 def _choice(node: tree.Choice) -> str:
     parts = ["CASE"]
     if node.subject is not None:
@@ -140,7 +151,7 @@ _PRINTERS: Final[dict[type, Any]] = {
     tree.Range: _range,
     tree.Call: _call,
     tree.Closure: _closure,
-    tree.Subquery: lambda node: f"({print_statement(node.select)})",
+    tree.Subquery: _subquery,
     tree.Choice: _choice,
 }
 

@@ -67,13 +67,15 @@ FieldType = PlainType | OptionType | ArrayType | RecordType | LiteralType | Unio
 
 @dataclass(frozen=True, slots=True)
 class DefineField:
-    """`path` has names and `*` only. What `assertion` calls `$value` is the field's value."""
+    """`path` has names and `*` only. What `assertion` calls `$value` is the field's value; `value`
+    computes it at each write, of what was given, which it calls `$value`."""
 
     path: Path
     table: str
     type: FieldType
     exists: Exists = Exists.REFUSE
     default: Expression | None = None
+    value: Expression | None = None
     assertion: Expression | None = None
     readonly: bool = False
     comment: str | None = None
@@ -92,13 +94,14 @@ class AlterTable:
 
 @dataclass(frozen=True, slots=True)
 class AlterField:
-    """Exactly one part is set. `Constant(NONE)` as `default` or `assertion`, an empty `comment`:
-    there is none any more."""
+    """Exactly one part is set. `Constant(NONE)` as `default`, `value` or `assertion`, an empty
+    `comment`: there is none any more."""
 
     path: Path
     table: str
     type: FieldType | None = None
     default: Expression | None = None
+    value: Expression | None = None
     assertion: Expression | None = None
     readonly: bool | None = None
     comment: str | None = None

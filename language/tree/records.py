@@ -79,6 +79,8 @@ class Select:
     """FROM ONLY: one value and no array of them."""
     distinct: bool = False
     """Of rows that are equal in the answer only the first."""
+    back: Path | None = None
+    """Of a subquery that is written `<-table.path`: that path. An index has to begin with it."""
     at: int = field(default=0, compare=False)
 
 

@@ -120,7 +120,7 @@ def test_a_type_is_read_as_it_is_printed(node: tree.FieldType) -> None:
 
 
 class Around(Tables):
-    """Surroundings of DEFAULT and ASSERT."""
+    """Surroundings of DEFAULT, VALUE and ASSERT."""
 
     def of_value(self, value: Any) -> Around:
         around = Around()
@@ -134,7 +134,7 @@ def schema(*lines: str, schemafull: bool = False) -> Schema:
             (made,) = parse("DEFINE FIELD " + line.replace(" ", " ON t TYPE ", 1)).statements
             assert isinstance(made, tree.DefineField)
             definition = Definition(
-                made.path, made.type, made.default, made.assertion, made.readonly
+                made.path, made.type, made.default, made.value, made.assertion, made.readonly
             )
             check_definition(definition)
             yield definition

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from language import tree
 from language.functions import TABLE
 from language.parsing.expressions import chain, takes_no_rows
+from language.parsing.links import linking
 from protocol import limits
 from protocol.paths import EACH
 from protocol.values import NONE
@@ -123,7 +124,15 @@ def larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         choices(inner),
         calls(inner),
         selects(inner).map(tree.Subquery),
+        LINKS_BACK,
     )
+
+
+LINKS_BACK = st.builds(
+    lambda table, path: tree.Subquery(linking(table, tuple(path))),
+    NAMES,
+    st.lists(LABELS, min_size=1, max_size=2),
+)
 
 
 def flat(operator: str, parts: list[Any]) -> tree.Expression:
@@ -282,11 +291,12 @@ FIELD_STATEMENTS = st.one_of(
     st.builds(
         tree.DefineField,
         FIELD_PATHS, NAMES, FIELD_TYPES, EXISTS, st.none() | SMALL, st.none() | SMALL,
-        st.booleans(), COMMENTS,
+        st.none() | SMALL, st.booleans(), COMMENTS,
     ),
     st.builds(tree.DropField, FIELD_PATHS, NAMES),
     st.builds(tree.AlterField, FIELD_PATHS, NAMES, type=FIELD_TYPES),
     st.builds(tree.AlterField, FIELD_PATHS, NAMES, default=SMALL),
+    st.builds(tree.AlterField, FIELD_PATHS, NAMES, value=SMALL),
     st.builds(tree.AlterField, FIELD_PATHS, NAMES, assertion=SMALL),
     st.builds(tree.AlterField, FIELD_PATHS, NAMES, readonly=st.booleans()),
     st.builds(tree.AlterField, FIELD_PATHS, NAMES, comment=TEXT),

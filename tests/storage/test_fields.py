@@ -13,7 +13,7 @@ from storage.fields import Field
 from tests.storage.books import Book
 from tests.storage.test_catalog import found, place
 
-AGE = Field(("age",), "age", "int", "18", "$value > 0", True, "years")
+AGE = Field(("age",), "age", "int", "18", "$value", "$value > 0", True, "years")
 CITY = Field(("home", "city"), "home.city", "string")
 ALL = Field(("home", EACH), "home[*]", "any")
 

@@ -193,7 +193,7 @@ class Story:
             table = catalog.define_table(tx, within, names[2], comment=comment, taken=taken)
             if taken is Taken.OVERWRITE and self.random.random() < 0.5:
                 table = catalog.table(tx, within, names[2])
-                field = Field((comment,), comment, "int", None, None, False, None)
+                field = Field((comment,), comment, "int")
                 catalog.define_field(tx, table, field, Taken.OVERWRITE)
         elif kind == "space":
             catalog.define_space(tx, within, names[2], comment=comment, taken=taken)
