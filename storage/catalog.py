@@ -18,6 +18,7 @@ from protocol.errors import AlreadyExists, TooLarge, Unknown
 from protocol.paths import read_path, stored_path
 from protocol.text import check_name
 from storage import fields, keys, users
+from storage.announcing import OnChange, kept, read_kept
 from storage.fields import Field
 from storage.indexes import BUILDING, Index, Keeper, keeper
 from storage.transactions import Transaction
@@ -71,6 +72,8 @@ class Table:
     name: str
     schemafull: bool = False
     comment: str | None = None
+    on_change: OnChange | None = None
+    """Where it tells of its changes; None: nowhere."""
     prefix: bytes = field(default=b"", repr=False, compare=False)
     """What the keys of its records begin with."""
     count_key: bytes = field(default=b"", repr=False, compare=False)
@@ -303,6 +306,7 @@ def define_table(
     *,
     schemafull: bool = False,
     comment: str | None = None,
+    on_change: OnChange | None = None,
     taken: Taken = Taken.REFUSE,
 ) -> Table:
     """Declare a table, as `define_namespace` does. One that is overwritten keeps its records."""
@@ -314,10 +318,11 @@ def define_table(
             raise AlreadyExists(f"table {present.path} exists", kind="table", name=present.path)
         if taken is Taken.SKIP:
             return present
-        made = replace(present, schemafull=schemafull, comment=comment)
+        made = replace(present, schemafull=schemafull, comment=comment, on_change=on_change)
     else:
-        made = _placed(next_id(tx, keys.TABLE_IDS), database, name, schemafull, comment)
-    value = _packed(made.id, comment, schemafull=schemafull)
+        id = next_id(tx, keys.TABLE_IDS)
+        made = _placed(id, database, name, schemafull, comment, on_change)
+    value = _packed(made.id, comment, schemafull=schemafull, on_change=kept(on_change))
     tx.put(keys.table(database.namespace.id, database.id, name), value)
     return made
 
@@ -472,8 +477,9 @@ def _table(
     defined: dict[int, tuple[Field, ...]] | None = None,
 ) -> Table:
     """:param defined: the fields of all tables of the database, when they have been read"""
-    kept = _unpacked(value)
-    table = _placed(kept["id"], database, name, kept["schemafull"], kept["comment"])
+    row = _unpacked(value)
+    on_change = read_kept(row.get("on_change"))
+    table = _placed(row["id"], database, name, row["schemafull"], row["comment"], on_change)
     if defined is None:
         numbers = (database.namespace.id, database.id, table.id)
         defined = fields.load(tx, *keys.fields(*numbers))
@@ -485,10 +491,13 @@ def _table(
     return replace(table, fields=mine, indexes=declared, keeper=keeper([*declared, *to_come]))
 
 
-def _placed(id: int, database: Database, name: str, schemafull: bool, comment: str | None) -> Table:
+def _placed(
+    id: int, database: Database, name: str, schemafull: bool, comment: str | None,
+    on_change: OnChange | None,
+) -> Table:  # fmt: skip
     numbers = (database.namespace.id, database.id, id)
     prefix, count_key = keys.record_prefix(*numbers), keys.count(*numbers)
-    return Table(id, database, name, schemafull, comment, prefix, count_key)
+    return Table(id, database, name, schemafull, comment, on_change, prefix, count_key)
 
 
 def _space(database: Database, name: str, value: bytes) -> Space:

@@ -19,6 +19,7 @@ from protocol import limits
 from protocol.errors import AlreadyExists, Duplicate, Refusal
 from protocol.values import Tick
 from storage import keys, records
+from storage.announcing import note
 from storage.catalog import Table
 from storage.indexes import Move
 from storage.records import Stored
@@ -117,6 +118,7 @@ class Changes:
         if moves is not None and self._table.keeper is not None:
             self._table.keeper.enter(self._tx, change.key, change.packed, moves)
         self._tx.put_record(change.key, change.packed, before.sequence)
+        note(self._tx, self._table, change.key, before.raw, change.packed)
 
     def _make(self, change: _Change, is_passed: IsPassed) -> bool:
         tx, table = self._tx, self._table
@@ -129,6 +131,7 @@ class Changes:
                 return False
             raise
         tx.put_record(change.key, change.packed, 0)
+        note(tx, table, change.key, None, change.packed)
         tx.add(table.count_key, 1)
         return True
 

@@ -16,6 +16,7 @@ from protocol import binary, limits, order, text
 from protocol.errors import AlreadyExists, TooLarge
 from protocol.values import RecordId
 from storage import keys
+from storage.announcing import note
 from storage.catalog import Table
 from storage.effects import SEQUENCE_BYTES
 from storage.engine import Pair
@@ -71,6 +72,7 @@ def create(tx: Transaction, table: Table, id: Any, fields: dict[str, Any]) -> No
     if table.keeper is not None:
         table.keeper.keep(tx, key, None, fields)
     tx.put_record(key, raw, 0)
+    note(tx, table, key, None, raw)
     tx.add(table.count_key, 1)
 
 
@@ -105,6 +107,9 @@ def create_together(
             return 0
         tx.put_all(entries)
     tx.put_new_records(dict(zip(keys_made, raw, strict=False)))
+    if table.on_change is not None:
+        for key, one in zip(keys_made, raw, strict=False):
+            note(tx, table, key, None, one)
     tx.add(table.count_key, made)
     return made
 
@@ -134,6 +139,7 @@ def delete(tx: Transaction, table: Table, id: Any, before: Stored) -> None:
     if table.keeper is not None:
         table.keeper.keep(tx, key, before.raw, None)
     tx.delete_record(key, before.sequence)
+    note(tx, table, key, before.raw, None)
     tx.add(table.count_key, -1)
 
 

@@ -15,7 +15,7 @@ from protocol.errors import AlreadyExists, BadRequest, StillHeld, TooLarge
 from protocol.text import check_name
 from storage import keys
 from storage.appends import NUMBER, unpack_counter
-from storage.catalog import Database, Taken, absent, check_comment, declared_of, next_id
+from storage.catalog import Database, Taken, absent, check_comment, declared_of, next_id, tables
 from storage.transactions import Transaction
 
 Full = Literal["DROP", "REFUSE"]
@@ -196,9 +196,15 @@ def _check_newest(tx: Transaction, topic: Topic) -> None:
 def drop_topic(tx: Transaction, topic: Topic) -> None:
     """Drop a topic with its messages, readers and groups.
 
-    :raises StillHeld: a group of another topic has it as DEAD LETTER
+    :raises StillHeld: a group of another topic has it as DEAD LETTER, or a table tells it of its
+        changes
     """
     database = topic.database
+    for table in tables(tx, database):
+        if table.on_change is not None and table.on_change.topic == topic.name:
+            raise StillHeld(
+                f"table {table.name} has {topic.name} as its ON CHANGE", table=table.name
+            )
     holder = _dead_letters_of(tx, topic)
     if holder is not None:
         raise StillHeld(

@@ -29,6 +29,7 @@ from storage.lookups import Lookup
 from storage.reads import Reads
 
 if TYPE_CHECKING:
+    from storage.announcing import Noted
     from storage.ledger import Ledger
 
 T = TypeVar("T")
@@ -91,6 +92,9 @@ class Transaction:
     """Whether no barrier holds its commit back: for what nobody would run again."""
     appends: Mapping[bytes, Append] = MappingProxyType({})
     """By their counters."""
+    noted: list[Noted] | None = None
+    """What tables are to tell of, and have not yet; see `announcing.py`."""
+    _noted_bytes = 0
     timed: dict[bytes, Callable[[bytes, int], bytes]] | None = None
     """How a value is made of what was written under a key and of `time`; see `put_time`."""
     _view: View | None = None
@@ -322,6 +326,20 @@ class Transaction:
         if self.own is not UNCHANGED:
             previous = self._gone.pop(key, previous)
         self._write(key, previous.to_bytes(SEQUENCE_BYTES, "big") + fields)
+
+    def note(self, change: Noted) -> None:
+        """Keep what a table is to tell of. :raises TooLarge: more than a transaction changes"""
+        self._noted_bytes += len(change.before or b"") + len(change.after or b"")
+        if self._noted_bytes > limits.TRANSACTION_BYTES:
+            raise too_large()
+        if self.noted is None:
+            self.noted = []
+        self.noted.append(change)
+
+    def take_noted(self) -> list[Noted]:
+        """What was noted since this was asked last."""
+        found, self.noted, self._noted_bytes = self.noted or [], None, 0
+        return found
 
     def put_new_records(self, fields: dict[bytes, bytes]) -> None:
         """Make records, their fields by their keys, all of which `none_of` says are not there.

@@ -13,6 +13,7 @@ from uuid import UUID
 
 from actors.rights import Names, untold
 from actors.scripts import calling
+from actors.scripts.announcing import announce
 from actors.scripts.judging import judged
 from actors.scripts.kept import Answered, Kept
 from actors.scripts.plans import Plan, Step, rowless
@@ -133,7 +134,10 @@ class Execution:
             self.services.committer.check_writable()
         things = judged(self, step.claims) if step.claims else ()
         try:
-            return (step.work or step.compiled())(self, *things)
+            value = (step.work or step.compiled())(self, *things)
+            if self.transaction.noted is not None:
+                announce(self)
+            return value
         except Refusal as refusal:
             self._locate(refusal, step)
             table = refusal.detail.get("table")

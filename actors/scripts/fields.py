@@ -6,9 +6,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
+from actors.scripts.announcing import declared
 from actors.scripts.confined import FOR_WRITER, Confined
 from actors.scripts.execution import Execution
-from actors.scripts.handlers import Need, handles
+from actors.scripts.handlers import Need, When, handles
 from actors.scripts.if_taken import IF_TAKEN
 from language import tree
 from language.confined import holds_link
@@ -36,12 +37,13 @@ from protocol.errors import (
     StatementTimeout,
 )
 from protocol.paths import path_text
-from protocol.rights import DEFINE, NOTHING, Kind
+from protocol.rights import DEFINE, NOTHING, READ, WRITE, Kind
 from protocol.text import format_record
 from protocol.values import NONE, RecordId, Value, paced
 from storage import catalog, records
 from storage.catalog import Table
 from storage.fields import Field
+from storage.topics import Topic
 
 Row = dict[str, Any]
 
@@ -192,13 +194,25 @@ def drop_field(run: Execution, statement: tree.DropField, table: Table) -> Value
     return NONE
 
 
-@handles(tree.AlterTable, "none", writes=True, needs=[Need(DEFINE, Kind.TABLE, ("name",))])
-def alter_table(run: Execution, statement: tree.AlterTable, table: Table) -> Value:
-    """What a table demands, or its comment.
+@handles(
+    tree.AlterTable,
+    "none",
+    writes=True,
+    needs=[
+        Need(DEFINE, Kind.TABLE, ("name",)),
+        Need(READ, Kind.TABLE, ("name",), When.TELLS),
+        Need(WRITE, Kind.TOPIC, ("topic",)),
+    ],
+)
+def alter_table(
+    run: Execution, statement: tree.AlterTable, table: Table, _topic: Topic | None
+) -> Value:
+    """What a table demands, where it tells of its changes, or its comment.
 
     :raises FieldRefused: it is to be SCHEMAFULL and records hold what is not defined, how many
     """
-    comment = table.comment if statement.comment is None else statement.comment or None
+    comment, told = statement.comment, statement.on_change
+    comment = table.comment if comment is None else comment or None
     schemafull = table.schemafull if statement.schemafull is None else statement.schemafull
     catalog.define_table(
         run.transaction,
@@ -206,6 +220,7 @@ def alter_table(run: Execution, statement: tree.AlterTable, table: Table) -> Val
         table.name,
         schemafull=schemafull,
         comment=comment,
+        on_change=table.on_change if told is None else declared(told),
         taken=catalog.Taken.OVERWRITE,
     )
     if schemafull and not table.schemafull:

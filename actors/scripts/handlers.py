@@ -47,6 +47,7 @@ class When(Enum):
     MEETS = "with IGNORE or ON DUPLICATE"
     BARE = "without a reader"
     AS_READER = "as a reader"
+    TELLS = "with ON CHANGE into a topic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ _ASKS: Final[dict[When, Callable[[Any], bool]]] = {
     When.MEETS: lambda statement: statement.ignore or statement.on_duplicate is not None,
     When.BARE: lambda statement: statement.reader is None,
     When.AS_READER: lambda statement: statement.reader is not None,
+    When.TELLS: lambda statement: statement.topic is not None,
 }
 
 

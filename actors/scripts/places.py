@@ -6,19 +6,21 @@ from functools import partial
 from typing import Any
 
 from actors.scripts import indexes
+from actors.scripts.announcing import declared
 from actors.scripts.execution import Execution
 from actors.scripts.functions import described_function
-from actors.scripts.handlers import Need, handles, informs
+from actors.scripts.handlers import Need, When, handles, informs
 from actors.scripts.if_taken import IF_TAKEN
 from actors.scripts.topics import described_topic
 from language import tree
-from protocol.rights import DEFINE, INFO, NOTHING, OWN, Kind
+from protocol.rights import DEFINE, INFO, NOTHING, OWN, READ, WRITE, Kind
 from protocol.text import duration
 from protocol.values import NONE, Value
 from storage import catalog, functions, records
+from storage.announcing import OnChange
 from storage.catalog import Database, Namespace, Space, Table
 from storage.fields import Field
-from storage.topics import each_topic
+from storage.topics import Topic, each_topic
 
 
 @handles(tree.Use, "none", writes=False, needs=[Need(NOTHING, Kind.NAMESPACE, ("namespace",))])
@@ -49,8 +51,19 @@ def define_database(run: Execution, statement: tree.DefineDatabase, namespace: N
     return NONE
 
 
-@handles(tree.DefineTable, "none", writes=True, needs=[Need(DEFINE, Kind.DATABASE)])
-def define_table(run: Execution, statement: tree.DefineTable, database: Database) -> Value:
+@handles(
+    tree.DefineTable,
+    "none",
+    writes=True,
+    needs=[
+        Need(DEFINE, Kind.DATABASE),
+        Need(READ, Kind.DATABASE, (), When.TELLS),
+        Need(WRITE, Kind.TOPIC, ("topic",)),
+    ],
+)
+def define_table(
+    run: Execution, statement: tree.DefineTable, database: Database, _topic: Topic | None
+) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
     catalog.define_table(
         run.transaction,
@@ -58,6 +71,7 @@ def define_table(run: Execution, statement: tree.DefineTable, database: Database
         statement.name,
         schemafull=statement.schemafull,
         comment=statement.comment,
+        on_change=declared(statement.on_change),
         taken=IF_TAKEN[statement.exists],
     )
     return NONE
@@ -153,9 +167,14 @@ def _described_table(run: Execution, table: Table) -> dict[str, Value]:
     return {
         **_described(table),
         "schemafull": table.schemafull,
+        "on_change": None if table.on_change is None else _described_on_change(table.on_change),
         "records": records.count(run.transaction, table),
         "indexes": list(map(indexes.described, table.indexes)),
     }
+
+
+def _described_on_change(on_change: OnChange) -> dict[str, Value]:
+    return {"topic": on_change.topic, "fields": list(on_change.fields)}
 
 
 def described_space(space: Space) -> dict[str, Value]:

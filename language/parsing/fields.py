@@ -155,7 +155,11 @@ class Fields(Places):
             return tree.AlterTable(name, schemafull=False, at=at)
         if self.take_word("COMMENT"):
             return tree.AlterTable(name, comment=self._new_comment(), at=at)
-        self.unexpected("SCHEMAFULL, SCHEMALESS or COMMENT")
+        if self.take_word("ON", "CHANGE", "NONE"):
+            return tree.AlterTable(name, on_change=tree.OnChange(None), at=at)
+        if self.take_word("ON"):
+            return tree.AlterTable(name, on_change=self.on_change(), at=at)
+        self.unexpected("SCHEMAFULL, SCHEMALESS, ON CHANGE or COMMENT")
 
     def drop_field(self, at: int) -> tree.Statement:
         return tree.DropField(*self._field(), at)

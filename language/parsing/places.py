@@ -66,7 +66,20 @@ class Places(Records):
         schemafull = self.take_word("SCHEMAFULL")
         if not schemafull:
             self.take_word("SCHEMALESS")
-        return tree.DefineTable(name, exists, schemafull, self._comment(), at)
+        on_change = self.on_change() if self.take_word("ON") else None
+        return tree.DefineTable(name, exists, schemafull, self._comment(), on_change, at)
+
+    def on_change(self) -> tree.OnChange:
+        """`CHANGE [OF f, …] PUBLISH INTO topic`, ON having been taken."""
+        self.expect_word("CHANGE")
+        fields: list[str] = []
+        if self.take_word("OF"):
+            fields.append(self.label("field name"))
+            while self.separated():
+                fields.append(self.label("field name"))
+                self.at_most(fields, "fields")
+        self.expect_word("PUBLISH", "INTO")
+        return tree.OnChange(self.name("topic"), tuple(fields))
 
     def define_user(self, at: int) -> tree.Statement:
         exists = self._exists()

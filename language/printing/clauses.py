@@ -47,9 +47,18 @@ def define(word: str, node: Any, *names: str | None) -> str:
         f"DEFINE {word}",
         node.exists.value,
         dotted(*names),
-        "SCHEMAFULL" if getattr(node, "schemafull", False) else "",
         text("COMMENT", node.comment),
     )
+
+
+def on_change(node: tree.OnChange | None) -> str:
+    """Where a table tells of its changes; nothing where that is not said."""
+    if node is None:
+        return ""
+    if node.topic is None:
+        return "ON CHANGE NONE"
+    of = f"OF {', '.join(map(quote, node.fields))}" if node.fields else ""
+    return join("ON CHANGE", of, f"PUBLISH INTO {quote(node.topic)}")
 
 
 def drop(word: str, node: Any, *names: str | None) -> str:

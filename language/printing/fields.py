@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from language import tree
-from language.printing.clauses import clause, join, text
+from language.printing.clauses import clause, join, on_change, text
 from language.printing.expressions import print_path
 from language.printing.statements import STATEMENTS
 from language.words import quote
@@ -66,6 +66,7 @@ def _alter_table(node: tree.AlterTable) -> str:
     return join(
         f"ALTER TABLE {quote(node.name)} SET",
         {None: "", True: "SCHEMAFULL", False: "SCHEMALESS"}[node.schemafull],
+        on_change(node.on_change),
         _new_comment(node.comment),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from language import tree
-from language.printing.clauses import define, drop, join
+from language.printing.clauses import define, drop, join, on_change, text
 from language.printing.statements import STATEMENTS
 from language.words import quote
 
@@ -16,12 +16,23 @@ def _use(node: tree.Use) -> str:
     )
 
 
+def _define_table(node: tree.DefineTable) -> str:
+    return join(
+        "DEFINE TABLE",
+        node.exists.value,
+        quote(node.name),
+        "SCHEMAFULL" if node.schemafull else "",
+        on_change(node.on_change),
+        text("COMMENT", node.comment),
+    )
+
+
 STATEMENTS.update(
     {
         tree.Use: _use,
         tree.DefineNamespace: lambda node: define("NAMESPACE", node, node.name),
         tree.DefineDatabase: lambda node: define("DATABASE", node, node.namespace, node.name),
-        tree.DefineTable: lambda node: define("TABLE", node, node.name),
+        tree.DefineTable: _define_table,
         tree.DropNamespace: lambda node: drop("NAMESPACE", node, node.name),
         tree.DropDatabase: lambda node: drop("DATABASE", node, node.namespace, node.name),
         tree.DropTable: lambda node: drop("TABLE", node, node.name),

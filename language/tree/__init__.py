@@ -67,6 +67,7 @@ from language.tree.places import (
     DropNamespace,
     DropTable,
     Exists,
+    OnChange,
     Use,
 )
 from language.tree.records import (
@@ -182,8 +183,8 @@ __all__ = [
     "Each", "Evaluate", "Exists", "ExpireKey", "Explain", "Expression", "ExpressionTarget",
     "Extend", "FieldType", "For", "FunctionParameter", "GetKey", "GiveUp", "GroupSetting", "If",
     "IncrKey", "Index", "Info", "InfoSubject", "Insert", "Kill", "Kind", "Let", "ListKeys",
-    "LiteralType", "LockKey", "Merge", "Nack", "Name", "Node", "Object", "OptionType", "Order",
-    "Parameter", "PersistKey", "PlainType", "Position", "Publish", "Range", "ReadTopic",
+    "LiteralType", "LockKey", "Merge", "Nack", "Name", "Node", "Object", "OnChange", "OptionType",
+    "Order", "Parameter", "PersistKey", "PlainType", "Position", "Publish", "Range", "ReadTopic",
     "RebuildIndex", "RecordLiteral", "RecordRange", "RecordType", "Redrive", "Return",
     "ReturnStatement", "Script", "Select", "Set", "SetKey", "Statement", "Subquery", "SwapKey",
     "TableTarget", "Take", "Target", "Throw", "TopicSetting", "TrimTopic", "Unary",

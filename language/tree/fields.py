@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from language.tree.places import Exists
+from language.tree.places import Exists, OnChange
 from protocol.paths import Path
 from protocol.values import Value
 
@@ -89,7 +89,13 @@ class AlterTable:
     name: str
     schemafull: bool | None = None
     comment: str | None = None
+    on_change: OnChange | None = None
     at: int = field(default=0, compare=False)
+
+    @property
+    def topic(self) -> str | None:
+        """Where it is to tell of its changes."""
+        return None if self.on_change is None else self.on_change.topic
 
 
 @dataclass(frozen=True, slots=True)

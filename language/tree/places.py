@@ -43,12 +43,26 @@ class DefineDatabase:
 
 
 @dataclass(frozen=True, slots=True)
+class OnChange:
+    """`ON CHANGE [OF f, …] PUBLISH INTO topic`; `topic` None: `ON CHANGE NONE`."""
+
+    topic: str | None
+    fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class DefineTable:
     name: str
     exists: Exists = Exists.REFUSE
     schemafull: bool = False
     comment: str | None = None
+    on_change: OnChange | None = None
     at: int = field(default=0, compare=False)
+
+    @property
+    def topic(self) -> str | None:
+        """Where it is to tell of its changes."""
+        return None if self.on_change is None else self.on_change.topic
 
 
 @dataclass(frozen=True, slots=True)

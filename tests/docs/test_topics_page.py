@@ -29,7 +29,7 @@ def run(node: NodeProcess, script: str) -> list[object]:
 def test_examples(tmp_path: Path) -> None:
     with serving(tmp_path / "store") as node:
         node.script("DEFINE NAMESPACE shop; DEFINE DATABASE shop.main")
-        messages, bounds, readers, groups, outbox = blocks("store")
+        messages, bounds, readers, groups, outbox, changes = blocks("store")
         *_, page = run(node, messages)
         assert isinstance(page, list)
         assert [one["value"] for one in page] == ["one", "two"]
@@ -42,6 +42,9 @@ def test_examples(tmp_path: Path) -> None:
         assert set(figures) == set(re.split(r",\s+", named[1]))
         assert figures["in_flight"] == 2
         run(node, outbox)
+        told = run(node, changes)[-1]
+        assert isinstance(told, list)
+        assert [each["value"]["action"] for each in told] == ["create", "update"]
 
         once, client = blocks("python")
         assert "'n': 3" in here(node, once)  # of five, two are out

@@ -226,10 +226,11 @@ SPACES = st.lists(NAMES, max_size=2).map(tuple)
 ROLES = st.sampled_from(["owner", "editor", "viewer", "member", "writable", "odd"])
 VARIABLES = NAMES.filter(str.isidentifier)
 
+ON_CHANGE = st.builds(tree.OnChange, NAMES, st.lists(LABELS, max_size=2).map(tuple))
 PLACES = st.one_of(
     st.builds(tree.DefineNamespace, NAMES, EXISTS, COMMENTS),
     st.builds(tree.DefineDatabase, st.none() | NAMES, NAMES, EXISTS, COMMENTS),
-    st.builds(tree.DefineTable, NAMES, EXISTS, st.booleans(), COMMENTS),
+    st.builds(tree.DefineTable, NAMES, EXISTS, st.booleans(), COMMENTS, st.none() | ON_CHANGE),
     st.builds(tree.DropNamespace, NAMES, COMMENTS),
     st.builds(tree.DropDatabase, st.none() | NAMES, NAMES, COMMENTS),
     st.builds(tree.DropTable, NAMES, COMMENTS),
@@ -302,6 +303,7 @@ FIELD_STATEMENTS = st.one_of(
     st.builds(tree.AlterField, FIELD_PATHS, NAMES, comment=TEXT),
     st.builds(tree.AlterTable, NAMES, schemafull=st.booleans()),
     st.builds(tree.AlterTable, NAMES, comment=TEXT),
+    st.builds(tree.AlterTable, NAMES, on_change=ON_CHANGE | st.just(tree.OnChange(None))),
 )  # fmt: skip
 KEYS = st.one_of(SMALL, TEXT.map(tree.Constant))
 SPANS = st.none() | st.timedeltas(timedelta(microseconds=1), timedelta(days=900))

@@ -1,0 +1,119 @@
+"""ON CHANGE: what a statement has changed in a table that tells of it, published with it.
+
+The messages are part of the transaction: they are there exactly when the change is. They are
+published with the rights of whoever writes, who needs WRITE on the topic too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from language import tree
+from language.blame import told
+from protocol import limits
+from protocol.binary import unpack_object
+from protocol.errors import Refusal
+from protocol.rights import WRITE
+from protocol.text import format_record
+from protocol.values import RecordId, Value, identical
+from storage import records
+from storage.announcing import Noted, OnChange
+from storage.catalog import Table
+from storage.messages import Messages, Published
+from storage.topics import Topic
+
+if TYPE_CHECKING:
+    from actors.scripts.execution import Execution
+
+
+def declared(node: tree.OnChange | None) -> OnChange | None:
+    """Where a table tells of its changes, as the catalog has it."""
+    if node is None or node.topic is None:
+        return None
+    return OnChange(node.topic, node.fields)
+
+
+def announce(run: Execution) -> None:
+    """Publish what the statement at hand has changed, in the order in which it was written.
+
+    :raises Unknown, NotAllowed: the caller may not publish into the topic
+    :raises TooLarge, Full: the topic does not take it
+    """
+    noted = run.transaction.take_noted()
+    noted.reverse()
+    open_topics: dict[int, _Announcer] = {}
+    while noted:
+        run.tick()
+        change = noted.pop()
+        announcer = open_topics.get(change.table.id)
+        if announcer is None:
+            announcer = open_topics[change.table.id] = _Announcer(run, change.table)
+        announcer.tell(change)
+    for announcer in open_topics.values():
+        announcer.finish()
+
+
+class _Announcer:
+    """Tells of the changes of one table."""
+
+    def __init__(self, run: Execution, table: Table) -> None:
+        assert table.on_change is not None, "what is noted is to be told"
+        self._run, self._table, self._on = run, table, table.on_change
+        self._record = records.record_id(table)
+        self._topic: Topic | None = None
+        self._messages: Messages
+        self._last: Published | None = None
+
+    def tell(self, change: Noted) -> None:
+        """Publish one change, if it is one of what the table tells of."""
+        before, after = _unpacked(change.before), _unpacked(change.after)
+        if self._on.fields:
+            before, after = _parts(before, self._on), _parts(after, self._on)
+            if identical(before or {}, after or {}, self._run.tick):
+                return
+        record = self._record(change.key)
+        try:
+            if self._topic is None:
+                self._topic = self._run.topic(self._on.topic, WRITE)
+                self._messages = Messages(self._run.transaction, self._topic)
+            self._last = self._messages.publish([_value(record, before, after)], key=_key(record))
+        except Refusal as refusal:
+            told(refusal, f"ON CHANGE of {self._table.name}")
+            raise
+
+    def finish(self) -> None:
+        """See to it that whoever waits for messages hears of them once they are there."""
+        topic, last = self._topic, self._last
+        if topic is None or last is None or not self._messages.wakes:
+            return
+        over = None
+        if topic.max_bytes is not None:
+            over = topic.full == "DROP" and self._messages.size > topic.max_bytes
+        service = self._run.services.topics
+        self._run.afterwards.append(lambda: service.published(topic, last.last, over=over))
+
+
+def _unpacked(raw: bytes | None) -> dict[str, Any] | None:
+    return None if raw is None else unpack_object(raw)
+
+
+def _parts(fields: dict[str, Any] | None, on: OnChange) -> dict[str, Any] | None:
+    if fields is None:
+        return None
+    return {name: fields[name] for name in on.fields if name in fields}
+
+
+def _value(
+    record: RecordId, before: dict[str, Any] | None, after: dict[str, Any] | None
+) -> dict[str, Value]:
+    action = "create" if before is None else "delete" if after is None else "update"
+    return {"action": action, "record": record, "before": before, "after": after}
+
+
+def _key(record: RecordId) -> str:
+    """The same for each change of a record, so that a group ORDERED BY KEY has them in order."""
+    name = format_record(record)
+    if len(name.encode()) <= limits.MESSAGE_NAME_BYTES:
+        return name
+    return hashlib.sha256(name.encode()).hexdigest()
