@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from docs import grammar
 from language.functions import TABLE
 from protocol import limits
 from protocol.errors import CATALOGUE
@@ -107,9 +108,15 @@ def functions_page() -> str:
     return _page("language/functions/", lines)
 
 
+def grammar_page() -> str:
+    """`grammar.md`, from the parser's tables and the rules beside its functions."""
+    return _page("language/parsing/", grammar.page())
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "errors.md": errors_page,
     "functions.md": functions_page,
+    "grammar.md": grammar_page,
     "limits.md": limits_page,
 }
 """Every generated page, by its name in docs/."""

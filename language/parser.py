@@ -76,6 +76,26 @@ def _check(text: str) -> None:
         )
 
 
+GRAMMAR: Final = """
+script = [statement] {";" [statement]}
+evaluate = expression
+block = "{" [statement] {";" [statement]} "}"
+if = IF expression block {ELSE IF expression block} [ELSE block]
+for = FOR parameter IN expression block
+let = LET parameter "=" value
+return = RETURN value
+value = answering | evaluate
+throw = THROW expression
+begin_transaction = BEGIN [TRANSACTION]
+commit = COMMIT [TRANSACTION] | commit_reader
+cancel = CANCEL [TRANSACTION]
+"""
+GRAMMAR_NOTE: Final = """
+An expression that is a statement begins with no field: there is no row. There, and behind LET and
+RETURN, IF is that of statements. Behind a block's brace the `;` may be left out.
+"""
+
+
 class _Parser(Indexes, Functions, Spaces, Topics):
     """Adds the flow of a script: statements, blocks, IF, FOR and the like."""
 
@@ -110,7 +130,7 @@ class _Parser(Indexes, Functions, Spaces, Topics):
             self.refuse(TooLarge, f"a script has at most {limits.STATEMENTS} statements")
         self._block_ended = False
         word = self.word()
-        handler = _HANDLERS.get(word)
+        handler = HANDLERS.get(word)
         if handler is not None and not self._is_call():
             return handler(self)  # type: ignore[no-any-return]
         at = self.at
@@ -175,7 +195,7 @@ class _Parser(Indexes, Functions, Spaces, Topics):
     def _value(self) -> tree.Expression | tree.Answering:
         """An expression, or a statement whose answer is the value."""
         if self.word() in ANSWERING and not self._is_call():
-            return _HANDLERS[self.word()](self)  # type: ignore[no-any-return]
+            return HANDLERS[self.word()](self)  # type: ignore[no-any-return]
         found = self.expression()
         self._block_ended = False
         return found
@@ -214,7 +234,7 @@ ANSWERING: Final = frozenset(
 )
 """First words of statements that LET and RETURN take the answer of."""
 
-_HANDLERS: Final[dict[str, Any]] = {
+HANDLERS: Final[dict[str, Any]] = {
     "ACK": _Parser.ack,
     "ALTER": _Parser.alter,
     "BEGIN": _Parser._begin_transaction,
@@ -256,4 +276,4 @@ _HANDLERS: Final[dict[str, Any]] = {
     "UPSERT": _Parser.upsert,
     "USE": _Parser.use,
 }
-assert set(_HANDLERS) == STATEMENTS
+assert set(HANDLERS) == STATEMENTS

@@ -28,7 +28,7 @@ from language import tree
 from language.fieldtypes import cut
 from language.grouping import AGGREGATES
 from language.names import DEFINED, children, parent_fields
-from language.parsing.expressions import operands_of
+from language.parsing.operators import operands_of
 from language.patterns import beginning
 from language.printing import print_expression
 from protocol import order

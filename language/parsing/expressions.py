@@ -1,7 +1,6 @@
 """Expressions, by precedence.
 
-From loosest to tightest: OR; AND; NOT; comparisons, IN, CONTAINS, ~ (these do not chain); ranges;
-??; + and -; * / %; unary minus; paths.
+How tightly operators bind is said in `operators.py`.
 
 The height of every tree is bounded as it is built, so that whoever walks it may recurse: nesting by
 the cursor's depth, chains of operators and steps by `height`. Chains of AND and OR, which programs
@@ -11,7 +10,7 @@ write long, are built balanced and may have any length.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from language import tree
 from language.lexer import (
@@ -28,21 +27,22 @@ from language.lexer import (
 )
 from language.parsing.calls import wrong_call
 from language.parsing.links import Links
+from language.parsing.operators import (
+    AND,
+    COMPARISON,
+    LEVELS,
+    ONE_VALUE,
+    OR,
+    RANGE,
+    chain,
+    operands_of,
+    takes_no_rows,
+)
 from language.words import RESERVED
 from protocol import limits
 from protocol.errors import BadRequest, TooLarge, TypeRefused
 from protocol.text import check_name, unescape
 from protocol.values import NONE, check_record_id
-
-OR, AND, COMPARISON, RANGE, COALESCE, SUM, PRODUCT = 1, 2, 4, 5, 6, 7, 8
-
-LEVELS: Final[dict[str, int]] = {
-    "OR": OR, "AND": AND, "=": COMPARISON, "!=": COMPARISON, "<": COMPARISON, "<=": COMPARISON,
-    ">": COMPARISON, ">=": COMPARISON, "IN": COMPARISON, "NOT IN": COMPARISON,
-    "CONTAINS": COMPARISON, "~": COMPARISON, "??": COALESCE, "+": SUM, "-": SUM, "*": PRODUCT,
-    "/": PRODUCT, "%": PRODUCT,
-}  # fmt: skip
-"""How tightly each operator binds."""
 
 HEIGHT: Final = 2 * limits.DEPTH
 """Nodes from the root of an expression to its deepest leaf."""
@@ -74,43 +74,32 @@ _NAME_CHARACTERS: Final = 200
 """Of a function with its family."""
 
 
-def chain(operator: Any, operands: list[tree.Expression]) -> tree.Expression:
-    """`a OR b OR c …` as a balanced tree: what the parser makes of such a chain."""
-    if len(operands) == 1:
-        return operands[0]
-    middle = (len(operands) + 1) // 2
-    return tree.Binary(
-        operator, chain(operator, operands[:middle]), chain(operator, operands[middle:])
-    )
-
-
-def takes_no_rows(operator: str, left: tree.Expression, right: tree.Expression) -> bool:
-    """Whether an operand is an array of rows, and the operator wants one value.
-
-    `=` and `!=` may compare arrays: beside what may be one, a subquery may stand.
-    """
-    if operator not in _ON_ONE_VALUE and operator not in ("=", "!="):
-        return False
-    for one, other in ((left, right), (right, left)):
-        plain = isinstance(one, tree.Subquery) and not one.select.only
-        if plain and (operator in _ON_ONE_VALUE or isinstance(other, _ONE_VALUES)):
-            return True
-    return False
-
-
-_ON_ONE_VALUE: Final = frozenset({"<", "<=", ">", ">=", "-", "*", "/", "%", "~"})
-_ONE_VALUES: Final = (tree.Constant, tree.RecordLiteral, tree.Name, tree.Attribute)
-_ONE_VALUE: Final = (
-    "`{}` takes one value, and a subquery is an array of rows: write (SELECT VALUE … FROM ONLY …)"
-    " or (SELECT VALUE …)[0]"
-)
-
-
-def operands_of(node: tree.Expression, operator: str) -> list[tree.Expression]:
-    """The operands of a chain of AND or OR, from left to right."""
-    if isinstance(node, tree.Binary) and node.operator == operator:
-        return operands_of(node.left, operator) + operands_of(node.right, operator)
-    return [node]
+GRAMMAR: Final = """
+operand = primary { "." ("*" | label) | "[" ("*" | expression) "]" }
+primary = constant | number | string | bytes | datetime | uuid | parameter | label | record | call
+    | case | choice | subquery | link_back | "(" expression ")" | array | object
+constant = NONE | NULL | TRUE | FALSE
+number = int | float | decimal | duration
+array = "[" [expression {"," expression}] "]"
+object = "{" [entry {"," entry}] "}"
+entry = (word | string | quoted) ":" expression
+record = name ^ ":" ^ id
+id = word | quoted | ["-" ^] int | uuid | parameter | array
+call = "count" "(" DISTINCT expression ")" | function "(" [argument {"," argument}] ")"
+argument = expression | closure
+closure = "|" parameter {"," parameter} "|" expression
+subquery = "(" select ")"
+case = CASE [head] WHEN expression THEN expression {WHEN expression THEN expression}
+    [ELSE expression] END
+choice = IF head "{" expression "}" {ELSE IF expression "{" expression "}"}
+    [ELSE "{" expression "}"]
+head = expression
+"""
+GRAMMAR_NOTE: Final = """
+A head that begins with a sign, a brace or `<-` stands in parentheses. A closure holds no subquery,
+and is an argument only where the function takes one. Beside an operator that takes one value no
+plain subquery stands, one of FROM ONLY does; `<-` is one as well.
+"""
 
 
 class Expressions(Links):
@@ -187,7 +176,7 @@ class Expressions(Links):
         right = self._binary(level + 1)
         self._taller(max(height, self.height) + 1)
         if takes_no_rows(operator, left, right):
-            self.refuse(TypeRefused, _ONE_VALUE.format(operator), token)
+            self.refuse(TypeRefused, ONE_VALUE.format(operator), token)
         return tree.Binary(operator, left, right, at)  # type: ignore[arg-type]
 
     def _chain(self, left: tree.Expression, level: int) -> tree.Expression:

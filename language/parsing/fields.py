@@ -20,6 +20,22 @@ _CONSTANTS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
 _CLAUSES: Final = ("DEFAULT", "VALUE", "ASSERT", "READONLY", "COMMENT")
 
 
+GRAMMAR: Final = """
+define_field = DEFINE FIELD [exists] field ON name TYPE type
+    any(DEFAULT expression | VALUE expression | ASSERT expression | READONLY | comment)
+alter_field = ALTER FIELD field ON name SET (TYPE type | DEFAULT expression | VALUE expression
+    | ASSERT expression | READONLY [NONE] | COMMENT (NONE | string))
+drop_field = DROP FIELD field ON name
+alter_table = ALTER TABLE name SET (SCHEMAFULL | SCHEMALESS | ON CHANGE NONE | on_change
+    | COMMENT (NONE | string))
+field = label {"." (label | "*") | "[" ("*" | string) "]"}
+type = member {"|" member}
+member = kind | "option" "<" type ">" | "array" ["<" type ["," int] ">"]
+    | "record" ["<" name {"|" name} ">"] | ["-"] number | string | bytes | datetime | uuid
+    | TRUE | FALSE | NULL
+"""
+
+
 class Fields(Places):
     """Adds the statements on fields."""
 

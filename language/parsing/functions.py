@@ -20,6 +20,14 @@ _STATEMENTS: Final = STATEMENTS - {"IF"}
 """Words that begin no expression of a function, which has no fields to be called so."""
 
 
+GRAMMAR: Final = """
+define_function = DEFINE FUNCTION [exists] word "(" [typed {"," typed}] ")" ["->" type]
+    "{" expression "}" [comment]
+typed = parameter ":" type
+drop_function = DROP FUNCTION word [reason]
+"""
+
+
 class Functions(Fields):
     """Adds the statements on functions."""
 

@@ -7,6 +7,13 @@ from typing import Any, Final
 from language import tree
 from language.parsing.places import DEFINES, DROPS, Places
 
+GRAMMAR: Final = """
+define_index = DEFINE INDEX [exists] name ON name FIELDS paths [UNIQUE] [comment]
+drop_index = DROP INDEX name ON name [reason]
+rebuild = REBUILD INDEX name ON name
+explain = EXPLAIN [ANALYZE] (select | update | delete_records)
+"""
+
 
 class Indexes(Places):
     """Adds the statements on indexes."""

@@ -14,6 +14,9 @@ from protocol import limits
 from protocol.errors import BadRequest, TooLarge
 from protocol.paths import Path
 
+GRAMMAR: Final = """
+link_back = "<-" ^ name "." label {"." label}
+"""
 _HEIGHT: Final = 8
 """Nodes from the root of the subquery to its deepest leaf, its path aside."""
 _NO_SUBQUERY: Final = (

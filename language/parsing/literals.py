@@ -23,6 +23,12 @@ _NUMBER_CHARACTERS: Final = 64
 """A literal longer than this, its leading zeros aside, is no number of the language."""
 
 
+GRAMMAR: Final = """
+path = label {"." (label | "*") | "[" ("*" | string | ["-"] int) "]"}
+paths = path {"," path}
+"""
+
+
 class Literals(Cursor):
     """Adds literals and paths to a cursor."""
 

@@ -9,6 +9,33 @@ from language.lexer import NAME, QUOTED
 from language.parsing.records import Records
 from protocol import limits
 
+GRAMMAR: Final = """
+exists = IF NOT EXISTS | OVERWRITE
+comment = COMMENT string
+reason = REASON string
+database = [name "."] name
+define_namespace = DEFINE NAMESPACE [exists] name [comment]
+define_database = DEFINE DATABASE [exists] database [comment]
+define_table = DEFINE TABLE [exists] name [SCHEMAFULL | SCHEMALESS] [on_change] [comment]
+on_change = ON CHANGE [OF label {"," label}] PUBLISH INTO name
+drop_namespace = DROP NAMESPACE name [reason]
+drop_database = DROP DATABASE database [reason]
+drop_table = DROP TABLE name [reason]
+use = USE (NAMESPACE name [DATABASE name] | DATABASE name | name "." name)
+define_user = DEFINE USER [exists] name ROLE word [ON (NAMESPACE name | DATABASE name "." name)]
+    (PASSWORD string | PASSHASH string) [comment]
+alter_user = ALTER USER name SET (PASSWORD string | ROLE word)
+drop_user = DROP USER name [reason]
+define_node = DEFINE NODE (roles [endpoints] [origins] | endpoints [origins] | origins)
+roles = ROLES (NONE | word {"," word})
+endpoints = ENDPOINTS string {"," string}
+origins = ORIGINS (NONE | string {"," string})
+info = INFO FOR (STORE | NAMESPACE [name] | DATABASE [database] | TABLE name | INDEX name ON name
+    | SPACE name | TOPIC name | GROUP name ON name | FUNCTION name | USERS | USER name | NODE
+    | STATE | RUNNING)
+kill = KILL expression
+"""
+
 
 class Places(Records):
     """Adds the statements on what holds records, and on who may use it."""

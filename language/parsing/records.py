@@ -20,6 +20,34 @@ _AFTER_SOURCES = frozenset(
 """Words that make ONLY before them the name of a table."""
 
 
+GRAMMAR: Final = """
+select = SELECT [DISTINCT] (VALUE column | ("*" | column) {"," ("*" | column)}) [OMIT paths]
+    FROM [ONLY] target {"," target} [WHERE expression] [SPLIT path]
+    [GROUP (ALL | BY expression {"," expression})] [HAVING expression]
+    [ORDER BY order {"," order}] any(LIMIT expression | START expression) [FETCH paths] [timeout]
+column = expression [AS label]
+order = expression [ASC | DESC]
+create = CREATE single [CONTENT expression | set] [returning] [timeout]
+insert = INSERT INTO name expression [IGNORE | ON DUPLICATE UPDATE set] [returning] [timeout]
+upsert = UPSERT addressed (CONTENT expression | MERGE expression | set) [returning] [timeout]
+update = UPDATE target (set | MERGE expression | CONTENT expression | UNSET paths)
+    [WHERE expression] [LIMIT expression] [returning] [timeout]
+delete_records = DELETE target [WHERE expression] [LIMIT expression] [returning] [timeout]
+target = range | single
+single = name | addressed
+addressed = operand
+range = name ^ ":" ^ ([id ^] ".." [^ id] | [id ^] "..=" ^ id)
+set = SET assignment {"," assignment}
+assignment = path ("=" | "+=" | "-=") expression
+returning = RETURN (NONE | BEFORE | AFTER | DIFF | column {"," column})
+timeout = TIMEOUT duration
+"""
+GRAMMAR_NOTE: Final = """
+What is addressed begins with no plain word but that of a call or record: a word alone is a table's
+name.
+"""
+
+
 class Records(Expressions):
     """Adds the statements on records."""
 

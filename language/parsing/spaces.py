@@ -7,7 +7,7 @@ path of one, or an expression in parentheses) and no longer expression.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Literal
+from typing import Final, Literal
 
 from language import tree
 from language.lexer import DURATION, NAME, QUOTED
@@ -15,6 +15,23 @@ from language.parsing.places import DEFINES, DROPS, Places
 from protocol.spaces import check_expire
 from protocol.text import parse_duration
 from protocol.values import MICROSECOND
+
+GRAMMAR: Final = """
+define_space = DEFINE SPACE [exists] name [EXPIRE duration] [comment]
+drop_space = DROP SPACE name [reason]
+get_key = GET key FROM name
+set_key = SET key IN name VALUE expression [EXPIRE expression | KEEP] [IF (ABSENT | PRESENT)]
+swap_key = SWAP key IN name EXPECT expression VALUE expression [EXPIRE expression]
+incr_key = INCR key IN name [BY expression]
+delete = delete_records | DELETE key FROM name
+expire_key = EXPIRE key IN name expression
+persist_key = PERSIST key IN name
+lock_key = LOCK key IN name HOLDER expression EXPIRE expression
+unlock_key = UNLOCK key IN name HOLDER expression
+list_keys = KEYS FROM name [PREFIX expression] [AFTER expression] [LIMIT expression]
+drop_keys = DROP KEYS IN name PREFIX expression [reason]
+key = addressed
+"""
 
 
 class Spaces(Places):

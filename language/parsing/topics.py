@@ -29,6 +29,46 @@ _NOTHING: Final = timedelta(0)
 _LIMIT_AND_WAIT: Final = ("LIMIT", "WAIT")
 
 
+GRAMMAR: Final = """
+define_topic = DEFINE TOPIC [exists] name any(KEEP duration | BYTES bytes_count
+    | LARGEST bytes_count | DEDUP duration | FULL (DROP | REFUSE) | comment)
+alter_topic = ALTER TOPIC name SET list(KEEP (duration | NONE) | BYTES (bytes_count | NONE)
+    | LARGEST (bytes_count | NONE) | DEDUP (duration | NONE) | FULL (DROP | REFUSE)
+    | COMMENT (string | NONE))
+drop_topic = DROP TOPIC name [reason]
+trim_topic = TRIM TOPIC name BEFORE expression [reason]
+define_reader = DEFINE READER [exists] name ON name [AT position]
+alter_reader = ALTER READER name ON name SET POSITION position [reason]
+drop_reader = DROP READER name ON name [reason]
+commit_reader = COMMIT READER name ON name AT expression
+define_group = DEFINE GROUP [exists] name ON name DEADLINE duration any(IN FLIGHT int
+    | DELIVERIES int | DEAD LETTER name | BACKOFF duration {"," duration} | ORDERED BY KEY)
+    [AT position]
+alter_group = ALTER GROUP name ON name SET list(DEADLINE duration | IN FLIGHT (int | NONE)
+    | DELIVERIES (int | NONE) | DEAD LETTER (name | NONE)
+    | BACKOFF (duration {"," duration} | NONE) | POSITION position) [reason]
+drop_group = DROP GROUP name ON name [reason]
+position = START | END | TIME expression | expression
+bytes_count = size | int
+publish = PUBLISH INTO name (VALUE expression any(KEY expression | ID expression
+    | HEADERS expression | (DELAY expression | AT expression) | EXPECT expression)
+    | VALUES expression any(KEY expression | HEADERS expression
+    | (DELAY expression | AT expression) | EXPECT expression))
+read_topic = READ FROM name (AFTER expression | AS name) any(LIMIT expression | WAIT expression)
+take = TAKE [expression] FROM name AS name any(MEMBER expression | WAIT expression)
+ack = ACK handed
+nack = NACK handed any(DELAY expression | ERROR expression)
+extend = EXTEND handed BY expression
+give_up = GIVE UP handed [ERROR expression]
+handed = name AS name RECEIPTS expression
+redrive = REDRIVE FROM name TO name [LIMIT expression]
+"""
+GRAMMAR_NOTE: Final = """
+The settings of a group stand in any order, DEADLINE among them; behind `AT e`, IN would be an
+operator.
+"""
+
+
 class Topics(Places):
     """Adds the statements on topics, their readers and groups."""
 

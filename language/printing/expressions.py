@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from language import tree
-from language.parsing.expressions import COMPARISON, LEVELS, RANGE, operands_of
+from language.parsing.operators import COMPARISON, LEVELS, RANGE, operands_of
 from language.printing.statements import print_statement
 from language.words import KEYWORDS, quote
 from protocol import limits
@@ -123,7 +123,7 @@ def _choice(node: tree.Choice) -> str:
     if node.subject is not None:
         text = print_expression(node.subject)
         # A brace behind the word would be that of an IF whose condition ends with a field `case`.
-        parts.append(f"({text})" if text[0] == "{" else text)
+        parts.append(f"({text})" if text[0] in "{<" else text)
     for condition, value in node.branches:
         parts.append(f"WHEN {print_expression(condition)} THEN {print_expression(value)}")
     if node.otherwise is not None:

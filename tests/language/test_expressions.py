@@ -15,7 +15,7 @@ from language.compile import compile_expression
 from language.generate import generate_values
 from language.names import shape_of
 from language.parser import parse_expression
-from language.parsing.expressions import chain
+from language.parsing.operators import chain
 from language.rows import WHOLE, Pairs
 from protocol import binary, limits
 from protocol.errors import (

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from language import tree
 from language.functions import TABLE
-from language.parsing.expressions import chain, takes_no_rows
 from language.parsing.links import linking
+from language.parsing.operators import chain, takes_no_rows
 from protocol import limits
 from protocol.paths import EACH
 from protocol.values import NONE
@@ -136,7 +136,7 @@ LINKS_BACK = st.builds(
 
 
 def flat(operator: str, parts: list[Any]) -> tree.Expression:
-    from language.parsing.expressions import operands_of
+    from language.parsing.operators import operands_of
 
     return chain(operator, [one for part in parts for one in operands_of(part, operator)])
 
