@@ -34,7 +34,8 @@ FIELDS: Final = 1_000
 PATH_BYTES: Final = 512
 """The path of a defined field, as text; keeps its key below KEY_BYTES."""
 DEFINITION_BYTES: Final = 16 * KIB
-"""What is kept of one DEFINE FIELD: its type, DEFAULT, VALUE and ASSERT as text."""
+"""What is kept of one DEFINE FIELD, its type, DEFAULT, VALUE and ASSERT as text, or of one DEFINE
+FUNCTION."""
 
 # --- storage ------------------------------------------------------------------------------------
 TRANSACTION_BYTES: Final = 64 * MIB

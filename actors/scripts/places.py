@@ -15,7 +15,7 @@ from actors.scripts.topics import described_topic
 from language import tree
 from protocol.rights import DEFINE, INFO, NOTHING, OWN, READ, WRITE, Kind
 from protocol.text import duration
-from protocol.values import NONE, Value
+from protocol.values import NONE, Value, paced
 from storage import catalog, functions, records
 from storage.announcing import OnChange
 from storage.catalog import Database, Namespace, Space, Table
@@ -152,7 +152,10 @@ def info_for_database(run: Execution, statement: tree.Info, database: Database) 
         "tables": tables,
         "spaces": [described_space(each) for each in catalog.spaces(transaction, database)],
         "topics": described,
-        "functions": [described_function(each) for each in functions.each(transaction, database)],
+        "functions": [
+            described_function(each)
+            for each in paced(functions.each(transaction, database), run.tick)
+        ],
     }
 
 

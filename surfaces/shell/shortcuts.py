@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from language.functions import TABLE
+from language.names import DEFINED
 from language.words import quote
 from protocol.errors import Refusal
 from protocol.text import check_name
+from storeclient import Refused
 from surfaces.shell.forms import Form, Tables
 from surfaces.shell.session import Session
 from surfaces.shell.values import from_client
@@ -138,14 +140,29 @@ async def _use(here: Shortcuts, place: str) -> None:
 
 
 async def _functions(here: Shortcuts, prefix: str = "") -> None:
-    here.form.rows(
-        "functions",
-        [
-            {"function": function.signature, "answers": " ".join(function.doc.split())}
-            for name, function in sorted(TABLE.items())
-            if name.startswith(prefix)
-        ],
-    )
+    rows = [
+        {"function": function.signature, "answers": " ".join(function.doc.split())}
+        for _, function in sorted(TABLE.items())
+    ]
+    rows += await _defined(here)
+    here.form.rows("functions", [row for row in rows if row["function"].startswith(prefix)])
+
+
+async def _defined(here: Shortcuts) -> list[dict[str, str]]:
+    """The functions that the database defines, for whoever may know them."""
+    if None in here.session.place:
+        return []
+    try:
+        found = (await here.ask("INFO FOR DATABASE"))["functions"]
+    except Refused:
+        return []  # those of the language are shown to everybody
+    return [{"function": _signature(one), "answers": one["comment"] or ""} for one in found]
+
+
+def _signature(function: Any) -> str:
+    parameters = ", ".join(f"${one['name']}: {one['type']}" for one in function["parameters"])
+    returns = "" if function["returns"] is None else f" -> {function['returns']}"
+    return f"{DEFINED}{function['name']}({parameters}){returns}"
 
 
 async def _timing(here: Shortcuts) -> None:
@@ -216,7 +233,12 @@ SHORTCUTS: Final = (
     Shortcut("\\n", "", "the node", _node),
     Shortcut("\\r", "", "what is running", _running),
     Shortcut("\\kill", "<id>", "end what is running", _kill),
-    Shortcut("\\f", "[prefix]", "the functions: \\f string", _functions),
+    Shortcut(
+        "\\f",
+        "[prefix]",
+        "the functions, those of the database too: \\f string, \\f fn::",
+        _functions,
+    ),
     Shortcut("\\use", "<ns.db>", "where statements start from now on", _use),
     Shortcut("\\i", "<file>", "run a file as one script", _include),
     Shortcut("\\timing", "", "show times, or don't", _timing),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from protocol.values import NONE, RecordId
@@ -237,11 +237,15 @@ def _prepared(kind: str, name: str, run: Callable[[Draft, str], Any]) -> Part:
     return Part((Step(f"DEFINE {kind} IF NOT EXISTS {name}", lambda draft: run(draft, name)),))
 
 
+ADDED: Final = "added($n: option<int>, $by: int) -> int { ($n ?? 0) + $by }"
+"""A function, and how it is defined."""
+
 PREPARE = Script(
     (
         _prepared("NAMESPACE", "a", _define_place),
         _prepared("DATABASE", "a.b", _define_place),
         *(_prepared("TABLE", name, _skip) for name in TABLES),
+        _prepared("FUNCTION", ADDED, _unseen),
         _prepared("SPACE", SPACE, _unseen),
         _prepared("TOPIC", TOPIC, _unseen),
         _prepared("TOPIC", f"{DEAD} KEEP 40ms BYTES 2KB DEDUP 20ms", _unseen),
@@ -394,7 +398,7 @@ class Author:
             return [draft.put(table, id, {**fields, "n": fields.get("n", 0) + by})]
 
         # Drawn from what was drawn already: the story of a seed stays the same.
-        added = f"n += {by}" if by % 2 else f"n = (n ?? 0) + {by}"
+        added = f"n += {by}" if by % 2 else f"n = fn::added(n, {by})"
         return Step(f"UPSERT {table}:{id} SET {added}", run)
 
     def _create(self) -> Step:

@@ -17,6 +17,7 @@ from protocol.errors import (
     BadRequest,
     Cancelled,
     Conflict,
+    NotAllowed,
     StatementTimeout,
     StillHeld,
     TooLarge,
@@ -24,10 +25,11 @@ from protocol.errors import (
     Unknown,
 )
 from protocol.requests import CancelScript
+from protocol.rights import Verb
 from storage import catalog, functions, users
 from storage.catalog import Taken
 from tests.actors.scripts.test_running import begun
-from tests.callers import declare
+from tests.callers import Granted, declare
 from tests.nodes import OWNER, Running, running
 
 SLOW = (
@@ -194,6 +196,27 @@ async def test_values_are_bounded_where_a_function_gives_them_a_name(node: Runni
         " { IF $n = 0 { $a } ELSE { fn::twice([$a, $a], $n - 1) } }"
     )
     assert type(await refused(node, "fn::twice('x', 31)")) is TooLarge
+
+
+async def test_whoever_may_only_write_calls_what_the_fields_call(node: Running) -> None:
+    """And is told no more of a record by a function that refuses it than by an ASSERT."""
+    await node.values(
+        "DEFINE TABLE t; DEFINE FUNCTION f($n: int | string) -> int { 10 / $n };"
+        " DEFINE FIELD m ON t TYPE int DEFAULT fn::f(5);"
+        " DEFINE FIELD n ON t TYPE option<any> ASSERT fn::f($value) > 0;"
+        " CREATE t:2 SET n = 1; CREATE t:3 SET n = 2"
+    )
+    eve, granted = await declare(node.node, "eve", "member"), Granted(node.node)
+    granted.grant("eve", Verb.WRITE, "shop", "main", "t")
+    assert (await node.answer("CREATE t:1", caller=eve)).refusal is None
+    assert await node.value("SELECT VALUE m FROM t:1") == [2]
+    refusal = (await node.answer("UPDATE t:2 SET n = 'secret'", caller=eve)).refusal
+    assert type(refusal) is TypeRefused
+    assert refusal.message == "field n of table t refuses it; whoever may READ is told more"
+    assert refusal.detail.keys() == {"table", "field", "statement", "line", "column"}
+    assert (await node.answer("fn::f(2)", caller=eve)).results[0].value == 5
+    assert type((await node.answer("INFO FOR FUNCTION f", caller=eve)).refusal) is NotAllowed
+    assert type((await node.answer("DROP FUNCTION f", caller=eve)).refusal) is NotAllowed
 
 
 async def test_functions_outlive_the_node(tmp_path: Path) -> None:

@@ -241,6 +241,7 @@ SHORTCUTS = [
     ("\\n", ["version", "serving"]),
     ("\\r", ["INFO FOR RUNNING"]),
     ("\\f string::up", ["string::upper("]),
+    ("\\f fn::", ["fn::greet($name: string) -> string", "says hello"]),
     ("\\?", ["\\use <ns.db>"]),
 ]
 
@@ -249,7 +250,8 @@ def test_shortcuts(here: Here) -> None:
     here.script(
         FILL + "DEFINE FIELD age ON person TYPE option<int | NULL>;"
         "DEFINE INDEX by_age ON person FIELDS age; DEFINE TOPIC jobs;"
-        "DEFINE GROUP workers ON jobs DEADLINE 1m; DEFINE SPACE sessions EXPIRE 1h"
+        "DEFINE GROUP workers ON jobs DEADLINE 1m; DEFINE SPACE sessions EXPIRE 1h;"
+        "DEFINE FUNCTION greet($name: string) -> string { 'hello ' + $name } COMMENT 'says hello'"
     )
     for line, shown in SHORTCUTS:
         code, out, err = here.shell("-c", line)
