@@ -36,6 +36,14 @@ def tracker() -> None:
     resource_tracker.ensure_running()
 
 
+def test_a_row_is_measured(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, rounds=1, scale=0.002)
+    (row,) = records.rows(settings, lambda name: name == "create-1")
+    assert row.name == "create-1" and row.sides[NODE][0] > 0
+    assert len(row.sides) > 1 or row.gaps, "a peer was left out without a word"
+
+
+@pytest.mark.hard
 def test_every_row_about_records_is_measured(tmp_path: Path) -> None:
     settings = Settings(tmp_path, rounds=1, scale=0.01)
     found = {row.name: row for row in records.rows(settings, lambda name: True)}
@@ -45,6 +53,7 @@ def test_every_row_about_records_is_measured(tmp_path: Path) -> None:
         assert len(row.sides) > 1 or row.gaps, "a peer was left out without a word"
 
 
+@pytest.mark.hard
 def test_every_row_about_indexes_is_measured(tmp_path: Path) -> None:
     settings = Settings(tmp_path, rounds=1, scale=0.01)
     found = {row.name: row for row in indexes.rows(settings, lambda name: True)}
@@ -54,6 +63,7 @@ def test_every_row_about_indexes_is_measured(tmp_path: Path) -> None:
         assert len(row.sides) > 1 or row.gaps, "a peer was left out without a word"
 
 
+@pytest.mark.hard
 def test_every_row_about_a_grown_store_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,6 +132,7 @@ def test_results_are_json(tmp_path: Path) -> None:
     assert "not measured: a peer that is not there" in shown
 
 
+@pytest.mark.hard
 def test_rows_about_cache_keys_are_measured(tmp_path: Path) -> None:
     settings = Settings(tmp_path, rounds=1, scale=0.005)
     wanted = ("kv-get-http", "kv-set-1-16", "kv-million")
@@ -152,6 +163,7 @@ def test_peers_with_queues_keep_hand_out_and_pass_on(tmp_path: Path) -> None:
                 assert queue.run(queue.read, clients=1, requests=1).requests == 1
 
 
+@pytest.mark.hard
 def test_every_row_about_topics_is_measured(tmp_path: Path) -> None:
     settings = Settings(tmp_path, rounds=1, scale=0.005)
     found = {row.name: row for row in topics.rows(settings, lambda name: True)}

@@ -22,7 +22,7 @@ STATES = 100_000
 PARTS = 8
 
 
-@pytest.mark.parametrize("part", parts(PARTS, always=2))
+@pytest.mark.parametrize("part", parts(PARTS, always=1))
 def test_no_crash_state_breaks_a_promise(part: int, figure: Callable[[str, object], None]) -> None:
     done = enumerate_crashes(seed=part, states=STATES // PARTS)
     assert done.recoveries_cut > STATES // PARTS // 10
@@ -124,9 +124,9 @@ class TakesZerosOffUnsynced(Log):
         AcknowledgesBeforeSync,
         TrustsThePageCache,
         PrunesBeforeItSaysSo,
-        DropsTheLastSegmentBeforeItBeganAnother,
+        pytest.param(DropsTheLastSegmentBeforeItBeganAnother, marks=pytest.mark.hard),
         CutsBackWithoutSync,
-        WritesOnAfterCuttingBack,
+        pytest.param(WritesOnAfterCuttingBack, marks=pytest.mark.hard),
         LeavesClosedStanding,
         TakesMarksForProof,
         NotesNewestBeforeItIsThere,

@@ -25,7 +25,7 @@ from tests.reliability import faulty
 from tests.sweeps import parts
 
 RACES = 50
-GROUPS = 10
+GROUPS = 25
 SERVE = ("--http", "127.0.0.1:0", "--serve", "127.0.0.1:0")
 
 Figure = Callable[[str, object], None]

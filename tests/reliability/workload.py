@@ -164,15 +164,18 @@ class Promises:
                 raise Broken(f"never acknowledged, nor open: {ghosts}")
             return happened
 
-    def compare_log(self, bodies: Mapping[int, bytes]) -> None:
-        """Check the frames of a log, by sequence; it may have been pruned. :raises Broken:"""
+    def compare_log(self, first: int, bodies: Mapping[int, bytes]) -> None:
+        """Check the frames of a log, by sequence.
+
+        :param first: where it begins, by what it says: it may have been pruned, down to nothing
+        :raises Broken:
+        """
         seen: dict[str, int] = {}
         for sequence, body in bodies.items():
             for mark in {found.decode() for found in MARK.findall(body)}:
                 if mark in seen:
                     raise Broken(f"{mark} stands in frames {seen[mark]} and {sequence}")
                 seen[mark] = sequence
-        first = min(bodies, default=1)
         wrong = {
             mark: (sequence, seen.get(mark))
             for mark, sequence in self.acknowledged.items()
@@ -477,13 +480,14 @@ def replayed_hash(directory: Path, scratch: Path) -> str:
         shutil.rmtree(scratch)
 
 
-def log_bodies(directory: Path) -> dict[int, bytes]:
-    """The frames of a store that nobody serves."""
+def log_bodies(directory: Path) -> tuple[int, dict[int, bytes]]:
+    """Where the log of a store that nobody serves begins, and its frames by sequence."""
     opened = StoreDirectory.open(str(directory), Disk(), SystemClock(), SystemRng())
     try:
         log = Log.open(opened)
         try:
-            return {frame.sequence: frame.body for frame in log.read(log.first)}
+            bodies = {frame.sequence: frame.body for frame in log.read(log.first)}
+            return log.first, bodies
         finally:
             log.close(clean=False)
     finally:
@@ -510,7 +514,7 @@ def settle(promises: Promises, directory: Path, scratch: Path | None) -> None:
         hashes = {live, offline_hash(directory), replayed_hash(directory, scratch)}
         if len(hashes) != 1:
             raise Broken(f"live, stopped and replayed state differ: {hashes}")
-    promises.compare_log(log_bodies(directory))
+    promises.compare_log(*log_bodies(directory))
 
 
 def side_by_side(work: Any, cases: Sequence[Any], lanes: int = 4) -> list[Any]:

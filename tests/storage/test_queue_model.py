@@ -18,7 +18,7 @@ from storage.messages import Messages, Published
 from tests.storage.engines import KINDS, make
 from tests.storage.queue_story import Story
 
-SEEDS = {"memory": 120, "rocks": 12}
+SEEDS = {"memory": 60, "rocks": 6}
 
 
 @pytest.mark.parametrize("kind", KINDS)
