@@ -147,6 +147,8 @@ class Play:
         self._names: dict[str, Any] = {}
         self.wrong: list[str] = []
         """What is not as the page says."""
+        self.broken: list[str] = []
+        """Of that, what can't be written into it as an answer."""
 
     async def page(self, page: str) -> str:
         """Run all of a page. Answers the page with the answers that there are now."""
@@ -186,6 +188,8 @@ class Play:
             await asyncio.to_thread(self._execute, code, printed)
         except Exception:
             self._differs(block, 0, ["no error"], traceback.format_exc().splitlines()[-4:])
+            self.broken.append(self.wrong[-1])
+            return block.code
         shown, found = PRINTED.findall(block.code), printed.getvalue().splitlines()
         if len(shown) == len(found) and all(map(_same_line, shown, found)):
             return block.code
@@ -256,12 +260,11 @@ async def play(
     """Run the examples of a page; answers what is not as it says.
 
     :param address: of the node's wire surface, for those in Python
-    :param accept: write what is answered now into the page instead
+    :param accept: write what is answered now into the page, and answer what fails all the same
     """
     run = Play(path.name, node, address)
     old = path.read_text(encoding="utf-8")
     anew = await run.page(old)
     if accept and anew != old:
         path.write_text(anew, encoding="utf-8")
-        return []
-    return run.wrong
+    return run.broken if accept else run.wrong

@@ -74,7 +74,10 @@ async def test_what_is_answered_is_written_into_a_page(tmp_path: Path) -> None:
     )
     async with running(tmp_path / "store") as node:
         assert await play(page, node, accept=True) == []
-    assert page.read_text() == RIGHT
+        assert page.read_text() == RIGHT
+        page.write_text("```python\nprnt()\n```\n")
+        (broken,) = await play(page, node, accept=True)
+    assert "NameError" in broken
 
 
 def test_what_stands_for_something() -> None:
