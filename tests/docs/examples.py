@@ -11,7 +11,8 @@ CREATE person:ana SET name = 'Anna'
 -- ! AlreadyExists: record person:ana exists
 ```
 
-A refusal comes last. What differs from run to run is `…`: within quotes (`d'…'`, `u'…'`, `'1.…'`)
+A refusal stands below the statement that was refused, and behind it nothing but the rest of its
+transaction. What differs from run to run is `…`: within quotes (`d'…'`, `u'…'`, `'1.…'`)
 some text there, so the type is still held against the answer; as a value a number or a duration;
 and as the last one between brackets whatever else is there: `{ name: 'g', … }`.
 
@@ -36,6 +37,7 @@ from typing import Any, Final
 from language import tree
 from language.parser import parse
 from protocol.errors import Refusal
+from protocol.requests import ScriptAnswer
 from tests.cases.test_cases import lines_of
 from tests.nodes import PASSWORD, Running
 
@@ -165,15 +167,18 @@ class Play:
         self.wrong.append(f"{self._name}:{line}\n" + "\n".join(told))
 
     async def _store(self, block: Block) -> str:
-        found = lines_of(await self._node.answer(block.code))
-        refused = found.pop() if found and found[-1].startswith("! ") else None
+        answer = await self._node.answer(block.code)
+        found = lines_of(answer)
+        if answer.refusal is not None:
+            found[len(answer.results) :] = [""] * (_end_of(answer) - len(found)) + found[-1:]
+        idle = _idle(block.code, answer)
+        if idle:
+            self._differs(block, 0, ["all of it ran"], idle)
+            self.broken.append(self.wrong[-1])
         code = block.code
-        examples = _examples(code)
-        for number, example in reversed(list(enumerate(examples))):  # what is rewritten moves ends
+        for number, example in reversed(list(enumerate(_examples(code)))):  # ends move
             answers = found[number : number + 1]
-            if example is examples[-1] and refused is not None:
-                answers.append(refused)
-            answers = [answer for answer in answers if answer != "= NONE"]
+            answers = [answer for answer in answers if answer not in ("", "= NONE")]
             shown = [" ".join(re.sub(r"\n--", " ", one[1]).split()) for one in example.shown]
             if len(shown) == len(answers) and all(map(_agree, shown, answers)):
                 continue
@@ -200,6 +205,26 @@ class Play:
     def _execute(self, code: str, printed: io.StringIO) -> None:
         with contextlib.redirect_stdout(printed):
             exec(compile(code, self._name, "exec", dont_inherit=True), self._names)
+
+
+def _end_of(answer: ScriptAnswer) -> int:
+    """The number of the statement at which a script ended, from 1. A text that is refused as such
+    is one statement."""
+    if answer.refusal is None:
+        return len(answer.results)
+    number = answer.refusal.detail.get("statement", 1)
+    assert isinstance(number, int)
+    return number
+
+
+def _idle(code: str, answer: ScriptAnswer) -> list[str]:
+    """The kinds of statements behind the end of a script: none is to stand there, but for the rest
+    of the transaction that was refused."""
+    with contextlib.suppress(Refusal):
+        rest = [type(one) for one in parse(code).statements[_end_of(answer) :]]
+        if answer.refusal is None or tree.Commit in rest[:-1] or rest[-1:] != [tree.Commit]:
+            return [one.__name__ for one in rest]
+    return []
 
 
 def _agree(shown: str, found: str) -> bool:

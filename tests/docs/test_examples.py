@@ -39,6 +39,12 @@ PLANTED: Final = {
     "a refused statement": ("SELECT n FROM t", "SELECT n FROM u"),
     "no refusal": ("-- ! DivisionByZero: division by zero\n", ""),
     "another refusal": ("by zero\n", "by nought\n"),
+    "a statement behind the refused one": ("RETURN 1 / 0", "RETURN 1 / 0; RETURN 2"),
+    "a statement behind the end": ("SELECT n FROM t;", "SELECT n FROM t; RETURN NONE;"),
+    "a refusal in another place": (
+        "RETURN 1 / 0\n-- ! DivisionByZero: division by zero\n",
+        "BEGIN;\nRETURN 1 / 0;\nCOMMIT\n-- ! DivisionByZero: division by zero\n",
+    ),
     "a line too few": ("# = n 1\n", ""),
     "a wrong line": ("# = n 1\n", "# = n 2\n"),
     "an error": ("print(", "prnt("),
