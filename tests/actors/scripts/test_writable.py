@@ -13,6 +13,7 @@ from tests.nodes import Running
 WRITING = (
     "DEFINE NAMESPACE n", "DROP NAMESPACE n", "DEFINE DATABASE n.d", "DROP DATABASE n.d",
     "DEFINE TABLE t", "ALTER TABLE t SET SCHEMAFULL", "DROP TABLE t",
+    "DEFINE FUNCTION f() { 1 }", "DROP FUNCTION f",
     "DEFINE FIELD f ON t TYPE int", "ALTER FIELD f ON t SET TYPE string", "DROP FIELD f ON t",
     "DEFINE INDEX i ON t FIELDS f", "REBUILD INDEX i ON t", "DROP INDEX i ON t",
     "DEFINE USER u ROLE owner PASSWORD 'password'", "ALTER USER u SET PASSWORD 'password'",
