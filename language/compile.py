@@ -60,6 +60,8 @@ def compile_condition(node: tree.Expression, shape: Shape | None = None) -> Cond
     return lambda row, env: operators.truth(work(row, env))
 
 
+_ON_LARGE: Final = {"CONTAINS": operators.contains, "~": operators.matches}
+"""Operators that may take long on one value, and tick."""
 _CONDITIONS: Final = frozenset(
     {"OR", "AND", "=", "!=", "<", "<=", ">", ">=", "IN", "NOT IN", "CONTAINS", "~"}
 )
@@ -304,14 +306,13 @@ def _binary(node: tree.Binary, shape: Shape | None) -> Compiled:
             if (found := left(row, env)) is not NONE and found is not None
             else right(row, env)
         )
-    if operator == "CONTAINS":
-        return _placed(
-            lambda row, env: operators.contains(left(row, env), right(row, env), env), node.at
-        )
+    large = _ON_LARGE.get(operator)
+    if large is not None:
+        return _placed(lambda row, env: large(left(row, env), right(row, env), env), node.at)
     relation = RELATIONS.get(operator)
     if relation is not None:
         return lambda row, env: relation(left(row, env), right(row, env), env)
-    work, at = ARITHMETIC[operator] if operator != "~" else operators.matches, node.at
+    work, at = ARITHMETIC[operator], node.at
 
     def compute(row: Row, env: Env) -> Any:
         # Written out, as it is what most expressions are made of: see `_placed`.

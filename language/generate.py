@@ -182,7 +182,7 @@ class Code:
         if operator == "CONTAINS":
             return f"contains({left}, {right}, env)"
         if operator == "~":
-            return f"matches({left}, {right})"
+            return f"matches({left}, {right}, env)"
         return f"{_ARITHMETIC[operator]}({left}, {right})"
 
     def _in(self, left: tree.Expression, right: tree.Expression) -> str:

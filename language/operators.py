@@ -196,11 +196,11 @@ _PIECE: Final = 65_536
 """Items of a range made in one go: about a millisecond."""
 
 
-def matches(value: Any, expression: Any) -> bool:
+def matches(value: Any, expression: Any, env: Env) -> bool:
     """`~`: whether a regular expression matches somewhere in a string; false for none and null."""
-    search = pattern(expression)
+    match = pattern(expression)
     if type(value) is str:
-        return search(value) is not None
+        return match(value, env.tick)
     if value is None or value is NONE:
         return False
     raise TypeRefused(f"~ takes a string, not {type_name(value)}")

@@ -1,5 +1,9 @@
 """Regular expressions, matched by RE2 alone: its time is linear in the text for every pattern,
-where 27 characters can hold the standard library's matcher for seconds."""
+where 27 characters can hold the standard library's matcher for seconds.
+
+Linear is not short: a pattern like `b[ab]{500}x` goes through all of its steps for each byte, ten
+seconds for a megabyte, in one call that nothing interrupts. So what a pattern's size and a text's
+make together is bounded, and before a match that may take long others get their turn."""
 
 from __future__ import annotations
 
@@ -11,14 +15,19 @@ import re2
 
 from protocol import limits
 from protocol.errors import BadRequest, TooLarge, TypeRefused
-from protocol.values import type_name
+from protocol.values import Tick, type_name
 
 _MEMORY_BYTES: Final = limits.MIB
 """What one compiled pattern may take: `(x{1000}){1000}` is refused and not built."""
+_SHORT_STEPS: Final = 4096
+"""A match of no more takes some tens of microseconds at most: rows of a batch need no tick."""
+
+Match = Callable[[str, Tick], bool]
+"""Whether a pattern matches somewhere in a text; raises TooLarge past `limits.PATTERN_STEPS`."""
 
 
-def pattern(expression: Any) -> Callable[[str], Any]:
-    """A search function for a pattern, answering None for no match.
+def pattern(expression: Any) -> Match:
+    """The test for a pattern.
 
     :raises TypeRefused: not a string
     :raises TooLarge: longer than `limits.PATTERN_CHARACTERS`
@@ -30,7 +39,7 @@ def pattern(expression: Any) -> Callable[[str], Any]:
 
 
 @lru_cache(maxsize=256)
-def _compiled(expression: str) -> Callable[[str], Any]:
+def _compiled(expression: str) -> Match:
     if len(expression) > limits.PATTERN_CHARACTERS:
         raise TooLarge(
             f"a pattern has at most {limits.PATTERN_CHARACTERS} characters",
@@ -39,10 +48,35 @@ def _compiled(expression: str) -> Callable[[str], Any]:
     options = re2.Options()
     options.max_mem = _MEMORY_BYTES
     options.log_errors = False
+    options.never_capture = True  # nobody asks for groups, and to find them takes longer
     try:
-        return re2.compile(expression, options).search  # type: ignore[no-any-return]
+        compiled = re2.compile(expression, options)
     except re2.error as error:
         raise BadRequest(f"not a pattern: {_words(error)}", pattern=expression) from None
+    search, size = compiled.search, compiled.programsize
+
+    def match(text: str, tick: Tick) -> bool:
+        if len(text) * size > _SHORT_STEPS:
+            _hold_to_steps(text, size)
+            tick()
+        return search(text) is not None
+
+    return match
+
+
+def _hold_to_steps(text: str, size: int) -> None:
+    """:raises TooLarge: a text that is too long for a pattern of that size"""
+    most = limits.PATTERN_STEPS // size
+    if len(text) * 4 <= most:
+        return
+    length = len(text) if text.isascii() else len(text.encode())
+    if length > most:
+        raise TooLarge(
+            f"this pattern is held against texts of at most {most} bytes, this one has {length}:"
+            " a simpler pattern takes longer ones, and string::contains and string::starts any",
+            limit=most,
+            size=length,
+        )
 
 
 def beginning(expression: str) -> str:

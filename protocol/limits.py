@@ -194,6 +194,10 @@ DIMENSIONS: Final = 16_384
 """Of a vector: several times what models make, and some milliseconds of work."""
 PATTERN_CHARACTERS: Final = KIB
 """A regular expression."""
+PATTERN_STEPS: Final = 16 * MIB
+"""Steps of a compiled regular expression, times bytes of the text it is held against: a tenth of a
+second in one call where it takes all of them for each byte. One of ten steps takes a text of
+1.6 MiB, one of a thousand 16 KiB."""
 SLICE_US: Final = 2_000
 """Microseconds that a statement may hold the loop before others get their turn. A short request
 takes three or four turns of the loop, and in each it may wait for one slice."""

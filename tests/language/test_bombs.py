@@ -85,11 +85,14 @@ VALUES = {
     "a pattern": f"'a' ~ '{'(' * 1000}'",
     "repetitions in a pattern": "'a' ~ '((a{1000}){1000}){1000}'",
     "a long pattern": f"'a' ~ '{'a?' * 600}'",
+    "a pattern of many steps on a long text": "$letters ~ 'b[ab]{500}x'",
+    "an ordinary pattern on a text of 9 MiB": "$big ~ 'y+z'",
+    "a pattern of many steps on a long text of other letters": "$accents ~ '[^a]{200}x'",
     "a long format": f"time::format(time::now(), '{'%A' * 1000}')",
     "a long pad": "math::round(1.5dec, 9223372036854775807)",
 }
 VARIABLES: dict[str, Any] = {
-    "letters": "a" * MIB, "many": ["x"] * 1000, "big": "x" * (9 * MIB),
+    "letters": "a" * MIB, "many": ["x"] * 1000, "big": "x" * (9 * MIB), "accents": "é" * MIB,
 }  # fmt: skip
 
 
@@ -160,6 +163,24 @@ def test_patterns_take_linear_time_whatever_they_say() -> None:
     env = Tables()
     assert env.value("$x ~ '(a+)+(a+)+(a+)+b'", x="a" * 100_000) is False
     assert env.value("$x ~ '^(a|aa)+$'", x="a" * 100_000 + "b") is False
+
+
+def test_others_get_their_turn_before_each_match_that_takes_long() -> None:
+    """One call is as long as it is; however many of them, KILL and TIMEOUT come in between."""
+    text = "ab" * 8000
+    env = Tables(t=[{"text": text}] * 100)
+    before = env.ticks
+    env.value("(SELECT VALUE id FROM t WHERE text ~ 'b[ab]{500}x')")
+    assert env.ticks - before >= 100
+    before = env.ticks
+    env.value("array::map($texts, |$text| $text ~ 'b[ab]{500}x')", texts=[text] * 100)
+    assert env.ticks - before >= 100
+
+
+def test_what_a_pattern_refuses_says_how_long_a_text_may_be() -> None:
+    with pytest.raises(TooLarge, match=r"at most [0-9]+ bytes, this one has 1048576") as caught:
+        Tables().value("$x ~ 'b[ab]{500}x'", x="a" * MIB)
+    assert caught.value.detail["size"] == MIB
 
 
 def test_the_rig_catches_a_number_that_is_computed_before_it_is_refused(
