@@ -1,8 +1,9 @@
 """Pages of other origins, in browsers: which may read answers, and how they are told.
 
 Only those of `DEFINE NODE ORIGINS`, each named in full, and only with a token that the page itself
-presents: no field of credentials is ever sent, so that a browser adds none of its own, and Basic is
-refused from there, which a browser keeps and sends for other pages too.
+presents: no field of credentials is ever sent, so that a browser adds none of its own. Basic, which
+a browser keeps and sends for other pages too, is refused from all pages but the node's own: a page
+of any site may post a script as plain text without asking first.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final
 
 from protocol.errors import ForeignOrigin
 from surfaces.http.head import Head
+from surfaces.http.hosts import is_foreign
 
 REQUEST_FIELDS: Final = b"Authorization, Content-Type, Accept, Store-Namespace, Store-Database"
 ANSWER_FIELDS: Final = b"Store-Request, Store-Version, Store-Fence, Retry-After"
@@ -19,11 +21,15 @@ PREFLIGHT_SECONDS: Final = 600
 """How long a browser may keep the answer to its question."""
 
 
-def check_credential(head: Head, origins: Sequence[str]) -> None:
-    """:raises ForeignOrigin: a page of a declared origin presents something else than a token"""
-    given = head.fields.get(b"authorization", b"").lstrip().lower()
-    if given.startswith(b"basic") and _origin(head) in origins:
-        raise ForeignOrigin("a page of another origin presents a token: Authorization: Bearer")
+def check_credential(head: Head, endpoints: Sequence[str]) -> None:
+    """:raises ForeignOrigin: a page of another origin, declared or not, presents Basic"""
+    if not head.fields.get(b"authorization", b"").lstrip().lower().startswith(b"basic"):
+        return
+    origin = head.fields[b"origin"].decode("latin-1")
+    if is_foreign(origin, head.fields.get(b"host", b"").decode("latin-1"), endpoints):
+        raise ForeignOrigin(
+            "a page of another origin presents a token: Authorization: Bearer", origin=origin[:200]
+        )
 
 
 def fields(head: Head, origins: Sequence[str]) -> bytes:

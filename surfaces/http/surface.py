@@ -178,7 +178,7 @@ class HttpSurface(Serving):
         route = self.table.find(head)
         exchange.route = route
         if b"origin" in head.fields:
-            cors.check_credential(head, self.node.status().origins)
+            cors.check_credential(head, self.node.status().endpoints)
         if route.credential == "required" and b"authorization" not in head.fields:
             raise SignInRefused("this needs a credential: Authorization: Bearer or Basic")
         if self.stopping and not route.probe:

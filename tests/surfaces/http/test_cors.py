@@ -12,6 +12,7 @@ from tests.surfaces.http.conftest import PASSWORD, script
 from tests.surfaces.http.raw import Answer, Raw
 
 APP = "https://app.example"
+BASIC = "Basic cm9vdDpjb3JyZWN0IGhvcnNl"
 
 
 def cors(answer: Answer) -> dict[str, str]:
@@ -75,8 +76,7 @@ async def test_a_browser_asks_first(raw: Raw, bearer: str) -> None:
 
 async def test_only_tokens_from_there(raw: Raw, bearer: str) -> None:
     await declare(raw, bearer, f"'{APP}'")
-    basic = "Basic cm9vdDpjb3JyZWN0IGhvcnNl"
-    await raw.send(script("RETURN 1", basic, origin=APP))
+    await raw.send(script("RETURN 1", BASIC, origin=APP))
     assert (await raw.answer()).error["code"] == "ForeignOrigin"
     body = b'{"user":"root","password":"%s"}' % PASSWORD.encode()
     for origin, status in ((APP, 200), ("https://evil.example", 403)):
@@ -84,6 +84,25 @@ async def test_only_tokens_from_there(raw: Raw, bearer: str) -> None:
             "POST", "/session", body, content_type="application/json", origin=origin
         )
         assert answer.status == status and "set-cookie" not in answer.fields
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://127.0.0.1:1", APP])
+async def test_no_page_of_another_site_uses_a_password_that_the_browser_keeps(
+    raw: Raw, bearer: str, origin: str
+) -> None:
+    """Text is posted without asking first, and what it does is done even if nobody reads it."""
+    await raw.send(script("DEFINE NAMESPACE theirs", BASIC, origin=origin))
+    answer = await raw.answer()
+    assert (answer.status, answer.error["code"]) == (403, "ForeignOrigin")
+    await raw.send(script("INFO FOR STORE", bearer))
+    assert (await raw.answer()).json["results"][0]["value"]["namespaces"] == []
+    metrics = await raw.ask("GET", "/metrics", authorization=BASIC, origin=origin)
+    assert metrics.error["code"] == "ForeignOrigin"
+
+
+async def test_the_nodes_own_pages_may(raw: Raw, bearer: str) -> None:
+    await raw.send(script("RETURN 1", BASIC, origin="http://localhost"))
+    assert (await raw.answer()).status == 200
 
 
 @pytest.mark.parametrize(
