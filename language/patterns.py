@@ -81,8 +81,12 @@ def _hold_to_steps(text: str, size: int) -> None:
 
 def beginning(expression: str) -> str:
     """What every text that a pattern matches begins with, as far as the pattern shows it plainly:
-    `ab` of `^ab+c*`; nothing of a pattern that is not bound to the beginning."""
-    if expression[:1] != "^" or "|" in expression:
+    `ab` of `^ab+c*`; nothing of a pattern that is not bound to the beginning.
+
+    Nor of one with `(?`: RE2 takes a group of flags for nothing at all, so that in `^ab(?i)*` it is
+    the `b` that may be missing.
+    """
+    if expression[:1] != "^" or "|" in expression or "(?" in expression:
         return ""
     found: list[str] = []
     at = 1

@@ -259,6 +259,7 @@ def test_a_string_is_never_built_beyond_its_limit(monkeypatch: pytest.MonkeyPatc
         ("^ab?", "a"), ("^a{2}", ""), ("^a.b", "a"), (r"^a\.b", "a.b"), (r"^a\d", "a"),
         ("^a|b", ""), ("(?i)^a", ""), ("^(a)", ""), ("^a$", "a"), ("^é+x", "é"), (r"^\^", "^"),
         (r"^a\Qb", "a"), ("^a\\", "a"), (r"^\.*a", ""), ("^[a]b", ""),
+        ("^ab(?i)*", ""), ("^ab+(?s)*", ""), ("^ab(?U)??", ""), ("^ab(c)?", "ab"),
     ],
 )  # fmt: skip
 def test_what_every_match_of_a_pattern_begins_with(expression: str, expected: str) -> None:
