@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from functools import partial
-from math import sqrt
+from math import isinf, sqrt
 from typing import Any
 
 from language.env import Env
@@ -172,7 +172,18 @@ def middle(env: Env, numbers: list[Any]) -> Any:
     ordered, half = sort(env, numbers), len(numbers) // 2
     if len(ordered) % 2:
         return ordered[half]
-    return divide(add(ordered[half - 1], ordered[half]), 2)
+    return _halfway(ordered[half - 1], ordered[half])
+
+
+def _halfway(low: Any, high: Any) -> Any:
+    """The mean of two numbers. It lies between them, so it is never out of range as their sum may
+    be."""
+    if type(low) is int and type(high) is int:
+        half, rest = divmod(low + high, 2)
+        return (low + high) / 2 if rest else half
+    if type(low) is float and type(high) is float and isinf(low + high):
+        return low / 2 + high / 2
+    return divide(add(low, high), 2)
 
 
 Deviation = tuple[int, float, float]

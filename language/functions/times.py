@@ -199,7 +199,7 @@ def add(moment: datetime, count: int, unit: str) -> datetime:
 
 @function("time::diff", "datetime", "datetime", "string", result="int")
 def diff(start: datetime, end: datetime, unit: str) -> int:
-    """Whole units of `time::add` from one datetime to another; below zero when that is earlier."""
+    """Whole units of `time::add` from the earlier to the later; below zero where start is later."""
     if unit in _SPANS:
         spans = abs(end - start) // _SPANS[unit]
         return spans if end >= start else -spans
