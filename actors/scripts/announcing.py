@@ -10,7 +10,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from language import tree
-from language.blame import told
+from language.blame import of_record, told
 from protocol import limits
 from protocol.binary import unpack_object
 from protocol.errors import Refusal
@@ -80,7 +80,9 @@ class _Announcer:
             self._last = self._messages.publish([_value(record, before, after)], key=_key(record))
         except Refusal as refusal:
             told(refusal, f"ON CHANGE of {self._table.name}")
-            raise
+            if not self._run.may_read(self._table):
+                raise
+            raise of_record(refusal, record) from refusal.__cause__
 
     def finish(self) -> None:
         """See to it that whoever waits for messages hears of them once they are there."""
