@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 from protocol import text
@@ -20,6 +20,29 @@ of a terminal all begin with one of these: a record must not be able to write ov
 def harmless(shown: str) -> str:
     r"""A text with what would order a terminal about written out, as `\u{1b}`."""
     return _ORDERS.sub(_written_out, shown)
+
+
+def harmless_json(shown: str) -> str:
+    r"""JSON of the same value with the like written out, as `\u001b`."""
+    return _ORDERS.sub(lambda found: f"\\u{ord(found[0]):04x}", shown)
+
+
+class Writer(Protocol):
+    """What text is written to."""
+
+    def write(self, text: str, /) -> object:
+        """Take some of it."""
+
+
+class Harmless:
+    """A terminal to which values go as they are: what would order it about is written out."""
+
+    def __init__(self, out: Writer) -> None:
+        self._out = out
+
+    def write(self, text: str) -> None:
+        """Take some text."""
+        self._out.write(harmless(text))
 
 
 def _written_out(found: re.Match[str]) -> str:

@@ -15,13 +15,14 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, Protocol
 
 from language.words import quote
 from protocol import limits
 from protocol.jsonvalues import dump, from_json, load, to_json
 from protocol.values import NONE
 from storeclient import Refused
+from surfaces.shell.cells import Harmless, Writer, harmless_json
 from surfaces.shell.columns import Census, Column
 from surfaces.shell.outcomes import REFUSED, USAGE, Ended
 from surfaces.shell.patience import Patient
@@ -109,17 +110,32 @@ async def _to_file(asked: Export, patient: Patient, report: Report) -> str:
 
 async def _to_stream(asked: Export, patient: Patient, report: Report) -> str:
     pages = _Pages(asked, patient)
+    terminal = sys.stdout.isatty()
     if asked.form == "jsonl":
-        await pages.write(sys.stdout.buffer, sys.stdout.flush, report)
+        out: _Bytes = _JsonTerminal() if terminal else sys.stdout.buffer
+        await pages.write(out, sys.stdout.flush, report)
     else:
         with tempfile.TemporaryFile() as file:
             await pages.write(file, file.flush, report)
             file.seek(0)
             if isinstance(sys.stdout, io.TextIOWrapper):
                 sys.stdout.reconfigure(encoding="utf-8")
-            write_csv(file, pages.census.columns(), sys.stdout)
+            shown = Harmless(sys.stdout) if terminal else sys.stdout
+            write_csv(file, pages.census.columns(), shown)
     sys.stdout.flush()
     return pages.summary("standard output")
+
+
+class _Bytes(Protocol):
+    def write(self, data: bytes, /) -> object: ...
+
+
+class _JsonTerminal:
+    """Lines of JSON for a person's terminal."""
+
+    def write(self, data: bytes) -> None:
+        """Take whole lines."""
+        sys.stdout.write(harmless_json(data.decode()))
 
 
 class _Pages:
@@ -135,7 +151,7 @@ class _Pages:
         self._rows = PAGE_ROWS
         self._most = PAGE_ROWS_MOST
 
-    async def write(self, out: IO[bytes], keep: Callable[[], object], report: Report) -> None:
+    async def write(self, out: _Bytes, keep: Callable[[], object], report: Report) -> None:
         """Write all records that are left, a line of JSON each.
 
         :param keep: called after each page: what is written must stay
@@ -196,7 +212,7 @@ class _Pages:
         return f"exported {self.state.rows} records of {self._asked.table} to {path}, {when}"
 
 
-def write_csv(rows: IO[bytes], columns: list[Column], out: IO[str]) -> None:
+def write_csv(rows: IO[bytes], columns: list[Column], out: Writer) -> None:
     """Lines of JSON as CSV with typed columns."""
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.head for column in columns])

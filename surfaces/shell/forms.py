@@ -18,7 +18,7 @@ from rich.text import Text
 from protocol.jsonvalues import dump
 from protocol.values import NONE
 from storeclient import Result
-from surfaces.shell.cells import cell, columns, csv_cell, harmless
+from surfaces.shell.cells import Writer, cell, columns, csv_cell, harmless, harmless_json
 from surfaces.shell.values import from_client
 
 MOST_ROWS: Final = 1000
@@ -58,13 +58,13 @@ class JsonLines:
         self._write(list(rows))
 
     def _write(self, value: Any) -> None:
-        self._out.write(dump(value).decode() + "\n")
+        self._out.write(harmless_json(dump(value).decode()) + "\n")
 
 
 class Csv:
     """A head and its rows for each statement that answers something, an empty line between two."""
 
-    def __init__(self, out: IO[str]) -> None:
+    def __init__(self, out: Writer) -> None:
         self._out = out
         self._begun = False
 

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from storeclient import Answer, Refused, StoreError, Welcome
 from surfaces.shell import names, scripts, statements
+from surfaces.shell.cells import harmless
 from surfaces.shell.completion import StatementCompleter
 from surfaces.shell.forms import Form
 from surfaces.shell.history import open_history, state_folder
@@ -52,7 +53,7 @@ class Prompt:
 
     def tell(self, line: str) -> None:
         """A line about the shell itself."""
-        self._screen.print(Text(line, style="dim"))
+        self._screen.print(Text(harmless(line), style="dim"))
 
     def greet(self, welcome: Welcome) -> None:
         """The first line: who is talking to whom."""

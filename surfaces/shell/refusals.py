@@ -33,7 +33,7 @@ def explain(error: StoreError, script: str, path: str | None = None) -> str:
         if may_hold_secret(script):
             # The node has left the strings out of what it shows. A log may be read by others.
             drawn = f"\n{near}" if isinstance(near, str) else ""
-        else:
+        elif script:  # nobody typed what a shortcut asks
             drawn = "\n" + point_at(script, error.line, error.column)
     at = f"{path}:{error.line}:{error.column}: " if path and error.line is not None else ""
     ran = len(error.results)

@@ -125,8 +125,10 @@ def csv_rows(lines: Lines, start: int, known: Callable[[str], str | None]) -> It
 def _check_head(columns: list[Column]) -> None:
     names = [column.name for column in columns]
     twice = {name for name in names if names.count(name) > 1}
-    if twice or "" in names:
-        raise RowRefused(f"line 1: {'a column without a name' if '' in names else twice.pop()!r}")
+    if "" in names:
+        raise RowRefused(f"line 1: column {names.index('') + 1} of the head has no name")
+    if twice:
+        raise RowRefused(f"line 1: the column {min(twice)!r} stands twice in the head")
 
 
 def _fields(columns: list[Column], cells: list[str], line: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from surfaces.command.console import Console
 from surfaces.command.progress import shown
 from surfaces.shell import exporting, importing, scripts
 from surfaces.shell.arguments import Shell
+from surfaces.shell.cells import Harmless, harmless
 from surfaces.shell.connecting import client_of
 from surfaces.shell.forms import Csv, Form, JsonLines, Tables
 from surfaces.shell.outcomes import INTERRUPTED, Ended
@@ -110,7 +111,7 @@ def form_of(asked: Shell) -> Form:
     if asked.form == "json":
         return JsonLines(sys.stdout)
     if asked.form == "csv":
-        return Csv(sys.stdout)
+        return Csv(Harmless(sys.stdout) if sys.stdout.isatty() else sys.stdout)
     return Tables(sys.stdout, terminal=sys.stdout.isatty())
 
 
@@ -132,5 +133,5 @@ def _tell(line: str) -> None:
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
+    sys.stderr.write(f"{harmless(line)}\n")
     sys.stderr.flush()

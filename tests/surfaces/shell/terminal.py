@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pyte
@@ -85,6 +86,15 @@ class Terminal:
     def last(self) -> str:
         """The last line that is not empty."""
         return self.text.rpartition("\n")[2]
+
+    def rest(self) -> bytes:
+        """All bytes that come until the process has ended, as they come."""
+        data = b""
+        with suppress(OSError):  # EIO: nobody has the terminal open any more
+            while piece := os.read(self._ours, 65536):
+                data += piece
+        self.process.wait(SECONDS)
+        return data
 
     def type(self, text: str) -> None:
         """What a person types."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -25,8 +26,9 @@ from surfaces.shell.statements import is_complete, may_hold_secret, places
 from tests.architecture.sources import ROOT
 from tests.cases.format import read as read_cases
 from tests.certificates import self_signed
-from tests.processes import NodeProcess, command_line, environment, serving
+from tests.processes import PASSWORD, NodeProcess, command_line, environment, serving
 from tests.surfaces.shell.conftest import Here
+from tests.surfaces.shell.terminal import Terminal
 
 FILL = """
     DEFINE TABLE person;
@@ -218,6 +220,43 @@ def test_what_would_order_a_terminal_about_is_written_out(here: Here) -> None:
     out_stream.flush()
     drawn = raw.getvalue().decode()
     assert "\x1b[2J" not in drawn and drawn.count("\\u{9b}") == 2
+
+
+HOSTILE = "\x1b]0;pwn\x07\x9b31m\u202e\x7f\r"
+
+
+@pytest.mark.parametrize("form", ["--json", "--csv", "export jsonl", "export csv"])
+def test_no_form_orders_a_terminal_about(here: Here, tmp_path: Path, form: str) -> None:
+    """Also what is meant for programs, when a person lets it be shown."""
+    fill = "DEFINE TABLE h; CREATE h:1 SET v = $v, o = { in: $v }; CREATE h:2 SET `k\\u{9b}` = 1"
+    here.script(fill, v=HOSTILE)
+    kind = form.partition(" ")[2]
+    words = ["shell", here.address, "--use", here.place, form, "-c", "SELECT * FROM h"]
+    if kind:
+        words = ["export", f"{here.place}.h", "-", "--at", here.address, "--format", kind]
+    with Terminal(*words, home=tmp_path, STORE_PASSWORD=PASSWORD) as terminal:
+        raw = terminal.rest()
+    assert terminal.process.returncode == 0
+    shown = re.sub(rb"\x1b\[[0-9;?]*[A-Za-z]", b"", raw).decode()  # the bar of an export
+    assert "pwn" in shown and not re.search("[\x07\x1b\x7f-\x9f\u202e]", shown)
+
+
+def test_json_is_the_same_value_whatever_is_written_out(here: Here) -> None:
+    here.script("DEFINE TABLE h; CREATE h:1 SET v = $v", v=HOSTILE)
+    _, out, _ = here.shell("--json", "-c", "SELECT VALUE v FROM h")
+    assert json.loads(out) == [HOSTILE] and "\x9b" not in out
+
+
+def test_csv_goes_to_programs_as_it_is(here: Here) -> None:
+    here.script("DEFINE TABLE h; CREATE h:1 SET v = $v", v=HOSTILE)
+    _, out, _ = here.shell("--csv", "-c", "SELECT v FROM h")
+    assert HOSTILE in out
+
+
+def test_what_a_shortcut_asks_is_not_pointed_at(here: Here) -> None:
+    code, _, err = here.shell("-c", "\\d nix")
+    place = f"{here.place}.nix"
+    assert (code, err) == (1, f"storenode: Unknown: there is no table {place}\n")
 
 
 def test_a_row_is_a_line_for_a_program(here: Here) -> None:

@@ -233,7 +233,10 @@ def test_other_refusals(here: Here, tmp_path: Path) -> None:
     assert code == 1 and "Unknown" in err
     (tmp_path / "h.csv").write_text("a,a\n1,2\n")
     code, err = transfer(here, "import", "t", tmp_path / "h.csv")
-    assert code == 1 and "line 1: 'a'" in err
+    assert code == 1 and "line 1: the column 'a' stands twice" in err
+    (tmp_path / "h.csv").write_text("a,,b\n1,2,3\n")
+    code, err = transfer(here, "import", "t", tmp_path / "h.csv")
+    assert code == 1 and "line 1: column 2 of the head has no name" in err
 
 
 def test_a_resume_file_of_something_else(here: Here, tmp_path: Path) -> None:
