@@ -107,9 +107,17 @@ def check_links(definition: Definition, types: Types) -> None:
 
 def check_values(definitions: Iterable[Definition]) -> None:
     """:param definitions: of all fields of a table
-    :raises BadRequest: of two fields that have VALUE one is below the other, or looks at it"""
-    computed = [each for each in definitions if each.value is not None]
+    :raises BadRequest: of two fields that have VALUE one is below the other, or looks at it; or one
+        is below a field that is READONLY, which would change with it"""
+    known = list(definitions)
+    computed = [each for each in known if each.value is not None]
     for one in computed:
+        for other in known:
+            if other.readonly and _is_within(one.path, other.path):
+                raise BadRequest(
+                    f"{path_text(one.path)} has VALUE, which computes it at each write, and is"
+                    f" below {path_text(other.path)}, which is READONLY"
+                )
         looked = list(_looked_at(one.value, partial(_place, one.path)))
         for other in computed:
             if other is one:
