@@ -18,7 +18,7 @@ from language.closures import Closure
 from language.env import Env
 from protocol import limits
 from protocol.errors import TooLarge, TypeRefused
-from protocol.values import RecordId, type_name
+from protocol.values import PACE, RecordId, type_name
 
 KINDS: Final[dict[str, frozenset[type] | None]] = {
     "any": None,
@@ -37,6 +37,9 @@ KINDS: Final[dict[str, frozenset[type] | None]] = {
     "closure": frozenset({Closure}),
 }
 """Words for argument types in the table; `text` is a string or bytes."""
+_SIZED: Final = frozenset({"string", "bytes", "text", "array", "object"})
+"""Those that say how long a call may take. One of a long argument is preceded by a tick."""
+_LONG: Final = frozenset({str, bytes, list, dict})
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +123,18 @@ def _checked(
     name: str, parameters: tuple[Parameter, ...], work: Callable[..., Any], env: bool
 ) -> Callable[..., Any]:
     kinds = tuple(KINDS[parameter.kind] for parameter in parameters)
+    sized = any(parameter.kind in _SIZED for parameter in parameters)
 
     def run(surroundings: Env, *arguments: Any) -> Any:
         for argument, allowed in zip(arguments, kinds, strict=False):
             if allowed is not None and type(argument) not in allowed:
                 raise _refused(name, parameters, arguments)
+        if sized:
+            for argument in arguments:
+                # A batch has hundreds of rows, and calls this for each without a tick of its own.
+                if type(argument) in _LONG and len(argument) > PACE:
+                    surroundings.tick()
+                    break
         return work(surroundings, *arguments) if env else work(*arguments)
 
     return run

@@ -177,6 +177,25 @@ def test_others_get_their_turn_before_each_match_that_takes_long() -> None:
     assert env.ticks - before >= 100
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "string::upper(v)",
+        "string::split(v, 'a')",
+        "crypto::sha256(v)",
+        "string::replace(v, 'a', '')",
+    ],
+)
+def test_others_get_their_turn_before_each_call_on_a_long_text(call: str) -> None:
+    """A batch of rows of a megabyte each took seconds, and no TIMEOUT came in between."""
+    env = Tables(batch=100, t=[{"v": "ab" * 1000}] * 100)
+    env.value(f"(SELECT VALUE id FROM t WHERE {call} = 'x')")
+    assert env.ticks >= 100
+    env = Tables(batch=100, t=[{"v": "ab"}] * 100)
+    env.value(f"(SELECT VALUE id FROM t WHERE {call} = 'x')")
+    assert env.ticks < 100
+
+
 def test_what_a_pattern_refuses_says_how_long_a_text_may_be() -> None:
     with pytest.raises(TooLarge, match=r"at most [0-9]+ bytes, this one has 1048576") as caught:
         Tables().value("$x ~ 'b[ab]{500}x'", x="a" * MIB)
