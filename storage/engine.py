@@ -23,6 +23,9 @@ Pair = tuple[bytes, bytes]
 
 BATCH_PAIRS: Final = 512
 """Pairs in one step of a scan: enough that the cost of a step vanishes, few enough to hold."""
+BATCH_BYTES: Final = 1 << 22
+"""… and bytes of their values, which the last one may pass: what goes over a step gives nobody a
+turn before its end, and holds all of it. 512 records of the largest size would be 4 GiB."""
 
 APPLIED_KEY: Final = b"\0\0applied"
 """The engine's own note of the sequence it stands at: below every key of `storage/keys.py`."""

@@ -40,6 +40,7 @@ from rocksdict import (
 from protocol.doors import Room
 from storage.engine import (
     APPLIED_KEY,
+    BATCH_BYTES,
     BATCH_PAIRS,
     Batch,
     EngineFailed,
@@ -257,10 +258,10 @@ class _RocksView:
             # Other scans move the cursor between two steps: every step seeks its place again.
             cursor = self._sought()
             cursor.seek(start)
-            pairs = _collect(cursor, cursor.next, start, end)
+            pairs, ended = _collect(cursor, cursor.next, start, end)
             if pairs:
                 yield pairs
-            if len(pairs) < BATCH_PAIRS:
+            if ended:
                 return
             start = pairs[-1][0] + b"\0"
 
@@ -270,10 +271,10 @@ class _RocksView:
             cursor.seek_for_prev(end)
             if cursor.key() == end:
                 cursor.prev()
-            pairs = _collect(cursor, cursor.prev, start, end)
+            pairs, ended = _collect(cursor, cursor.prev, start, end)
             if pairs:
                 yield pairs
-            if len(pairs) < BATCH_PAIRS:
+            if ended:
                 return
             end = pairs[-1][0]
 
@@ -330,21 +331,35 @@ def _pairs(rows: object) -> Iterator[Pair]:
     return cast(Iterator[Pair], rows)
 
 
-def _collect(cursor: RdictIter, step: object, start: bytes, end: bytes) -> list[Pair]:
-    """Up to a step's worth of the pairs of a range, from where the cursor stands; fewer when there
-    are no more. What lies behind the range is not read: it may be a million rows of others."""
+def _collect(cursor: RdictIter, step: object, start: bytes, end: bytes) -> tuple[list[Pair], bool]:
+    """A step's worth of the pairs of a range, from where the cursor stands, and whether there are
+    no more. What lies behind the range is not read: it may be a million rows of others."""
     assert callable(step)
     pairs: list[Pair] = []
-    key, value = cursor.key, cursor.value
-    for _ in range(BATCH_PAIRS):
+    key, value, left = cursor.key, cursor.value, BATCH_BYTES
+    while len(pairs) < BATCH_PAIRS and left > 0:
         found = key()
         if found is None:
             _check(cursor)
-            break
+            return pairs, True
         if not start <= found < end:
-            break
-        pairs.append((found, value()))
+            return pairs, True
+        data = value()
+        pairs.append((found, data))
+        left -= len(data)
         step()
+    return pairs, False
+
+
+def _step(rows: Iterator[Pair], most: int) -> list[Pair]:
+    """The next pairs: so many at most, fewer when they are large, none when there are no more."""
+    pairs: list[Pair] = []
+    left = BATCH_BYTES
+    for pair in islice(rows, most):
+        pairs.append(pair)
+        left -= len(pair[1])
+        if left <= 0:
+            break
     return pairs
 
 
@@ -352,7 +367,7 @@ def _ascending(
     rows: Iterator[Pair], proof: RdictIter, start: bytes, held: ReadOptions
 ) -> Iterator[list[Pair]]:
     last = None
-    while pairs := list(islice(rows, BATCH_PAIRS)):
+    while pairs := _step(rows, BATCH_PAIRS):
         last = pairs[-1][0]
         yield pairs
     proof.seek(start if last is None else last)
@@ -366,7 +381,7 @@ def _descending(
 ) -> Iterator[list[Pair]]:
     step = _FIRST_STEP
     last = None
-    while pairs := list(islice(rows, step)):
+    while pairs := _step(rows, step):
         last = pairs[-1][0]
         if last < start:
             _cut_below(pairs, start)

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.engine import BATCH_PAIRS, Engine, Pair, Reader
+from storage.engine import BATCH_BYTES, BATCH_PAIRS, Engine, Pair, Reader
+from storage.memory import MemoryEngine
 from tests.storage.engines import KINDS, Store, make
 
 LOW, HIGH = b"\0\1", b"\xff\xff"
@@ -194,6 +195,22 @@ def test_views_stay_as_they_were(engine: Engine) -> None:
             assert view.get(key(n)) == then.get(key(n))
         view.close()
         view.close()
+
+
+def test_a_step_of_a_scan_is_bounded_by_its_bytes(engine: Engine) -> None:
+    """Filters go over a step in one go, and hold all of its rows."""
+    model = {key(n): bytes(BATCH_BYTES // 4) for n in range(11)} | {key(99): b"small"}
+    put(engine, model)
+    view = engine.snapshot()
+    for reader in (engine, view):
+        for reverse in (False, True):
+            steps = list(reader.scan(LOW, HIGH, reverse=reverse))
+            assert [pair for step in steps for pair in step] == expected(model, reverse=reverse)
+            if not isinstance(engine, MemoryEngine):  # it holds them all anyway
+                assert max(sum(len(value) for _, value in step) for step in steps) <= (
+                    BATCH_BYTES + BATCH_BYTES // 4
+                )
+    view.close()
 
 
 def test_scans_of_one_view_don_t_disturb_each_other(engine: Engine) -> None:
