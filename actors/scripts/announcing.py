@@ -68,10 +68,12 @@ class _Announcer:
     def tell(self, change: Noted) -> None:
         """Publish one change, if it is one of what the table tells of."""
         before, after = _unpacked(change.before), _unpacked(change.after)
+        comes_or_goes = before is None or after is None
         if self._on.fields:
             before, after = _parts(before, self._on), _parts(after, self._on)
-            if identical(before or {}, after or {}, self._run.tick):
-                return
+        may_be_same = bool(self._on.fields) or not comes_or_goes
+        if may_be_same and identical(before or {}, after or {}, self._run.tick):
+            return  # the same, perhaps in another order
         record = self._record(change.key)
         try:
             if self._topic is None:

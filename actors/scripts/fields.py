@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
@@ -54,9 +55,12 @@ NO_MISFIT: Final = (Cancelled, Conflict, DiskFull, Draining, StatementTimeout)
 # --- writing records ------------------------------------------------------------------------------
 
 
-def conform_new(run: Execution, table: Table, record: RecordId, fields: Row) -> Row:
+def conform_new(
+    run: Execution, table: Table, record: RecordId, fields: Row, given: Callable[[], Row]
+) -> Row:
     """As `conform`, of a record that is to be made.
 
+    :param given: makes the fields once more as they were: what a refusal leaves is half done
     :raises AlreadyExists, Duplicate: it meets one that is there, and does not fit: of a row that is
         passed over, or changes another, nothing is asked
     """
@@ -65,7 +69,7 @@ def conform_new(run: Execution, table: Table, record: RecordId, fields: Row) -> 
     except NO_MISFIT:
         raise
     except Refusal:
-        records.check_new(run.transaction, table, record.id, fields)
+        records.check_new(run.transaction, table, record.id, given())
         raise
 
 

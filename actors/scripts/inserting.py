@@ -180,6 +180,8 @@ class _Insertion:
                 raise
             except Refusal as refusal:
                 refused = self._named(refusal)
+                # Judged is what was given: what a refusal leaves is half done.
+                fields = storable(row, run.tick)
         if statement.ignore or statement.on_duplicate is not None:
             try:
                 records.check_new(run.transaction, table, record.id, fields)

@@ -65,11 +65,11 @@ def create(statement: tree.Create) -> Work:
         else:
             record = named(run)
             table, id = run.table(record.table, verbs), record.id
-        fields = apply({}, run)
-        record = address(run, table, fields, id)
-        fields = storable(fields, run.tick)
+        made = apply({}, run)
+        record = address(run, table, made, id)
+        fields = storable(made, run.tick)
         if table.fields or table.schemafull:
-            fields = conform_new(run, table, record, fields)
+            fields = conform_new(run, table, record, fields, lambda: storable(made, run.tick))
         answer = Answer(run, statement.returning, default_return(run, table))
         answer.add(None, {"id": record, **fields})
         told = answer.value()
