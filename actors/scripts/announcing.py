@@ -67,7 +67,9 @@ class _Announcer:
 
     def tell(self, change: Noted) -> None:
         """Publish one change, if it is one of what the table tells of."""
-        before, after = _unpacked(change.before), _unpacked(change.after)
+        before = _unpacked(change.before)
+        self._run.tick()  # either may be a megabyte and more
+        after = _unpacked(change.after)
         comes_or_goes = before is None or after is None
         if self._on.fields:
             before, after = _parts(before, self._on), _parts(after, self._on)
@@ -79,7 +81,8 @@ class _Announcer:
             if self._topic is None:
                 self._topic = self._run.topic(self._on.topic, WRITE)
                 self._messages = Messages(self._run.transaction, self._topic)
-            self._last = self._messages.publish([_value(record, before, after)], key=_key(record))
+            told_of = [_value(record, before, after)]
+            self._last = self._messages.publish(told_of, key=_key(record), tick=self._run.tick)
         except Refusal as refusal:
             told(refusal, f"ON CHANGE of {self._table.name}")
             if not self._run.may_read(self._table):
