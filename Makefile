@@ -51,7 +51,7 @@ run: .venv/.node ## serve ./data, HTTP on :8000, wire on :8001; DATA=, HTTP=, WI
 
 test: .venv/.test ## the suite
 	@.ci/packages curl faketime
-	$(BIN)/python -m pytest --numprocesses auto $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(PYTEST_ARGS)
 
 check: .venv/.test ## format, lint, types, import directions
 	$(BIN)/ruff format --check .
