@@ -15,7 +15,7 @@ from tests.processes import NodeProcess
 from tests.reliability import faulty, workload
 from tests.reliability.workload import Broken, Promises
 
-KILLS = 12
+KILLS = 8
 KILLS_HARD = 300
 LANES = 4
 LOAD_SECONDS = 0.4
