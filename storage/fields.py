@@ -12,6 +12,7 @@ from protocol import binary, limits
 from protocol.errors import TooLarge
 from protocol.paths import Path, read_path, stored_path
 from storage import keys
+from storage.definitions import pack_definition
 from storage.transactions import Transaction
 
 
@@ -53,7 +54,7 @@ def pack(field: Field) -> bytes:
         raise TooLarge(
             f"a field's path takes at most {limits.PATH_BYTES} bytes", limit=limits.PATH_BYTES
         )
-    packed = binary.pack(
+    return pack_definition(
         {
             "path": stored_path(field.path),
             "type": field.type,
@@ -64,10 +65,3 @@ def pack(field: Field) -> bytes:
             "comment": field.comment,
         }
     )
-    if len(packed) > limits.DEFINITION_BYTES:
-        raise TooLarge(
-            f"a definition takes at most {limits.DEFINITION_BYTES} bytes",
-            limit=limits.DEFINITION_BYTES,
-            size=len(packed),
-        )
-    return packed

@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from protocol import binary, limits
-from protocol.errors import AlreadyExists, TooLarge
+from protocol import binary
+from protocol.errors import AlreadyExists
 from protocol.text import check_name
 from storage import keys
 from storage.catalog import Database, Taken, check_comment, declared_of
+from storage.definitions import pack_definition
 from storage.transactions import Transaction
 
 
@@ -78,7 +79,7 @@ def define(tx: Transaction, made: Function, taken: Taken = Taken.REFUSE) -> None
         if taken is Taken.SKIP:
             return
         raise AlreadyExists(f"function {made.path} exists", kind="function", name=made.path)
-    packed = binary.pack(
+    packed = pack_definition(
         {
             "parameters": [list(one) for one in made.parameters],
             "returns": made.returns,
@@ -86,12 +87,6 @@ def define(tx: Transaction, made: Function, taken: Taken = Taken.REFUSE) -> None
             "comment": made.comment,
         }
     )
-    if len(packed) > limits.DEFINITION_BYTES:
-        raise TooLarge(
-            f"a definition takes at most {limits.DEFINITION_BYTES} bytes",
-            limit=limits.DEFINITION_BYTES,
-            size=len(packed),
-        )
     database = made.database
     tx.put(keys.function(database.namespace.id, database.id, made.name), packed)
 

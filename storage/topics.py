@@ -14,8 +14,9 @@ from protocol import binary, limits
 from protocol.errors import AlreadyExists, BadRequest, StillHeld, TooLarge
 from protocol.text import check_name
 from storage import keys
+from storage.announcing import read_kept
 from storage.appends import NUMBER, unpack_counter
-from storage.catalog import Database, Taken, absent, check_comment, declared_of, next_id, tables
+from storage.catalog import Database, Taken, absent, check_comment, declared_of, next_id
 from storage.transactions import Transaction
 
 Full = Literal["DROP", "REFUSE"]
@@ -200,11 +201,9 @@ def drop_topic(tx: Transaction, topic: Topic) -> None:
         changes
     """
     database = topic.database
-    for table in tables(tx, database):
-        if table.on_change is not None and table.on_change.topic == topic.name:
-            raise StillHeld(
-                f"table {table.name} has {topic.name} as its ON CHANGE", table=table.name
-            )
+    table = _told_by(tx, topic)
+    if table is not None:
+        raise StillHeld(f"table {table} has {topic.name} as its ON CHANGE", table=table)
     holder = _dead_letters_of(tx, topic)
     if holder is not None:
         raise StillHeld(
@@ -214,6 +213,18 @@ def drop_topic(tx: Transaction, topic: Topic) -> None:
     for start, end in keys.in_topic(*topic.numbers):
         tx.delete_range(start, end)
     tx.delete(keys.topic(database.namespace.id, database.id, topic.name))
+
+
+def _told_by(tx: Transaction, topic: Topic) -> str | None:
+    """The name of a table that tells this topic of its changes."""
+    database = topic.database
+    start, end = keys.tables(database.namespace.id, database.id)
+    for pairs in tx.scan(start, end):
+        for key, value in pairs:
+            told = read_kept(binary.unpack_object(value).get("on_change"))
+            if told is not None and told.topic == topic.name:
+                return key[len(start) :].decode()
+    return None
 
 
 def _dead_letters_of(tx: Transaction, topic: Topic) -> tuple[str, str] | None:

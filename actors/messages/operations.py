@@ -22,7 +22,7 @@ from protocol.messages import (
 from protocol.values import Tick
 from storage.groups import Group
 from storage.hand_outs import HandOuts
-from storage.messages import Messages
+from storage.messages import Messages, Published
 from storage.topics import Topic
 from storage.transactions import Transaction
 
@@ -92,16 +92,30 @@ def publish(
             answer["position"], answer["duplicate"] = published.first, published.duplicate
 
     fill_in()
+    tell = telling(service, messages, published)
+
+    def follow_up() -> None:
+        fill_in()
+        tell()
+
+    return Performed(answer, follow_up, messages.wakes)
+
+
+def telling(service: Topics, messages: Messages, published: Published) -> Callable[[], None]:
+    """What lets those who wait for messages hear of these, to be called once they are there.
+
+    :param published: the last of them
+    """
+    topic = messages.topic
     over = None
     if topic.max_bytes is not None:
         over = topic.full == "DROP" and messages.size > topic.max_bytes
 
-    def follow_up() -> None:
-        fill_in()
+    def tell() -> None:
         if messages.wakes:
             service.published(topic, published.last, over=over)
 
-    return Performed(answer, follow_up, messages.wakes)
+    return tell
 
 
 def take(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
+from actors.messages.operations import telling
 from language import tree
 from language.blame import of_record, told
 from protocol import limits
@@ -21,7 +22,6 @@ from storage import records
 from storage.announcing import Noted, OnChange
 from storage.catalog import Table
 from storage.messages import Messages, Published
-from storage.topics import Topic
 
 if TYPE_CHECKING:
     from actors.scripts.execution import Execution
@@ -61,8 +61,7 @@ class _Announcer:
         assert table.on_change is not None, "what is noted is to be told"
         self._run, self._table, self._on = run, table, table.on_change
         self._record = records.record_id(table)
-        self._topic: Topic | None = None
-        self._messages: Messages
+        self._messages: Messages | None = None
         self._last: Published | None = None
 
     def tell(self, change: Noted) -> None:
@@ -78,9 +77,9 @@ class _Announcer:
             return  # the same, perhaps in another order
         record = self._record(change.key)
         try:
-            if self._topic is None:
-                self._topic = self._run.topic(self._on.topic, WRITE)
-                self._messages = Messages(self._run.transaction, self._topic)
+            if self._messages is None:
+                topic = self._run.topic(self._on.topic, WRITE)
+                self._messages = Messages(self._run.transaction, topic)
             told_of = [_value(record, before, after)]
             self._last = self._messages.publish(told_of, key=_key(record), tick=self._run.tick)
         except Refusal as refusal:
@@ -91,14 +90,9 @@ class _Announcer:
 
     def finish(self) -> None:
         """See to it that whoever waits for messages hears of them once they are there."""
-        topic, last = self._topic, self._last
-        if topic is None or last is None or not self._messages.wakes:
-            return
-        over = None
-        if topic.max_bytes is not None:
-            over = topic.full == "DROP" and self._messages.size > topic.max_bytes
-        service = self._run.services.topics
-        self._run.afterwards.append(lambda: service.published(topic, last.last, over=over))
+        if self._messages is not None and self._last is not None:
+            service = self._run.services.topics
+            self._run.afterwards.append(telling(service, self._messages, self._last))
 
 
 def _unpacked(raw: bytes | None) -> dict[str, Any] | None:
