@@ -305,13 +305,13 @@ class _Writing:
         for name, child in node.names.items():
             if child.computes:
                 was = known.get(name, NONE) if type(known) is dict else NONE
-                self.compute_at(child, value, name, was, new, _below(at, child.text))
+                self._compute_at(child, value, name, was, new, _below(at, child.text))
         if node.each is not None and node.each.computes:
             tick = self._env.tick
             for name in paced([name for name in value if name not in node.names], tick):
                 was = known.get(name, NONE) if type(known) is dict else NONE
                 path = _below(at, quote_name(name))
-                self.compute_at(node.each, value, name, was, new or was is NONE, path)
+                self._compute_at(node.each, value, name, was, new or was is NONE, path)
 
     def _compute_items(self, each: _Node, value: list[Any], known: Any, new: bool, at: str) -> None:
         if not each.computes:
@@ -319,15 +319,13 @@ class _Writing:
         for number in paced(range(len(value)), self._env.tick):
             has = type(known) is list and number < len(known)
             was = known[number] if has else NONE
-            self.compute_at(each, value, number, was, new or not has, f"{at}[{number}]")
+            self._compute_at(each, value, number, was, new or not has, f"{at}[{number}]")
         value[:] = [item for item in value if item is not NONE]
 
-    def compute_at(
+    def _compute_at(
         self, node: _Node, holder: Any, key: Any, known: Any, new: bool, at: str
     ) -> None:
         """As `compute`, of what an object or array holds at a key; see `put`."""
-        if self._computed_of is None:
-            self._computed_of = {"id": self._record, **self._fields}
         if node.rule is not None and node.rule.value is not None:
             self.put(node, holder, key, known, new, at)
             return

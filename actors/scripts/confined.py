@@ -1,4 +1,4 @@
-"""The surroundings of what runs for whoever comes by: DEFAULT and ASSERT, bodies of functions."""
+"""The surroundings of what runs for whoever comes by: DEFAULT, VALUE, ASSERT, functions."""
 
 from __future__ import annotations
 

@@ -17,9 +17,8 @@ _HERE: Final = Path(__file__).resolve().parent
 
 def main() -> int:
     """Run the command line: a node, or `shell`, `import` and `export`. Answers the exit code."""
-    if (
-        _HERE / "protocol"
-    ).is_dir():  # of a wheel; an editable install has the checkout on its path
+    # Only a wheel has its rooms here; an editable install has the checkout on its path.
+    if (_HERE / "protocol").is_dir():
         # First of all: what somebody else calls `protocol` must not be taken for ours.
         sys.path[:0] = [str(_HERE), str(_HERE / "clients" / "python")]
     from surfaces.command.main import main as run

@@ -12,7 +12,7 @@ from language.names import DEFINED
 from language.words import quote
 from protocol.errors import Refusal
 from protocol.text import check_name
-from storeclient import Refused
+from storeclient.errors import NotAllowed, Unknown
 from surfaces.shell.forms import Form, Tables
 from surfaces.shell.session import Session
 from surfaces.shell.values import from_client
@@ -154,7 +154,7 @@ async def _defined(here: Shortcuts) -> list[dict[str, str]]:
         return []
     try:
         found = (await here.ask("INFO FOR DATABASE"))["functions"]
-    except Refused:
+    except (NotAllowed, Unknown):
         return []  # those of the language are shown to everybody
     return [{"function": _signature(one), "answers": one["comment"] or ""} for one in found]
 
