@@ -32,6 +32,7 @@ from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Actor, Runtime, Supervised, ask, stop, tell
 from actors.scripts.actor import ScriptsActor
+from actors.scripts.moments import Moments
 from actors.scripts.plans import Plans
 from actors.scripts.running import Running
 from actors.scripts.services import Services
@@ -211,6 +212,7 @@ class Node:
         )  # fmt: skip
         committer.on_withdraw.append(self.topics.waits.taken_back)
         sessions.rests = self.running
+        self.moments = Moments(runtime, committer)
         services = Services(
             committer=committer,
             roles=self.roles,
@@ -220,6 +222,7 @@ class Node:
             spaces=self.spaces,
             topics=self.topics,
             running=self.running,
+            moments=self.moments,
             indexes=indexes,
             clock=self.doors.clock,
             facts=self.facts,

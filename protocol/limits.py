@@ -165,6 +165,17 @@ STATEMENT_MEMORY_BYTES: Final = 256 * MIB
 SCRIPT_MEMORY_BYTES: Final = 256 * MIB
 """What the variables of one script hold together, and what its loops go over: a short text may make
 hundreds of large values."""
+MOMENTS: Final = 64
+"""Moments of the store that are kept at once for requests to read in."""
+MOMENTS_OF_USER: Final = 16
+"""Of these, one user's."""
+MOMENT_SECONDS: Final = 60
+"""How long a moment is kept behind a request that does not say."""
+MOMENT_KEEP_SECONDS: Final = 600
+"""The longest that a request may say."""
+MOMENT_LIFE_SECONDS: Final = 3_600
+"""How long a moment is kept at most, however often it is read: what changes meanwhile takes room on
+the disk twice."""
 ROWS_READ: Final = 100_000_000
 """Rows that one statement may read, its subqueries' included: one that asks a subquery of each row
 ends by name even where nobody gave it a TIMEOUT."""

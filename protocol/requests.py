@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 from msgspec import Struct
 from msgspec import field as member
@@ -111,6 +111,9 @@ class ChangePassword(Request[None]):
 
 # --- scripts ------------------------------------------------------------------------------------
 
+NEW_MOMENT: Final = "new"
+"""In place of a moment's name: what is committed now."""
+
 ResultKind = Literal["rows", "value", "none", "info"]
 
 
@@ -137,6 +140,8 @@ class ScriptAnswer(Struct, frozen=True):
     committed: int = 0
     """The newest commit of the script's own that is on the disk; 0: there is none. Whoever can't
     give the answer away says so: the script is not to be sent again unchanged."""
+    moment: str | None = None
+    """The moment that it read and that is kept, by its name."""
 
 
 class RunScript(Struct, Request[ScriptAnswer], frozen=True):
@@ -154,6 +159,11 @@ class RunScript(Struct, Request[ScriptAnswer], frozen=True):
     reason: str | None = None
     answer_bytes: int | None = None
     """What its results may take as msgpack: what would make them larger is not committed."""
+    moment: str | None = None
+    """The moment of the store that all of it reads: the name of one that is kept, or `NEW_MOMENT`.
+    Nothing is written then."""
+    keep_us: int | None = None
+    """How long that is kept behind it; None: `limits.MOMENT_SECONDS`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from storage.keys import Range
 from storage.layers import InFlight, Layer, apply_writes
 from storage.lineage import Lineage
 from storage.lookups import Lookups
+from storage.moments import Moment
 from storage.transactions import Transaction
 
 REPLAY_BATCH_BYTES: Final = 1 << 20
@@ -115,6 +116,8 @@ class Ledger:
         self._replaying_bytes = 0
         self.lookups = Lookups(engine.applied)
         self._paused: dict[int, Transaction] = {}
+        self.moments: set[Moment] = set()
+        """Those that are kept, or still read."""
         self._changes: deque[_Change] = deque()
         self._changed_keys = 0
         self._forgotten = 0
@@ -209,6 +212,11 @@ class Ledger:
         """A transaction on the present state."""
         assert self._committed >= self._end, "the log has not been replayed to its end"
         return Transaction(self, self._committed, self.log_time())
+
+    def moment(self) -> Moment:
+        """What is released, kept for several transactions to read; whoever asks has to end it."""
+        assert self._committed >= self._end, "the log has not been replayed to its end"
+        return Moment(self)
 
     def commit(self, tx: Transaction, attribution: Attribution) -> int:
         """Make the changes of a transaction a commit, and end it.
@@ -374,7 +382,8 @@ class Ledger:
             self._part_at += len(part)
             return True
         self._write_settled(batch, [layer])
-        if not any(tx.froze(layer) for tx in self._paused.values()):
+        readers: list[Transaction | Moment] = [*self._paused.values(), *self.moments]
+        if not any(one.froze(layer) for one in readers):
             self._gone += [*layer.hollow(), self._part_of]
         self._part_at, self._part_of = 0, []
         return self._has_more()

@@ -89,6 +89,7 @@ class ScriptsActor(LoopActor):
             execution.place[1],
             refusal if refusal is None else execution.told(refusal),
             execution.committed,
+            execution.kept_moment,
         )
 
     @handles(CancelScript)
@@ -100,6 +101,7 @@ class ScriptsActor(LoopActor):
         """What still runs hears that the node is stopping, at its next slice."""
         for run in self._running:
             run.turn.cancel(Draining("the node is stopping"))
+        self._services.moments.end_all()
 
     def _refusal(self, execution: ScriptRun) -> Refusal | None:
         """What a script stopped at. Anything but a refusal is a bug, or the state engine's end: the

@@ -16,6 +16,7 @@ from actors.scripts import calling
 from actors.scripts.announcing import announce
 from actors.scripts.judging import judged
 from actors.scripts.kept import Answered, Kept
+from actors.scripts.moments import KeptMoment
 from actors.scripts.plans import Plan, Step, rowless
 from actors.scripts.services import Services
 from actors.scripts.turns import Turn
@@ -73,6 +74,9 @@ class Execution:
     # What a short script never changes stands here: setting it for each one costs more than its
     # statement does.
 
+    moment: KeptMoment | None = None
+    """The moment of the store that it reads in; None: each of its transactions reads what is there
+    when it begins."""
     sequence = 0
     """The newest sequence that the answer shows: it is sent once that is durable."""
     iterations = 0
@@ -130,6 +134,8 @@ class Execution:
         :raises NotWritable, Unknown, NotAllowed: the node, or the caller, may not
         """
         if step.writes:
+            if self.moment is not None:
+                raise BadRequest("nothing is written in a moment that is over: leave `moment` out")
             # The commit asks too; asked here, nothing is read, hashed or waited for in vain.
             self.services.committer.check_writable()
         things = judged(self, step.claims) if step.claims else ()
@@ -191,6 +197,11 @@ class Execution:
         if sequence > self.sequence:
             self.sequence = sequence
             self.generation = self.services.committer.generation
+
+    def new_transaction(self) -> Transaction:
+        """One to read in. :raises Unknown: the moment that the script reads has ended"""
+        moment = self.moment
+        return self.services.committer.begin() if moment is None else moment.begin()
 
     def check_session(self) -> None:
         """:raises SessionEnded: the session that this was sent in has ended meanwhile"""

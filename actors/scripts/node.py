@@ -51,7 +51,9 @@ def kill(run: ScriptRun, statement: tree.Kill) -> Value:
 @informs("NODE", needs=[Need(INFO, Kind.NODE)])
 def info_for_node(run: Execution, statement: tree.Info) -> Value:
     """Identity, version, roles, endpoints, settings in force, where it listens."""
-    return {**run.services.roles.info(), **run.services.facts.info()}
+    services = run.services
+    moments: Value = len(services.moments)
+    return {**services.roles.info(), **services.facts.info(), "moments": moments}
 
 
 @informs("RUNNING", needs=[Need(OWN, Kind.NODE)])

@@ -11,6 +11,7 @@ from actors.commits import Committer
 from actors.facts import Facts
 from actors.passwords import Asker
 from actors.rights import Rights
+from actors.scripts.moments import Moments
 from actors.scripts.running import Running
 from actors.topics import Topics
 from protocol.doors import Clock
@@ -85,6 +86,7 @@ class Services:
     spaces: Spaces
     topics: Topics
     running: Running
+    moments: Moments
     indexes: Indexes
     clock: Clock
     facts: Facts

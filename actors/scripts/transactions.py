@@ -24,6 +24,7 @@ from protocol import limits
 from protocol.binary import pack, pack_in_steps
 from protocol.errors import (
     AnswerTooLarge,
+    BadRequest,
     Cancelled,
     Conflict,
     DiskFull,
@@ -33,7 +34,7 @@ from protocol.errors import (
     StatementTimeout,
     after,
 )
-from protocol.requests import Result, ResultKind, RunScript
+from protocol.requests import NEW_MOMENT, Result, ResultKind, RunScript
 from protocol.values import NONE, Value, is_large
 
 log = structlog.get_logger("scripts")
@@ -65,6 +66,8 @@ class ScriptRun(Execution):
         self._commits: list[Promise] = []
         """What it has committed so far, oldest first."""
 
+    kept_moment: str | None = None
+    """The name of the moment that it read, if that is kept on."""
     began = False
     """Whether `transaction` is set."""
     listed = False
@@ -89,6 +92,24 @@ class ScriptRun(Execution):
 
         :raises Refusal: what was committed before it stays committed and its results stand
         """
+        request = self.request
+        if request.keep_us is not None:
+            _check_keep(request)
+        if request.moment is None:
+            self._run()
+            return
+        moments = self.services.moments
+        kept = self.moment = moments.enter(request.moment, self.caller.user)
+        # Of one that is new nobody knows the name, unless there is an answer to tell it.
+        keep_us = 0 if request.moment == NEW_MOMENT else request.keep_us
+        try:
+            self._run()
+            keep_us = request.keep_us
+        finally:
+            if moments.leave(kept, keep_us):
+                self.kept_moment = kept.name
+
+    def _run(self) -> None:
         if len(self.variables) > limits.VARIABLES:
             self._check_variables(len(self.variables))
         if self.request.timeout_us is not None:
@@ -174,7 +195,7 @@ class ScriptRun(Execution):
 
     def _forget(self) -> None:
         """Keep nothing of the transaction that has ended, while it waits."""
-        self.transaction = self.services.committer.begin()
+        self.transaction = self.new_transaction()
         self.transaction.release()
 
     @contextmanager
@@ -295,7 +316,7 @@ class ScriptRun(Execution):
     def _begin(self, done: int) -> None:
         if self.sequence:
             self._check_kept()
-        self.transaction = transaction = self.services.committer.begin()
+        self.transaction = transaction = self.new_transaction()
         self.began = True
         self.read_at = transaction.sequence
         self._ids = self._nested = 0
@@ -400,8 +421,9 @@ class ScriptRun(Execution):
             self.depends_on(promise.sequence)
         if not (self.waits or self.goes_on):  # else this has answered nothing yet
             self._answers = measured
-        for follow_up in self.afterwards:
-            follow_up()
+        if self.moment is None:  # else what was found there says nothing of what is there now
+            for follow_up in self.afterwards:
+                follow_up()
 
     def _measured(self) -> tuple[int, int]:
         """How many results there are, and the bytes that they take in the answer: nobody would hear
@@ -437,3 +459,12 @@ class ScriptRun(Execution):
         refusal.detail.setdefault("line", line)
         refusal.detail.setdefault("column", column)
         return refusal
+
+
+def _check_keep(request: RunScript) -> None:
+    """:raises BadRequest: it is to keep no moment, or one for too long"""
+    most = limits.MOMENT_KEEP_SECONDS
+    if request.moment is None:
+        raise BadRequest("keep says how long a moment is kept: name one, or 'new'")
+    if not 0 <= (request.keep_us or 0) <= most * 1_000_000:
+        raise BadRequest(f"a moment is kept for 0 to {most} seconds", limit=most)

@@ -94,6 +94,14 @@ SCHEMAS: Final[Json] = {
             "db": NULL_OR_STRING,
             "timeout": {"type": ["string", "null"], "description": "a duration, such as 5s"},
             "reason": NULL_OR_STRING,
+            "moment": {
+                "type": ["string", "null"],
+                "description": "reads what was committed then: 'new', or the name of one kept",
+            },
+            "keep": {
+                "type": ["string", "null"],
+                "description": "a duration: how long the moment is kept behind the request",
+            },
         },
     ),
     "Result": _object(
@@ -110,7 +118,8 @@ SCHEMAS: Final[Json] = {
             "seq": {"type": "integer", "description": "committed sequence after the last write"},
             "ns": NULL_OR_STRING,
             "db": NULL_OR_STRING,
-        }
+        },
+        {"moment": {"type": "string", "description": "the moment that was read and is kept"}},
     ),
     "ScriptRefused": _object(
         {"error": _ref("Error")},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
@@ -36,6 +36,8 @@ class Asked:
     database: str | None = None
     timeout_us: int | None = None
     reason: str | None = None
+    moment: str | None = None
+    keep_us: int | None = None
 
 
 class ScriptDelegate(HTTPMessageDelegate):
@@ -79,7 +81,7 @@ class ScriptDelegate(HTTPMessageDelegate):
                 return None  # gone before it began
             run = RunScript(
                 who, asked.script, exchange.request, asked.parameters, asked.namespace,
-                asked.database, asked.timeout_us, asked.reason,
+                asked.database, asked.timeout_us, asked.reason, None, asked.moment, asked.keep_us,
             )  # fmt: skip
             self._running = True
             answer = await ask_now(self._surface.node.scripts, run)
@@ -128,6 +130,8 @@ class ScriptDelegate(HTTPMessageDelegate):
         refusal = answer.refusal
         if refusal is None:
             others = {"seq": answer.sequence, "ns": answer.namespace, "db": answer.database}
+            if answer.moment is not None:
+                others["moment"] = answer.moment
             if large:
                 body = await results.encode(form, answer.results, others, work)
             else:
@@ -180,12 +184,10 @@ def read(head: Head, body: bytes, tick: Tick | None = None) -> Asked:
         check_name(database, "database")
         if namespace is None:
             raise BadRequest("a database is named together with its namespace")
-    return Asked(
-        asked.script, asked.parameters, namespace, database, asked.timeout_us, asked.reason
-    )
+    return replace(asked, namespace=namespace, database=database)
 
 
-_FIELDS: Final = frozenset({"script", "params", "ns", "db", "timeout", "reason"})
+_FIELDS: Final = frozenset({"script", "params", "ns", "db", "timeout", "reason", "moment", "keep"})
 
 
 def _from_object(found: Any, value_of: Callable[[Any], Any]) -> Asked:
@@ -207,19 +209,30 @@ def _from_object(found: Any, value_of: Callable[[Any], Any]) -> Asked:
         {_unicode(str(name)): value_of(value) for name, value in parameters.items()},
         _string(found, "ns"),
         _string(found, "db"),
-        _timeout_us(found.get("timeout")),
+        _timeout_us(found),
         _reason(found),
+        _string(found, "moment"),
+        _duration_us(found, "keep", "keep is a duration such as '30s'"),
     )
 
 
-def _timeout_us(timeout: object) -> int | None:
-    if timeout is None:
+def _timeout_us(found: dict[str, Any]) -> int | None:
+    problem = "timeout is a positive duration such as '5s'"
+    timeout = _duration_us(found, "timeout", problem)
+    if timeout is not None and timeout <= 0:
+        raise BadRequest(problem)
+    return timeout
+
+
+def _duration_us(found: dict[str, Any], name: str, problem: str) -> int | None:
+    given = found.get(name)
+    if given is None:
         return None
-    if isinstance(timeout, str):
-        timeout = parse_duration(_unicode(timeout))
-    if not isinstance(timeout, timedelta) or timeout <= timedelta(0):
-        raise BadRequest("timeout is a positive duration such as '5s'")
-    return timeout // MICROSECOND
+    if isinstance(given, str):
+        given = parse_duration(_unicode(given))
+    if not isinstance(given, timedelta):
+        raise BadRequest(problem)
+    return given // MICROSECOND
 
 
 def _string(found: dict[str, Any], name: str) -> str | None:

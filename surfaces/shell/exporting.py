@@ -1,8 +1,10 @@
 """`storenode export`: the records of a table into a file, page by page in the order of their ids.
 
-Each page is read at one sequence, and says which. Are they all the same, the file is the table at
-that sequence; else it is known between which two each record was read. No record comes twice, and
-none that is there all the while is missing: each page goes on behind the last id of the one before.
+All pages are read in one moment of the store, so that the file is the table as it was at its
+sequence. Where the node keeps that no longer, for it was started anew or an hour has gone by,
+another one is taken: then it is known between which two sequences each record was read. No record
+comes twice, and none that is there all the while is missing: each page goes on behind the last id
+of the one before.
 """
 
 from __future__ import annotations
@@ -34,6 +36,10 @@ PAGE_ROWS: Final = 1000
 """Of the first page; more of the next ones while they fit a frame of the wire, fewer when not."""
 PAGE_ROWS_MOST: Final = 16_000
 
+NEW: Final = "new"
+KEEP_SECONDS: Final = 300
+"""How long the moment is kept behind a page: through an outage, and for who takes it up again."""
+
 Report = Callable[[int, int], None]
 
 
@@ -44,11 +50,13 @@ class Exporting(Progress):
     :ivar last: the last id, as JSON; None at the beginning
     :ivar first_sequence: that of the first page; 0 at the beginning
     :ivar last_sequence: that of the newest one
+    :ivar moment: the name of the moment that is read; None at the beginning
     """
 
     last: Any = None
     first_sequence: int = 0
     last_sequence: int = 0
+    moment: str | None = None
 
 
 async def run(asked: Export, patient: Patient, report: Report) -> str:
@@ -170,6 +178,7 @@ class _Pages:
             keep()
             report(self.state.rows, max(total, self.state.rows))
             if len(page) < rows:
+                await self._patient.run("", moment=self.state.moment, keep=0)
                 return
 
     async def _page(self) -> tuple[list[dict[str, Any]], int]:
@@ -193,13 +202,20 @@ class _Pages:
         if state.last is not None:
             where = "WHERE id > $last "
             params["last"] = to_client(from_json(state.last))
-        # In one transaction, so that it is the sequence of what is read.
         select = f"SELECT * FROM {self._table} {where}ORDER BY id LIMIT {rows}"
-        answer = await self._patient.run(f"BEGIN; INFO FOR STORE; {select}; COMMIT", params)
-        sequence = answer.results[1].value["sequence"]
-        state.first_sequence = state.first_sequence or sequence
-        state.last_sequence = sequence
-        return from_client(answer.results[2].value)  # type: ignore[no-any-return]
+        try:
+            answer = await self._patient.run(
+                select, params, moment=state.moment or NEW, keep=KEEP_SECONDS
+            )
+        except Refused as error:
+            if state.moment is None or "moment" not in error.detail:
+                raise
+            state.moment = None
+            return await self._read(rows)
+        state.moment = answer.moment
+        state.first_sequence = state.first_sequence or answer.seq
+        state.last_sequence = answer.seq
+        return from_client(answer.value)  # type: ignore[no-any-return]
 
     def summary(self, path: str) -> str:
         """What was done, and as of when."""
@@ -207,7 +223,7 @@ class _Pages:
         when = (
             f"as of sequence {first}"
             if first == last
-            else f"each as of a sequence from {first} to {last}, while others wrote"
+            else f"each as of a sequence from {first} to {last}: the node did not keep the first"
         )
         return f"exported {self.state.rows} records of {self._asked.table} to {path}, {when}"
 

@@ -33,9 +33,17 @@ class Patient:
         except NotAllowed:
             return None
 
-    async def run(self, script: str, params: Mapping[str, Any] | None = None) -> Answer:
+    async def run(
+        self,
+        script: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        moment: str | None = None,
+        keep: float | None = None,
+    ) -> Answer:
         """The answer of a script, whatever number of attempts it takes.
 
+        :param moment: as for `AsyncClient.run`, and so is `keep`
         :raises Refused: the node refused, and would again
         :raises Ended: the outage lasted too long
         """
@@ -44,7 +52,7 @@ class Patient:
         told = False
         while True:
             try:
-                return await self._client.run(script, params)
+                return await self._client.run(script, params, moment=moment, keep=keep)
             except (OutcomeUnknown, Unreachable) as error:
                 problem: Exception = error
             except Refused as error:

@@ -26,7 +26,7 @@ _HELLO: Final = frozenset({"magic", "major", "minor", "client", "user", "passwor
 _AUTH: Final = frozenset({"user", "password", "token"})
 _RUN: Final[dict[str, type]] = {
     "script": str, "params": dict, "ns": str, "db": str, "timeout": timedelta, "stream": bool,
-    "reason": str,
+    "reason": str, "moment": str, "keep": timedelta,
 }  # fmt: skip
 
 Wanted = TypeVar("Wanted")
@@ -160,6 +160,7 @@ def read_run(body: dict[str, Any] | None, caller: Caller, name: str) -> RunScrip
         raise BadRequest(
             f"RUN reason has at most {limits.REASON_CHARACTERS} characters", field="reason"
         )
+    keep = body.get("keep")
     return RunScript(
         caller=caller,
         script=script,
@@ -170,6 +171,8 @@ def read_run(body: dict[str, Any] | None, caller: Caller, name: str) -> RunScrip
         timeout_us=None if timeout is None else timeout // MICROSECOND,
         reason=reason,
         answer_bytes=limits.FRAME_BYTES - ENVELOPE_BYTES,
+        moment=body.get("moment"),
+        keep_us=None if keep is None else keep // MICROSECOND,
     )
 
 
@@ -208,7 +211,10 @@ def results(found: tuple[Result, ...]) -> list[dict[str, Any]]:
 
 def answer(found: ScriptAnswer) -> dict[str, Any]:
     """The body of ANSWER."""
-    return {"results": results(found.results), "seq": found.sequence}
+    body: dict[str, Any] = {"results": results(found.results), "seq": found.sequence}
+    if found.moment is not None:
+        body["moment"] = found.moment
+    return body
 
 
 def error(refusal: Refusal, request: str | None, ran: tuple[Result, ...] = ()) -> dict[str, Any]:

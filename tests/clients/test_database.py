@@ -224,6 +224,46 @@ async def test_rows_come_page_by_page_in_the_order_of_their_ids(db: AsyncDatabas
     assert [row async for row in db.rows("SELECT * FROM item WHERE n > 99")] == []
 
 
+async def test_rows_of_one_moment(db: AsyncDatabase) -> None:
+    rows = [{"id": n, "n": 0} for n in range(20)]
+    await db.run("DEFINE TABLE item; INSERT INTO item $rows RETURN NONE", {"rows": rows})
+    for consistent in (True, False):
+        found: list[dict[str, Any]] = []
+        async for row in db.rows("SELECT * FROM item", page=6, consistent=consistent):
+            if not found:
+                await db.run("UPDATE item SET n += 1; DELETE item:19; UPSERT item:30 SET n = 9")
+            found.append(row)
+        ids = [row["id"].id for row in found]
+        if consistent:
+            assert ids == list(range(20)) and {row["n"] for row in found} == {0}
+        else:
+            assert ids == [*range(19), 30] and {row["n"] for row in found} == {1, 2, 9}
+
+
+async def test_a_moment(db: AsyncDatabase, client: AsyncClient) -> None:
+    await db.run("DEFINE TABLE item; CREATE item:1 SET n = 1")
+    moment = db.moment(keep=30)
+    with pytest.raises(ValueError, match="within its `with`"):
+        await moment.query("RETURN 1")
+    async with moment as then:
+        await db.run("CREATE item:2; UPDATE item:1 SET n = 2")
+        assert client._connection is not None
+        client._connection.abort()
+        answer = await then.run("SELECT VALUE n FROM item WHERE n < $most", {"most": 9})
+        assert (answer.value, answer.seq) == ([1], then.seq) and "item" not in repr(then)
+        assert [row["n"] async for row in then.rows("SELECT * FROM item")] == [1]
+        with pytest.raises(errors.BadRequest):
+            await then.query("CREATE item:3")
+        name = answer.moment
+    with pytest.raises(errors.Unknown) as told:
+        await client.run("RETURN 1", moment=name)
+    assert told.value.detail["moment"] == name
+    async with db.moment() as then:
+        await client.run("DEFINE USER eve ROLE owner PASSWORD 'a password of hers'")
+        with pytest.raises(errors.Unknown):
+            await then.query("RETURN item:1")
+
+
 @pytest.mark.parametrize(
     "select",
     [
@@ -275,6 +315,13 @@ async def test_the_blocking_twin(client: AsyncClient) -> None:
             db.run("DEFINE TABLE item; DEFINE SPACE s; DEFINE TOPIC t; INSERT INTO item [{id: 1}]")
             assert [row["id"].id for row in db.rows("SELECT * FROM item", page=1)] == [1]
             assert db.query("RETURN 1") == 1
+            with db.moment() as then:
+                db.run("CREATE item:2")
+                assert len(then.query("SELECT VALUE id FROM item")) == 1
+                assert [row["id"].id for row in then.rows("SELECT * FROM item", page=1)] == [1]
+                assert then.run("RETURN 1").seq == then.seq > 0 and "Async" not in repr(then)
+            found = [row["id"].id for row in db.rows("SELECT * FROM item", consistent=True)]
+            assert found == [1, 2]
             db.cache("s").set("k", 1)
             db.topic("t").publish(1)
             for handle in (db, blocking, db.cache("s"), db.topic("t").group("g")):

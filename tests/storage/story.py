@@ -19,6 +19,7 @@ from storage.effects import Attribution
 from storage.engine import Pair
 from storage.frames import Frame
 from storage.ledger import Ledger, LogEnd
+from storage.moments import Moment
 from storage.state_hash import state_hash
 from storage.transactions import Transaction
 from tests.simulation.doors import ManualClock, SeededRng
@@ -123,6 +124,7 @@ class Story:
         self.states: list[Model] = [{}]
         self.changes: list[Change] = [Change()]
         self.open: list[Running] = []
+        self.moments: list[Moment] = []
         self.current: Running | None = None
         self.conflicts = self.commits = self.crashes = 0
         self.ledger = self._ledger(0)
@@ -138,6 +140,7 @@ class Story:
             [self._act] * 60
             + [self._durable] * 6
             + [self._begin] * 8
+            + [self._moment] * 4
             + [self._crash, self._withdraw]
         )
         for _ in range(self.steps):
@@ -146,6 +149,7 @@ class Story:
         for running in list(self.open):
             self._take_turn(running)
             self._commit(running)
+        self._end_moments()
         self.ledger.durable(self.ledger.committed, digests(self.frames))
         self._check_engine()
         self._check_replay()
@@ -239,6 +243,31 @@ class Story:
         scan.seen.extend(pair for step in scan.steps for pair in step)
         assert scan.seen == scan.expected, "a scan"
         running.scans.remove(scan)
+
+    def _moment(self) -> None:
+        """Keep what is released now, or read in what was kept: it is as it was."""
+        self._take_turn(None)
+        if len(self.moments) < 2:
+            self.moments.append(self.ledger.moment())
+            assert self.moments[-1].sequence == self.ledger.released_upto
+        moment = self.random.choice(self.moments)
+        expected = self.states[moment.sequence]
+        with moment.begin() as tx:
+            key, reverse = self.random.choice(ALL), self.random.random() < 0.4
+            assert tx.get(key) == expected.get(key), "a point read in a moment"
+            seen = [pair for step in tx.scan(b"\0\1", b"\xff", reverse) for pair in step]
+            assert seen == sorted(expected.items(), reverse=reverse), "a scan in a moment"
+            assert tx.saw <= self.ledger.released_upto
+            if self.random.random() < 0.2:
+                self.moments.remove(moment)
+                moment.end()  # while it is read
+                assert tx.get(key) == expected.get(key), "a read in a moment that was let go"
+        assert self.ledger.moments == set(self.moments)
+
+    def _end_moments(self) -> None:
+        for moment in self.moments:
+            moment.end()
+        self.moments.clear()
 
     # --- changing -------------------------------------------------------------------------------
 
@@ -428,6 +457,7 @@ class Story:
             running.scans.clear()
             running.tx.release()
         self.open.clear()
+        self._end_moments()
         self.current = None
         end = self.random.randint(self.ledger.durable_upto, self.ledger.committed)
         engine = self.store.crash()

@@ -14,6 +14,7 @@ from storage.effects import Attribution
 from storage.engine import Batch
 from storage.layers import InFlight, Layer, Overlay, _Sheet
 from storage.ledger import Ledger
+from storage.moments import Moment
 from storage.reads import Reads
 from storage.transactions import Transaction
 from tests.storage.engines import KINDS, make
@@ -53,6 +54,8 @@ def test_random_histories(kind: str, tmp_path: Path, figure: Callable[[str, obje
         finally:
             for running in story.open:
                 running.tx.release()
+            for moment in story.moments:
+                moment.end()
             story.open.clear()
             story.current = None
             store.close()
@@ -357,7 +360,43 @@ def an_empty_range_begins_too_late(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(memory.MemoryEngine, "none_in", none_in)
 
 
+def a_moment_shows_what_is_in_flight(patch: pytest.MonkeyPatch) -> None:
+    real = Moment.__init__
+
+    def made(self: Moment, ledger: Ledger) -> None:
+        real(self, ledger)
+        self.layers = list(reversed(ledger.flight.layers))
+
+    patch.setattr(Moment, "__init__", made)
+
+
+def a_moment_lacks_what_has_not_settled(patch: pytest.MonkeyPatch) -> None:
+    real = Moment.__init__
+
+    def made(self: Moment, ledger: Ledger) -> None:
+        real(self, ledger)
+        self.layers = []
+
+    patch.setattr(Moment, "__init__", made)
+
+
+def what_a_moment_reads_through_is_emptied(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Moment, "froze", lambda self, layer: False)
+
+
+def a_moment_that_is_let_go_is_closed_under_its_reader(patch: pytest.MonkeyPatch) -> None:
+    def end(self: Moment) -> None:
+        self.ended, self._readers = True, 0
+        self._close()
+
+    patch.setattr(Moment, "end", end)
+
+
 PLANTED = [
+    a_moment_shows_what_is_in_flight,
+    a_moment_lacks_what_has_not_settled,
+    what_a_moment_reads_through_is_emptied,
+    a_moment_that_is_let_go_is_closed_under_its_reader,
     absence_of_many_not_validated,
     absence_of_many_is_that_of_now,
     absence_of_many_ignores_what_is_in_flight,

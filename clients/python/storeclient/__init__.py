@@ -23,6 +23,7 @@ from storeclient.events import ConnectionEvent
 from storeclient.exchange import Welcome
 from storeclient.groups import AsyncConsumer, AsyncGroup, AsyncHandOut, Settled
 from storeclient.messages import Message
+from storeclient.moments import AsyncMoment, Moment
 from storeclient.names import quote_name
 from storeclient.objects import into
 from storeclient.texts import json_default
@@ -33,7 +34,8 @@ from storeclient.version import VERSION
 __version__ = VERSION
 
 __all__ = [
-    "AsyncClient", "Client", "AsyncDatabase", "Database", "ConnectionEvent",
+    "AsyncClient", "Client", "AsyncDatabase", "Database", "AsyncMoment", "Moment",
+    "ConnectionEvent",
     "AsyncCache", "Cache", "AsyncLease", "Lease", "NEVER",
     "AsyncTopic", "Topic", "AsyncPublisher", "Publisher", "AsyncReader", "Reader",
     "AsyncGroup", "Group", "AsyncConsumer", "Consumer", "AsyncHandOut", "HandOut",

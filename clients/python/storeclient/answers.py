@@ -29,6 +29,8 @@ class Answer:
     results: tuple[Result, ...]
     seq: int
     """The committed sequence after the script's last write."""
+    moment: str | None = None
+    """The moment of the store that it read, if that is kept; see `AsyncDatabase.moment`."""
 
     @property
     def value(self) -> Any:
@@ -57,4 +59,4 @@ def read_answer(body: dict[str, Any]) -> Answer:
     """The answer in the body of ANSWER. :raises ProtocolBroken: it has another form"""
     if type(body.get("seq")) is not int:
         raise ProtocolBroken("an answer of the node has no seq")
-    return Answer(read_results(body.get("results")), body["seq"])
+    return Answer(read_results(body.get("results")), body["seq"], body.get("moment"))

@@ -9,7 +9,7 @@ import socket
 import ssl
 from collections.abc import Mapping
 from datetime import timedelta
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Final, Self
 
 from storeclient import faults
@@ -110,6 +110,8 @@ class AsyncClient:
         reason: str | None = None,
         repeatable: bool = False,
         stop: asyncio.Future[None] | None = None,
+        moment: str | None = None,
+        keep: float | timedelta | None = None,
     ) -> Answer:
         """Run a script and answer all its results.
 
@@ -121,6 +123,9 @@ class AsyncClient:
             sent again
         :param stop: once it is done the node is asked to end the script, whose answer is waited for
             all the same: `errors.Cancelled`, or that of a script that came to its end first
+        :param moment: reads what was committed then: "new", or the `moment` of an answer;
+            `AsyncDatabase.moment` is the way to have one
+        :param keep: how long the moment is kept behind this script, seconds, or a timedelta
         :raises Refused: the node refused; the class is the code's, `results` is what ran before
         :raises OutcomeUnknown: the connection broke under it, or no answer came in time
         :raises Unreachable: no connection could be made; nothing was sent
@@ -128,7 +133,8 @@ class AsyncClient:
         """
         limit = self._timeout if timeout is None else duration(timeout)
         place = (self.ns, self.db) if ns is None and db is None else (ns or self.ns, db)
-        return await self._run(script, params, place, limit, reason, repeatable, stop)
+        reads = {"moment": moment, "keep": None if keep is None else duration(keep)}
+        return await self._run(script, params, place, limit, reason, repeatable, stop, reads=reads)
 
     async def _run(
         self,
@@ -140,11 +146,12 @@ class AsyncClient:
         repeatable: bool = False,
         stop: asyncio.Future[None] | None = None,
         waits: bool = False,
+        reads: Mapping[str, Any] = MappingProxyType({}),
     ) -> Answer:
         body: dict[str, Any] = {"script": script}
         if params:
             body["params"] = dict(params)
-        for name, value in (("ns", place[0]), ("db", place[1])):
+        for name, value in (("ns", place[0]), ("db", place[1]), *reads.items()):
             if value is not None:
                 body[name] = value
         if limit is not None:

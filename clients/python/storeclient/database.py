@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, Protocol
 
 from storeclient.answers import Answer
 from storeclient.blocking import Submit, Topic, _Twin
 from storeclient.cache import AsyncCache, Cache
+from storeclient.moments import KEEP, AsyncMoment, Moment
 from storeclient.names import quote_name
-from storeclient.pages import PAGE, Pages
+from storeclient.pages import PAGE, Pages, each
 from storeclient.topics import AsyncTopic
 
 
@@ -30,6 +32,8 @@ class _Client(Protocol):
         timeout: float | timedelta | None = None,
         reason: str | None = None,
         repeatable: bool = False,
+        moment: str | None = None,
+        keep: float | timedelta | None = None,
     ) -> Answer: ...
 
     def cache(self, ns: str, db: str, space: str) -> AsyncCache: ...
@@ -90,25 +94,48 @@ class AsyncDatabase:
         )
         return answer.value
 
+    def moment(self, *, keep: float | timedelta = KEEP) -> AsyncMoment:
+        """One moment of the store, to read in as often as needed: everything read there is as it
+        was when it was entered, whatever is committed meanwhile.
+
+        async with db.moment() as then:
+            count = await then.query("SELECT VALUE count() FROM ONLY item GROUP ALL")
+            rows = [row async for row in then.rows("SELECT * FROM item")]
+
+        :param keep: how long the node keeps it for the next request, seconds, or a timedelta; ten
+            minutes at most. An hour after it was entered it ends in any case
+        """
+        return AsyncMoment(self._client, self.ns, self.db, keep)
+
     async def rows(
-        self, select: str, params: Mapping[str, Any] | None = None, *, page: int = PAGE
+        self,
+        select: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        page: int = PAGE,
+        consistent: bool = False,
     ) -> AsyncIterator[dict[str, Any]]:
         """The rows of a SELECT from one table, however many, in the order of their ids.
 
         They are asked for page by page, each of which begins behind the id that the one before
         ended with. Pages are read one after the other: each shows what is committed when it is
-        read, so what is written meanwhile may be seen by a later page and not by an earlier one. A
-        node reads at no older sequence than its newest; for one moment's rows use one SELECT.
+        read, so what is written meanwhile may be seen by a later page and not by an earlier one.
 
         :param select: `SELECT fields FROM table [WHERE condition]`; `id` is among the fields, and
             there is no VALUE, SPLIT, GROUP, ORDER, LIMIT, START, FETCH or TIMEOUT
         :param page: rows in one request
+        :param consistent: all pages are of one `moment`, which the node keeps for a minute behind
+            each of them. Whoever takes longer over a page is refused the next with
+            `errors.Unknown`
         :raises ValueError: the text is no such SELECT, or its rows have no `id`
         """
         pages = Pages(select, params, page)
-        while not pages.over:
-            script, given = pages.ask()
-            for row in pages.took(await self.query(script, given, repeatable=True)):
+        if consistent:
+            async with self.moment() as then:
+                async for row in each(pages, then.query):
+                    yield row
+        else:
+            async for row in each(pages, partial(self.query, repeatable=True)):
                 yield row
 
     def cache(self, space: str) -> AsyncCache:
@@ -155,11 +182,20 @@ class Database(_Twin):
         """As `AsyncDatabase.query`."""
         return self.run(script, params, timeout=timeout, reason=reason, repeatable=repeatable).value
 
+    def moment(self, *, keep: float | timedelta = KEEP) -> Moment:
+        """As `AsyncDatabase.moment`."""
+        return Moment(self._twin.moment(keep=keep), self._submit)
+
     def rows(
-        self, select: str, params: Mapping[str, Any] | None = None, *, page: int = PAGE
+        self,
+        select: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        page: int = PAGE,
+        consistent: bool = False,
     ) -> Iterator[dict[str, Any]]:
         """As `AsyncDatabase.rows`."""
-        return self._each(self._twin.rows(select, params, page=page))
+        return self._each(self._twin.rows(select, params, page=page, consistent=consistent))
 
     def cache(self, space: str) -> Cache:
         """As `AsyncDatabase.cache`."""

@@ -7,7 +7,7 @@ means is the node's to say.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final
 
 from storeclient.values import RecordId
@@ -72,6 +72,18 @@ class Pages:
                 raise ValueError("a SELECT that is read page by page has `id` among its fields")
             self._after = after
         return rows
+
+
+async def each(
+    pages: Pages, query: Callable[[str, dict[str, Any]], Awaitable[Any]]
+) -> AsyncIterator[dict[str, Any]]:
+    """The rows of all pages, one after the other.
+
+    :param query: asks a script, with parameters; it may be asked twice
+    """
+    while not pages.over:
+        for row in pages.took(await query(*pages.ask())):
+            yield row
 
 
 def _words(text: str) -> Iterator[tuple[str, int, int]]:

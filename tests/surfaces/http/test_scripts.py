@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,33 @@ async def test_a_place_that_is_no_name_is_refused(raw: Raw, bearer: str, name: s
     await raw.send(script("RETURN 1;", bearer, store_namespace=name))
     answer = await raw.answer()
     assert (answer.status, answer.error["code"]) == (400, "NameRefused")
+
+
+async def test_requests_that_read_one_moment(raw: Raw, bearer: str) -> None:
+    """The wire's are tried with the client."""
+    await run(raw, PLACE + "CREATE person:ana", bearer)
+
+    async def asked(text: str, **fields: object) -> dict[str, Any]:
+        given = {"script": text, "ns": "shop", "db": "main", **fields}
+        return await run(raw, json.dumps(given), bearer, content_type="application/json")
+
+    first = await asked("SELECT VALUE id FROM person", moment="new", keep="30s")
+    name = first["moment"]
+    assert set(first) == {"results", "seq", "ns", "db", "moment"}
+    await run(raw, "USE shop.main; CREATE person:bob", bearer)
+    again = await asked("SELECT VALUE id FROM person", moment=name, keep="0s")
+    assert again["results"][0]["value"] == first["results"][0]["value"]
+    assert again["seq"] == first["seq"] and "moment" not in again, "it was let go"
+    for fields, status, code in (
+        ({"moment": name}, 404, "Unknown"), ({"keep": "30s"}, 400, "BadRequest"),
+        ({"moment": "new", "keep": "11m"}, 400, "BadRequest"),
+        ({"moment": "new", "keep": 30}, 400, "BadRequest"), ({"moment": 1}, 400, "BadRequest"),
+        ({"moment": "\ud800"}, 422, "TypeRefused"),
+    ):  # fmt: skip
+        given = json.dumps({"script": "RETURN 1", **fields})
+        await raw.send(script(given, bearer, content_type="application/json"))
+        answer = await raw.answer()
+        assert (answer.status, answer.error["code"]) == (status, code), fields
 
 
 async def test_json_in_and_out_with_tagged_parameters(raw: Raw, bearer: str) -> None:

@@ -1,0 +1,139 @@
+"""Moments of the store that are kept between requests, so that several of them read the same.
+
+A moment is its user's, and is named by chance: a name from before a restart is nobody's. It ends
+when nobody has read in it for as long as was said, an hour after it was made, when the disk is
+full, and with the node. Who may do what is judged as it was in the moment, so it ends as well when
+any user or grant changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Final
+
+from actors.commits import Committer
+from actors.runtime import Runtime
+from protocol import limits
+from protocol.errors import Busy, Unknown
+from protocol.requests import NEW_MOMENT
+from storage.moments import Moment
+from storage.transactions import Transaction
+
+NAME_BYTES: Final = 9
+NAME_CHARACTERS: Final = 64
+"""Of what a request gives for a name, in the refusal."""
+
+
+class KeptMoment:
+    """One that is kept."""
+
+    def __init__(self, name: str, user: str, moment: Moment, until_us: int) -> None:
+        self.name = name
+        self.user = user
+        self.moment = moment
+        self.ends_us = until_us
+        """On the monotonic clock: not later, whatever happens."""
+        self.lapses_us = until_us
+        """Unless it is read before."""
+        self.readers = 0
+        """Scripts that read in it now."""
+
+    def begin(self) -> Transaction:
+        """A transaction of a script that reads it. :raises Unknown: it has ended meanwhile"""
+        if not self.moment.is_open_to_all:
+            self.moment.end()
+        if self.moment.ended:
+            raise _gone(self.name)
+        return self.moment.begin()
+
+
+def _gone(name: str) -> Unknown:
+    return Unknown(
+        f"no moment {name!r} is kept: nothing was read in it for as long as it was kept, a user or"
+        " grant has changed, the disk was full, or the node has started since",
+        moment=name,
+    )
+
+
+class Moments:
+    """Those of one node, by their names."""
+
+    def __init__(self, runtime: Runtime, committer: Committer) -> None:
+        self._runtime = runtime
+        self._committer = committer
+        self._kept: dict[str, KeptMoment] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        committer.on_withdraw.append(self.end_all)  # what they hold on to is room on the disk
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __iter__(self) -> Iterator[KeptMoment]:
+        return iter(list(self._kept.values()))
+
+    def enter(self, name: str, user: str) -> KeptMoment:
+        """A script begins to read in a moment, until it says `leave`.
+
+        :param name: of one that is kept, or `NEW_MOMENT`
+        :raises Unknown: it has ended, or is another user's
+        :raises Busy: as many are kept as may be
+        """
+        kept = self._new(user) if name == NEW_MOMENT else self._kept.get(name)
+        if kept is None or kept.user != user:
+            raise _gone(name[:NAME_CHARACTERS])
+        kept.readers += 1
+        return kept
+
+    def leave(self, kept: KeptMoment, keep_us: int | None) -> bool:
+        """A script has ended that read in it; whether it is kept on.
+
+        :param keep_us: for how long, microseconds; None: for as long as is usual
+        """
+        kept.readers -= 1
+        if keep_us is None:
+            keep_us = limits.MOMENT_SECONDS * 1_000_000
+        kept.lapses_us = min(self._now_us() + keep_us, kept.ends_us)
+        if not keep_us or kept.moment.ended:
+            self._end(kept)
+        self._look()
+        return kept.name in self._kept
+
+    def end_all(self) -> None:
+        """Keep none any more: those that are being read go when that has ended."""
+        for kept in list(self._kept.values()):
+            self._end(kept)
+        self._look()
+
+    def _now_us(self) -> int:
+        return self._runtime.clock.monotonic_us()
+
+    def _new(self, user: str) -> KeptMoment:
+        if len(self._kept) >= limits.MOMENTS:
+            raise Busy(f"{limits.MOMENTS} moments are kept, which is as many as may be")
+        if sum(one.user == user for one in self._kept.values()) >= limits.MOMENTS_OF_USER:
+            raise Busy(f"{limits.MOMENTS_OF_USER} moments of {user} are kept: let one of them go")
+        ledger = self._committer.ledger
+        name = f"m-{ledger.rng.bytes(NAME_BYTES).hex()}"
+        ends_us = self._now_us() + limits.MOMENT_LIFE_SECONDS * 1_000_000
+        kept = self._kept[name] = KeptMoment(name, user, ledger.moment(), ends_us)
+        return kept
+
+    def _end(self, kept: KeptMoment) -> None:
+        self._kept.pop(kept.name, None)
+        kept.moment.end()
+
+    def _look(self) -> None:
+        """End those whose time is over, and come again when the next one's is."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now_us, next_us = self._now_us(), None
+        for kept in list(self._kept.values()):
+            due_us = kept.ends_us if kept.readers else kept.lapses_us
+            if due_us <= now_us:
+                self._end(kept)
+            elif next_us is None or due_us < next_us:
+                next_us = due_us
+        if next_us is not None:
+            self._timer = self._runtime.loop.call_later((next_us - now_us) / 1e6, self._look)
