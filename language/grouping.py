@@ -77,7 +77,7 @@ class _Aggregate:
         if self.name in ("first", "last"):
             return [NONE]
         if self.name == "stddev":
-            return [(0, 0.0, 0.0)]
+            return [(0, NONE, 0.0, 0.0)]
         if self.name in _HOLDING:
             return [None]
         return [0, None, 0]

@@ -13,6 +13,7 @@ from actors.scripts.handlers import Need, When, handles, informs
 from actors.scripts.if_taken import IF_TAKEN
 from actors.scripts.topics import described_topic
 from language import tree
+from language.printing import print_path
 from protocol.rights import DEFINE, INFO, NOTHING, OWN, READ, WRITE, Kind
 from protocol.text import duration
 from protocol.values import NONE, Value, paced
@@ -188,7 +189,8 @@ def described_space(space: Space) -> dict[str, Value]:
 
 def _described_field(field: Field) -> dict[str, Value]:
     return {
-        **_described(field),
+        "name": print_path(field.path),
+        "comment": field.comment,
         "type": field.type,
         "default": field.default,
         "value": field.value,

@@ -136,7 +136,7 @@ def median(env: Env, items: list[Any]) -> Any:
 @function("stddev", "array", result="float", env=True)
 def stddev(env: Env, items: list[Any]) -> Any:
     """The standard deviation of a sample, none and null passed over; none of fewer than two."""
-    state: Deviation = (0, 0.0, 0.0)
+    state: Deviation = (0, NONE, 0.0, 0.0)
     for part in _present(items, env):
         for item in part:
             state = deviated(*state, item)
@@ -186,20 +186,28 @@ def _halfway(low: Any, high: Any) -> Any:
     return divide(add(low, high), 2)
 
 
-Deviation = tuple[int, float, float]
-"""Of numbers seen one by one: how many, their mean, and the sum of the squares around it."""
+Deviation = tuple[int, Any, float, float]
+"""Of numbers seen one by one: how many, the first, and of their distances from it the mean and the
+sum of the squares around that."""
 
 
-def deviated(count: int, mean: float, squares: float, value: Any) -> Deviation:
-    """A deviation with one more number (Welford's way: nothing is taken from large sums)."""
-    value = float(checked_number(value))
+def deviated(count: int, first: Any, mean: float, squares: float, value: Any) -> Deviation:
+    """A deviation with one more number (Welford's way: nothing is taken from large sums).
+
+    Counted from the first number on: doubles tell large ones that are close together apart only by
+    their distance."""
+    checked_number(value)
+    if not count:
+        first = value
+    far = value - first if type(value) is type(first) else float(value) - float(first)
+    away = float(far)
     count += 1
-    apart = value - mean
+    apart = away - mean
     mean += apart / count
-    return count, mean, squares + apart * (value - mean)
+    return count, first, mean, squares + apart * (away - mean)
 
 
-def deviation(count: int, mean: float, squares: float) -> Any:
+def deviation(count: int, first: Any, mean: float, squares: float) -> Any:
     """What it comes to. :raises NumberTooLarge: it left the range of floats"""
     return NONE if count < 2 else sqrt(finite(squares) / (count - 1))
 

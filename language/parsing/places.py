@@ -8,6 +8,7 @@ from language import tree
 from language.lexer import NAME, QUOTED
 from language.parsing.records import Records
 from protocol import limits
+from protocol.errors import BadRequest
 
 GRAMMAR: Final = """
 exists = IF NOT EXISTS | OVERWRITE
@@ -96,14 +97,22 @@ class Places(Records):
         on_change = self.on_change() if self.take_word("ON") else None
         return tree.DefineTable(name, exists, schemafull, self._comment(), on_change, at)
 
+    def _changing_field(self, before: list[str]) -> str:
+        at, name = self.i, self.label("field name")
+        if name == "id":
+            self.refuse(BadRequest, "the id of a record never changes: name its fields", at)
+        if name in before:
+            self.refuse(BadRequest, f"field {name} is named twice", at)
+        return name
+
     def on_change(self) -> tree.OnChange:
         """`CHANGE [OF f, …] PUBLISH INTO topic`, ON having been taken."""
         self.expect_word("CHANGE")
         fields: list[str] = []
         if self.take_word("OF"):
-            fields.append(self.label("field name"))
+            fields.append(self._changing_field(fields))
             while self.separated():
-                fields.append(self.label("field name"))
+                fields.append(self._changing_field(fields))
                 self.at_most(fields, "fields")
         self.expect_word("PUBLISH", "INTO")
         return tree.OnChange(self.name("topic"), tuple(fields))

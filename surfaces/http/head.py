@@ -26,6 +26,7 @@ SINGLE: Final = frozenset(
         b"content-type",
         b"expect",
         b"host",
+        b"origin",
         b"store-database",
         b"store-namespace",
         b"transfer-encoding",

@@ -27,6 +27,8 @@ from surfaces.shell.shortcuts import Quit, ShortcutRefused, Shortcuts
 
 HISTORY: Final = "shell_history"
 LEAVING: Final = frozenset({"exit", "quit", "exit;", "quit;"})
+ASKING: Final = frozenset({"help", "help;"})
+"""The other word that people type where they have a prompt."""
 
 
 class Prompt:
@@ -92,7 +94,9 @@ class Prompt:
         if not text.strip():
             return
         try:
-            if text.lstrip().startswith("\\"):
+            if text.strip() in ASKING:
+                await self._shortcuts.run("\\?")
+            elif text.lstrip().startswith("\\"):
                 await self._shortcuts.run(text)
             else:
                 scripts.show(self._form, await self._session.run(text))
@@ -161,4 +165,9 @@ def _is_done() -> bool:
     text = buffer.text.strip()
     if buffer.name != "DEFAULT_BUFFER":
         return False  # what is searched for in the history
-    return not text or text.startswith("\\") or text in LEAVING or statements.is_complete(text)
+    return (
+        not text
+        or text.startswith("\\")
+        or text in LEAVING | ASKING
+        or statements.is_complete(text)
+    )

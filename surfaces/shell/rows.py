@@ -19,6 +19,8 @@ ID: Final = "id"
 LINE_BYTES: Final = 4 * limits.RECORD_BYTES
 """Of one line: a record, its JSON tags and escapes."""
 _CHUNK: Final = 1 << 20
+_OTHER_SIGNS: Final = ";\t|"
+"""That other programs part columns by."""
 
 
 class RowRefused(Exception):
@@ -129,6 +131,10 @@ def _check_head(columns: list[Column]) -> None:
         raise RowRefused(f"line 1: column {names.index('') + 1} of the head has no name")
     if twice:
         raise RowRefused(f"line 1: the column {min(twice)!r} stands twice in the head")
+    if len(names) == 1 and any(sign in names[0] for sign in _OTHER_SIGNS):
+        raise RowRefused(
+            f"line 1: the head is one column, {names[0][:80]!r}: what parts columns is a comma"
+        )
 
 
 def _fields(columns: list[Column], cells: list[str], line: int) -> dict[str, Any]:

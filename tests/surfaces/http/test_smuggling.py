@@ -127,6 +127,7 @@ CASES: dict[str, bytes] = {
     # fields that stand once
     "two Authorizations": G + b"Authorization: Bearer a\r\nAuthorization: Bearer b\r\n\r\n",
     "two Content-Types": P + b"Content-Type: text/plain\r\nContent-Length: 1\r\n\r\na",
+    "two Origins": G + b"Origin: http://a.example\r\nOrigin: http://b.example\r\n\r\n",
     "two namespaces": G + b"Store-Namespace: a\r\nStore-Namespace: b\r\n\r\n",
     # chunks
     "chunk size in words": C + b"one\r\na\r\n0\r\n\r\n",

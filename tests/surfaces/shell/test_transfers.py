@@ -237,6 +237,10 @@ def test_other_refusals(here: Here, tmp_path: Path) -> None:
     (tmp_path / "h.csv").write_text("a,,b\n1,2,3\n")
     code, err = transfer(here, "import", "t", tmp_path / "h.csv")
     assert code == 1 and "line 1: column 2 of the head has no name" in err
+    for sign in ";\t|":
+        (tmp_path / "h.csv").write_text(f"a{sign}b\n1{sign}2\n")
+        code, err = transfer(here, "import", "t", tmp_path / "h.csv")
+        assert code == 1 and "what parts columns is a comma" in err
 
 
 def test_a_resume_file_of_something_else(here: Here, tmp_path: Path) -> None:
