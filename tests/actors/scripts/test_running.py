@@ -41,7 +41,7 @@ async def fill(node: Running) -> None:
 
 
 async def begun(node: Running, *running: asyncio.Future[ScriptAnswer]) -> None:
-    """Wait until each of some scripts has handed the loop back, and not while its text was read: they
+    """Wait until each of some scripts has handed the loop back, not while its text was read: they
     are in the middle."""
     while sum(map(_in_the_middle, node.node.running)) < len(running):
         for one in running:
