@@ -165,8 +165,9 @@ STATEMENT_MEMORY_BYTES: Final = 256 * MIB
 SCRIPT_MEMORY_BYTES: Final = 256 * MIB
 """What the variables of one script hold together, and what its loops go over: a short text may make
 hundreds of large values."""
-MOMENTS: Final = 64
-"""Moments of the store that are kept at once for requests to read in."""
+MOMENTS: Final = 32
+"""Moments of the store that are kept at once for requests to read in. Each may hold on to 8 MiB of
+memory that the state would have freed."""
 MOMENTS_OF_USER: Final = 16
 """Of these, one user's."""
 MOMENT_SECONDS: Final = 60

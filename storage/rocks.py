@@ -168,6 +168,8 @@ class RocksEngine:
         self._applied = applied
 
     def snapshot(self) -> _RocksView:
+        # The cursor is made at once, and not when it is needed: one that rocksdict makes of a
+        # snapshot shows what is there by then.
         return _RocksView(self._db.snapshot(), self._db.iter(self._unbounded))
 
     def flush(self, room: Room | None = None) -> None:
