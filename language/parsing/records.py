@@ -163,7 +163,7 @@ class Records(Expressions):
             return False
         following = self.kinds[self.i + 1]
         if following == PUNCTUATION:
-            return self.texts[self.i + 1] in ("(", "[", "{")
+            return self.texts[self.i + 1] in ("(", "[", "{") or self.begins_link_back(1)
         return following != END and self.word(1) not in _AFTER_SOURCES
 
     def _taken(self) -> bool:
