@@ -34,14 +34,15 @@ from protocol.rights import (
     INFO,
     NODE,
     NOTHING,
+    OWN,
     PLACES,
     ROLES,
     STORE,
     VERBS,
     Kind,
     Noun,
-    Verb,
     Verbs,
+    is_inside,
     needed,
 )
 from storage import catalog, functions, topics, users
@@ -62,34 +63,13 @@ REMEMBERED_THINGS: Final = 4_096
 """Of whom, and of how many things each, it is remembered what they hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """A verb that a user holds on something, beside what its role brings."""
-
-    verb: Verb
-    noun: Noun
-
-
-Grants = Callable[[Transaction, User], Sequence[Grant]]
-"""What is granted to a user in the state that a transaction reads. The same object again for as
-long as nothing has changed."""
-
-_NONE: Final[tuple[Grant, ...]] = ()
-
-
-def no_grants(_tx: Transaction, _user: User) -> Sequence[Grant]:
-    """Nothing is granted to anybody: grants are not in this version."""
-    return _NONE
-
-
 @dataclass(slots=True)
 class Standing:
-    """What one user holds, as long as neither its row nor its grants change."""
+    """What one user holds, as long as its row does not change."""
 
     name: str
     user: User | None
     """None of whoever opened the directory."""
-    grants: Sequence[Grant] = _NONE
     all: bool = False
     """Whether it may do everything: a store-wide owner, or whoever opened the directory."""
     _known: dict[tuple[Any, Any], tuple[Verbs, bool]] = field(default_factory=dict)
@@ -129,30 +109,22 @@ class Standing:
         user = self.user
         assert user is not None, "who may do everything is not judged"
         held: Verbs = NOTHING
-        if _is_inside(noun.path, user.space) and (
-            noun.kind is not Kind.VAULT or user.role == OWNER
-        ):
+        if is_inside(noun.path, user.space) and (noun.kind is not Kind.VAULT or user.role == OWNER):
             held = ROLES[user.role]
-        held |= {grant.verb for grant in self.grants if grant.noun.covers(noun)}
+        held |= {grant.verb for grant in user.grants if grant.noun.covers(noun)}
         # What is held on a place shows what is in it, whether or not it means anything there.
         sees = bool(held) or (noun.kind in PLACES and self._has_part_in(noun, user))
         return held & VERBS[noun.kind], sees
 
     def _has_part_in(self, place: Noun, user: User) -> bool:
         """Whether something that it holds anything on lies in a place."""
-        if ROLES[user.role] and user.space is not None and _is_inside(user.space, place.path):
+        if ROLES[user.role] and user.space is not None and is_inside(user.space, place.path):
             return True
         depth = len(place.ids)
-        return any(grant.noun.ids[:depth] == place.ids for grant in self.grants)
+        return any(grant.noun.ids[:depth] == place.ids for grant in user.grants)
 
 
 OWNER: Final = "owner"
-
-
-def _is_inside(path: str, place: str | None) -> bool:
-    """Whether a path is that of a place, or of something in it; None: of the whole store. Names
-    hold no dots."""
-    return place is None or path == place or path.startswith(f"{place}.")
 
 
 def noun_of(thing: Thing) -> Noun:
@@ -177,12 +149,9 @@ class Rights:
 
     Every method takes the transaction whose state is judged, and the caller. `verbs` is what it
     needs; `NOTHING`: it must be able to see it.
-
-    :param grants: what users hold beside what their roles bring
     """
 
-    def __init__(self, grants: Grants = no_grants) -> None:
-        self.grants = grants
+    def __init__(self) -> None:
         self._standings: OrderedDict[str, Standing] = OrderedDict()
 
     def standing(self, tx: Transaction, caller: Caller) -> Standing:
@@ -194,12 +163,11 @@ class Rights:
             raise SessionEnded(f"there is no user {caller.user} any more: sign in again")
         if user.role == OWNER and user.space is None:
             return _STORE_OWNER
-        grants = self.grants(tx, user)
         known = self._standings.get(user.name)
-        if known is None or known.user is not user or known.grants is not grants:
+        if known is None or known.user is not user:
             if known is None and len(self._standings) >= REMEMBERED_USERS:
                 self._standings.popitem(last=False)
-            known = self._standings[user.name] = Standing(user.name, user, grants)
+            known = self._standings[user.name] = Standing(user.name, user)
         return known
 
     def holds(self, tx: Transaction, caller: Caller, verbs: Verbs, thing: Thing) -> bool:
@@ -310,17 +278,59 @@ class Rights:
         """A user by its name. A user may see itself; another one is seen, and may be changed, by
         an owner of the place it belongs to. :raises Unknown, NotAllowed:"""
         who, found = self.standing(tx, caller), users.find(tx, name)
-        owns = found is not None and (who.all or _owns_place_of(who, found))
+        owns = self.owns_user(tx, caller, name)
         if found is None or not (owns or found is who.user):
             raise absent("user", name)
         if verbs and not owns:
             raise who.refusal(needed(verbs, Noun(Kind.USER, (), name)))
         return found
 
+    def owns_user(self, tx: Transaction, caller: Caller, name: str) -> bool:
+        """Whether a caller owns the place that a user belongs to."""
+        who, found = self.standing(tx, caller), users.find(tx, name)
+        return found is not None and (who.all or _owns_place_of(who, found))
+
     def users(self, tx: Transaction, caller: Caller) -> list[User]:
-        """All users. :raises NotAllowed: refused to everybody else, never narrowed"""
-        self.store(tx, caller, frozenset({Verb.OWN}))
-        return users.everyone(tx)
+        """All users that an owner owns: of the store all, of a place those that belong to it.
+        :raises NotAllowed: refused to everybody else, never narrowed"""
+        who = self.standing(tx, caller)
+        if not who.all and (who.user is None or who.user.role != OWNER):
+            raise who.refusal(needed(OWN, STORE))
+        return [user for user in users.everyone(tx) if who.all or _owns_place_of(who, user)]
+
+    # --- what a grant is on -----------------------------------------------------------------------
+
+    def noun(
+        self, tx: Transaction, caller: Caller, kind: Kind, names: Sequence[str], verbs: Verbs
+    ) -> Noun:
+        """What a grant, or the space of a user, is on.
+
+        :param names: from the namespace down to its own
+        :param verbs: what the caller needs of the place that it lies in, or that it is
+        :raises Unknown, NotAllowed:
+        """
+        if kind is Kind.STORE:
+            self.store(tx, caller, verbs)
+            return STORE
+        if kind is Kind.NODE:
+            self.node(tx, caller, verbs)
+            return NODE
+        if kind is Kind.NAMESPACE:
+            return noun_of(self.namespace(tx, caller, names[0], verbs))
+        place = (names[0], names[1])
+        database = self.database(tx, caller, *place, verbs)
+        if kind is Kind.DATABASE:
+            return noun_of(database)
+        find: dict[Kind, Callable[..., Table | Topic | Space]] = {
+            Kind.TABLE: self.table,
+            Kind.TOPIC: self.topic,
+            Kind.SPACE: self.space,
+        }
+        return noun_of(find[kind](tx, caller, place, names[2], NOTHING))
+
+    def gone(self, tx: Transaction, user: User) -> set[Noun]:
+        """What a user has grants on that is no more."""
+        return {grant.noun for grant in user.grants if not _is_there(tx, grant.noun)}
 
 
 Names = tuple[str, str]
@@ -330,11 +340,28 @@ _STORE_OWNER: Final = Standing("", None, all=True)
 _OPERATOR: Final = Standing("operator", None, all=True)
 
 
+def _is_there(tx: Transaction, noun: Noun) -> bool:
+    if noun.kind in (Kind.STORE, Kind.NODE):
+        return True
+    names = noun.path.split(".")
+    found: Any = catalog.find_namespace(tx, names[0])
+    if found is not None and len(names) > 1:
+        found = catalog.find_database(tx, found, names[1])
+    if found is not None and len(names) > 2:
+        find: dict[Kind, Callable[[Transaction, Database, str], Any]] = {
+            Kind.TABLE: catalog.find_table,
+            Kind.SPACE: catalog.find_space,
+            Kind.TOPIC: topics.find_topic,
+        }
+        found = find[noun.kind](tx, found, names[2])
+    return found is not None and noun_of(found) == noun
+
+
 def _owns_place_of(who: Standing, user: User) -> bool:
     owner = who.user
     if owner is None or owner.role != OWNER or owner.space is None or user.space is None:
         return False
-    return _is_inside(user.space, owner.space)
+    return is_inside(user.space, owner.space)
 
 
 def _sees_way_to(who: Standing, thing: Table | Space | Topic | Function) -> bool:

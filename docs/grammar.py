@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from language import parser
 from language.functions import TABLE
 from language.parsing import (
+    access,
     expressions,
     fields,
     functions,
@@ -33,7 +34,8 @@ SECTIONS: Final[tuple[tuple[str, tuple[ModuleType, ...]], ...]] = (
     ("Scripts", (parser,)),
     ("Records", (records, literals)),
     ("Expressions", (operators, expressions, links)),
-    ("Places, users, the node", (places,)),
+    ("Places and the node", (places,)),
+    ("Users and grants", (access,)),
     ("Fields and types", (fields,)),
     ("Functions", (functions,)),
     ("Indexes", (indexes,)),

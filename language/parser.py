@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from language import tree
 from language.lexer import END, NAME
+from language.parsing.access import Access
 from language.parsing.cursor import STATEMENT
 from language.parsing.functions import Functions
 from language.parsing.indexes import Indexes
@@ -96,7 +97,7 @@ RETURN, IF is that of statements. Behind a block's brace the `;` may be left out
 """
 
 
-class _Parser(Indexes, Functions, Spaces, Topics):
+class _Parser(Access, Indexes, Functions, Spaces, Topics):
     """Adds the flow of a script: statements, blocks, IF, FOR and the like."""
 
     def script(self) -> tuple[tree.Statement, ...]:
@@ -250,6 +251,7 @@ HANDLERS: Final[dict[str, Any]] = {
     "FOR": _Parser._for,
     "GET": _Parser.get_key,
     "GIVE": _Parser.give_up,
+    "GRANT": _Parser.grant,
     "IF": _Parser._if,
     "INCR": _Parser.incr_key,
     "INFO": _Parser.info,
@@ -265,6 +267,7 @@ HANDLERS: Final[dict[str, Any]] = {
     "REBUILD": _Parser.rebuild,
     "REDRIVE": _Parser.redrive,
     "RETURN": _Parser._return,
+    "REVOKE": _Parser.revoke,
     "SELECT": _Parser.select,
     "SET": _Parser.set_key,
     "SWAP": _Parser.swap_key,

@@ -19,9 +19,10 @@ _OF_TOPICS: Final = frozenset({
 
 STATEMENTS: Final = frozenset({
     "ALTER", "BEGIN", "CANCEL", "COMMIT", "CREATE", "DEFINE", "DELETE", "DROP", "EXPIRE", "FOR",
-    "GET", "IF", "INCR", "INFO", "INSERT", "KEYS", "KILL", "LET", "LOCK", "PERSIST", "RETURN",
+    "GET", "GRANT", "IF", "INCR", "INFO", "INSERT", "KEYS", "KILL", "LET", "LOCK", "PERSIST",
+    "RETURN",
     "SELECT", "SET", "SWAP", "THROW", "UNLOCK", "UPDATE", "UPSERT", "USE",
-    "EXPLAIN", "REBUILD",
+    "EXPLAIN", "REBUILD", "REVOKE",
 }) | _OF_TOPICS  # fmt: skip
 """What a statement begins with."""
 

@@ -241,6 +241,8 @@ LOOP_ITERATIONS: Final = 10_000_000
 PASSWORD_CHARACTERS_MIN: Final = 8
 PASSWORD_CHARACTERS_MAX: Final = 1024
 """Never cut: a longer one is refused."""
+GRANTS: Final = 1_000
+"""Things that one user has grants on: they are read with the user."""
 TOKEN_BYTES: Final = 32
 SESSION_SECONDS: Final = 12 * 3600
 SESSION_IDLE_SECONDS: Final = 3600

@@ -69,6 +69,12 @@ VERBS: Final[dict[Kind, Verbs]] = {
 }
 """The verbs that mean something on each kind of noun."""
 
+GRANTABLE: Final = (
+    Kind.NODE, Kind.NAMESPACE, Kind.DATABASE, Kind.TABLE, Kind.TOPIC, Kind.SPACE,
+)  # fmt: skip
+"""What GRANT and REVOKE may name: every verb that means something on it, but what only an owner
+holds."""
+
 ROLES: Final[dict[str, Verbs]] = {
     "owner": ALL,
     "editor": READ | WRITE | CONSUME | DEFINE,
@@ -103,10 +109,24 @@ class Noun:
         return other.kind is not Kind.VAULT and other.ids[: len(self.ids)] == self.ids
 
 
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A verb that a user holds on something, beside what its role brings."""
+
+    verb: Verb
+    noun: Noun
+
+
 PLACES: Final = frozenset({Kind.NAMESPACE, Kind.DATABASE})
 
 STORE: Final = Noun(Kind.STORE)
 NODE: Final = Noun(Kind.NODE)
+
+
+def is_inside(path: str, place: str | None) -> bool:
+    """Whether a path is that of a place, or of something in it; None: of the whole store. Names
+    hold no dots."""
+    return place is None or path == place or path.startswith(f"{place}.")
 
 
 def needed(verbs: Verbs, noun: Noun) -> str:

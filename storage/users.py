@@ -1,16 +1,18 @@
-"""The rules of users: a name, a role, a space and a password's hash.
+"""The rules of users: a name, a role, a space, a password's hash, and what is granted to them.
 
 There is always a store-wide owner once there was one: who could declare another?
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
 from protocol import binary, limits
 from protocol.errors import AlreadyExists, BadRequest, LastOwner, TooLarge, Unknown
+from protocol.rights import Grant, Kind, Noun, Verb, Verbs
 from protocol.text import check_name
 from storage import keys
 from storage.transactions import Transaction
@@ -33,6 +35,9 @@ class User:
     comment: str | None
     created: datetime
     """Log time."""
+    grants: tuple[Grant, ...] = ()
+    """What it holds beside what its role brings, in the order in which it was given. It may be on
+    things that are no more: their ids are never given again."""
 
     @property
     def owns_store(self) -> bool:
@@ -89,14 +94,15 @@ def define(
     """Declare a user. The space must have been looked up before.
 
     :param skip: a user there is stays as it is
-    :param overwrite: a user there is gets this role, password and comment, and keeps its space
+    :param overwrite: a user there is gets this role, password and comment, and keeps its space and
+        grants
     :raises AlreadyExists: the name is taken
     :raises Unknown: of the role
     :raises BadRequest: another space for a user there is
     :raises LastOwner: the last store-wide owner would lose its role
     """
     check_name(name, "user")
-    _check_role(role)
+    check_role(role)
     if comment is not None and len(comment) > limits.COMMENT_CHARACTERS:
         raise TooLarge(f"a comment has at most {limits.COMMENT_CHARACTERS} characters")
     present = find(tx, name)
@@ -117,12 +123,38 @@ def alter(
 ) -> User:
     """Change a user's role, password or both. :raises Unknown: of the role :raises LastOwner:"""
     if role is not None:
-        _check_role(role)
+        check_role(role)
         _keep_an_owner(tx, user, role)
         user = replace(user, role=role)
     if passhash is not None:
         user = replace(user, passhash=passhash)
     return _put(tx, user)
+
+
+def grant(tx: Transaction, user: User, verbs: Verbs, noun: Noun) -> User:
+    """Let a user hold verbs on something, beside what it holds. :raises TooLarge: of its grants"""
+    held = {each.verb for each in user.grants if each.noun == noun}
+    more = tuple(Grant(verb, noun) for verb in Verb if verb in verbs - held)
+    if len({each.noun for each in (*user.grants, *more)}) > limits.GRANTS:
+        raise TooLarge(
+            f"user {user.name} has grants on {limits.GRANTS} things, which is as many as may be:"
+            " grant on the place that they lie in",
+            limit=limits.GRANTS,
+        )
+    return _put(tx, replace(user, grants=user.grants + more)) if more else user
+
+
+def revoke(tx: Transaction, user: User, verbs: Verbs, noun: Noun) -> User:
+    """Let a user hold verbs on something no more, as far as they were granted on just that."""
+    left = tuple(each for each in user.grants if each.noun != noun or each.verb not in verbs)
+    return user if left == user.grants else _put(tx, replace(user, grants=left))
+
+
+def forget(tx: Transaction, user: User, gone: Collection[Noun]) -> User:
+    """Let go of the grants on things that are no more."""
+    if not gone:
+        return user
+    return _put(tx, replace(user, grants=tuple(g for g in user.grants if g.noun not in gone)))
 
 
 def drop(tx: Transaction, user: User) -> None:
@@ -146,7 +178,8 @@ def _keep_an_owner(tx: Transaction, user: User, role: str | None) -> None:
             raise LastOwner(f"{user.name} is the last owner of the store", name=user.name)
 
 
-def _check_role(role: str) -> None:
+def check_role(role: str) -> None:
+    """:raises Unknown: it is none"""
     if role not in ROLES:
         raise Unknown(f"{role!r} is no role; there are {', '.join(ROLES)}", kind="role", name=role)
 
@@ -159,6 +192,8 @@ def _put(tx: Transaction, user: User) -> User:
         "comment": user.comment,
         "created": user.created,
     }
+    if user.grants:
+        fields["grants"] = _stored(user.grants)
     tx.put(keys.user(user.name), binary.pack(fields))
     return user
 
@@ -166,4 +201,16 @@ def _put(tx: Transaction, user: User) -> User:
 def _user(name: str, value: bytes) -> User:
     fields = binary.unpack(value)
     assert isinstance(fields, dict)
-    return User(name=name, **fields)
+    grants = tuple(
+        Grant(Verb(verb), Noun(Kind(kind), tuple(ids), path))
+        for kind, ids, path, verbs in fields.pop("grants", ())
+        for verb in verbs
+    )
+    return User(name=name, **fields, grants=grants)
+
+
+def _stored(grants: tuple[Grant, ...]) -> list[Any]:
+    found: dict[Noun, list[str]] = {}
+    for each in grants:
+        found.setdefault(each.noun, []).append(each.verb.value)
+    return [[noun.kind.value, list(noun.ids), noun.path, verbs] for noun, verbs in found.items()]

@@ -1,5 +1,4 @@
-"""Users of every role, written into the store as the statements of this version can't, and grants
-that a test gives them."""
+"""Users of every role and their grants, written into the store without statements."""
 
 from __future__ import annotations
 
@@ -7,13 +6,11 @@ from collections.abc import Sequence
 
 from actors.commits import NODE
 from actors.node import Node
-from actors.rights import Grant, noun_of
+from actors.rights import noun_of
 from protocol.requests import Caller
 from protocol.rights import Noun, Verb
 from storage import catalog, topics, users
 from storage.catalog import Database
-from storage.transactions import Transaction
-from storage.users import User
 
 PASSWORD = "correct horse battery"
 
@@ -35,24 +32,24 @@ async def declare(
 
 
 class Granted:
-    """Grants of users, by their names; stands in for what a store will keep of them."""
+    """Gives and takes rights of users by their names, past what GRANT would allow."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._grants: dict[str, tuple[Grant, ...]] = {}
-        node.rights.grants = self.of
-
-    def of(self, _tx: Transaction, user: User) -> Sequence[Grant]:
-        return self._grants.get(user.name, ())
 
     def grant(self, name: str, verb: Verb, *path: str, kind: str = "table") -> None:
         """One verb on a place, or on what is called `path` in a database."""
         noun = self._noun(path, kind)
-        self._grants[name] = (*self._grants.get(name, ()), Grant(verb, noun))
+        with self._node.committer.begin() as tx:
+            users.grant(tx, users.get(tx, name), frozenset({verb}), noun)
+            self._node.committer.commit(tx, NODE)
 
     def revoke(self, name: str) -> None:
         """All of them."""
-        self._grants.pop(name, None)
+        with self._node.committer.begin() as tx:
+            user = users.get(tx, name)
+            users.forget(tx, user, {each.noun for each in user.grants})
+            self._node.committer.commit(tx, NODE)
 
     def _noun(self, path: Sequence[str], kind: str) -> Noun:
         with self._node.committer.begin() as tx:

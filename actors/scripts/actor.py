@@ -12,6 +12,7 @@ from actors.scripts import (  # noqa: F401  (handlers)
     fields,
     flow,
     functions,
+    grants,
     indexes,
     inserting,
     node,

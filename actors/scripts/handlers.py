@@ -72,7 +72,19 @@ class OnRecords:
     when: When = When.ALWAYS
 
 
-Needs = Sequence[Need | OnRecords]
+@dataclass(frozen=True, slots=True)
+class OnNoun:
+    """Verbs on the place of the noun that a statement names, or on that place itself; on the store
+    where it names none. Its function gets the noun.
+
+    :ivar field: of the statement's node, a `tree.NounRef` or None
+    """
+
+    verbs: Verbs
+    field: str = "noun"
+
+
+Needs = Sequence[Need | OnRecords | OnNoun]
 
 
 def _answers(statement: Any) -> bool:
@@ -99,6 +111,8 @@ class Claim:
     kind: Kind
     names: tuple[str | None, ...]
     verbs: Verbs
+    as_noun: bool = False
+    """Whether its function gets the noun itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +128,12 @@ class Claims:
 def claims_of(statement: Any) -> Claims:
     """What a statement needs, by what its handler declares."""
     things: dict[tuple[Kind, tuple[str | int, ...]], Verbs] = {}
+    nouns: list[Claim] = []
     records: Verbs = NOTHING
     for need in handler_of(statement).needs:
+        if isinstance(need, OnNoun):
+            nouns.append(_of_noun(getattr(statement, need.field), need.verbs))
+            continue
         verbs = need.verbs if _ASKS[need.when](statement) else NOTHING
         if isinstance(need, OnRecords):
             records |= verbs
@@ -126,9 +144,16 @@ def claims_of(statement: Any) -> Claims:
         tuple(
             Claim(kind, tuple(_named(statement, field) for field in fields), verbs)
             for (kind, fields), verbs in things.items()
-        ),
+        )
+        + tuple(nouns),
         records,
     )
+
+
+def _of_noun(named: tree.NounRef | None, verbs: Verbs) -> Claim:
+    if named is None:
+        return Claim(Kind.STORE, (), verbs, as_noun=True)
+    return Claim(Kind(named.kind), named.names, verbs, as_noun=True)
 
 
 def _named(statement: Any, field: str | int) -> str | None:
@@ -155,7 +180,7 @@ class Handler:
     kind: ResultKind
     writes: bool
     """Whether it needs a node that is writable."""
-    needs: tuple[Need | OnRecords, ...]
+    needs: tuple[Need | OnRecords | OnNoun, ...]
 
 
 HANDLERS: Final[dict[type, Handler]] = {}
@@ -227,10 +252,10 @@ def _bound(run: Callable[..., Value], needs: Needs) -> Make:
     return make
 
 
-def _things(needs: Iterable[Need | OnRecords]) -> int:
+def _things(needs: Iterable[Need | OnRecords | OnNoun]) -> int:
     named = {
         (need.kind, need.fields)
         for need in needs
         if isinstance(need, Need) and need.kind not in UNNAMED
     }
-    return len(named)
+    return len(named) + sum(isinstance(need, OnNoun) for need in needs)

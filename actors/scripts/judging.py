@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from actors.scripts.handlers import UNNAMED, Claim
-from protocol.rights import Kind
+from protocol.rights import Kind, Noun
+
+IN_DATABASE: Final = (Kind.TABLE, Kind.TOPIC, Kind.SPACE)
 
 if TYPE_CHECKING:
     from actors.scripts.execution import Execution
@@ -19,10 +21,22 @@ def judged(run: Execution, claims: Sequence[Claim]) -> list[Any]:
     """
     found = []
     for claim in claims:
-        thing = _JUDGE[claim.kind](run, claim)
-        if claim.kind not in UNNAMED:
+        thing = _noun(run, claim) if claim.as_noun else _JUDGE[claim.kind](run, claim)
+        if claim.as_noun or claim.kind not in UNNAMED:
             found.append(thing)
     return found
+
+
+def _noun(run: Execution, claim: Claim) -> Noun:
+    names = [name for name in claim.names if name is not None]
+    if claim.kind is Kind.DATABASE and len(names) == 1:
+        names = [*run.database_of(None, names[0])]
+    elif claim.kind in IN_DATABASE:
+        if len(names) == 1:
+            names = [*run.names(), *names]
+        elif len(names) == 2:
+            names = [run.namespace_of(None), *names]
+    return run.rights.noun(run.transaction, run.caller, claim.kind, names, claim.verbs)
 
 
 def _store(run: Execution, claim: Claim) -> None:
@@ -47,8 +61,7 @@ def _database(run: Execution, claim: Claim) -> Any:
 
 def _user(run: Execution, claim: Claim) -> Any:
     (name,) = claim.names
-    assert name is not None, "a statement on a user names it"
-    return run.rights.user(run.transaction, run.caller, name, claim.verbs)
+    return run.rights.user(run.transaction, run.caller, name or run.caller.user, claim.verbs)
 
 
 def _in_database(

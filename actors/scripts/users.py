@@ -4,36 +4,34 @@ from __future__ import annotations
 
 from actors.passwords import Asker, check_passhash
 from actors.scripts.execution import Execution
-from actors.scripts.handlers import Need, handles, informs
+from actors.scripts.handlers import Need, OnNoun, handles, informs
 from actors.tries import network
 from language import tree
-from protocol.errors import AlreadyExists, BadRequest, Unknown
-from protocol.rights import NOTHING, OWN, Kind
+from protocol.errors import AlreadyExists
+from protocol.rights import NOTHING, OWN, Kind, Noun
 from protocol.values import NONE, Value
 from storage import users
-from storage.users import User
-
-ROLES = ("owner",)
-"""Of the roles, those whose rights are enforced today; another would promise what is not kept."""
+from storage.users import User, check_role
 
 
-@handles(tree.DefineUser, "none", writes=True, needs=[Need(OWN, Kind.STORE)])
-def define_user(run: Execution, statement: tree.DefineUser) -> Value:
+@handles(tree.DefineUser, "none", writes=True, needs=[OnNoun(OWN, "space")])
+def define_user(run: Execution, statement: tree.DefineUser, space: Noun) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
-    _check_role(statement.role)
-    if statement.space:
-        # A user that is not held to its space would be one of the whole store.
-        raise BadRequest(f"user {statement.name}: ON is not in this version, users are store-wide")
+    check_role(statement.role)
     if users.is_taken(run.transaction, statement.name):
+        # Names are of the whole store: of somebody else's users, that they are taken is all that
+        # is told, whatever is asked for.
+        owns = run.rights.owns_user(run.transaction, run.caller, statement.name)
+        if statement.exists is tree.Exists.REFUSE or not owns:
+            raise AlreadyExists(f"user {statement.name} exists", kind="user", name=statement.name)
         if statement.exists is tree.Exists.SKIP:
             return NONE
-        if statement.exists is tree.Exists.REFUSE:
-            raise AlreadyExists(f"user {statement.name} exists", kind="user", name=statement.name)
     users.define(
         run.transaction,
         statement.name,
         statement.role,
         _passhash(run, statement),
+        space=space.path or None,
         comment=statement.comment,
         overwrite=statement.exists is tree.Exists.OVERWRITE,
     )
@@ -52,7 +50,7 @@ def alter_user(run: Execution, statement: tree.AlterUser, user: User) -> Value:
         users.alter(run.transaction, user, passhash=passhash)
     else:
         assert statement.role is not None, "the parser asks for one of the two"
-        _check_role(statement.role)
+        check_role(statement.role)
         users.alter(run.transaction, user, role=statement.role)
     _end_sessions(run, statement.name)
     return NONE
@@ -70,9 +68,9 @@ def drop_user(run: Execution, statement: tree.DropUser, user: User) -> Value:
     return NONE
 
 
-@informs("USERS", needs=[Need(OWN, Kind.STORE)])
+@informs("USERS", needs=[])
 def info_for_users(run: Execution, statement: tree.Info) -> Value:
-    """Every user."""
+    """Every user that the caller owns. :raises NotAllowed: it is no owner"""
     return [_described(user) for user in run.rights.users(run.transaction, run.caller)]
 
 
@@ -102,11 +100,6 @@ def _passhash(run: Execution, statement: tree.DefineUser) -> str:
 def _hash(run: Execution, password: str) -> str:
     asker = Asker(run.caller.user, network(run.caller.address))
     return run.turn.wait(run.services.passwords.hash(password, asker))
-
-
-def _check_role(role: str) -> None:
-    if role not in ROLES:
-        raise Unknown(f"{role!r} is no role; roles: {', '.join(ROLES)}", role=role)
 
 
 def _end_sessions(run: Execution, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Places, tables, users and the node: DEFINE, ALTER, DROP, USE, INFO FOR and KILL."""
+"""Places, tables and the node: DEFINE, ALTER, DROP, USE, INFO FOR and KILL."""
 
 from __future__ import annotations
 
@@ -23,23 +23,19 @@ drop_namespace = DROP NAMESPACE name [reason]
 drop_database = DROP DATABASE database [reason]
 drop_table = DROP TABLE name [reason]
 use = USE (NAMESPACE name [DATABASE name] | DATABASE name | name "." name)
-define_user = DEFINE USER [exists] name ROLE word [ON (NAMESPACE name | DATABASE name "." name)]
-    (PASSWORD string | PASSHASH string) [comment]
-alter_user = ALTER USER name SET (PASSWORD string | ROLE word)
-drop_user = DROP USER name [reason]
 define_node = DEFINE NODE (roles [endpoints] [origins] | endpoints [origins] | origins)
 roles = ROLES (NONE | word {"," word})
 endpoints = ENDPOINTS string {"," string}
 origins = ORIGINS (NONE | string {"," string})
 info = INFO FOR (STORE | NAMESPACE [name] | DATABASE [database] | TABLE name | INDEX name ON name
-    | SPACE name | TOPIC name | GROUP name ON name | FUNCTION name | USERS | USER name | NODE
-    | STATE | RUNNING)
+    | SPACE name | TOPIC name | GROUP name ON name | FUNCTION name | USERS | USER name
+    | GRANTS [OF name] | NODE | STATE | RUNNING)
 kill = KILL expression
 """
 
 
 class Places(Records):
-    """Adds the statements on what holds records, and on who may use it."""
+    """Adds the statements on what holds records, and on the node."""
 
     # --- DEFINE -----------------------------------------------------------------------------------
 
@@ -117,33 +113,6 @@ class Places(Records):
         self.expect_word("PUBLISH", "INTO")
         return tree.OnChange(self.name("topic"), tuple(fields))
 
-    def define_user(self, at: int) -> tree.Statement:
-        exists = self._exists()
-        name = self.name("user")
-        self.expect_word("ROLE")
-        role = self.role()
-        space: tuple[str, ...] = ()
-        if self.take_word("ON"):
-            space = self._space()
-        password = passhash = None
-        if self.take_word("PASSWORD"):
-            password = self.string("PASSWORD")
-        elif self.take_word("PASSHASH"):
-            passhash = self.string("PASSHASH")
-        else:
-            self.unexpected("PASSWORD or PASSHASH" if space else "ON, PASSWORD or PASSHASH")
-        return tree.DefineUser(name, role, password, passhash, exists, self._comment(), space, at)
-
-    def _space(self) -> tuple[str, ...]:
-        if self.take_word("NAMESPACE"):
-            return (self.name("namespace"),)
-        if self.word() != "DATABASE":
-            self.unexpected("NAMESPACE or DATABASE")
-        self.i += 1
-        namespace = self.name("namespace")
-        self.expect_mark(".")
-        return (namespace, self.name("database"))
-
     def role(self) -> str:
         """The word of a role. The node checks it: which there are is not a matter of grammar."""
         if self.kinds[self.i] != NAME:
@@ -189,15 +158,6 @@ class Places(Records):
         at = self._begin("ALTER")
         return self._one_of(ALTERS, at)
 
-    def alter_user(self, at: int) -> tree.Statement:
-        name = self.name("user")
-        self.expect_word("SET")
-        if self.take_word("PASSWORD"):
-            return tree.AlterUser(name, password=self.string("PASSWORD"), at=at)
-        if self.take_word("ROLE"):
-            return tree.AlterUser(name, role=self.role(), at=at)
-        self.unexpected("PASSWORD or ROLE")
-
     def drop(self) -> tree.Statement:
         at = self._begin("DROP")
         return self._one_of(DROPS, at)
@@ -223,9 +183,6 @@ class Places(Records):
         name = self.name(what)
         self.expect_word("ON")
         return name, self.name("topic")
-
-    def drop_user(self, at: int) -> tree.Statement:
-        return tree.DropUser(self.name("user"), self._reason(), at)
 
     # --- USE, INFO, KILL --------------------------------------------------------------------------
 
@@ -255,6 +212,8 @@ class Places(Records):
         names: tuple[str, ...] = ()
         if word in ("TABLE", "SPACE", "TOPIC", "USER", "FUNCTION"):
             names = (self.name(word.lower()),)
+        elif word == "GRANTS":
+            names = (self.name("user"),) if self.take_word("OF") else ()
         elif word == "GROUP":
             names = self.on_topic("group")
         elif word == "INDEX":
@@ -279,17 +238,15 @@ DEFINES: Final[dict[str, Any]] = {
     "NAMESPACE": Places.define_namespace,
     "DATABASE": Places.define_database,
     "TABLE": Places.define_table,
-    "USER": Places.define_user,
     "NODE": Places.define_node,
 }
-ALTERS: Final[dict[str, Any]] = {"USER": Places.alter_user}
+ALTERS: Final[dict[str, Any]] = {}
 DROPS: Final[dict[str, Any]] = {
     "NAMESPACE": Places.drop_namespace,
     "DATABASE": Places.drop_database,
     "TABLE": Places.drop_table,
-    "USER": Places.drop_user,
 }
 _SUBJECTS: Final = (
     "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "TOPIC", "GROUP", "USERS", "USER",
-    "NODE", "STATE", "RUNNING", "FUNCTION",
+    "GRANTS", "NODE", "STATE", "RUNNING", "FUNCTION",
 )  # fmt: skip

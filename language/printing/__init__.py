@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from language import tree
 from language.printing import (  # noqa: F401  (statements)
+    access,
     fields,
     flow,
     functions,

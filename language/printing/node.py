@@ -1,32 +1,13 @@
-"""Users and the node."""
+"""The node, and what is asked of it."""
 
 from __future__ import annotations
 
 from language import tree
-from language.printing.clauses import dotted, drop, join, on_table, text
+from language.printing.clauses import dotted, join, on_table
 from language.printing.expressions import print_expression
 from language.printing.statements import STATEMENTS
 from language.words import quote
 from protocol.text import quote_string
-
-
-def _define_user(node: tree.DefineUser) -> str:
-    kind = "NAMESPACE" if len(node.space) == 1 else "DATABASE"
-    return join(
-        "DEFINE USER",
-        node.exists.value,
-        quote(node.name),
-        f"ROLE {node.role}",
-        f"ON {kind} {dotted(*node.space)}" if node.space else "",
-        text("PASSWORD", node.password),
-        text("PASSHASH", node.passhash),
-        text("COMMENT", node.comment),
-    )
-
-
-def _alter_user(node: tree.AlterUser) -> str:
-    setting = text("PASSWORD", node.password) or f"ROLE {node.role}"
-    return f"ALTER USER {quote(node.name)} SET {setting}"
 
 
 def _define_node(node: tree.DefineNode) -> str:
@@ -41,14 +22,13 @@ def _define_node(node: tree.DefineNode) -> str:
 def _info(node: tree.Info) -> str:
     if node.subject in ("INDEX", "GROUP"):
         return on_table(f"INFO FOR {node.subject}", *node.names)
+    if node.subject == "GRANTS" and node.names:
+        return f"INFO FOR GRANTS OF {quote(*node.names)}"
     return join("INFO FOR", node.subject, dotted(*node.names))
 
 
 STATEMENTS.update(
     {
-        tree.DefineUser: _define_user,
-        tree.AlterUser: _alter_user,
-        tree.DropUser: lambda node: drop("USER", node, node.name),
         tree.DefineNode: _define_node,
         tree.Info: _info,
         tree.Kill: lambda node: f"KILL {print_expression(node.id)}",

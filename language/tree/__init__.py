@@ -58,7 +58,18 @@ from language.tree.flow import (
 )
 from language.tree.functions import DefineFunction, DropFunction, FunctionParameter
 from language.tree.indexes import DefineIndex, DropIndex, Explain, RebuildIndex
-from language.tree.node import AlterUser, DefineNode, DefineUser, DropUser, Info, InfoSubject, Kill
+from language.tree.node import (
+    AlterUser,
+    DefineNode,
+    DefineUser,
+    DropUser,
+    Grant,
+    Info,
+    InfoSubject,
+    Kill,
+    NounRef,
+    Revoke,
+)
 from language.tree.places import (
     DefineDatabase,
     DefineNamespace,
@@ -150,7 +161,7 @@ Statement = (
     | DefineField | AlterTable | AlterField | DropField
     | DefineIndex | DropIndex | RebuildIndex | Explain
     | DefineFunction | DropFunction
-    | DefineUser | AlterUser | DropUser | DefineNode | Info | Kill
+    | DefineUser | AlterUser | DropUser | Grant | Revoke | DefineNode | Info | Kill
 )  # fmt: skip
 
 
@@ -178,15 +189,15 @@ __all__ = [
     "CommitReader", "Constant", "Content", "Create", "Data", "DefineDatabase", "DefineField",
     "DefineFunction", "DefineGroup", "DefineIndex", "DefineNamespace", "DefineNode",
     "DefineReader", "DefineSpace", "DefineTable", "DefineTopic", "DefineUser", "Delete",
-    "DeleteKey", "DropDatabase", "DropField", "DropFunction", "DropGroup", "DropIndex",
-    "DropKeys", "DropNamespace", "DropReader", "DropSpace", "DropTable", "DropTopic", "DropUser",
-    "Each", "Evaluate", "Exists", "ExpireKey", "Explain", "Expression", "ExpressionTarget",
-    "Extend", "FieldType", "For", "FunctionParameter", "GetKey", "GiveUp", "GroupSetting", "If",
+    "DeleteKey", "DropDatabase", "DropField", "DropFunction", "DropGroup", "DropIndex", "DropKeys",
+    "DropNamespace", "DropReader", "DropSpace", "DropTable", "DropTopic", "DropUser", "Each",
+    "Evaluate", "Exists", "ExpireKey", "Explain", "Expression", "ExpressionTarget", "Extend",
+    "FieldType", "For", "FunctionParameter", "GetKey", "GiveUp", "Grant", "GroupSetting", "If",
     "IncrKey", "Index", "Info", "InfoSubject", "Insert", "Kill", "Kind", "Let", "ListKeys",
-    "LiteralType", "LockKey", "Merge", "Nack", "Name", "Node", "Object", "OnChange", "OptionType",
-    "Order", "Parameter", "PersistKey", "PlainType", "Position", "Publish", "Range", "ReadTopic",
-    "RebuildIndex", "RecordLiteral", "RecordRange", "RecordType", "Redrive", "Return",
-    "ReturnStatement", "Script", "Select", "Set", "SetKey", "Statement", "Subquery", "SwapKey",
-    "TableTarget", "Take", "Target", "Throw", "TopicSetting", "TrimTopic", "Unary",
+    "LiteralType", "LockKey", "Merge", "Nack", "Name", "Node", "NounRef", "Object", "OnChange",
+    "OptionType", "Order", "Parameter", "PersistKey", "PlainType", "Position", "Publish", "Range",
+    "ReadTopic", "RebuildIndex", "RecordLiteral", "RecordRange", "RecordType", "Redrive", "Return",
+    "ReturnStatement", "Revoke", "Script", "Select", "Set", "SetKey", "Statement", "Subquery",
+    "SwapKey", "TableTarget", "Take", "Target", "Throw", "TopicSetting", "TrimTopic", "Unary",
     "UnaryOperator", "UnionType", "UnlockKey", "Unset", "Update", "Upsert", "Use",
 ]  # fmt: skip

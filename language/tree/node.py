@@ -14,6 +14,17 @@ SECRET: Final[Mapping[str, Any]] = {"secret": True}
 
 
 @dataclass(frozen=True, slots=True)
+class NounRef:
+    """What a right is on, as a statement names it: `TABLE shop.main.item`.
+
+    `names` are those of the places around it, as far as they are said, and its own last; the node
+    has none."""
+
+    kind: str
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class DefineUser:
     """Exactly one of `password` and `passhash` is set; neither is ever printed."""
 
@@ -23,8 +34,8 @@ class DefineUser:
     passhash: str | None = field(default=None, repr=False, metadata=SECRET)
     exists: Exists = Exists.REFUSE
     comment: str | None = None
-    space: tuple[str, ...] = ()
-    """What the user belongs to: (), (namespace,) or (namespace, database)."""
+    space: NounRef | None = None
+    """The namespace or database that the user belongs to; None: store-wide."""
     at: int = field(default=0, compare=False)
 
 
@@ -46,6 +57,26 @@ class DropUser:
 
 
 @dataclass(frozen=True, slots=True)
+class Grant:
+    """Words of verbs, in the order in which they are written, are checked by the node."""
+
+    verbs: tuple[str, ...]
+    noun: NounRef
+    user: str
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke:
+    """As `Grant`."""
+
+    verbs: tuple[str, ...]
+    noun: NounRef
+    user: str
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class DefineNode:
     """`roles` None: not named; empty: ROLES NONE, the drain. `origins` None: not named; empty:
     ORIGINS NONE. At least one of the three is set. Role words, addresses and
@@ -59,14 +90,14 @@ class DefineNode:
 
 InfoSubject = Literal[
     "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "TOPIC", "GROUP", "USERS", "USER",
-    "NODE", "STATE", "RUNNING", "FUNCTION",
+    "NODE", "STATE", "RUNNING", "FUNCTION", "GRANTS",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Info:
     """`INFO FOR …`. `names` is what follows the subject: (), (ns,), (ns, db), (db,), (table,),
-    (space,), (function,), (index, table), (topic,), (group, topic)."""
+    (space,), (function,), (index, table), (topic,), (group, topic), (user,)."""
 
     subject: InfoSubject
     names: tuple[str, ...] = ()

@@ -47,7 +47,6 @@ ELSEWHERE: Final = {
     "NotEnoughReplicas": "of clusters, to come",
     "NotHeldHere": "of clusters, to come",
     "NoHistory": "of INFO FOR HISTORY, to come",
-    "GrantOutsideSpace": "of grants, to come",
     "NotAllowed": "of grants, to come",
     "Busy": "of a full node: tests/actors, tests/surfaces",
     "Draining": "of a node that stops: tests/reliability/test_drain.py",

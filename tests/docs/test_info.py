@@ -45,6 +45,7 @@ ASKED: Final = {
     "FUNCTION": ["FUNCTION fit"],
     "USERS": ["USERS"],
     "USER": ["USER ana"],
+    "GRANTS": ["GRANTS"],
     "NODE": ["NODE"],
     "STATE": ["STATE"],
     "RUNNING": ["RUNNING"],

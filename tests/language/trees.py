@@ -222,7 +222,21 @@ RETURNS = st.none() | st.one_of(
 SINGLE = st.one_of(NAMES.map(tree.TableTarget), SMALL.map(tree.ExpressionTarget))
 EXISTS = st.sampled_from(tree.Exists)
 COMMENTS = st.none() | TEXT
-SPACES = st.lists(NAMES, max_size=2).map(tuple)
+SPACES = st.none() | st.one_of(
+    NAMES.map(lambda name: tree.NounRef("NAMESPACE", (name,))),
+    st.tuples(NAMES, NAMES).map(lambda names: tree.NounRef("DATABASE", names)),
+)
+NOUNS = st.one_of(
+    st.just(tree.NounRef("NODE")),
+    NAMES.map(lambda name: tree.NounRef("NAMESPACE", (name,))),
+    st.lists(NAMES, min_size=1, max_size=2).map(lambda names: tree.NounRef("DATABASE", (*names,))),
+    st.builds(
+        tree.NounRef,
+        st.sampled_from(["TABLE", "TOPIC", "SPACE"]),
+        st.lists(NAMES, min_size=1, max_size=3).map(tuple),
+    ),
+)
+VERBS = st.lists(st.sampled_from(["READ", "WRITE", "ODD"]), min_size=1, max_size=3).map(tuple)
 ROLES = st.sampled_from(["owner", "editor", "viewer", "member", "writable", "odd"])
 VARIABLES = NAMES.filter(str.isidentifier)
 
@@ -239,6 +253,9 @@ PLACES = st.one_of(
     st.builds(tree.AlterUser, NAMES, TEXT, st.none()),
     st.builds(tree.AlterUser, NAMES, st.none(), ROLES),
     st.builds(tree.DropUser, NAMES, COMMENTS),
+    st.builds(tree.Grant, VERBS, NOUNS, NAMES),
+    st.builds(tree.Revoke, VERBS, NOUNS, NAMES),
+    st.lists(NAMES, max_size=1).map(lambda names: tree.Info("GRANTS", tuple(names))),
     st.builds(
         tree.DefineNode,
         st.none() | st.lists(ROLES, max_size=3).map(tuple),

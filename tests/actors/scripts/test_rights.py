@@ -1,6 +1,7 @@
 """Every statement and every operation on a key, run by every role: what each is answered.
 
-Users have no grants here. A handler, a subject of INFO or an operation without a row fails.
+Users have no grants here; those are in `test_grants.py`. A handler, a subject of INFO or an
+operation without a row fails.
 """
 
 from __future__ import annotations
@@ -210,6 +211,14 @@ ROWS: Final[dict[str, list[Row]]] = {
         ),
     ],
     "DropUser": [Row("DROP USER other", HIDDEN, HIDDEN, HIDDEN)],
+    "Grant": [
+        Row("GRANT READ ON TABLE u TO other", HIDDEN, HIDDEN, HIDDEN),
+        owns("GRANT READ, INFO ON DATABASE shop.main TO $me", "USER $me"),
+    ],
+    "Revoke": [
+        Row("REVOKE READ ON TABLE u FROM other", HIDDEN, HIDDEN, HIDDEN),
+        owns("REVOKE READ ON NODE FROM $me", "USER $me"),
+    ],
     "DefineNode": [owns("DEFINE NODE ROLES serving, writable", "NODE")],
     "Kill": [owns("KILL 'none'", "NODE")],
     # --- INFO FOR
@@ -231,6 +240,11 @@ ROWS: Final[dict[str, list[Row]]] = {
     "FUNCTION": [of("INFO FOR FUNCTION f", "INFO", ON_MAIN)],
     "USERS": [owns("INFO FOR USERS", "STORE")],
     "USER": [Row("INFO FOR USER other", HIDDEN, HIDDEN, HIDDEN), anybody("INFO FOR USER $me")],
+    "GRANTS": [
+        Row("INFO FOR GRANTS OF other", HIDDEN, HIDDEN, HIDDEN),
+        anybody("INFO FOR GRANTS OF $me"),
+        anybody("INFO FOR GRANTS"),
+    ],
     "NODE": [Row("INFO FOR NODE", "INFO ON NODE", MAY, "INFO ON NODE")],
     "STATE": [Row("INFO FOR STATE", "INFO ON NODE", MAY, "INFO ON NODE")],
     "RUNNING": [owns("INFO FOR RUNNING", "NODE")],

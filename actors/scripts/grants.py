@@ -1,0 +1,86 @@
+"""GRANT, REVOKE, and what a user holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from actors.scripts.execution import Execution
+from actors.scripts.handlers import Need, OnNoun, handles, informs
+from language import tree
+from protocol.errors import BadRequest, GrantOutsideSpace, Unknown
+from protocol.rights import NOTHING, OWN, ROLES, STORE, VERBS, Kind, Noun, Verb, Verbs, is_inside
+from protocol.values import NONE, Value
+from storage import users
+from storage.users import User
+
+
+@handles(tree.Grant, "none", writes=True, needs=[Need(OWN, Kind.USER, ("user",)), OnNoun(OWN)])
+def grant(run: Execution, statement: tree.Grant, user: User, noun: Noun) -> Value:
+    """Let a user hold verbs on something. What it holds already it keeps.
+
+    :raises Unknown: there is no such verb
+    :raises BadRequest: it means nothing on that
+    :raises GrantOutsideSpace: it does not lie in the space that the user belongs to
+    """
+    verbs = _verbs(statement, noun)
+    if not is_inside(noun.path, user.space):
+        raise GrantOutsideSpace(
+            f"user {user.name} belongs to {user.space}: nothing is granted to it outside of that",
+            user=user.name,
+            space=user.space,
+        )
+    tx = run.transaction
+    users.grant(tx, users.forget(tx, user, run.rights.gone(tx, user)), verbs, noun)
+    return NONE
+
+
+@handles(tree.Revoke, "none", writes=True, needs=[Need(OWN, Kind.USER, ("user",)), OnNoun(OWN)])
+def revoke(run: Execution, statement: tree.Revoke, user: User, noun: Noun) -> Value:
+    """Take verbs away that were granted on just that; what comes of a role, or of a grant on a
+    place around it, stays. It is no refusal if there is none: then it is as it should be."""
+    users.revoke(run.transaction, user, _verbs(statement, noun), noun)
+    return NONE
+
+
+@informs("GRANTS", needs=[Need(NOTHING, Kind.USER, (0,))])
+def info_for_grants(run: Execution, statement: tree.Info, user: User) -> Value:
+    """What a user holds, and what of: its role, or grants. A user may always see its own."""
+    found: list[Value] = []
+    role = ROLES[user.role]
+    if role:
+        found.append(_held(role - {Verb.OWN}, _space(user), f"role {user.role}"))
+    gone = run.rights.gone(run.transaction, user)
+    for noun in dict.fromkeys(each.noun for each in user.grants):
+        if noun not in gone:
+            verbs = frozenset(each.verb for each in user.grants if each.noun == noun)
+            found.append(_held(verbs, f"{noun}", "grant"))
+    return found
+
+
+def _space(user: User) -> str:
+    if user.space is None:
+        return str(STORE)
+    kind = Kind.DATABASE if "." in user.space else Kind.NAMESPACE
+    return f"{kind.value} {user.space}"
+
+
+def _held(verbs: Verbs, on: str, via: str) -> Value:
+    return {"on": on, "verbs": list(_in_order(verbs)), "from": via}
+
+
+def _in_order(verbs: Iterable[Verb]) -> list[Value]:
+    return [verb.value for verb in Verb if verb in verbs]
+
+
+def _verbs(statement: tree.Grant | tree.Revoke, noun: Noun) -> Verbs:
+    meant = VERBS[noun.kind] - {Verb.OWN}
+    known = {verb.value: verb for verb in Verb if verb is not Verb.OWN}
+    for word in statement.verbs:
+        if word not in known:
+            raise Unknown(
+                f"{word} is no verb; there are {', '.join(known)}", kind="verb", name=word
+            )
+        if known[word] not in meant:
+            may = ", ".join(map(str, _in_order(meant)))
+            raise BadRequest(f"{word} means nothing on {noun}: {may} do")
+    return frozenset(known[word] for word in statement.verbs)

@@ -1,0 +1,108 @@
+"""Who may do what: DEFINE, ALTER and DROP USER, GRANT and REVOKE."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from language import tree
+from language.lexer import NAME
+from language.parsing.places import ALTERS, DEFINES, DROPS, Places, either
+
+GRAMMAR: Final = """
+define_user = DEFINE USER [exists] name ROLE word [ON (NAMESPACE name | DATABASE name "." name)]
+    (PASSWORD string | PASSHASH string) [comment]
+alter_user = ALTER USER name SET (PASSWORD string | ROLE word)
+drop_user = DROP USER name [reason]
+grant = GRANT word {"," word} ON noun TO name
+revoke = REVOKE word {"," word} ON noun FROM name
+noun = NODE | NAMESPACE name | DATABASE database
+    | (TABLE | TOPIC | SPACE) [[name "."] name "."] name
+"""
+
+
+class Access(Places):
+    """Adds the statements on users and what they are granted."""
+
+    def define_user(self, at: int) -> tree.Statement:
+        exists = self._exists()
+        name = self.name("user")
+        self.expect_word("ROLE")
+        role = self.role()
+        space = self._space() if self.take_word("ON") else None
+        password = passhash = None
+        if self.take_word("PASSWORD"):
+            password = self.string("PASSWORD")
+        elif self.take_word("PASSHASH"):
+            passhash = self.string("PASSHASH")
+        else:
+            self.unexpected("PASSWORD or PASSHASH" if space else "ON, PASSWORD or PASSHASH")
+        return tree.DefineUser(name, role, password, passhash, exists, self._comment(), space, at)
+
+    def _space(self) -> tree.NounRef:
+        if self.take_word("NAMESPACE"):
+            return tree.NounRef("NAMESPACE", (self.name("namespace"),))
+        if self.word() != "DATABASE":
+            self.unexpected("NAMESPACE or DATABASE")
+        self.i += 1
+        namespace = self.name("namespace")
+        self.expect_mark(".")
+        return tree.NounRef("DATABASE", (namespace, self.name("database")))
+
+    def alter_user(self, at: int) -> tree.Statement:
+        name = self.name("user")
+        self.expect_word("SET")
+        if self.take_word("PASSWORD"):
+            return tree.AlterUser(name, password=self.string("PASSWORD"), at=at)
+        if self.take_word("ROLE"):
+            return tree.AlterUser(name, role=self.role(), at=at)
+        self.unexpected("PASSWORD or ROLE")
+
+    def drop_user(self, at: int) -> tree.Statement:
+        return tree.DropUser(self.name("user"), self._reason(), at)
+
+    def grant(self) -> tree.Statement:
+        at = self._begin("GRANT")
+        verbs, noun = self._verbs(), self.noun()
+        self.expect_word("TO")
+        return tree.Grant(verbs, noun, self.name("user"), at)
+
+    def revoke(self) -> tree.Statement:
+        at = self._begin("REVOKE")
+        verbs, noun = self._verbs(), self.noun()
+        self.expect_word("FROM")
+        return tree.Revoke(verbs, noun, self.name("user"), at)
+
+    def _verbs(self) -> tuple[str, ...]:
+        """Words up to ON. The node checks them: which there are is not a matter of grammar."""
+        found = [self._verb()]
+        while self.separated():
+            found.append(self._verb())
+            self.at_most(found, "verbs")
+        self.expect_word("ON")
+        return tuple(found)
+
+    def _verb(self) -> str:
+        if self.kinds[self.i] != NAME:
+            self.unexpected("a verb")
+        self.i += 1
+        return self.texts[self.i - 1].upper()
+
+    def noun(self) -> tree.NounRef:
+        """What a right is on."""
+        word = self.word()
+        if word not in _PARTS:
+            self.unexpected(either(*_PARTS))
+        self.i += 1
+        parts = _PARTS[word]
+        names = [self.name(word.lower())] if parts else []
+        while len(names) < parts and self.take_mark("."):
+            names.append(self.name(word.lower()))
+        return tree.NounRef(word, tuple(names))
+
+
+_PARTS: Final = {"NODE": 0, "NAMESPACE": 1, "DATABASE": 2, "TABLE": 3, "TOPIC": 3, "SPACE": 3}
+"""What a right may be on, and of how many names its own consists at most."""
+
+DEFINES["USER"] = Access.define_user
+ALTERS["USER"] = Access.alter_user
+DROPS["USER"] = Access.drop_user

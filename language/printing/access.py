@@ -1,0 +1,45 @@
+"""Users, and what they are granted."""
+
+from __future__ import annotations
+
+from language import tree
+from language.printing.clauses import dotted, drop, join, text
+from language.printing.statements import STATEMENTS
+from language.words import quote
+
+
+def _define_user(node: tree.DefineUser) -> str:
+    return join(
+        "DEFINE USER",
+        node.exists.value,
+        quote(node.name),
+        f"ROLE {node.role}",
+        f"ON {_noun(node.space)}" if node.space else "",
+        text("PASSWORD", node.password),
+        text("PASSHASH", node.passhash),
+        text("COMMENT", node.comment),
+    )
+
+
+def _alter_user(node: tree.AlterUser) -> str:
+    setting = text("PASSWORD", node.password) or f"ROLE {node.role}"
+    return f"ALTER USER {quote(node.name)} SET {setting}"
+
+
+def _noun(node: tree.NounRef) -> str:
+    return join(node.kind, dotted(*node.names))
+
+
+def _verbs_on(node: tree.Grant | tree.Revoke) -> str:
+    return f"{', '.join(node.verbs)} ON {_noun(node.noun)}"
+
+
+STATEMENTS.update(
+    {
+        tree.DefineUser: _define_user,
+        tree.AlterUser: _alter_user,
+        tree.DropUser: lambda node: drop("USER", node, node.name),
+        tree.Grant: lambda node: f"GRANT {_verbs_on(node)} TO {quote(node.user)}",
+        tree.Revoke: lambda node: f"REVOKE {_verbs_on(node)} FROM {quote(node.user)}",
+    }
+)
