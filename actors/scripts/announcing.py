@@ -14,7 +14,7 @@ from language import tree
 from language.blame import of_record, told
 from protocol import limits
 from protocol.binary import unpack_object
-from protocol.errors import Refusal
+from protocol.errors import BadRequest, Refusal
 from protocol.rights import WRITE
 from protocol.text import format_record
 from protocol.values import RecordId, Value, identical
@@ -28,9 +28,17 @@ if TYPE_CHECKING:
 
 
 def declared(node: tree.OnChange | None) -> OnChange | None:
-    """Where a table tells of its changes, as the catalog has it."""
+    """Where a table tells of its changes, as the catalog has it.
+
+    :raises BadRequest: a field is named twice, or `id` is, which never changes
+    """
     if node is None or node.topic is None:
         return None
+    for at, name in enumerate(node.fields):
+        if name == "id":
+            raise BadRequest("the id of a record never changes: ON CHANGE OF names its fields")
+        if name in node.fields[:at]:
+            raise BadRequest(f"ON CHANGE OF names field {name} twice")
     return OnChange(node.topic, node.fields)
 
 

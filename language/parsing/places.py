@@ -8,7 +8,6 @@ from language import tree
 from language.lexer import NAME, QUOTED
 from language.parsing.records import Records
 from protocol import limits
-from protocol.errors import BadRequest
 
 GRAMMAR: Final = """
 exists = IF NOT EXISTS | OVERWRITE
@@ -93,22 +92,14 @@ class Places(Records):
         on_change = self.on_change() if self.take_word("ON") else None
         return tree.DefineTable(name, exists, schemafull, self._comment(), on_change, at)
 
-    def _changing_field(self, before: list[str]) -> str:
-        at, name = self.i, self.label("field name")
-        if name == "id":
-            self.refuse(BadRequest, "the id of a record never changes: name its fields", at)
-        if name in before:
-            self.refuse(BadRequest, f"field {name} is named twice", at)
-        return name
-
     def on_change(self) -> tree.OnChange:
         """`CHANGE [OF f, …] PUBLISH INTO topic`, ON having been taken."""
         self.expect_word("CHANGE")
         fields: list[str] = []
         if self.take_word("OF"):
-            fields.append(self._changing_field(fields))
+            fields.append(self.label("field name"))
             while self.separated():
-                fields.append(self._changing_field(fields))
+                fields.append(self.label("field name"))
                 self.at_most(fields, "fields")
         self.expect_word("PUBLISH", "INTO")
         return tree.OnChange(self.name("topic"), tuple(fields))
