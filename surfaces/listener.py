@@ -28,7 +28,7 @@ from typing import Final
 from surfaces.logs import SparingLog
 
 BACKLOG: Final = 1024
-ACCEPTS_A_TURN: Final = 64
+ACCEPTS_A_TURN: Final = 16
 """Connections accepted before others on the loop get their turn."""
 HANDSHAKES: Final = 1024
 """Connections on their way to a protocol, with TLS a costly way; more wait in the backlog."""

@@ -40,14 +40,13 @@ class LongWork:
         """What `work(tick)` answers or raises. Whoever waits may be cancelled: the work then ends
         at its next turn."""
         turn, found = Turn(self._turns), list[Found]()
-        turn.start(lambda: found.append(work(turn.tick)), _nothing)
-        if not turn.ended:
-            try:
-                await asyncio.wait((turn.outcome,))
-            finally:
-                if not turn.ended:
-                    turn.cancel()
-                    turn.outcome.add_done_callback(asyncio.Future.exception)
+        turn.start_in_line(lambda: found.append(work(turn.tick)), _nothing)
+        try:
+            await asyncio.wait((turn.outcome,))
+        finally:
+            if not turn.ended:
+                turn.cancel()
+                turn.outcome.add_done_callback(asyncio.Future.exception)
         turn.outcome.result()
         return found.pop()
 

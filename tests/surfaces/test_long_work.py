@@ -1,0 +1,56 @@
+"""Long work of a surface: in turns with everybody else's, from its first slice on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from protocol.values import Tick
+from surfaces.turns import LongWork
+
+
+async def test_of_many_that_begin_together_each_waits_for_its_turn() -> None:
+    """Others have theirs between any two of them, short as each may be."""
+    loop, told = asyncio.get_running_loop(), list[str]()
+
+    def other() -> None:
+        told.append("other")
+        if told.count("work") < 20:
+            loop.call_soon(other)
+
+    async def one(work: LongWork) -> None:
+        await work.run(lambda tick: told.append("work"))
+
+    work = LongWork(loop)
+    tasks = [asyncio.ensure_future(one(work)) for _ in range(20)]
+    loop.call_soon(other)
+    await asyncio.gather(*tasks)
+    together = max(len(run) for run in "".join(each[0] for each in told).split("o"))
+    assert told.count("work") == 20 and together == 1, told
+
+
+async def test_who_no_longer_waits_has_nothing_begun() -> None:
+    work, begun = LongWork(asyncio.get_running_loop()), list[str]()
+
+    async def one(name: str) -> None:
+        await work.run(lambda tick: begun.append(name))
+
+    tasks = [asyncio.ensure_future(one(name)) for name in ("first", "second")]
+    await asyncio.sleep(0)  # both stand in line, one behind the other
+    tasks[1].cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await tasks[1]
+    await tasks[0]
+    assert await work.run(_answers) == "answer"
+    assert begun == ["first"]
+
+
+async def test_what_it_raises_is_raised() -> None:
+    with pytest.raises(ZeroDivisionError):
+        await LongWork(asyncio.get_running_loop()).run(lambda tick: 1 // 0)
+
+
+def _answers(tick: Tick) -> str:
+    tick()
+    return "answer"
