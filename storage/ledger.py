@@ -269,7 +269,14 @@ class Ledger:
             self._remember(own)
         if own.catalog:
             self.lookups.changed(sequence, own.declared, own.ranges)
+            if self.lookups.users_since == sequence:
+                self._end_moments()
         return sequence
+
+    def _end_moments(self) -> None:
+        """Who may do what has changed: in a moment it is judged as it was then."""
+        for moment in list(self.moments):
+            moment.end()
 
     def prepare(self, tx: Transaction) -> Iterator[None]:
         """Encode the changes of a large transaction before its commit, in steps of about a

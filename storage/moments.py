@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 class Moment:
     """What is released in a ledger, as it is now.
 
-    Whoever makes one has to `end` it before the engine is closed.
+    Whoever makes one has to `end` it before the engine is closed. The ledger ends it where rights
+    change: they are judged as they were in it.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -41,11 +42,6 @@ class Moment:
     def froze(self, layer: Layer) -> bool:
         """Whether it is read through a layer."""
         return layer in self.layers
-
-    @property
-    def is_open_to_all(self) -> bool:
-        """Whether nobody's rights have changed since: they are judged as they were then."""
-        return self._ledger.users_version <= self.sequence
 
     def begin(self) -> Transaction:
         """A transaction that reads it."""

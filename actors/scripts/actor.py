@@ -81,8 +81,8 @@ class ScriptsActor(LoopActor):
 
     def _answer(self, execution: ScriptRun, refusal: Refusal | None) -> ScriptAnswer:
         released = self._services.committer.released_upto
-        # An empty script has read nothing, so it stands at what is released.
-        read_at = min(execution.read_at, released) if execution.began else released
+        # An empty script has read nothing, so it stands at what is released, or in its moment.
+        read_at = min(execution.read_at or released, released)
         return ScriptAnswer(
             tuple(execution.results),
             execution.written or read_at,

@@ -188,7 +188,11 @@ class Execution:
         return not (self.in_block or self._nested)
 
     def check_may_wait(self) -> None:
-        """:raises NotInTransaction: others of its transaction would wait with the statement"""
+        """:raises NotInTransaction: others of its transaction would wait with the statement
+        :raises BadRequest: it would wait in vain
+        """
+        if self.moment is not None:
+            raise BadRequest("nothing comes in a moment that is over: leave WAIT out, or `moment`")
         if not self.may_run_again:
             raise NotInTransaction("WAIT stands in a statement of its own, in no transaction")
 

@@ -41,8 +41,6 @@ class KeptMoment:
 
     def begin(self) -> Transaction:
         """A transaction of a script that reads it. :raises Unknown: it has ended meanwhile"""
-        if not self.moment.is_open_to_all:
-            self.moment.end()
         if self.moment.ended:
             raise _gone(self.name)
         return self.moment.begin()
@@ -67,10 +65,18 @@ class Moments:
         committer.on_withdraw.append(self.end_all)  # what they hold on to is room on the disk
 
     def __len__(self) -> int:
+        self._forget_ended()
         return len(self._kept)
 
     def __iter__(self) -> Iterator[KeptMoment]:
+        self._forget_ended()
         return iter(list(self._kept.values()))
+
+    def _forget_ended(self) -> None:
+        """Those that the ledger has ended take nobody's room."""
+        for kept in list(self._kept.values()):
+            if kept.moment.ended:
+                del self._kept[kept.name]
 
     def enter(self, name: str, user: str) -> KeptMoment:
         """A script begins to read in a moment, until it says `leave`.
@@ -109,7 +115,7 @@ class Moments:
         return self._runtime.clock.monotonic_us()
 
     def _new(self, user: str) -> KeptMoment:
-        if len(self._kept) >= limits.MOMENTS:
+        if len(self) >= limits.MOMENTS:
             raise Busy(f"{limits.MOMENTS} moments are kept, which is as many as may be")
         if sum(one.user == user for one in self._kept.values()) >= limits.MOMENTS_OF_USER:
             raise Busy(f"{limits.MOMENTS_OF_USER} moments of {user} are kept: let one of them go")

@@ -95,11 +95,16 @@ class ScriptRun(Execution):
         request = self.request
         if request.keep_us is not None:
             _check_keep(request)
+        if request.timeout_us is not None:
+            self.turn.push_deadline(request.timeout_us)
         if request.moment is None:
             self._run()
             return
+        if request.moment == NEW_MOMENT:
+            self._await_rights()
         moments = self.services.moments
         kept = self.moment = moments.enter(request.moment, self.caller.user)
+        self.read_at = kept.moment.sequence
         # Of one that is new nobody knows the name, unless there is an answer to tell it.
         keep_us = 0 if request.moment == NEW_MOMENT else request.keep_us
         try:
@@ -112,14 +117,22 @@ class ScriptRun(Execution):
     def _run(self) -> None:
         if len(self.variables) > limits.VARIABLES:
             self._check_variables(len(self.variables))
-        if self.request.timeout_us is not None:
-            self.turn.push_deadline(self.request.timeout_us)
         self.plan = plan = self._plans.get(self.request.script, self.tick)
         if not plan.about_node_only:
             self.services.roles.check_answering()
         for first, end in plan.transactions:
             if self._transact(first, end):
                 return
+
+    def _await_rights(self) -> None:
+        """A moment is of what is released: one made while a change of rights is on its way to the
+        disk would be over before anybody had read in it."""
+        committer = self.services.committer
+        while (changed := committer.ledger.users_version) > committer.released_upto:
+            try:
+                self._until_released(committer.promise(changed))
+            except DiskFull:
+                continue  # it was taken back: the rights are those of before
 
     def _transact(self, first: int, end: int) -> bool:
         """Run statements `first` to `end` as one transaction, again when it lost a race, when it
@@ -216,7 +229,14 @@ class ScriptRun(Execution):
     def _part_done(self, number: int) -> None:
         """The next part of a statement begins when the one before is released: no more than one is
         ever in flight. :raises Refusal: the script is ended, or the part was taken back"""
-        committer, promise, told = self.services.committer, self.promise, list[Any]()
+        try:
+            self._until_released(self.promise)
+        except Refusal as refusal:
+            raise self._located(refusal, number) from refusal.__cause__
+
+    def _until_released(self, promise: Promise) -> None:
+        """:raises Refusal: the script is ended, or what was promised was taken back"""
+        committer, told = self.services.committer, list[Any]()
 
         def hear(lost: BaseException | None) -> None:
             told.append(lost)
@@ -226,11 +246,10 @@ class ScriptRun(Execution):
         try:
             while not told:
                 self.turn.park()
-            if told[0] is not None:
-                raise told[0]
-        except Refusal as refusal:
+        finally:
             committer.stop_waiting(promise, hear)
-            raise self._located(refusal, number) from refusal.__cause__
+        if told[0] is not None:
+            raise told[0]
 
     def _wait(self, number: int) -> None:
         """Stand in line, until there may be something or the time is up. :raises Refusal: the
@@ -402,7 +421,9 @@ class ScriptRun(Execution):
         if transaction.size > LARGE_BYTES:
             for _ in self.services.committer.prepare(transaction):
                 self.tick()
-        measured = self._measured() if transaction.size or self.written else self._answers
+        # Of a moment that is new too: without its answer nobody would know its name.
+        named = self.request.moment == NEW_MOMENT
+        measured = self._measured() if transaction.size or self.written or named else self._answers
         if self.sequence:
             self._check_kept()
         if transaction.withdrawn:
@@ -421,9 +442,8 @@ class ScriptRun(Execution):
             self.depends_on(promise.sequence)
         if not (self.waits or self.goes_on):  # else this has answered nothing yet
             self._answers = measured
-        if self.moment is None:  # else what was found there says nothing of what is there now
-            for follow_up in self.afterwards:
-                follow_up()
+        for follow_up in self.afterwards:
+            follow_up()
 
     def _measured(self) -> tuple[int, int]:
         """How many results there are, and the bytes that they take in the answer: nobody would hear

@@ -178,7 +178,7 @@ class _Pages:
             keep()
             report(self.state.rows, max(total, self.state.rows))
             if len(page) < rows:
-                await self._patient.run("", moment=self.state.moment, keep=0)
+                await self._patient.let_go(self.state.moment)
                 return
 
     async def _page(self) -> tuple[list[dict[str, Any]], int]:

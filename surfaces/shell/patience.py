@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
-from storeclient import Answer, AsyncClient, OutcomeUnknown, Refused, Unreachable
+from storeclient import (
+    Answer,
+    AsyncClient,
+    OutcomeUnknown,
+    Refused,
+    StoreError,
+    Unreachable,
+)
 from storeclient.errors import NotAllowed
 from surfaces.shell.outcomes import NOT_CONNECTED, Ended
 
@@ -32,6 +40,13 @@ class Patient:
             return str((await self.run("INFO FOR STORE")).value["store"])
         except NotAllowed:
             return None
+
+    async def let_go(self, moment: str | None) -> None:
+        """Nothing more is read in a moment. Where the node can't be told it ends by itself: all
+        that was read in it is here."""
+        if moment is not None:
+            with suppress(StoreError):
+                await self._client.run("", moment=moment, keep=0)
 
     async def run(
         self,

@@ -10,7 +10,7 @@ import pytest
 
 from actors.scripts.moments import Moments
 from protocol import limits
-from protocol.errors import BadRequest, Busy, Refusal, Unknown
+from protocol.errors import AnswerTooLarge, BadRequest, Busy, Refusal, Unknown
 from protocol.requests import NEW_MOMENT, ScriptAnswer
 from protocol.values import NONE
 from tests.actors.parts import until
@@ -116,6 +116,40 @@ async def test_an_expired_key_that_is_passed_over_stays_as_it_is(filled: Running
     assert (await filled.value("GET 'k' FROM c"))["value"] == 2
 
 
+async def test_one_whose_answer_is_too_large_is_not_kept(filled: Running) -> None:
+    """Nobody would know its name."""
+    answer = await filled.answer(ALL, moment=NEW_MOMENT, answer_bytes=20)
+    assert isinstance(answer.refusal, AnswerTooLarge)
+    assert not moments(filled) and not filled.node.committer.ledger.moments
+
+
+@pytest.mark.parametrize("script", ["", "-- nothing", "USE shop.main"])
+async def test_every_answer_names_its_sequence(filled: Running, script: str) -> None:
+    first = await filled.answer(script, moment=NEW_MOMENT)
+    await filled.values("UPDATE thing SET n = 7")
+    again = await filled.answer(script, moment=first.moment)
+    assert again.sequence == first.sequence < filled.node.committer.committed
+
+
+async def test_a_key_that_was_told_to_have_expired_never_comes_back(
+    filled: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer waits until the log has it so: no clock of another start can undo that."""
+    spaces, committer = filled.node.spaces, filled.node.committer
+    monkeypatch.setattr(spaces, "expiring", lambda *_: None)  # nobody else removes it meanwhile
+    await filled.values("SET 'k' IN c VALUE 1 EXPIRE 1us")
+    name, at = await taken(filled), committer.released_upto
+    assert value(await filled.answer("GET 'k' FROM c", moment=name)) == NONE
+    assert committer.released_upto == at + 1
+
+
+async def test_nobody_waits_there_for_what_can_not_come(filled: Running) -> None:
+    name = await taken(filled)
+    for script in ("READ FROM t AFTER 0 WAIT 300s", "LET $x = 1; READ FROM t AFTER 0 WAIT 1s"):
+        assert isinstance(await refused(filled, script, moment=name), BadRequest)
+    assert value(await filled.answer("READ FROM t AFTER 0", moment=name)) == []
+
+
 async def test_it_belongs_to_its_user(filled: Running) -> None:
     name = await taken(filled)
     refusal = await refused(filled, ALL, moment=name, caller=OTHER)
@@ -130,6 +164,34 @@ async def test_it_ends_when_rights_change(filled: Running) -> None:
     assert isinstance(await refused(filled, ALL, moment=name), Unknown)
     assert not filled.node.committer.ledger.moments, "it holds the state no more"
     assert value(await filled.answer(ALL, moment=await taken(filled))) == list(range(10))
+
+
+async def test_what_rights_have_ended_takes_nobodys_room(
+    filled: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether or not its user comes back to be told."""
+    monkeypatch.setattr(limits, "MOMENTS", 2)
+    names = [await taken(filled, keep_us=60_000_000) for _ in range(2)]
+    await filled.values("DEFINE USER eve ROLE owner PASSWORD 'a password of hers'")
+    assert not moments(filled) and not filled.node.committer.ledger.moments
+    assert value(await filled.answer(ALL, moment=await taken(filled))) == list(range(10))
+    for name in names:
+        assert isinstance(await refused(filled, ALL, moment=name), Unknown)
+
+
+async def test_one_that_is_made_while_rights_change_is_of_after_that(filled: Running) -> None:
+    """It would be over before anybody had read in it."""
+    ledger = filled.node.committer.ledger
+    changing = asyncio.ensure_future(
+        filled.values("DEFINE USER eve ROLE owner PASSWORD 'a password of hers'")
+    )
+    while ledger.users_version <= ledger.released_upto:
+        await asyncio.sleep(0)
+    answer = await filled.answer(ALL, moment=NEW_MOMENT)
+    assert value(answer) == list(range(10))
+    assert answer.sequence >= ledger.users_version
+    await changing
+    assert value(await filled.answer(ALL, moment=answer.moment)) == list(range(10))
 
 
 async def test_rights_that_change_under_a_script_end_it(filled: Running) -> None:

@@ -439,6 +439,24 @@ def test_an_export_goes_on_where_it_was(
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
 
+def test_an_export_whose_moment_ends_behind_its_last_page_is_whole(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.script("DEFINE TABLE t; CREATE t:1; CREATE t:2")
+    run = AsyncClient.run
+
+    async def late(self: AsyncClient, script: str, *given: Any, **named: Any) -> Any:
+        if script == "":
+            here.script("DEFINE USER late ROLE owner PASSWORD 'ends all moments'; DROP USER late")
+        return await run(self, script, *given, **named)
+
+    monkeypatch.setattr(AsyncClient, "run", late)
+    path = tmp_path / "t.jsonl"
+    code, err = transfer(here, "export", "t", path)
+    assert code == 0 and "exported 2 records" in err, err
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
 def test_a_page_that_is_too_large_is_asked_for_smaller(here: Here, tmp_path: Path) -> None:
     big = "x" * 1_000_000
     here.script(
