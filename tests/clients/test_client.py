@@ -434,6 +434,34 @@ class TestBrokenConnections:
         server.close()
         await server.wait_closed()
 
+    @pytest.mark.parametrize("last", [Kind.BYE, Kind.ERROR])
+    async def test_a_peer_that_welcomes_and_ends_each_connection_is_not_asked_for_ever(
+        self, last: Kind, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Nor waited for at the end, though it leaves its side of them open."""
+        monkeypatch.setattr(client_connection, "GRACE_SECONDS", 0.05)
+        connections = 0
+
+        async def turning(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal connections
+            connections += 1
+            body = {"version": "1", "node": "n", "minor": 0, "limits": {}, "user": None}
+            error = {"code": "Busy", "message": "not now", "status": 503}
+            writer.write(encode(Kind.WELCOME, 0, body))
+            writer.write(encode(last, 0, {"error": error} if last is Kind.ERROR else None))
+            await reader.read()
+            writer.close()
+
+        server = await asyncio.start_server(turning, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        client = AsyncClient(f"127.0.0.1:{port}", connect_timeout=0.3)
+        with pytest.raises(Unreachable, match="before anything was sent"):
+            await client.run("RETURN")
+        assert connections < 20
+        await client.close()
+        server.close()
+        await server.wait_closed()
+
     async def test_a_wrong_kind_of_answer_breaks_nothing_else(self) -> None:
         """A node that answers RUN with PONG: that request fails, the others don't."""
 

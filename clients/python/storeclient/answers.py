@@ -48,15 +48,23 @@ class Fields:
 def read_results(found: Any) -> tuple[Result, ...]:
     """The `results` of a message. :raises ProtocolBroken: they have another form"""
     try:
-        return tuple(
-            Result(one["value"], one["kind"], one["rows"], one["took"]) for one in found or ()
-        )
+        return tuple(_result(one) for one in found or ())
     except (TypeError, KeyError) as error:
         raise ProtocolBroken("an answer of the node has no results") from error
+
+
+def _result(found: Any) -> Result:
+    rows, took = found["rows"], found["took"]
+    if not (isinstance(rows, int) and isinstance(took, timedelta)):
+        raise TypeError("rows are counted, and took is a time")
+    return Result(found["value"], found["kind"], rows, took)
 
 
 def read_answer(body: dict[str, Any]) -> Answer:
     """The answer in the body of ANSWER. :raises ProtocolBroken: it has another form"""
     if type(body.get("seq")) is not int:
         raise ProtocolBroken("an answer of the node has no seq")
-    return Answer(read_results(body.get("results")), body["seq"], body.get("moment"))
+    moment = body.get("moment")
+    if not isinstance(moment, str | None):
+        raise ProtocolBroken("an answer of the node has a moment without a name")
+    return Answer(read_results(body.get("results")), body["seq"], moment)

@@ -31,6 +31,7 @@ from storeclient.errors import (
 from storeclient.events import ConnectionEvent, OnConnection
 from storeclient.exchange import NotSent, Welcome
 from storeclient.frames import Kind
+from storeclient.outages import Pause
 from storeclient.settings import make_settings
 from storeclient.topics import AsyncTopic
 from storeclient.values import duration
@@ -296,12 +297,22 @@ class AsyncClient:
         waits: bool = False,
     ) -> object:
         signed_in_again = False
+        turned_away: float | None = None
+        pause = Pause()
         while True:
             connection = await self._usable()
             try:
                 return await connection.ask(kind, body, wait, stop, waits)
             except NotSent:
-                continue
+                # One connection that ends in this moment says nothing. A peer that ends each of
+                # them as soon as it has welcomed it is none to go on connecting to for ever.
+                now = asyncio.get_running_loop().time()
+                if turned_away is None:
+                    turned_away = now
+                elif now - turned_away < self._settings.connect_timeout:
+                    await pause.rest()
+                else:
+                    raise self._turned_away(connection) from connection.cause
             except (TypeError, ValueError) as error:
                 name = faults.named(body or {})
                 if name is None:
@@ -328,6 +339,14 @@ class AsyncClient:
             except OutcomeUnknown as error:
                 if not repeatable or isinstance(error, Refused) or connection.usable:
                     raise
+
+    def _turned_away(self, connection: Connection) -> Unreachable:
+        seconds = self._settings.connect_timeout
+        why = connection.cause or "it says goodbye"
+        return Unreachable(
+            f"{self._settings.where} has ended each connection for {seconds:g} s before anything"
+            f" was sent: {why}"
+        )
 
     async def _sign_in_again(self, connection: Connection) -> None:
         try:

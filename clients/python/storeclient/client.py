@@ -104,6 +104,8 @@ class Client:
         timeout: float | timedelta | None = None,
         reason: str | None = None,
         repeatable: bool = False,
+        moment: str | None = None,
+        keep: float | timedelta | None = None,
     ) -> Answer:
         """Run a script and answer all its results. As `AsyncClient.run`."""
         return self._await(
@@ -115,6 +117,8 @@ class Client:
                 timeout=timeout,
                 reason=reason,
                 repeatable=repeatable,
+                moment=moment,
+                keep=keep,
             )
         )
 

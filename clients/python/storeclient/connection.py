@@ -75,6 +75,11 @@ class Connection(asyncio.Protocol):
         return not (self._exchange.broken or self._exchange.leaving)
 
     @property
+    def cause(self) -> BaseException | None:
+        """What it ended by; None: it has not, or by nothing in particular."""
+        return self._cause
+
+    @property
     def leaving(self) -> bool:
         """Whether the node has said that it begins nothing new."""
         return self._exchange.leaving
@@ -171,12 +176,7 @@ class Connection(asyncio.Protocol):
         await self._quiet.wait()
         if not self._exchange.broken:
             self._say_bye()
-            try:
-                async with asyncio.timeout(GRACE_SECONDS):
-                    await asyncio.shield(self._closed)
-            except TimeoutError:
-                self.abort()
-        await self._closed
+        await self.gone()
 
     def _say_bye(self) -> None:
         """Nothing more is sent after this. The node's own BYE is answered with it, so that the
@@ -187,8 +187,15 @@ class Connection(asyncio.Protocol):
             self._flush()
 
     async def gone(self) -> None:
-        """Wait until the node, which has said BYE, has answered what is open and closed."""
-        await asyncio.shield(self._closed)
+        """Wait until the node has answered what is open and closed. One that has answered all and
+        does not close is not waited for."""
+        await self._quiet.wait()
+        try:
+            async with asyncio.timeout(GRACE_SECONDS):
+                await asyncio.shield(self._closed)
+        except TimeoutError:
+            self.abort()
+            await asyncio.shield(self._closed)
 
     def abort(self) -> None:
         """End now; what is open has an unknown outcome."""

@@ -6,7 +6,7 @@ settled exactly once, by its answer or by the end of the connection, whatever th
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
@@ -22,6 +22,7 @@ MAJOR: Final = 1
 MINORS: Final = (0, 0)
 """Lowest and highest minor that this client speaks."""
 HELLO_ID: Final = 0
+_NOTHING: Final = type(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,21 +187,37 @@ def _reply(asked: Kind, message: Message) -> Reply:
     return ProtocolBroken(f"the node answered {asked.name} with a message of kind {kind}")
 
 
+_ERROR: Final[dict[str, type | tuple[type, ...]]] = {
+    "code": str, "message": str, "status": int, "retry": bool, "detail": (dict, _NOTHING),
+    "request": (str, _NOTHING), "statement": (int, _NOTHING), "line": (int, _NOTHING),
+    "column": (int, _NOTHING),
+}  # fmt: skip
+_WELCOME: Final[dict[str, type | tuple[type, ...]]] = {
+    "version": str, "node": str, "minor": int, "limits": dict, "user": (dict, _NOTHING),
+}  # fmt: skip
+
+
 def _error(message: Message) -> StoreError:
     error = message.body.get("error")
     if not isinstance(error, dict):
         return ProtocolBroken("the node sent an error without its fields")
-    return refused(error, read_results(message.body.get("results")))
+    try:
+        _check("error", error, _ERROR)
+        return refused(error, read_results(message.body.get("results")))
+    except ProtocolBroken as broken:
+        return broken
 
 
 def _welcome(body: dict[str, Any]) -> Welcome:
-    try:
-        return Welcome(
-            version=body["version"],
-            node=body["node"],
-            minor=body["minor"],
-            limits=body["limits"],
-            user=body["user"],
-        )
-    except KeyError as error:
-        raise ProtocolBroken(f"the node's welcome has no {error}") from error
+    _check("welcome", body, _WELCOME)
+    user = body.get("user")
+    if user is not None and not isinstance(user.get("name"), str):
+        raise ProtocolBroken("the node's welcome names no user")
+    return Welcome(body["version"], body["node"], body["minor"], body["limits"], user)
+
+
+def _check(what: str, found: dict[str, Any], wanted: Mapping[str, type | tuple[type, ...]]) -> None:
+    """:raises ProtocolBroken: a field is missing, or is of another type"""
+    for name, kind in wanted.items():
+        if not isinstance(found.get(name), kind):
+            raise ProtocolBroken(f"the {what} that the node sent has no {name} that is one")

@@ -151,11 +151,19 @@ def _inward(code: int, data: bytes) -> object:
     if code == _EXT_UUID:
         return UUID(bytes=bytes(data))
     if code == _EXT_RECORD:
-        table, id = unpack(data)
+        # No record stands inside a record's id, and a chain of them would end the interpreter: each
+        # takes the stack of a decoder.
+        table, id = msgpack.unpackb(data, ext_hook=_inside_id, timestamp=3)
         return RecordId(table, id)
     if code == _EXT_NONE:
         return NONE
     raise ValueError(f"extension type {code} is not known to this version of the client")
+
+
+def _inside_id(code: int, data: bytes) -> object:
+    if code == _EXT_RECORD:
+        raise ValueError("a record's id holds no record")
+    return _inward(code, data)
 
 
 def duration(seconds: float | timedelta | None) -> timedelta | None:
