@@ -113,7 +113,7 @@ class Tables:
         value = from_client(result.value)
         if result.kind == "none":
             self._say(f"done{self._took(result.took)}")
-        elif result.kind == "rows":
+        elif result.kind == "rows" and isinstance(value, list):
             self._draw([one if type(one) is dict else {"value": one} for one in value])
             count = max(result.rows, len(value))
             self._say(f"{count} {'row' if count == 1 else 'rows'}{self._took(result.took)}")

@@ -44,8 +44,8 @@ def explain(error: StoreError, script: str, path: str | None = None) -> str:
 def point_at(script: str, line: int, column: int) -> str:
     """A line of a script, numbered, with a caret under the column; both are counted from 1."""
     lines = script.split("\n")
-    whole = lines[line - 1] if line <= len(lines) else ""
-    at = min(column - 1, len(whole))
+    whole = lines[line - 1] if 0 < line <= len(lines) else ""
+    at = max(min(column - 1, len(whole)), 0)
     start, end = max(0, at - BESIDE), at + BESIDE
     before = (ELLIPSIS if start else "") + harmless(whole[start:at])
     after = harmless(whole[at:end]) + (ELLIPSIS if end < len(whole) else "")

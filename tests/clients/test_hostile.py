@@ -87,6 +87,13 @@ def test_a_welcome_whose_fields_are_of_other_types(wrong: dict[str, Any]) -> Non
     assert isinstance(welcomed(WELCOME | wrong), ProtocolBroken)
 
 
+@pytest.mark.parametrize("inside", [[{"a": 1}, 1], ["t", {"b": []}], ["t", None], ["t"], 7])
+def test_a_record_that_is_none(inside: Any) -> None:
+    record = msgpack.ExtType(4, msgpack.packb(inside))
+    with pytest.raises(ProtocolBroken):
+        FrameReader().feed(frame(Kind.ANSWER, 1, {"results": [RESULT | {"value": record}]}))
+
+
 def test_records_in_records_without_end() -> None:
     """Each would take the stack of a decoder, and enough of them the process."""
     chain: bytes = msgpack.packb(1)

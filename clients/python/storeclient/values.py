@@ -154,6 +154,8 @@ def _inward(code: int, data: bytes) -> object:
         # No record stands inside a record's id, and a chain of them would end the interpreter: each
         # takes the stack of a decoder.
         table, id = msgpack.unpackb(data, ext_hook=_inside_id, timestamp=3)
+        if not (isinstance(table, str) and isinstance(id, str | int | UUID | list)):
+            raise ValueError("a record is a table and an id")
         return RecordId(table, id)
     if code == _EXT_NONE:
         return NONE

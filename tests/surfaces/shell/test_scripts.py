@@ -9,13 +9,14 @@ import re
 import signal
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from language.parser import parse
 from protocol.errors import Refusal
-from storeclient import AsyncClient, OutcomeUnknown
+from storeclient import AsyncClient, OutcomeUnknown, Result
 from surfaces.command.arguments import CheckHealth
 from surfaces.command.arguments import understand as of_the_node
 from surfaces.shell.arguments import Access, Help, Shell, understand
@@ -118,6 +119,7 @@ def test_the_caret_stands_under_its_place() -> None:
     shown, caret = point_at("x" * 500 + "!" + "y" * 500, 1, 501).split("\n")
     assert shown[caret.index("^")] == "!" and shown.count("…") == 2 and len(shown) < 140
     assert point_at("", 3, 9) == "3 | \n  | ^"  # a place that the text has not
+    assert point_at("a", -5, -7) == "-5 | \n   | ^"  # nor has any
 
 
 def test_a_refused_password_is_not_shown(here: Here) -> None:
@@ -323,6 +325,14 @@ def test_shortcuts(here: Here) -> None:
 def test_shortcuts_refused(here: Here, line: str, code: int, said: str) -> None:
     ended, out, err = here.shell("-c", line)
     assert (ended, out) == (code, "") and said in err
+
+
+def test_rows_that_are_none_are_shown_as_what_they_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tables = Tables(sys.stdout, terminal=False)
+    tables.result(Result(7, "rows", 1, timedelta()))
+    assert capsys.readouterr().out == "7\n"
 
 
 def test_many_columns_are_drawn_as_records(capsys: pytest.CaptureFixture[str]) -> None:
