@@ -8,9 +8,13 @@ HTTP ?= 127.0.0.1:8000
 WIRE ?= 127.0.0.1:8001
 PYTEST_ARGS ?=
 MINUTES ?= 60
-SOURCES := protocol language storage actors surfaces bench tests examples
+COMPILED ?=
+# Where what is tested, measured or packed lies: the checkout, or with COMPILED=1 its compiled copy.
+TREE := $(if $(COMPILED),build/compiled,.)
+PYTHON_THERE := cd $(TREE) && $(CURDIR)/$(BIN)/python
+SOURCES := protocol language storage actors surfaces bench compiling tests examples
 
-.PHONY: help run test check test-hard mutants bench soak docs demo format wheel cases-accept clean
+.PHONY: help run compiled test check test-hard mutants bench builds soak docs demo format wheel cases-accept clean
 .DEFAULT_GOAL := test
 
 help: ## the targets
@@ -46,12 +50,21 @@ $(BIN)/python:
 	$(PIP) --editable '.[mutants]'
 	@touch $@
 
+.venv/.compiled: .venv/.test
+	$(PIP) --editable '.[compiled]'
+	@touch $@
+
 run: .venv/.node ## serve ./data, HTTP on :8000, wire on :8001; DATA=, HTTP=, WIRE= change these
 	$(BIN)/storenode $(DATA) --http $(HTTP) --serve $(WIRE)
 
-test: .venv/.test ## the suite
+compiled: .venv/.compiled ## the hot modules as C, in a copy of the tree: build/compiled. COMPILED=1 has the targets below use it
+	@command -v cc >/dev/null || .ci/packages gcc libc6-dev
+	@test -e "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" || .ci/packages python3-dev
+	$(BIN)/python -m compiling
+
+test: .venv/.test $(if $(COMPILED),compiled) ## the suite; COMPILED=1: of the compiled tree
 	@.ci/packages curl faketime
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal $(PYTEST_ARGS)
+	$(PYTHON_THERE) -m pytest --numprocesses auto --dist worksteal $(PYTEST_ARGS)
 
 check: .venv/.test ## format, lint, types, import directions
 	$(BIN)/ruff format --check .
@@ -63,16 +76,19 @@ format: .venv/.test ## rewrite the files in the form that check asks for
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test-hard: .venv/.test .venv/schemathesis/bin/st ## tier P: power cuts, syscall faults, ceilings, fuzzing
+test-hard: .venv/.compiled .venv/schemathesis/bin/st $(if $(COMPILED),compiled) ## tier P: power cuts, syscall faults, ceilings, fuzzing
 	@.ci/packages strace e2fsprogs xfsprogs util-linux mount eatmydata faketime
-	$(BIN)/python -m pytest -m hard --timeout 1800 --numprocesses 2 --dist worksteal $(PYTEST_ARGS)
+	$(PYTHON_THERE) -m pytest -m hard --timeout 1800 --numprocesses 2 --dist worksteal $(PYTEST_ARGS)
 
 mutants: .venv/.mutants ## small faults in the sources, and whether tests see them; ROOM=storage SAMPLE=40 SEED=1
 	$(BIN)/python -m tests.mutants $(if $(ROOM),--room $(ROOM)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
 
-bench: .venv/.bench ## measure, beside the peers; ROW=name runs one row, PUBLISH=1 writes docs/benchmarks.md
+bench: .venv/.bench $(if $(COMPILED),compiled) ## measure, beside the peers; ROW=name runs one row, PUBLISH=1 writes docs/benchmarks.md, COMPILED=1 measures the compiled tree
 	@.ci/packages redis-server webdis wrk rabbitmq-server etcd-server
-	$(BIN)/python -m bench $(if $(ROW),--row $(ROW)) $(if $(PUBLISH),--publish)
+	$(PYTHON_THERE) -m bench --top $(CURDIR) $(if $(ROW),--row $(ROW)) $(if $(PUBLISH),--publish)
+
+builds: compiled ## the compiled tree beside the plain one, in turns
+	$(BIN)/python -m bench.builds
 
 soak: .venv/.bench ## everything at once for MINUTES=60, or SMALL=1 MINUTES=6: build/soak/ holds a table and a picture; fails when something grows
 	$(BIN)/python -m bench.soak --minutes $(MINUTES) $(if $(SMALL),--small)
@@ -83,8 +99,8 @@ demo: .venv/.demo ## load real data through the client, ask it ten questions
 docs: .venv/.node ## write the generated pages of docs/
 	$(BIN)/python -m docs.generate
 
-wheel: .venv/.test ## the node as one file in dist/, for pip install
-	$(BIN)/python -m hatchling build -t wheel
+wheel: .venv/.test $(if $(COMPILED),compiled) ## the node as one file in dist/, for pip install; COMPILED=1: in dist/compiled, for this interpreter
+	$(PYTHON_THERE) -m hatchling build -t wheel -d $(CURDIR)/dist$(if $(COMPILED),/compiled)
 
 cases-accept: .venv/.test ## write the present answers into the language case files, the examples and the shell's transcript
 	CASES_ACCEPT=1 $(BIN)/python -m pytest -q tests/cases tests/docs

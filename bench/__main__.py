@@ -17,9 +17,10 @@ from bench.figures import Row, median, spread
 from bench.page import number, page
 from bench.settings import Settings
 
-PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
-RESULTS = Path(__file__).with_name("results.json")
-STORES = Path(__file__).parents[1] / "build"
+TOP = Path(__file__).parents[1]
+PAGE = Path("docs", "benchmarks.md")
+RESULTS = Path("bench", "results.json")
+STORES = Path("build")
 """Not the system's folder for temporary files, which may be memory."""
 WIDTH = 140
 
@@ -27,29 +28,27 @@ WIDTH = 140
 def main() -> None:
     """Run what the command line asks for."""
     asked = _parser().parse_args()
-    asked.directory.mkdir(exist_ok=True)
-    directory = Path(tempfile.mkdtemp(prefix="storenode-bench-", dir=asked.directory))
+    stores = asked.directory or asked.top / STORES
+    stores.mkdir(exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="storenode-bench-", dir=stores))
     settings = Settings(directory, asked.rounds, asked.scale)
     console = Console(width=WIDTH)
     found: list[Row] = []
     try:
         facts = machine.facts(directory)
-        console.print(_facts(facts, settings))
+        console.print(facts_line(facts, settings))
         for source in (records, indexes, spaces, topics, stores):
             for row in source.rows(settings, lambda name: asked.row in (None, name)):
                 console.print(f"measured: {row.name}", style="dim")
                 found.append(row)
                 # Row by row: who interrupts a long run keeps what it has measured.
-                _write(results(facts, settings, found), asked.results, asked.publish)
+                told = results(facts, settings, found)
+                (asked.results or asked.top / RESULTS).write_text(json.dumps(told, indent=1) + "\n")
+                if asked.publish:
+                    (asked.top / PAGE).write_text(page(told))
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     console.print(table(found))
-
-
-def _write(told: dict[str, Any], results: Path, publish: bool) -> None:
-    results.write_text(json.dumps(told, indent=1) + "\n")
-    if publish:
-        PAGE.write_text(page(told))
 
 
 def results(facts: dict[str, Any], settings: Settings, found: list[Row]) -> dict[str, Any]:
@@ -91,7 +90,8 @@ def table(found: list[Row]) -> Table:
     return shown
 
 
-def _facts(facts: dict[str, Any], settings: Settings) -> str:
+def facts_line(facts: dict[str, Any], settings: Settings) -> str:
+    """What was measured on, as it is printed above a table."""
     told = [f"{name.replace('_', ' ')}: {value}" for name, value in facts.items()]
     return "; ".join([*told, f"rounds: {settings.rounds}, one before them for warmth"])
 
@@ -102,9 +102,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--row", choices=names, help="only this row")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="of the amounts of work")
-    parser.add_argument("--directory", type=Path, default=STORES, help="where stores are kept")
+    parser.add_argument(
+        "--top", type=Path, default=TOP, help="the checkout that results, page and stores go to"
+    )
+    parser.add_argument("--directory", type=Path, help="where stores are kept")
     parser.add_argument("--publish", action="store_true", help="write docs/benchmarks.md too")
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--results", type=Path)
     return parser
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import statistics
 import subprocess
+import sysconfig
 import tempfile
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from compiling.modules import ROOT, compiled
 
 SYNCS = 200
 ENOUGH_CORES = 4
@@ -27,7 +32,8 @@ def facts(directory: Path) -> dict[str, Any]:
         "cores": cores,
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
+        "python": interpreter(),
+        "build": build(),
         "filesystem": _filesystem(directory),
         "fdatasync_us": round(_sync_us(directory)),
         "load_before": round(os.getloadavg()[0], 2),
@@ -35,6 +41,21 @@ def facts(directory: Path) -> dict[str, Any]:
         "drivers": _drivers(cores),
         "commit": _commit(),
     }
+
+
+def interpreter() -> str:
+    """Which Python runs, and how it was built itself: that alone is worth some tenths."""
+    options = shlex.split(sysconfig.get_config_var("CONFIG_ARGS") or "")
+    means = {"--enable-optimizations": "profile-guided", "--with-lto": "link-time optimised"}
+    told = [word for option, word in means.items() if any(o.startswith(option) for o in options)]
+    name = f"{platform.python_implementation()} {platform.python_version()}"
+    return f"{name} ({' and '.join(told) or 'built without optimisation by profile'})"
+
+
+def build(tree: Path = ROOT) -> str:
+    """What of the node's tree is compiled: `make compiled`."""
+    modules = compiled(tree)
+    return f"compiled, {len(modules)} modules by mypyc {version('mypy')}" if modules else "plain"
 
 
 def _drivers(cores: int) -> str:

@@ -33,11 +33,15 @@ class NodeProcess:
 
     :param directory: made when missing; it survives the process
     :param module: what is run as the command
+    :param tree: whose node it is: this one's, or a compiled one's
     """
 
-    def __init__(self, directory: Path, module: str = "surfaces.command.main") -> None:
+    def __init__(
+        self, directory: Path, module: str = "surfaces.command.main", tree: Path = ROOT
+    ) -> None:
         self.directory = directory
         self._module = module
+        self._tree = tree
         self.start_seconds = 0.0
         """From the start of the process to its saying that it is ready."""
         self.http = ""
@@ -51,8 +55,8 @@ class NodeProcess:
         with log_path.open("w") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", self._module, str(self.directory), *SURFACES],
-                cwd=ROOT,
-                env=_environment(),
+                cwd=self._tree,
+                env=_environment(self._tree),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=log,
@@ -137,9 +141,9 @@ def define_place(client: Client, *tables: str) -> None:
         client.query(f"DEFINE TABLE IF NOT EXISTS {table}")
 
 
-def _environment() -> dict[str, str]:
+def _environment(tree: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("STORE_")}
-    return {**kept, "STORE_USER": USER, "STORE_PASSWORD": PASSWORD, "PYTHONPATH": str(ROOT)}
+    return {**kept, "STORE_USER": USER, "STORE_PASSWORD": PASSWORD, "PYTHONPATH": str(tree)}
 
 
 def _event(line: str) -> dict[str, Any]:

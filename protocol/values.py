@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import cmp_to_key
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 from uuid import UUID
 
 from protocol import limits
@@ -122,7 +122,7 @@ class NoneValue:
     """The type of `NONE`. There is one instance."""
 
     __slots__ = ()
-    _one: NoneValue | None = None
+    _one: ClassVar[NoneValue | None] = None
 
     def __new__(cls) -> NoneValue:
         if cls._one is None:
@@ -161,6 +161,10 @@ class RecordId:
 
     def __hash__(self) -> int:
         return hash((self.table, repr(self.id) if isinstance(self.id, list) else self.id))
+
+    def __reduce__(self) -> tuple[type[RecordId], tuple[str, Any]]:
+        # Copied as it is made: a compiled class has no other way.
+        return RecordId, (self.table, self.id)
 
     def __repr__(self) -> str:
         return f"RecordId({self.table!r}, {self.id!r})"

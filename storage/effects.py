@@ -126,6 +126,13 @@ def _check(effect: Effect) -> None:
         raise EffectsDamaged("a commit has an effect of unknown form")
 
 
+def stamped(key: bytes, value: bytes | None, sequence: int) -> bytes | None:
+    """A value of commit `sequence` as the engine is to hold it."""
+    if value is None or key[keys.TAG_AT] not in keys.STAMPED:
+        return value
+    return sequence.to_bytes(SEQUENCE_BYTES, "big") + value[SEQUENCE_BYTES:]
+
+
 def apply(effects: list[Effect], sequence: int, batch: Batch) -> bool:
     """Add the effects of commit `sequence` to a batch; whether any touched the catalog."""
     stamp = sequence.to_bytes(SEQUENCE_BYTES, "big")

@@ -15,13 +15,13 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
 from itertools import islice
 from operator import itemgetter
-from types import MappingProxyType
 from typing import Final
 from weakref import ref
 
-from storage.effects import SEQUENCE_BYTES
+from storage.effects import SEQUENCE_BYTES, stamped
 from storage.engine import BATCH_PAIRS, Batch, Pair
 from storage.keys import STAMPED, TAG_AT, Range
+from storage.sheets import Sheet
 
 _FEW: Final = 16
 """Writes of a layer up to which looking at each beats sorting them."""
@@ -32,13 +32,6 @@ COPIED: Final = 256
 at them as it comes to them. A transaction may have 600 000, and scan for each row of a table."""
 
 _by_key: Final = itemgetter(0)
-
-
-def stamped(key: bytes, value: bytes | None, sequence: int) -> bytes | None:
-    """A value of commit `sequence` as the engine is to hold it."""
-    if value is None or key[TAG_AT] not in STAMPED:
-        return value
-    return sequence.to_bytes(SEQUENCE_BYTES, "big") + value[SEQUENCE_BYTES:]
 
 
 KEY_BYTES: Final = 200
@@ -130,7 +123,7 @@ class Layer:
         self.declared: set[bytes] = _NOTHING
         """`keys.declared` of the declarations that were written or deleted one by one."""
         self._order = KeyOrder()
-        self._seen: list[ref[_Sheet]] = []
+        self._seen: list[ref[Sheet]] = []
         """Scans under way that look at it as it was when they began."""
 
     def write(self, key: bytes, value: bytes | None) -> None:
@@ -218,7 +211,7 @@ class Layer:
         if ordered is not None:
             self._order.know(ordered)
 
-    def sheet(self, start: bytes, end: bytes) -> _Sheet | None:
+    def sheet(self, start: bytes, end: bytes) -> Sheet | None:
         """What it has in a range, as it is now; None when that is little: see `within`."""
         if len(self.writes) <= COPIED:
             return None
@@ -226,7 +219,7 @@ class Layer:
         low, high = bisect_left(ordered, start), bisect_left(ordered, end)
         if high - low <= COPIED:
             return None
-        sheet = _Sheet(self.writes, self.sequence, ordered, low, high)
+        sheet = Sheet(self.writes, self.sequence, ordered, low, high)
         if self.sequence == 0:  # not committed: it may be changed yet
             self._seen.append(ref(sheet))
         return sheet
@@ -242,11 +235,30 @@ class Layer:
         apply_writes(self.writes.items(), self.sequence, batch)
 
 
-UNCHANGED: Final = Layer()
-"""The changes of whoever changes nothing: shared, so that to begin costs none. A write to it is a
-bug, and raises."""
-UNCHANGED.writes = MappingProxyType({})  # type: ignore[assignment]
-UNCHANGED.ranges = ()  # type: ignore[assignment]
+class _Unchanged(Layer):
+    """The changes of whoever changes nothing. A write to it is a bug, and raises."""
+
+    __slots__ = ()
+
+    def write(self, key: bytes, value: bytes | None) -> None:
+        raise _shared()
+
+    def forget(self, key: bytes) -> None:
+        raise _shared()
+
+    def write_all(self, rows: Mapping[bytes, bytes | None]) -> None:
+        raise _shared()
+
+    def delete_range(self, start: bytes, end: bytes) -> list[bytes]:
+        raise _shared()
+
+
+def _shared() -> AssertionError:
+    return AssertionError("a change was written to the layer of those who change nothing")
+
+
+UNCHANGED: Final[Layer] = _Unchanged()
+"""Shared, so that to begin costs none."""
 
 
 def apply_writes(writes: Iterable[tuple[bytes, bytes | None]], sequence: int, batch: Batch) -> None:
@@ -262,83 +274,13 @@ def apply_writes(writes: Iterable[tuple[bytes, bytes | None]], sequence: int, ba
             put(key, value)
 
 
-class _Sheet:
-    """Writes in a range, for one scan, which takes them in order.
-
-    :param writes: a layer's, or the scan's own
-    :param sequence: of the commit; 0: there is none, or the writes are stamped
-    :param ordered: keys of `writes`, those from `low` to `high` in the range
-    """
-
-    __slots__ = ("__weakref__", "_high", "_kept", "_low", "_ordered", "_sequence", "_writes",
-                 "ranges")  # fmt: skip
-
-    def __init__(
-        self,
-        writes: Mapping[bytes, bytes | None],
-        sequence: int,
-        ordered: list[bytes],
-        low: int,
-        high: int,
-    ) -> None:
-        self._writes = writes
-        self._sequence = sequence
-        self._ordered = ordered
-        self._low = low
-        self._high = high
-        self._kept: dict[bytes, bytes | None] = {}
-        """Writes that were replaced or taken back since the scan began: as they were then."""
-        self.ranges: list[Range] = []
-        """Deleted before these writes: of what lies below."""
-
-    def keep(self, key: bytes, value: bytes | None) -> None:
-        """A write is about to be changed that the scan may come to."""
-        low, high = self._low, self._high
-        if low < high and self._ordered[low] <= key <= self._ordered[high - 1]:
-            self._kept.setdefault(key, value)
-
-    @property
-    def empty(self) -> bool:
-        """Whether the scan has taken all of it."""
-        return self._low >= self._high
-
-    def bound(self, count: int, reverse: bool) -> bytes | None:
-        """The key that comes `count` from here; None: there are not so many."""
-        if self._high - self._low < count:
-            return None
-        return self._ordered[self._high - count if reverse else self._low + count - 1]
-
-    def end(self, reverse: bool) -> bytes:
-        """The last key of those that are left."""
-        return self._ordered[self._low if reverse else self._high - 1]
-
-    def take(self, last: bytes, reverse: bool) -> dict[bytes, bytes | None]:
-        """The next writes, up to a key."""
-        ordered, low, high = self._ordered, self._low, self._high
-        if reverse:
-            self._high = begin = bisect_left(ordered, last, low, high)
-            due = ordered[begin:high]
-        else:
-            self._low = end = bisect_right(ordered, last, low, high)
-            due = ordered[low:end]
-        writes, kept, sequence = self._writes, self._kept, self._sequence
-        found = {}
-        for key in due:
-            if kept and key in kept:
-                value = kept.pop(key)
-            else:
-                value = writes[key]
-            found[key] = stamped(key, value, sequence) if sequence else value
-        return found
-
-
 class Overlay:
     """What lies over the engine in one range, ready to be merged into a scan."""
 
     __slots__ = ("_copied", "_ranges", "_sheets", "newest")
 
     def __init__(self) -> None:
-        self._sheets: list[_Sheet] = []
+        self._sheets: list[Sheet] = []
         """The lowest first."""
         self._copied: dict[bytes, bytes | None] = {}
         """On top of them; stamped."""
@@ -375,7 +317,7 @@ class Overlay:
         """What was copied so far is a sheet of its own."""
         copied = self._copied
         if copied or self._ranges:
-            sheet = _Sheet(copied, 0, sorted(copied), 0, len(copied))
+            sheet = Sheet(copied, 0, sorted(copied), 0, len(copied))
             sheet.ranges = self._ranges
             self._sheets.append(sheet)
             self._copied, self._ranges = {}, []
@@ -528,9 +470,7 @@ class InFlight:
             self._ranges = [entry for entry in self._ranges if entry[0] != sequence]
 
 
-def _merged(
-    rows: Iterator[list[Pair]], sheets: list[_Sheet], reverse: bool
-) -> Iterator[list[Pair]]:
+def _merged(rows: Iterator[list[Pair]], sheets: list[Sheet], reverse: bool) -> Iterator[list[Pair]]:
     """A scan with writes over it, in steps that are not much larger than its own."""
     nearer = max if reverse else min
     for step in rows:
@@ -557,7 +497,7 @@ def _split(step: list[Pair], last: bytes, reverse: bool) -> tuple[list[Pair], li
     return step[:cut], step[cut:]
 
 
-def _with(step: list[Pair], sheets: list[_Sheet], last: bytes, reverse: bool) -> list[Pair]:
+def _with(step: list[Pair], sheets: list[Sheet], last: bytes, reverse: bool) -> list[Pair]:
     """A step of a scan with the writes up to a key over it."""
     found: dict[bytes, bytes | None] | None = None
     for sheet in sheets:

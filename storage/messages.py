@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from struct import Struct
@@ -125,14 +125,15 @@ class Messages:
         self,
         values: Sequence[Value],
         *,
-        key: str | None = None,
-        id: str | None = None,
-        headers: Mapping[str, str] | None = None,
+        key: Any = None,
+        id: Any = None,
+        headers: Any = None,
         due_us: int = 0,
         expect: int | None = None,
         tick: Tick | None = None,
     ) -> Published:
-        """Append messages, which all get the same key, headers and due time.
+        """Append messages, which all get the same key, headers and due time. What a caller has
+        written for those, and as the id, is checked here.
 
         :param tick: called now and then while many values are packed
         :param id: of a single message only
@@ -164,9 +165,9 @@ class Messages:
     def _bodies(
         self,
         values: Sequence[Value],
-        key: str | None,
-        id: str | None,
-        headers: Mapping[str, str] | None,
+        key: Any,
+        id: Any,
+        headers: Any,
         due_us: int,
         tick: Tick | None,
     ) -> list[bytes]:

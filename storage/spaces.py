@@ -76,21 +76,22 @@ class Readable(Protocol):
 
 
 class Entries:
-    """The keys of one space as they stand: what one is asked for is read here and nowhere else."""
+    """The keys of one space as they stand: what one is asked for is read here and nowhere else.
 
-    __slots__ = ("_space", "_tx", "lapsed", "read_bytes")
+    What a caller has written, `Any` here, is checked here too.
+    """
 
-    _tx: Readable
+    __slots__ = ("_reader", "_space", "lapsed", "read_bytes")
 
-    def __init__(self, tx: Readable, space: Space) -> None:
-        self._tx = tx
+    def __init__(self, reader: Readable, space: Space) -> None:
+        self._reader = reader
         self._space = space
         self.lapsed: list[bytes] = []
         """Keys that were passed over because they have expired; see the head of the file."""
         self.read_bytes = 0
         """Of the values read here, as they are stored."""
 
-    def get(self, key: str) -> Answer | Any:
+    def get(self, key: Any) -> Answer | Any:
         """`{value, ttl}`, or NONE."""
         name = check_key(key).encode()
         found = self._live(name)
@@ -100,7 +101,7 @@ class Entries:
 
     def _entry(self, name: bytes) -> Entry | None:
         stored = self._space.entries + name
-        value = self._tx.get(stored)
+        value = self._reader.get(stored)
         if value is None:
             return None
         sequence, expires_us, flags = _HEAD.unpack_from(value)
@@ -115,7 +116,7 @@ class Entries:
     def _unless_lapsed(
         self, name: bytes, found: Entry | None, *, note: bool = True
     ) -> Entry | None:
-        if found is None or not 0 < found.expires_us <= self._tx.now_us:
+        if found is None or not 0 < found.expires_us <= self._reader.now_us:
             return found
         if note:
             self.lapsed.append(name)
@@ -123,7 +124,7 @@ class Entries:
 
     def _value(self, name: bytes, found: Entry) -> Any:
         if found.flags & _LARGE:
-            content = self._tx.get(self._space.contents + name)
+            content = self._reader.get(self._space.contents + name)
             assert content is not None, "a large value stands beside its entry"
         else:
             content = found.content
@@ -133,18 +134,17 @@ class Entries:
     def _ttl(self, found: Entry) -> timedelta | None:
         if not found.expires_us:
             return None
-        return timedelta(microseconds=found.expires_us - self._tx.now_us)
+        return timedelta(microseconds=found.expires_us - self._reader.now_us)
 
 
 class Keys(Entries):
     """The keys of one space in one transaction."""
 
-    __slots__ = ("locked", "soonest_us")
-
-    _tx: Transaction
+    __slots__ = ("_tx", "locked", "soonest_us")
 
     def __init__(self, tx: Transaction, space: Space) -> None:
         super().__init__(tx, space)
+        self._tx = tx
         self.locked: list[Answer] = []
         """Answers whose fence will be the log time of this transaction's frame."""
         self.soonest_us = 0
@@ -154,7 +154,7 @@ class Keys(Entries):
 
     def set(
         self,
-        key: str,
+        key: Any,
         value: Value,
         expire_us: int | None = None,
         *,
@@ -175,7 +175,7 @@ class Keys(Entries):
         self._put(name, content, expires_us, before)
         return {"written": True}
 
-    def swap(self, key: str, expect: Value, value: Value, expire_us: int | None = None) -> Answer:
+    def swap(self, key: Any, expect: Value, value: Value, expire_us: int | None = None) -> Answer:
         """`{written}`. Raises as `set`."""
         name, content = check_key(key).encode(), _packed(value)
         check(expect)
@@ -189,7 +189,7 @@ class Keys(Entries):
         self._put(name, content, expires_us, before)
         return {"written": True}
 
-    def incr(self, key: str, by: int = 1) -> Answer:
+    def incr(self, key: Any, by: Any = 1) -> Answer:
         """`{value}`: an absent key counts from 0; the expiry of one that is there stays.
 
         :raises NotANumber: the value is no integer
@@ -213,7 +213,7 @@ class Keys(Entries):
         self._put(name, binary.pack(number), expires_us, before)
         return {"value": number}
 
-    def delete(self, key: str) -> Answer:
+    def delete(self, key: Any) -> Answer:
         """`{deleted}`"""
         name = check_key(key).encode()
         found = self._live(name)
@@ -224,12 +224,12 @@ class Keys(Entries):
 
     # --- expiry ---------------------------------------------------------------------------------
 
-    def expire(self, key: str, expire_us: int) -> Answer:
+    def expire(self, key: Any, expire_us: int) -> Answer:
         """`{found}`. :raises ExpireRefused:"""
         expires_us = self._tx.now_us + check_expire(expire_us)
         return self._expire(key, expires_us)
 
-    def persist(self, key: str) -> Answer:
+    def persist(self, key: Any) -> Answer:
         """`{found}`"""
         return self._expire(key, 0)
 
@@ -244,7 +244,7 @@ class Keys(Entries):
 
     # --- locks ----------------------------------------------------------------------------------
 
-    def lock(self, key: str, holder: str, expire_us: int, fence: int | None = None) -> Answer:
+    def lock(self, key: Any, holder: Any, expire_us: int, fence: int | None = None) -> Answer:
         """`{held, fence, until}`. What holds the key is another holder, or a plain value.
 
         The fence of a lock that this call acquires is the log time of the frame to come, which
@@ -258,7 +258,7 @@ class Keys(Entries):
         content = binary.pack(check_holder(holder))
         expires_us = self._tx.now_us + check_expire(expire_us)
         before = self._entry(name)
-        found = self._unless_lapsed(name, before, note=False)
+        found: Entry | None = self._unless_lapsed(name, before, note=False)
         if fence is not None and found is None:
             self._note(name, before, found)
             return {"held": False, "fence": None, "until": None}
@@ -280,7 +280,7 @@ class Keys(Entries):
         for answer in self.locked:
             answer["fence"] = self._tx.time
 
-    def unlock(self, key: str, holder: str, fence: int | None = None) -> Answer:
+    def unlock(self, key: Any, holder: Any, fence: int | None = None) -> Answer:
         """`{released}`. Deletes nothing: what is written in the lock's place expires at once, and
         only while the key still names the holder.
 
@@ -294,7 +294,7 @@ class Keys(Entries):
         self._put(name, _NOTHING, self._tx.now_us, found)
         return {"released": True}
 
-    def written_here(self, key: str) -> bool:
+    def written_here(self, key: Any) -> bool:
         """Whether this transaction has written the key. A second lock in one commit would have
         the fence of the first."""
         written = self._space.entries + key.encode("utf-8", "surrogatepass")

@@ -36,6 +36,7 @@ T = TypeVar("T")
 
 _NEVER: Final = bytes(SEQUENCE_BYTES)
 """The sequence before the first change of a record."""
+_NO_APPENDS: Final[Mapping[bytes, Append]] = MappingProxyType({})
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _OVERHEAD_BYTES: Final = 16
 """What an effect takes in a frame beside its key and value, at most."""
@@ -90,7 +91,7 @@ class Transaction:
     """Whether its commit was refused for another's barrier; see `barriers.py`."""
     passes = False
     """Whether no barrier holds its commit back: for what nobody would run again."""
-    appends: Mapping[bytes, Append] = MappingProxyType({})
+    appends: Mapping[bytes, Append] = _NO_APPENDS
     """By their counters."""
     noted: list[Noted] | None = None
     """What tables are to tell of, and have not yet; see `announcing.py`."""

@@ -72,9 +72,9 @@ def publish(
         due_us = operation.at_us
     published = messages.publish(
         operation.values,
-        key=operation.key,  # type: ignore[arg-type]  # which is judged there
-        id=operation.id,  # type: ignore[arg-type]
-        headers=operation.headers,  # type: ignore[arg-type]
+        key=operation.key,  # which is judged there, as are these:
+        id=operation.id,
+        headers=operation.headers,
         due_us=due_us,
         expect=operation.expect,
         tick=tick,

@@ -11,6 +11,7 @@ import pytest
 
 from bench import __main__ as command
 from bench import (
+    builds,
     figures,
     indexes,
     jetstream,
@@ -28,6 +29,7 @@ from bench.figures import NODE, Row
 from bench.nodes import NodeProcess, define_place
 from bench.page import page
 from bench.settings import Settings
+from compiling.modules import ROOT
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -72,6 +74,16 @@ def test_every_row_about_a_grown_store_is_measured(
     found = {row.name: row for row in stores.rows(settings, lambda name: True)}
     assert sorted(found) == sorted(stores.NAMES)
     assert len(found["growth-read"].sides) == len(stores.SIZES)
+
+
+@pytest.mark.hard
+def test_two_builds_are_measured_in_turns(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, rounds=1, scale=0.05)
+    found = builds.measured(settings, list(builds.ROWS), compiled=ROOT)
+    assert [row.name for row in found] == list(builds.ROWS)
+    for row in found:
+        assert sorted(row.sides) == [builds.PLAIN, NODE]
+        assert all(figure > 0 for figures in row.sides.values() for figure in figures)
 
 
 def test_a_missing_peer_is_a_printed_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,6 +103,8 @@ class Shape:
     """Whether old log goes, as on a node that serves."""
     troubles: bool = True
     """Whether the disk fills up or fails."""
+    settle_keys: int = 6
+    """`storage.ledger.SETTLE_KEYS`, where the ledger is plain: a compiled one has it built in."""
     rebuilt: bool = False
     """Whether the state is deleted between two lives now and then."""
 
@@ -202,7 +204,7 @@ def surroundings(world: World) -> Iterator[None]:
             (actors.commits.committer, "IDLE_SECONDS", 0.02),
             (limits, "CHECKPOINT_SECONDS", 0.05),
             (limits, "LOG_FRAMES_KEPT", 30 if world.shape.pruned else FOREVER),
-            (storage.ledger, "SETTLE_KEYS", 6),
+            (storage.ledger, "SETTLE_KEYS", world.shape.settle_keys),
             (actors.log, "SPARE_BYTES", 200),
             (Committer, "hand_over", seen),
             (Committer, "withdraw", seen_back),

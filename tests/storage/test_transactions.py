@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from protocol.errors import Conflict
-from storage import effects, layers, ledger, memory, rocks
+from storage import effects, layers, ledger, memory, rocks, sheets
 from storage.effects import Attribution
 from storage.engine import Batch
-from storage.layers import InFlight, Layer, Overlay, _Sheet
+from storage.layers import InFlight, Layer, Overlay
 from storage.ledger import Ledger
 from storage.moments import Moment
 from storage.reads import Reads
+from storage.sheets import Sheet
 from storage.transactions import Transaction
 from tests.storage.engines import KINDS, make
 from tests.storage.story import Story
@@ -75,13 +76,13 @@ def test_random_histories(kind: str, tmp_path: Path, figure: Callable[[str, obje
 
 
 def tombstones_forgotten_in_scans(patch: pytest.MonkeyPatch) -> None:
-    real = _Sheet.take
+    real = Sheet.take
 
-    def take(self: _Sheet, last: bytes, reverse: bool) -> Any:
+    def take(self: Sheet, last: bytes, reverse: bool) -> Any:
         found = real(self, last, reverse)
         return {key: value for key, value in found.items() if value is not None}
 
-    patch.setattr(_Sheet, "take", take)
+    patch.setattr(Sheet, "take", take)
 
 
 def range_deletes_forgotten_in_scans(patch: pytest.MonkeyPatch) -> None:
@@ -97,14 +98,14 @@ def range_deletes_forgotten_in_scans(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_a_scan_has_begun_with_is_not_kept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(_Sheet, "keep", lambda self, key, value: None)
+    patch.setattr(Sheet, "keep", lambda self, key, value: None)
 
 
 def what_is_kept_for_a_scan_is_the_last_and_not_the_first(patch: pytest.MonkeyPatch) -> None:
-    def keep(self: _Sheet, key: bytes, value: bytes | None) -> None:
+    def keep(self: Sheet, key: bytes, value: bytes | None) -> None:
         self._kept[key] = value
 
-    patch.setattr(_Sheet, "keep", keep)
+    patch.setattr(Sheet, "keep", keep)
 
 
 def fresh_keys_have_no_order(patch: pytest.MonkeyPatch) -> None:
@@ -183,7 +184,8 @@ def prepared_changes_outlive_later_ones(patch: pytest.MonkeyPatch) -> None:
 
 
 def records_in_flight_not_stamped(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(layers, "stamped", lambda key, value, sequence: value)
+    for module in (layers, sheets):
+        patch.setattr(module, "stamped", lambda key, value, sequence: value)
 
 
 def nothing_validated(patch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,95 @@
+"""`python -m compiling`: make build/compiled, a copy of this tree whose hot modules are compiled.
+
+The checkout itself stays plain: an extension module beside a source is imported in its place, and
+would silently be what runs after the source was changed. What was compiled before is taken over
+when nothing has changed that it was made of. `--can` only asks whether this machine can compile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+from compiling.modules import LIBRARY, MODULES, ROOT, SUFFIX, compiled
+
+TREE: Final = ROOT / "build" / "compiled"
+MADE_OF: Final = ".compiled"
+"""In the tree: a hash of what its extension modules were made of."""
+NO_COMPILER: Final = """\
+{lacks}: nothing can be compiled here.
+On Debian: apt-get install gcc libc6-dev python3-dev. The plain sources need no compiler."""
+
+
+def main() -> int:
+    """Make the tree. Answers the exit code."""
+    if lacks := lacking():
+        print(NO_COMPILER.format(lacks=lacks), file=sys.stderr)
+        return 1
+    if sys.argv[1:] == ["--can"]:
+        return 0
+    made_of, fresh = digest(), TREE.with_name("compiled.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    shutil.copytree(ROOT, fresh, ignore=shutil.ignore_patterns(".git", *_left_out()))
+    if made_of == _noted(TREE):
+        for path in TREE.rglob(f"*{SUFFIX}"):
+            shutil.copy2(path, fresh / path.relative_to(TREE))
+    else:
+        done = subprocess.run(
+            [sys.executable, "-m", "compiling.extensions"], cwd=fresh, check=False
+        )
+        if done.returncode:
+            return done.returncode
+    (fresh / MADE_OF).write_text(made_of)
+    shutil.rmtree(TREE, ignore_errors=True)
+    fresh.rename(TREE)
+    print(f"{len(compiled(TREE))} modules are compiled in {TREE.relative_to(ROOT)}")
+    return 0
+
+
+def lacking() -> str | None:
+    """What there is not of what compiling takes; None: all is there."""
+    command = os.environ.get("CC") or str(sysconfig.get_config_var("CC") or "cc")
+    program = shlex.split(command)[0]
+    if shutil.which(program) is None:
+        return f"there is no C compiler {program!r}"
+    if not (Path(sysconfig.get_path("include")) / "Python.h").is_file():
+        return "the headers of this Python are not installed"
+    return None
+
+
+def digest() -> str:
+    """Of all that the extension modules are made of: the rooms that they stand in, which import
+    none but each other. Modules there that stay plain count too: their types and constants go into
+    those that are compiled."""
+    made_of = hashlib.sha256()
+    rooms = sorted({module.partition(".")[0] for module in MODULES})
+    paths = [path for room in rooms for path in sorted((ROOT / room).rglob("*.py"))]
+    paths += [ROOT / path for path in ("compiling/extensions.py", "compiling/modules.py")]
+    for path in [*paths, ROOT / "pyproject.toml"]:
+        made_of.update(f"{path.relative_to(ROOT)} {path.stat().st_size}\n".encode())
+        made_of.update(path.read_bytes())
+    made_of.update(f"{sys.version} {version('mypy')} {os.environ.get('CFLAGS')}".encode())
+    return made_of.hexdigest()
+
+
+def _noted(tree: Path) -> str | None:
+    """What the extension modules of a tree were made of, if it has them all."""
+    noted, library = tree / MADE_OF, tree / f"{LIBRARY}{SUFFIX}"
+    return noted.read_text() if noted.is_file() and library.is_file() else None
+
+
+def _left_out() -> list[str]:
+    lines = (ROOT / ".gitignore").read_text().splitlines()
+    return [line.strip().rstrip("/") for line in lines if line.strip()]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Which modules are compiled, and what that makes of a tree."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+"""The tree that this file belongs to: a checkout, or its compiled copy."""
+ROOMS: Final = ("protocol", "language", "storage", "actors", "surfaces")
+SUFFIX: Final = str(sysconfig.get_config_var("EXT_SUFFIX"))
+"""How extension modules of this interpreter end."""
+LIBRARY: Final = "storenode__mypyc"
+"""The one library that holds all of them; each of the others is a door to its part of it."""
+
+MODULES: Final = (
+    # Whatever comes in, goes out or is stored is decoded, checked, ordered and encoded by these.
+    "protocol.binary",
+    "protocol.conversation",
+    "protocol.frames",
+    "protocol.jsonsteps",
+    "protocol.jsonvalues",
+    "protocol.order",
+    "protocol.text",
+    "protocol.values",
+    "protocol.weights",
+    # Every statement and operation is a transaction of these, or reads the present state by them.
+    "storage.appends",
+    "storage.effects",
+    "storage.frames",
+    "storage.keys",
+    "storage.layers",
+    "storage.ledger",
+    "storage.lookups",
+    "storage.message_rows",
+    "storage.messages",
+    "storage.moments",
+    "storage.present",
+    "storage.reads",
+    "storage.records",
+    "storage.spaces",
+    "storage.transactions",
+)
+"""Chosen by measurement; what stays plain, and why, stands in docs/decisions/compiled.md."""
+
+
+def source(module: str) -> str:
+    """The path of a module's source in a tree."""
+    return f"{module.replace('.', '/')}.py"
+
+
+def compiled(tree: Path = ROOT) -> list[str]:
+    """The modules of a tree that are compiled, sorted; none: it is plain."""
+    found = [path for room in ROOMS for path in (tree / room).rglob(f"*{SUFFIX}")]
+    names = (path.relative_to(tree).as_posix().removesuffix(SUFFIX) for path in found)
+    return sorted(name.replace("/", ".") for name in names)
