@@ -8,6 +8,8 @@ HTTP ?= 127.0.0.1:8000
 WIRE ?= 127.0.0.1:8001
 PYTEST_ARGS ?=
 MINUTES ?= 60
+# One more than there are cores: a quarter of a worker's time is spent waiting for the disk.
+WORKERS ?= $(shell expr $$(nproc) + 1)
 COMPILED ?=
 # Where what is tested, measured or packed lies: the checkout, or with COMPILED=1 its compiled copy.
 TREE := $(if $(COMPILED),build/compiled,.)
@@ -64,7 +66,7 @@ compiled: .venv/.compiled ## the hot modules as C, in a copy of the tree: build/
 
 test: .venv/.test $(if $(COMPILED),compiled) ## the suite; COMPILED=1: of the compiled tree
 	@.ci/packages curl faketime
-	$(PYTHON_THERE) -m pytest --numprocesses auto --dist worksteal $(PYTEST_ARGS)
+	$(PYTHON_THERE) -m pytest --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 check: .venv/.test ## format, lint, types, import directions
 	$(BIN)/ruff format --check .

@@ -33,7 +33,7 @@ from tests.sweeps import parts
 
 SEEDS = 200
 PARTS = 20
-HARD_SEEDS = 1_000
+HARD_SEEDS = 800
 
 EXPECTED = (
     "LogActor.*Input/output error",
