@@ -182,3 +182,25 @@ async def test_what_an_owner_is_told_of_others_grants(house: Running) -> None:
     own = (await house.answer("INFO FOR GRANTS", caller=who("mem"))).results[0].value
     assert own == found
     assert isinstance(await refused(house, "ed", "INFO FOR GRANTS OF mem"), Unknown)
+
+
+async def test_the_node_may_be_shown_without_being_owned(house: Running) -> None:
+    assert await told(house, "eve", "INFO FOR NODE") == "NotAllowed"
+    await house.values("GRANT INFO ON NODE TO eve")
+    assert await told(house, "eve", "INFO FOR NODE; INFO FOR STATE") == "may"
+    for script in ("INFO FOR RUNNING", "INFO FOR STORE", "DEFINE NODE ROLES NONE", "KILL 'x'"):
+        assert await told(house, "eve", script) == "NotAllowed", script
+    assert house.node.may_read_node(who("eve"))
+    await house.values("REVOKE INFO ON NODE FROM eve")
+    assert not house.node.may_read_node(who("eve"))
+
+
+async def test_what_a_table_tells_a_topic_is_told_with_the_writers_rights(house: Running) -> None:
+    await house.values(
+        "DEFINE TABLE told ON CHANGE PUBLISH INTO news; GRANT WRITE ON TABLE told TO mem"
+    )
+    assert await told(house, "mem", "CREATE told:1 RETURN NONE") == "Unknown"  # it sees no topic
+    assert await house.value("SELECT * FROM told") == []
+    await house.values("GRANT WRITE ON TOPIC news TO mem")
+    assert await told(house, "mem", "CREATE told:1 RETURN NONE") == "may"
+    assert len(await house.value("READ FROM news AFTER 0")) == 1
