@@ -171,7 +171,7 @@ async def test_a_password_or_hash_out_of_bounds_is_refused(node: Running, defini
 
 
 async def test_a_role_without_rules_is_not_taken(node: Running) -> None:
-    answer = await refused(node, "DEFINE USER ana ROLE viewer PASSWORD 'long enough'")
+    answer = await refused(node, "DEFINE USER ana ROLE admin PASSWORD 'long enough'")
     assert isinstance(answer, Unknown)
 
 

@@ -17,7 +17,7 @@ WRITING = (
     "DEFINE FIELD f ON t TYPE int", "ALTER FIELD f ON t SET TYPE string", "DROP FIELD f ON t",
     "DEFINE INDEX i ON t FIELDS f", "REBUILD INDEX i ON t", "DROP INDEX i ON t",
     "DEFINE USER u ROLE owner PASSWORD 'password'", "ALTER USER u SET PASSWORD 'password'",
-    "DROP USER u",
+    "DROP USER u", "GRANT READ ON TABLE t TO u", "REVOKE READ ON TABLE t FROM u",
     "CREATE t", "INSERT INTO t []", "UPSERT t:1 SET a = 1", "UPDATE t SET a = 1", "DELETE t",
     "DEFINE SPACE s", "DROP SPACE s", "DROP KEYS IN s PREFIX 'a'",
     "SET 'k' IN s VALUE 1", "SWAP 'k' IN s EXPECT 1 VALUE 2", "INCR 'k' IN s",
