@@ -583,6 +583,7 @@ async def test_a_full_disk_puts_nothing_off_that_takes_away(here: Desk) -> None:
     disk.capacity = 1 << 40
 
 
+@pytest.mark.hard
 async def test_ten_thousand_topics_start_and_idle(figure: Callable[[str, object], None]) -> None:
     disk, engine = SimulatedDisk(), MemoryEngine()
     count = 10_000

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol import binary, jsonsteps, jsonvalues, limits
@@ -144,6 +144,7 @@ def test_long_values_are_written_in_steps(
     assert ticks.count >= len(parts) // values_room.PACE // 3
 
 
+@settings(max_examples=40)
 @given(st.one_of(values, st.lists(values, min_size=60, max_size=140)))
 def test_any_value_is_written_the_same_in_steps(value: object) -> None:
     for whole, stepped in (

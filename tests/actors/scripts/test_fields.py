@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from protocol import limits
 from protocol.errors import (
     AssertFailed,
     Cancelled,
@@ -194,21 +195,25 @@ async def test_an_assert_that_takes_long_ends_with_the_statements_time(node: Run
     await node.values("CREATE other:1 SET n = 1")
 
 
-async def test_as_many_fields_as_there_may_be(node: Running) -> None:
+@pytest.mark.parametrize("most", [30, pytest.param(limits.FIELDS, marks=pytest.mark.hard)])
+async def test_as_many_fields_as_there_may_be(
+    node: Running, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
     """And one more is refused."""
+    monkeypatch.setattr(limits, "FIELDS", most)
     await node.values(
         "BEGIN;"
-        + ";".join(f"DEFINE FIELD f{n} ON thing TYPE int DEFAULT {n} ASSERT $value < 1000"
-                   for n in range(1000))
+        + ";".join(f"DEFINE FIELD f{n} ON thing TYPE int DEFAULT {n} ASSERT $value < {most}"
+                   for n in range(most))
         + "; COMMIT"
     )  # fmt: skip
     answer = await node.answer("DEFINE FIELD g ON thing TYPE int")
     assert type(answer.refusal) is TooLarge
     (row,) = await node.value("CREATE thing:1")
-    assert row["f999"] == 999 and len(row) == 1001
-    answer = await node.answer("UPDATE thing:1 SET f500 = 1000")
+    assert row[f"f{most - 1}"] == most - 1 and len(row) == most + 1
+    answer = await node.answer(f"UPDATE thing:1 SET f5 = {most}")
     assert type(answer.refusal) is AssertFailed
-    assert len((await node.value("INFO FOR TABLE thing"))["fields"]) == 1000
+    assert len((await node.value("INFO FOR TABLE thing"))["fields"]) == most
 
 
 # --- around ---------------------------------------------------------------------------------------
