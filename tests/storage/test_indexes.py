@@ -239,9 +239,12 @@ def run_history(seed: int) -> list[str]:
 def test_entries_follow_from_records_after_any_history(
     figure: Callable[[str, object], None],
 ) -> None:
-    for seed in range(HISTORIES):
+    seeds = range(0, HISTORIES, 2)
+    for seed in seeds:
         assert run_history(seed) == [], f"seed {seed}"
-    figure("index entries compared with a recomputation", f"{HISTORIES} histories of {STEPS} steps")
+    figure(
+        "index entries compared with a recomputation", f"{len(seeds)} histories of {STEPS} steps"
+    )
 
 
 FAULTS = [

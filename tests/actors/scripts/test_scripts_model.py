@@ -15,7 +15,7 @@ from storage import indexes
 from tests.actors.scripts.scripts_model import script, select, shown, world
 from tests.nodes import Running, running
 
-WORLDS = 24
+WORLDS = 18
 SCRIPTS = 36
 """In each world."""
 ABREAST = 8
