@@ -278,7 +278,7 @@ class Rights:
         """A user by its name. A user may see itself; another one is seen, and may be changed, by
         an owner of the place it belongs to. :raises Unknown, NotAllowed:"""
         who, found = self.standing(tx, caller), users.find(tx, name)
-        owns = self.owns_user(tx, caller, name)
+        owns = _owns(who, found)
         if found is None or not (owns or found is who.user):
             raise absent("user", name)
         if verbs and not owns:
@@ -287,8 +287,7 @@ class Rights:
 
     def owns_user(self, tx: Transaction, caller: Caller, name: str) -> bool:
         """Whether a caller owns the place that a user belongs to."""
-        who, found = self.standing(tx, caller), users.find(tx, name)
-        return found is not None and (who.all or _owns_place_of(who, found))
+        return _owns(self.standing(tx, caller), users.find(tx, name))
 
     def users(self, tx: Transaction, caller: Caller) -> list[User]:
         """All users that an owner owns: of the store all, of a place those that belong to it.
@@ -296,7 +295,7 @@ class Rights:
         who = self.standing(tx, caller)
         if not who.all and (who.user is None or who.user.role != OWNER):
             raise who.refusal(needed(OWN, STORE))
-        return [user for user in users.everyone(tx) if who.all or _owns_place_of(who, user)]
+        return [user for user in users.everyone(tx) if _owns(who, user)]
 
     # --- what a grant is on -----------------------------------------------------------------------
 
@@ -321,12 +320,8 @@ class Rights:
         database = self.database(tx, caller, *place, verbs)
         if kind is Kind.DATABASE:
             return noun_of(database)
-        find: dict[Kind, Callable[..., Table | Topic | Space]] = {
-            Kind.TABLE: self.table,
-            Kind.TOPIC: self.topic,
-            Kind.SPACE: self.space,
-        }
-        return noun_of(find[kind](tx, caller, place, names[2], NOTHING))
+        find, word = IN_DATABASE[kind], kind.value.lower()
+        return noun_of(self._inside(tx, caller, place, names[2], NOTHING, find, word))
 
     def gone(self, tx: Transaction, user: User) -> set[Noun]:
         """What a user has grants on that is no more."""
@@ -335,6 +330,13 @@ class Rights:
 
 Names = tuple[str, str]
 """Of a namespace and a database in it."""
+
+IN_DATABASE: Final[dict[Kind, Callable[[Transaction, Database, str], Any]]] = {
+    Kind.TABLE: catalog.find_table,
+    Kind.TOPIC: topics.find_topic,
+    Kind.SPACE: catalog.find_space,
+}
+"""What a right may be on that stands in a database, and what finds it by its name."""
 
 _STORE_OWNER: Final = Standing("", None, all=True)
 _OPERATOR: Final = Standing("operator", None, all=True)
@@ -348,16 +350,14 @@ def _is_there(tx: Transaction, noun: Noun) -> bool:
     if found is not None and len(names) > 1:
         found = catalog.find_database(tx, found, names[1])
     if found is not None and len(names) > 2:
-        find: dict[Kind, Callable[[Transaction, Database, str], Any]] = {
-            Kind.TABLE: catalog.find_table,
-            Kind.SPACE: catalog.find_space,
-            Kind.TOPIC: topics.find_topic,
-        }
-        found = find[noun.kind](tx, found, names[2])
+        found = IN_DATABASE[noun.kind](tx, found, names[2])
     return found is not None and noun_of(found) == noun
 
 
-def _owns_place_of(who: Standing, user: User) -> bool:
+def _owns(who: Standing, user: User | None) -> bool:
+    """Whether somebody owns the place that a user belongs to."""
+    if user is None or who.all:
+        return user is not None
     owner = who.user
     if owner is None or owner.role != OWNER or owner.space is None or user.space is None:
         return False

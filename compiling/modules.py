@@ -42,7 +42,8 @@ MODULES: Final = (
     "storage.spaces",
     "storage.transactions",
 )
-"""Chosen by measurement; what stays plain, and why, stands in docs/decisions/compiled.md."""
+"""What each request passes, as far as it compiles as it is; what stays plain, and why, stands in
+docs/decisions/compiled.md. None was measured by itself."""
 
 
 def source(module: str) -> str:

@@ -69,12 +69,6 @@ VERBS: Final[dict[Kind, Verbs]] = {
 }
 """The verbs that mean something on each kind of noun."""
 
-GRANTABLE: Final = (
-    Kind.NODE, Kind.NAMESPACE, Kind.DATABASE, Kind.TABLE, Kind.TOPIC, Kind.SPACE,
-)  # fmt: skip
-"""What GRANT and REVOKE may name: every verb that means something on it, but what only an owner
-holds."""
-
 ROLES: Final[dict[str, Verbs]] = {
     "owner": ALL,
     "editor": READ | WRITE | CONSUME | DEFINE,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from actors.rights import IN_DATABASE
 from actors.scripts.handlers import UNNAMED, Claim
 from protocol.rights import Kind, Noun
-
-IN_DATABASE: Final = (Kind.TABLE, Kind.TOPIC, Kind.SPACE)
 
 if TYPE_CHECKING:
     from actors.scripts.execution import Execution

@@ -81,7 +81,8 @@ class ScriptDelegate(HTTPMessageDelegate):
                 return None  # gone before it began
             run = RunScript(
                 who, asked.script, exchange.request, asked.parameters, asked.namespace,
-                asked.database, asked.timeout_us, asked.reason, None, asked.moment, asked.keep_us,
+                asked.database, asked.timeout_us, asked.reason,
+                moment=asked.moment, keep_us=asked.keep_us,
             )  # fmt: skip
             self._running = True
             answer = await ask_now(self._surface.node.scripts, run)

@@ -24,6 +24,7 @@ from protocol import limits
 from protocol.jsonvalues import dump, from_json, load, to_json
 from protocol.values import NONE
 from storeclient import Refused
+from storeclient.moments import NEW
 from surfaces.shell.cells import Harmless, Writer, harmless_json
 from surfaces.shell.columns import Census, Column
 from surfaces.shell.outcomes import REFUSED, USAGE, Ended
@@ -36,7 +37,6 @@ PAGE_ROWS: Final = 1000
 """Of the first page; more of the next ones while they fit a frame of the wire, fewer when not."""
 PAGE_ROWS_MOST: Final = 16_000
 
-NEW: Final = "new"
 KEEP_SECONDS: Final = 300
 """How long the moment is kept behind a page: through an outage, and for who takes it up again."""
 

@@ -13,28 +13,14 @@ from typing import Any, Protocol
 from storeclient.answers import Answer
 from storeclient.blocking import Submit, Topic, _Twin
 from storeclient.cache import AsyncCache, Cache
-from storeclient.moments import KEEP, AsyncMoment, Moment
+from storeclient.moments import KEEP, AsyncMoment, Moment, Runs
 from storeclient.names import quote_name
 from storeclient.pages import PAGE, Pages, each
 from storeclient.topics import AsyncTopic
 
 
-class _Client(Protocol):
+class _Client(Runs, Protocol):
     """What a database needs of its client."""
-
-    async def run(
-        self,
-        script: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        ns: str | None = None,
-        db: str | None = None,
-        timeout: float | timedelta | None = None,
-        reason: str | None = None,
-        repeatable: bool = False,
-        moment: str | None = None,
-        keep: float | timedelta | None = None,
-    ) -> Answer: ...
 
     def cache(self, ns: str, db: str, space: str) -> AsyncCache: ...
 

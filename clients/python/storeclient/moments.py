@@ -21,8 +21,8 @@ KEEP: Final = 60.0
 NEW: Final = "new"
 
 
-class _Client(Protocol):
-    """What a moment needs of its client."""
+class Runs(Protocol):
+    """What runs scripts: a client, as its handles see it."""
 
     async def run(
         self,
@@ -32,6 +32,7 @@ class _Client(Protocol):
         ns: str | None = None,
         db: str | None = None,
         timeout: float | timedelta | None = None,
+        reason: str | None = None,
         repeatable: bool = False,
         moment: str | None = None,
         keep: float | timedelta | None = None,
@@ -46,7 +47,7 @@ class AsyncMoment:
     kept, reading is refused with `errors.Unknown`.
     """
 
-    def __init__(self, client: _Client, ns: str, db: str, keep: float | timedelta) -> None:
+    def __init__(self, client: Runs, ns: str, db: str, keep: float | timedelta) -> None:
         self._client = client
         self._ns, self._db = ns, db
         self._keep = keep
