@@ -1,11 +1,10 @@
-"""Who asks over the sockets for what it may not: every route, and every roundabout way to a record,
-a key, a message or a declaration. Nothing of it may ever be in an answer."""
+"""Who asks over the sockets for what it may not: every roundabout way to a record, a key, a message
+or a declaration. Nothing of it may ever be in an answer. Every route is in `test_matrix.py`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,14 +19,10 @@ from protocol.rights import ALL, READ, Verb, Verbs
 from protocol.values import RecordId
 from storage import catalog, records
 from storage.catalog import Table
-from surfaces.http.routes import ROUTES
-from surfaces.http.shared import HttpSettings
-from surfaces.http.surface import HttpSurface
-from surfaces.wire import NodeGate, WireSettings, WireSurface
 from tests.callers import PASSWORD, Granted, declare
-from tests.nodes import Running, running
 from tests.surfaces.http.raw import Answer, Raw
-from tests.surfaces.wire.peers import Peer, connected
+from tests.surfaces.served import Served, served
+from tests.surfaces.wire.peers import Peer
 
 
 def lines(text: str) -> tuple[str, ...]:
@@ -58,22 +53,17 @@ SET 'k' IN cache VALUE '{CANARY}'
 class House:
     """A node with both surfaces, and callers that are signed in to each."""
 
-    def __init__(self, here: Running, raw: Raw, wire: WireSurface, stack: AsyncExitStack) -> None:
-        self.here, self.raw = here, raw
-        self._wire, self._stack = wire, stack
+    def __init__(self, node: Served, raw: Raw) -> None:
+        self.here, self.raw = node.here, raw
+        self._node = node
         self.tokens: dict[str, str] = {}
         self.peers: dict[str, Peer] = {}
 
     async def admit(self, name: str, role: str, space: str | None = None) -> None:
         """Declare a user and sign it in on both surfaces."""
         await declare(self.here.node, name, role, space, PASSWORD)
-        body = json.dumps({"user": name, "password": PASSWORD}).encode()
-        answer = await self.raw.ask("POST", "/session", body, content_type="application/json")
-        assert answer.status == 200, answer.body
-        self.tokens[name] = f"Bearer {answer.json['token']}"
-        peer = await self._stack.enter_async_context(connected(self._wire))
-        await peer.greet(user=name, password=PASSWORD)
-        self.peers[name] = peer
+        self.tokens[name] = f"Bearer {await self._node.token(self.raw, name, PASSWORD)}"
+        self.peers[name] = await self._node.peer(user=name, password=PASSWORD)
 
     async def http(
         self, name: str | None, text: str, parameters: Any = None, place: str = "shop.main"
@@ -95,16 +85,9 @@ class House:
 
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with running(tmp_path / "store") as here, AsyncExitStack() as stack:
-        await here.values(SETTING)
-        http = HttpSurface(here.node, HttpSettings("127.0.0.1", 0))
-        wire = WireSurface(NodeGate(here.node), WireSettings("127.0.0.1", 0))
-        for surface in (http, wire):
-            await surface.start()
-            stack.push_async_callback(surface.close)
-        raw = await stack.enter_async_context(await Raw.connect(http.address[1]))
-        async with AsyncExitStack() as peers:
-            yield House(here, raw, wire, peers)
+    async with served(tmp_path / "store") as node:
+        await node.here.values(SETTING)
+        yield House(node, await node.raw())
 
 
 # --- a member without grants ----------------------------------------------------------------------
@@ -581,68 +564,6 @@ async def test_a_changed_role_acts_on_what_is_under_way(house: House) -> None:
     assert "'Unknown'" in repr(message.body) and CANARY not in repr(message.body)
     answer = await house.http("eve", "SELECT * FROM open")
     assert answer.status == 401
-
-
-# --- every route ----------------------------------------------------------------------------------
-
-KV: Final = "/kv/shop/main/cache"
-OPEN: Final = (200,) * 5
-REFUSED: Final = (401,) * 5
-READS: Final = (401, 404, 200, 200, 200)
-WRITES: Final = (401, 404, 403, 200, 200)
-REQUESTS: Final[dict[tuple[str, str], tuple[str, bytes, tuple[int, ...]]]] = {
-    ("GET", "/"): ("/", b"", OPEN),
-    ("GET", "/openapi.json"): ("/openapi.json", b"", OPEN),
-    ("GET", "/health"): ("/health", b"", OPEN),
-    ("GET", "/ready"): ("/ready", b"", OPEN),
-    ("GET", "/metrics"): ("/metrics", b"", OPEN),
-    ("POST", "/session"): ("/session", b"", (401, 400, 400, 400, 400)),
-    ("POST", "/password"): (
-        "/password", b'{"old":"wrong wrong","new":"wrong wrong"}', REFUSED,
-    ),
-    ("POST", "/script"): ("/script", b"SELECT * FROM open", READS),
-    ("GET", "/kv/{ns}/{db}/{space}"): (KV, b"", READS),
-    ("GET", "/kv/{ns}/{db}/{space}/key/{key}"): (f"{KV}/key/k", b"", READS),
-    ("PUT", "/kv/{ns}/{db}/{space}/key/{key}"): (f"{KV}/key/k", b"1", WRITES),
-    ("DELETE", "/kv/{ns}/{db}/{space}/key/{key}"): (f"{KV}/key/x", b"", WRITES),
-    ("POST", "/kv/{ns}/{db}/{space}/swap/{key}"): (
-        f"{KV}/swap/k", b'{"expect":1,"value":1}', WRITES,
-    ),
-    ("POST", "/kv/{ns}/{db}/{space}/incr/{key}"): (f"{KV}/incr/n", b"", WRITES),
-    ("POST", "/kv/{ns}/{db}/{space}/expire/{key}"): (f"{KV}/expire/x?expire=1h", b"", WRITES),
-    ("POST", "/kv/{ns}/{db}/{space}/persist/{key}"): (f"{KV}/persist/x", b"", WRITES),
-    ("POST", "/kv/{ns}/{db}/{space}/lock/{key}"): (
-        f"{KV}/lock/l?holder=h&expire=1h", b"", WRITES,
-    ),
-    ("POST", "/kv/{ns}/{db}/{space}/unlock/{key}"): (f"{KV}/unlock/l?holder=h", b"", WRITES),
-    ("DELETE", "/session"): ("/session", b"", (401, 204, 204, 204, 204)),
-}  # fmt: skip
-"""Requests, and their statuses for no credential, member, viewer, editor, owner."""
-WHO: Final = (None, "member", "viewer", "editor", "owner")
-
-
-def test_every_route_has_a_row() -> None:
-    asked = {(route.method, route.path) for route in ROUTES}
-    assert asked == REQUESTS.keys()
-
-
-async def test_what_each_role_is_answered_on_each_route(house: House) -> None:
-    for admitted in WHO[1:]:
-        assert admitted is not None
-        await house.admit(admitted, admitted)
-    for (method, _), (path, body, statuses) in REQUESTS.items():
-        for role, status in zip(WHO, statuses, strict=True):
-            fields = {} if role is None else {"authorization": house.tokens[role]}
-            if path == "/script":
-                fields |= {"store_namespace": "shop", "store_database": "main"}
-            if path.startswith(KV):
-                fields["content_type"] = "application/json"
-            elif body:
-                fields["content_type"] = "text/plain" if path == "/script" else "application/json"
-            answer = await house.raw.ask(method, path, body, **fields)
-            assert answer.status == status, (role, method, path, answer.body)
-            if role in (None, "member"):
-                assert CANARY.encode() not in answer.body
 
 
 # --- the checker ----------------------------------------------------------------------------------

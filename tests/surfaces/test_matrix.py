@@ -1,0 +1,418 @@
+"""Every cell of the matrix, asked of a real node: routes, messages of the wire, figures.
+
+A route, a message or a family of figures that has no row fails. What each statement is answered by
+whom is the like table of `tests/actors/scripts/test_rights.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from actors import tries
+from actors.facts import Listening
+from actors.rights import Standing
+from protocol import limits
+from protocol.errors import CATALOGUE
+from protocol.frames import FROM_CLIENT, Kind, Message
+from protocol.rights import ALL, VERBS, Verb
+from protocol.rights import Kind as NounKind
+from surfaces.http.routes import ROUTES
+from surfaces.wire import spaces, topics
+from tests.nodes import OWNER, PASSWORD
+from tests.surfaces import matrix
+from tests.surfaces.http.raw import Answer, Raw
+from tests.surfaces.matrix import Row
+from tests.surfaces.served import Served, served
+from tests.surfaces.wire.peers import Peer
+
+SETTING: Final = """
+DEFINE TABLE t; CREATE t:1 SET n = 1;
+DEFINE SPACE c; SET 'k' IN c VALUE 1; SET 'n' IN c VALUE 1;
+DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 1m; DEFINE READER r ON q;
+DEFINE NAMESPACE bank; DEFINE DATABASE bank.vip;
+"""
+USERS: Final = {
+    "o": ("other", "owner ON NAMESPACE bank"), "m": ("member", "member"),
+    "V": ("viewer", "viewer ON DATABASE shop.main"),
+    "E": ("editor", "editor ON DATABASE shop.main"),
+    "O": ("owner", "owner ON DATABASE shop.main"), "S": (OWNER.user, ""),
+}  # fmt: skip
+NOUNS: Final = {"TABLE t": NounKind.TABLE, "SPACE c": NounKind.SPACE, "TOPIC q": NounKind.TOPIC}
+NO_SESSION: Final = "nwfie"
+ON_NODE: Final = "INFO ON NODE"
+"""What a row needs that is about the node."""
+
+TABLES: Final = (matrix.ROUTES, matrix.MESSAGES, matrix.FIGURES)
+NEEDS: Final = sorted({row.needs for table in TABLES for row in matrix.rows(table).values()})
+
+
+def user(letter: str, row: Row) -> str:
+    """Who asks for a row in that column."""
+    if letter in USERS:
+        return USERS[letter][0]
+    held = {"b": "but", "g": "given"}[letter]
+    return "_".join([held, *(row.needs or ("READ",))]).replace(" ", "_").lower()
+
+
+# --- what is asked --------------------------------------------------------------------------------
+
+KV: Final = "/kv/shop/main/c"
+REQUESTS: Final[dict[str, tuple[str, str]]] = {
+    "POST /script": ("/script", "SELECT * FROM t"),
+    "POST /password": ("/password", json.dumps({"old": PASSWORD, "new": PASSWORD})),
+    "GET /kv/{ns}/{db}/{space}": (KV, ""),
+    "GET /kv/{ns}/{db}/{space}/key/{key}": (f"{KV}/key/k", ""),
+    "PUT /kv/{ns}/{db}/{space}/key/{key}": (f"{KV}/key/k", "1"),
+    "DELETE /kv/{ns}/{db}/{space}/key/{key}": (f"{KV}/key/x", ""),
+    "POST /kv/{ns}/{db}/{space}/swap/{key}": (f"{KV}/swap/k", '{"expect":1,"value":1}'),
+    "POST /kv/{ns}/{db}/{space}/incr/{key}": (f"{KV}/incr/n", ""),
+    "POST /kv/{ns}/{db}/{space}/expire/{key}": (f"{KV}/expire/x?expire=1h", ""),
+    "POST /kv/{ns}/{db}/{space}/persist/{key}": (f"{KV}/persist/x", ""),
+    "POST /kv/{ns}/{db}/{space}/lock/{key}": (f"{KV}/lock/l?holder=h&expire=1h", ""),
+    "POST /kv/{ns}/{db}/{space}/unlock/{key}": (f"{KV}/unlock/l?holder=h", ""),
+}
+"""Targets and bodies, where a route's path is not all that is asked."""
+
+MINUTE: Final = timedelta(minutes=1)
+SPACE: Final = {"ns": "shop", "db": "main", "space": "c"}
+TOPIC: Final = {"ns": "shop", "db": "main", "topic": "q"}
+RECEIPTS: Final = {"group": "g", "receipts": ["1.1.1.1"]}
+BODIES: Final[dict[str, dict[str, Any]]] = {
+    "RUN": {"script": "SELECT * FROM t", "ns": "shop", "db": "main"},
+    "KV get": {"key": "k"},
+    "KV set": {"key": "k", "value": 1},
+    "KV swap": {"key": "k", "expect": 1, "value": 1},
+    "KV incr": {"key": "n"},
+    "KV delete": {"key": "x"},
+    "KV expire": {"key": "x", "expire": MINUTE},
+    "KV persist": {"key": "x"},
+    "KV lock": {"key": "l", "holder": "h", "expire": MINUTE},
+    "KV unlock": {"key": "l", "holder": "h"},
+    "KV keys": {},
+    "TOPIC publish": {"value": 1},
+    "TOPIC take": {"group": "g"},
+    "TOPIC ack": RECEIPTS,
+    "TOPIC nack": RECEIPTS,
+    "TOPIC extend": {**RECEIPTS, "by": MINUTE},
+    "TOPIC give_up": RECEIPTS,
+}
+
+
+def body_of(name: str) -> dict[str, Any]:
+    """Of a message."""
+    kind, _, op = name.partition(" ")
+    place = {"KV": SPACE, "TOPIC": TOPIC}.get(kind)
+    return BODIES[name] if place is None else {"op": op, **place, **BODIES[name]}
+
+
+def request_of(name: str) -> tuple[str, str, bytes, dict[str, str]]:
+    """Of a route: method, target, body, fields."""
+    method, path = name.split(" ")
+    target, body = REQUESTS.get(name, (path, ""))
+    fields = {}
+    if path == "/script":
+        fields = {
+            "store_namespace": "shop", "store_database": "main", "content_type": "text/plain"
+        }  # fmt: skip
+    elif body:
+        fields["content_type"] = "application/json"
+    return method, target, body.encode(), fields
+
+
+# --- who asks -------------------------------------------------------------------------------------
+
+
+class House:
+    """A node, and everybody who asks it."""
+
+    def __init__(self, node: Served) -> None:
+        self.node = node
+        self._tokens = {"f": "x" * 43}
+        self._raws: dict[str, Raw] = {}
+        self._peers: dict[str, Peer] = {}
+        self._shown: dict[str, set[str]] = {}
+
+    async def furnish(self) -> None:
+        """Declare all, sign all in, and let those sessions end that are to be over."""
+        here, raw = self.node.here, await self.node.raw()
+        await here.values(SETTING)
+        here.node.facts.listening += (
+            Listening("http", "localhost:1", True, datetime(2030, 1, 1, tzinfo=UTC)),
+        )
+        for name, role in USERS.values():
+            if role:
+                await here.values(f"DEFINE USER {name} ROLE {role} PASSWORD '{PASSWORD}'")
+        for needs in filter(None, NEEDS):
+            row = Row("", needs, {})
+            for letter in "bg":
+                name = user(letter, row)
+                await here.values(f"DEFINE USER {name} ROLE member PASSWORD '{PASSWORD}'")
+                await here.values("; ".join(grants(name, needs, letter == "g")))
+        for letter in "ie":
+            token = await self.node.token(raw, OWNER.user, PASSWORD)
+            self._tokens[letter] = token
+            self._peers[letter] = await self.node.peer(token=token)
+        self.node.clock.ahead_us = (limits.SESSION_IDLE_SECONDS + 60) * 1_000_000
+        ended = await raw.ask("DELETE", "/session", authorization=f"Bearer {self._tokens['e']}")
+        assert ended.status == 401, "it was idle as well"
+        self._tokens["e"] = await self.node.token(raw, OWNER.user, PASSWORD)
+        self._peers["e"] = await self.node.peer(token=self._tokens["e"])
+        bearer = f"Bearer {self._tokens['e']}"
+        assert (await raw.ask("DELETE", "/session", authorization=bearer)).status == 204
+
+    async def token(self, letter: str, row: Row) -> str:
+        """Of the one in that column."""
+        if letter in self._tokens:
+            return self._tokens[letter]
+        name = user(letter, row)
+        if name not in self._tokens:
+            self._tokens[name] = await self.node.token(await self.raw(name), name, PASSWORD)
+        return self._tokens[name]
+
+    async def raw(self, name: str) -> Raw:
+        """The connection of somebody."""
+        if name not in self._raws:
+            self._raws[name] = await self.node.raw()
+        return self._raws[name]
+
+    async def peer(self, letter: str, row: Row) -> Peer:
+        """Likewise, over the wire."""
+        name = letter if letter in NO_SESSION else user(letter, row)
+        if name not in self._peers:
+            if letter in "nwf":
+                peer = self._peers[name] = await self.node.peer()
+                if letter != "n":
+                    peer.say(Kind.AUTH, 1, await self.greeting(letter, row))
+                    await peer.must_hear(Kind.ERROR, 1)
+            else:
+                self._peers[name] = await self.node.peer(token=await self.token(letter, row))
+        return self._peers[name]
+
+    async def greeting(self, letter: str, row: Row) -> dict[str, str]:
+        """The credential of HELLO and AUTH."""
+        if letter == "n":
+            return {}
+        if letter == "w":
+            name, password = self._password(letter, row)
+            return {"user": name, "password": password}
+        return {"token": await self.token(letter, row)}
+
+    # --- cells ---
+
+    async def shown(self, letter: str, row: Row) -> set[str]:
+        """The families of figures that the one in that column is shown."""
+        name = letter if letter in NO_SESSION else user(letter, row)
+        if name not in self._shown:
+            asked = replace(row, name="GET /metrics")
+            self._shown[name] = figures(await self.http(letter, asked))
+        return self._shown[name]
+
+    async def figure(self, letter: str, row: Row) -> str:
+        """Whether a family is shown; the refusal, where all are refused."""
+        if letter not in "wfie":
+            return "ok" if row.name in await self.shown(letter, row) else "nothing"
+        return told_http(await self.http(letter, replace(row, name="GET /metrics")))
+
+    async def http(self, letter: str, row: Row) -> Answer:
+        """What a route answers, with a token and with a password, and when it is asked again."""
+        raw = await self.raw(letter if letter in NO_SESSION else user(letter, row))
+        method, target, body, fields = request_of(row.name)
+        answers = []
+        for way in ways(letter, row):
+            credential = {}
+            if way == "token":
+                credential = {"authorization": f"Bearer {await self.token(letter, row)}"}
+            elif way == "password":
+                credential = {"authorization": basic(*self._password(letter, row))}
+            answers.append(await raw.ask(method, target, body, **fields, **credential))
+        told = {told_http(answer) for answer in answers}
+        assert len(told) == 1, (row.name, letter, told)
+        return answers[0]
+
+    def _password(self, letter: str, row: Row) -> tuple[str, str]:
+        if letter == "w":
+            return OWNER.user, "a wrong password"
+        return user(letter, row), PASSWORD
+
+    async def wire(self, letter: str, row: Row) -> str:
+        """What a message is answered."""
+        if row.name == "HELLO":
+            return await self._hello(letter, row)
+        peer = await self.peer(letter, row)
+        word, _, _ = row.name.partition(" ")
+        kind = Kind[word]
+        if kind is Kind.AUTH:
+            peer.say(kind, 2, await self.greeting(letter, row))
+        elif kind in (Kind.PING, Kind.CANCEL, Kind.BYE):
+            peer.say(kind, 0 if kind is Kind.BYE else 3)
+        else:
+            peer.say(kind, 4, body_of(row.name))
+        if kind is Kind.CANCEL:  # it has no answer, so what is heard is that of a PING behind it
+            peer.say(Kind.PING, 5)
+            await peer.must_hear(Kind.PONG, 5)
+            return "nothing"
+        return told_wire(await peer.hear())
+
+    async def _hello(self, letter: str, row: Row) -> str:
+        async with self.node.stranger() as peer:
+            hello = {"magic": "STORE", "major": 1, "minor": [0, 0]}
+            peer.say(Kind.HELLO, 0, {**hello, **await self.greeting(letter, row)})
+            return told_wire(await peer.hear())
+
+
+ONCE: Final = frozenset({"POST /password", "DELETE /session"})
+"""Routes that mean something else when they are asked again, or with a password."""
+
+
+def ways(letter: str, row: Row) -> list[str]:
+    """The credentials that a route is asked with, one after the other."""
+    if letter == "n":
+        return ["nothing"] * 2
+    if letter == "w":
+        return ["password"]
+    if letter in NO_SESSION:
+        return ["token"] * 2
+    if row.name == "POST /session":
+        return ["password"]
+    return ["token"] if row.name in ONCE else ["token", "password"] * 2
+
+
+def basic(name: str, password: str) -> str:
+    return "Basic " + b64encode(f"{name}:{password}".encode()).decode()
+
+
+def grants(name: str, needs: tuple[str, ...], given: bool) -> Iterator[str]:
+    """What a member holds: what is needed, or all else. Of a topic READ is shown in figures, so
+    who has something else has that on the others too."""
+    if needs == (ON_NODE,):
+        yield f"GRANT INFO ON NODE TO {name}" if given else f"GRANT INFO ON TABLE t TO {name}"
+        return
+    for noun, kind in NOUNS.items():
+        needed = {word for word in needs if Verb(word) in VERBS[kind]}
+        others = {verb.value for verb in VERBS[kind]} - set(needs)
+        words = sorted(needed if given else others)
+        if words:
+            yield f"GRANT {', '.join(words)} ON {noun} TO {name}"
+
+
+def told_http(answer: Answer) -> str:
+    """As in the matrix. A refusal has the status and the fields of its code."""
+    if answer.status < 300:
+        return "ok"
+    error = answer.error
+    assert answer.status == CATALOGUE[error["code"]].status
+    assert (answer.status == 401) == ("www-authenticate" in answer.fields)
+    return str(error["code"])
+
+
+def told_wire(message: Message | None) -> str:
+    if message is None or message.kind is Kind.BYE:
+        return "nothing"
+    if message.kind in (Kind.ERROR, Kind.REFUSED):
+        assert message.body is not None
+        return str(message.body["error"]["code"])
+    return "ok"
+
+
+def figures(answer: Answer) -> set[str]:
+    """The families that an answer has samples of."""
+    text = answer.body.decode()
+    families = re.findall(r"^# TYPE ([a-z_]+) ", text, re.MULTILINE)
+    samples = re.findall(r"^([a-z_]+)[ {]", text, re.MULTILINE)
+    return {name for name in families if {name, f"{name}_bucket"} & set(samples)}
+
+
+@pytest.fixture
+async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+    for name in ("DELAY_FIRST_US", "DELAY_US", "DELAY_MOST_US"):  # wrong passwords are slowed down
+        monkeypatch.setattr(tries, name, 0)
+    async with served(tmp_path / "store") as node:
+        house = House(node)
+        await house.furnish()
+        yield house
+
+
+# --- the matrix -----------------------------------------------------------------------------------
+
+
+async def differing(house: House) -> tuple[list[str], int]:
+    """The cells that are not what is written down, and how many were asked."""
+    found: list[str] = []
+    count = 0
+
+    def cell(row: Row, letter: str, told: str) -> None:
+        nonlocal count
+        count += 1
+        if told != row.cells[letter]:
+            found.append(f"{row.name} [{letter}]: {told}, not {row.cells[letter]}")
+
+    for row in matrix.rows(matrix.FIGURES).values():
+        for letter in matrix.COLUMNS:
+            cell(row, letter, await house.figure(letter, row))
+    for row in matrix.rows(matrix.MESSAGES).values():
+        for letter in matrix.COLUMNS:
+            cell(row, letter, await house.wire(letter, row))
+    for row in matrix.rows(matrix.ROUTES).values():
+        for letter in matrix.COLUMNS:
+            cell(row, letter, told_http(await house.http(letter, row)))
+    return found, count
+
+
+def messages() -> set[str]:
+    """All that a client may say."""
+    found = {kind.name for kind in FROM_CLIENT - {Kind.KV, Kind.TOPIC}}
+    found |= {f"KV {word}" for word in spaces._OPERATIONS}
+    return found | {f"TOPIC {word}" for word in topics._OPERATIONS}
+
+
+def without_a_row() -> set[str]:
+    """Routes and messages that no row is about, and rows that are about none."""
+    routes = {f"{route.method} {route.path}" for route in ROUTES}
+    return (routes ^ matrix.rows(matrix.ROUTES).keys()) | (
+        messages() ^ matrix.rows(matrix.MESSAGES).keys()
+    )
+
+
+def test_every_route_and_message_has_a_row() -> None:
+    assert without_a_row() == set()
+
+
+def test_a_planted_one_without_a_row_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = replace(ROUTES[0], path="/planted")
+    monkeypatch.setattr("tests.surfaces.test_matrix.ROUTES", (*ROUTES, planted))
+    monkeypatch.setitem(spaces._OPERATIONS, "planted", spaces._OPERATIONS["get"])
+    assert without_a_row() == {"GET /planted", "KV planted"}
+
+
+async def test_every_cell(house: House, figure: Callable[[str, object], None]) -> None:
+    shown = await house.shown("S", Row("", ("READ",), {}))
+    assert shown == matrix.rows(matrix.FIGURES).keys(), "a family of figures has no row"
+    found, count = await differing(house)
+    assert not found, "\n".join(found)
+    figure("S7 authorisation matrix: routes, messages, figures", f"{count} cells")
+
+
+FAULTS: Final[dict[str, Callable[[pytest.MonkeyPatch], None]]] = {
+    "everybody holds everything": lambda patch: patch.setattr(
+        Standing, "_judge", lambda self, noun: (ALL, True)
+    ),
+    "everybody sees everything": lambda patch: patch.setattr(Standing, "sees", lambda *_: True),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_planted_fault_is_found(
+    house: House, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    FAULTS[fault](monkeypatch)
+    found, _ = await differing(house)
+    assert found
