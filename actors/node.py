@@ -19,10 +19,11 @@ from typing import Any, Final
 import structlog
 from pykka import ActorRef
 
+from actors.certificates import CertificatesActor, Look
 from actors.checkpoints import CheckpointNow, CheckpointsActor, FlushActor, NoteDamage
 from actors.commits import NODE, CommitsActor, Committer
 from actors.doors import Doors
-from actors.facts import Facts
+from actors.facts import Facts, Listening
 from actors.indexes import Indexes, IndexesActor
 from actors.log import LogActor, LogFigures, has_room
 from actors.log_checks import LogChecks, LogChecksActor, LogReadActor
@@ -233,6 +234,9 @@ class Node:
         self._scripts = self._supervise(
             lambda: ScriptsActor.start(runtime, services, plans), refoldable=True
         )
+        self._certificates = self._supervise(
+            lambda: CertificatesActor.start(runtime, self.facts), refoldable=True
+        )
         self.spaces.begin()
 
     def _sign_in_aside(self, surface: Surface) -> AbstractContextManager[None]:
@@ -252,6 +256,13 @@ class Node:
         """Whether a caller may have what INFO FOR NODE shows."""
         with self.committer.begin() as tx:
             return self.rights.reads_node(tx, caller)
+
+    def listens(self, surfaces: tuple[Listening, ...]) -> None:
+        """Where the surfaces listen and what they present, from now on: said when they begin, and
+        again with each certificate. INFO FOR NODE and /metrics show it, and the log warns of what
+        expires."""
+        self.facts.listening = surfaces
+        tell(self._certificates.ref, Look())
 
     def has_users(self) -> bool:
         """Whether the store belongs to somebody already."""

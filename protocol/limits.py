@@ -301,6 +301,11 @@ HEAD_BYTES: Final = 64 * KIB
 HEAD_FIELDS: Final = 100
 HEAD_SECONDS: Final = 10
 TLS_SECONDS: Final = 10
+CERTIFICATE_WARNING_DAYS: Final = 14
+"""So long before the certificate of a surface expires the log begins to warn: time to notice that
+what should have renewed it did not, and to mend that."""
+CERTIFICATE_LOOK_SECONDS: Final = 24 * 3600
+"""Between two such lines."""
 BODY_SECONDS: Final = 30
 BODY_SECONDS_BYTES: Final = 64 * KIB
 """A body gets BODY_SECONDS and one second more for each of these."""

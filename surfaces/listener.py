@@ -111,6 +111,12 @@ class Listener:
         for listening in self._sockets:
             self._loop.add_reader(listening, self._accept, listening)
 
+    def present(self, tls: ssl.SSLContext) -> None:
+        """Speak TLS by this context with whoever is accepted from now on. Connections that stand,
+        and handshakes under way, go on as they began. Only for a listener that speaks TLS."""
+        assert self._tls is not None
+        self._tls = tls
+
     def close(self) -> None:
         """Stop accepting; connections already made go on. Harmless when done twice."""
         for listening in self._sockets:

@@ -8,14 +8,27 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 
-def self_signed(folder: Path, name: str, expires: datetime | None = None) -> tuple[Path, Path]:
-    """A self-signed certificate for localhost and 127.0.0.1: paths of chain and key, both PEM."""
+def self_signed(
+    folder: Path,
+    name: str,
+    expires: datetime | None = None,
+    *,
+    begins: datetime | None = None,
+    key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | None = None,
+) -> tuple[Path, Path]:
+    """A self-signed certificate for localhost and 127.0.0.1: paths of chain and key, both PEM.
+
+    :param expires: 90 days from now when not given, further away than anybody warns of
+    :param begins: yesterday, or a day before it expires
+    """
     now = datetime.now(UTC)
-    key = ec.generate_private_key(ec.SECP256R1())
+    expires = expires or now + timedelta(days=90)
+    begins = begins or min(now, expires) - timedelta(days=1)
+    key = key or ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     hosts = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     certificate = (
@@ -24,8 +37,8 @@ def self_signed(folder: Path, name: str, expires: datetime | None = None) -> tup
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(expires or now + timedelta(days=1))
+        .not_valid_before(begins)
+        .not_valid_after(expires)
         .add_extension(x509.SubjectAlternativeName(hosts), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())

@@ -1,4 +1,8 @@
-"""The certificate that both surfaces present."""
+"""The certificate that both surfaces present: read from its files, and judged, as a whole.
+
+What `load` answers is ready to be presented; until it has answered nothing has changed. So a start
+is refused before anything is opened, and a renewal goes wrong without touching what is in use.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,24 @@ import ssl
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+
+CIPHERS_TLS12: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""AEAD only, and keys that are of use for one connection only. All suites of TLS 1.3 are so."""
+
+BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
+
+_MISMATCH: Final = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
+"""What OpenSSL calls a key of another certificate; the last: of another kind too."""
+_WEAK: Final = ("TOO_SMALL", "TOO_WEAK")
 
 
 class CertificateRefused(Exception):
-    """The files hold no certificate and key that fit together; the message says which and why."""
+    """The files hold no certificate and key that can be presented now; the message says which of
+    them, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,36 +37,80 @@ class Certificate:
     context: ssl.SSLContext
     expires: datetime
     """When the first certificate of the chain, the node's own, runs out."""
+    fingerprint: str
+    """SHA-256 of that certificate, in hexadecimal."""
 
 
-def load(chain: str, key: str) -> Certificate:
-    """Read a certificate chain and its private key, both PEM.
+def load(chain: str, key: str, now: datetime) -> Certificate:
+    """Read a certificate chain and its private key, both PEM, into a context of its own.
 
-    :raises CertificateRefused: a file can't be read, holds something else, or they don't fit
+    :param now: with a zone; the first certificate must be valid then. Those after it are the
+        clients' to judge, which may know another way to an authority that they trust.
+    :raises CertificateRefused: a file can't be read, or holds something else; they don't fit; the
+        certificate is not valid yet, or has expired
     """
-    expires = _expires(chain)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    text = _read(chain)
+    own = _own(chain, text)
+    context = _context()
     try:
         # An empty passphrase: a sealed key is refused instead of asking at the terminal.
         context.load_cert_chain(chain, key, password=lambda: b"")
     except ssl.SSLError as error:
-        raise CertificateRefused(f"--cert-key: {key}: {_reason(error)}") from error
+        raise CertificateRefused(_reason(chain, key, error)) from error
     except OSError as error:
         raise CertificateRefused(f"--cert-key: {key}: {error.strerror}") from error
-    return Certificate(context, expires)
+    if _read(chain) != text:
+        raise CertificateRefused(f"--cert: {chain}: it was replaced while it was read")
+    _check_valid(chain, own, now)
+    return Certificate(context, own.not_valid_after_utc, own.fingerprint(hashes.SHA256()).hex())
 
 
-def _expires(chain: str) -> datetime:
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(CIPHERS_TLS12)
+    context.options |= ssl.OP_NO_RENEGOTIATION  # a client could have keys made all day
+    return context
+
+
+def _read(chain: str) -> bytes:
     try:
-        return x509.load_pem_x509_certificate(Path(chain).read_bytes()).not_valid_after_utc
+        return Path(chain).read_bytes()
     except OSError as error:
         raise CertificateRefused(f"--cert: {chain}: {error.strerror}") from error
+
+
+def _own(chain: str, text: bytes) -> x509.Certificate:
+    try:
+        found = x509.load_pem_x509_certificates(text)
     except ValueError as error:
         raise CertificateRefused(f"--cert: {chain}: not a certificate in PEM") from error
+    if len(found) < text.count(BEGIN):
+        raise CertificateRefused(f"--cert: {chain}: its last certificate is cut short")
+    return found[0]
 
 
-def _reason(error: ssl.SSLError) -> str:
-    if error.reason == "KEY_VALUES_MISMATCH":
-        return "the key does not belong to the certificate"
-    return "not an unsealed private key in PEM"
+def _check_valid(chain: str, own: x509.Certificate, now: datetime) -> None:
+    begins, expires = own.not_valid_before_utc, own.not_valid_after_utc
+    if now >= expires:
+        what = f"expired on {_shown(expires)}"
+    elif now < begins:
+        what = f"is not valid before {_shown(begins)}"
+    else:
+        return
+    raise CertificateRefused(
+        f"--cert: {chain}: the certificate {what}; the clock says {_shown(now)}"
+    )
+
+
+def _shown(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _reason(chain: str, key: str, error: ssl.SSLError) -> str:
+    reason = error.reason or ""
+    if reason in _MISMATCH:
+        return f"--cert-key: {key}: the key does not belong to the certificate"
+    if reason.endswith(_WEAK):
+        return f"--cert: {chain}: too weak to be trusted: {reason.lower().replace('_', ' ')}"
+    return f"--cert-key: {key}: not an unsealed private key in PEM"

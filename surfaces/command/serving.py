@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import structlog
 
@@ -16,6 +16,7 @@ from actors.doors import system_doors
 from actors.facts import Listening
 from actors.node import Node
 from actors.settings import FirstOwner, NodeSettings, keep_log
+from protocol.doors import Clock
 from protocol.requests import Surface
 from protocol.version import VERSION
 from surfaces.command import addresses, certificates, descriptors, heap, notify
@@ -24,6 +25,7 @@ from surfaces.command.arguments import Serve
 from surfaces.command.certificates import Certificate, CertificateRefused
 from surfaces.command.console import Console
 from surfaces.command.opening import NotOpened, opened
+from surfaces.command.renewal import HangUps, Renewal
 from surfaces.command.stopping import StopSignals, drain
 from surfaces.http.shared import HttpSettings
 from surfaces.http.surface import HttpSurface
@@ -49,22 +51,34 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
         slow_us=command.slow // timedelta(microseconds=1),
         told_owner=partial(_tell_owner, command.directory, console),
     )
-    with ExitStack() as held, StopSignals() as signals:
-        certificate = _certificate(command)
+    doors = system_doors()
+    with (
+        ExitStack() as held,
+        StopSignals() as signals,
+        HangUps(signals.asked, console.terminal) as hang_ups,
+    ):
+        certificate = _certificate(command, doors.clock)
         _check_backup_folder(command.backup_dir)
         http, wire = (_reserve(address, held) for address in (command.http, command.wire))
-        async with opened(settings, system_doors(), console) as node:
+        async with opened(settings, doors, console) as node:
             most = descriptors.for_connections(_raise_descriptor_limit())
             surfaces = _surfaces(node, http, wire, certificate, most)
             try:
                 for surface in surfaces:
                     await _listen(surface)
                 held.close()
-                _show(node, command, surfaces, certificate)
+                _show(node, command)
+                _present(node, surfaces, certificate)
+                renewal = Renewal(
+                    _certificate_files(command),
+                    partial(_now, doors.clock),
+                    surfaces,
+                    partial(_present, node, surfaces),
+                )
                 heap.leave_the_start_alone()
                 _tell_ready(command, node, surfaces, console)
                 notify.notify(environment, notify.READY)
-                await _until_over(node, signals)
+                await _until_over(node, signals, renewal.at_each(hang_ups))
             finally:
                 notify.notify(environment, notify.STOPPING)
                 await drain(node, surfaces)
@@ -98,10 +112,8 @@ async def _listen(surface: AnySurface) -> None:
         raise NotOpened(f"can't listen: {addresses.reason(error)}") from error
 
 
-def _show(
-    node: Node, command: Serve, surfaces: Sequence[AnySurface], certificate: Certificate | None
-) -> None:
-    """What INFO FOR NODE and /metrics show of all this."""
+def _show(node: Node, command: Serve) -> None:
+    """What INFO FOR NODE shows of the command line."""
     node.facts.settings |= {
         "http": None if command.http is None else str(command.http),
         "serve": None if command.wire is None else str(command.wire),
@@ -115,20 +127,31 @@ def _show(
         "accept_clock_jump": command.opening.accept_clock_jump,
         "rebuild_state": command.opening.rebuild_state,
     }
+
+
+def _present(node: Node, surfaces: Sequence[AnySurface], certificate: Certificate | None) -> None:
+    """What INFO FOR NODE and /metrics show of the surfaces, and of the certificate in use."""
     expires = certificate.expires if certificate else None
-    node.facts.listening = tuple(
-        Listening(_name(surface), str(Address(*surface.address)), certificate is not None, expires)
-        for surface in surfaces
+    node.listens(
+        tuple(
+            Listening(
+                _name(surface), str(Address(*surface.address)), certificate is not None, expires
+            )
+            for surface in surfaces
+        )
     )
 
 
-async def _until_over(node: Node, signals: StopSignals) -> None:
+async def _until_over(
+    node: Node, signals: StopSignals, beside: Coroutine[Any, Any, NoReturn]
+) -> None:
     waits = [asyncio.create_task(event.wait()) for event in (signals.asked, node.failed)]
+    meanwhile = asyncio.create_task(beside)
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for wait in waits:
-            wait.cancel()
+        for task in (*waits, meanwhile):
+            task.cancel()
 
 
 def _first_owner(command: Serve) -> FirstOwner | None:
@@ -136,11 +159,22 @@ def _first_owner(command: Serve) -> FirstOwner | None:
     return None if owner is None else FirstOwner(owner.name, owner.password)
 
 
-def _certificate(command: Serve) -> Certificate | None:
+def _certificate_files(command: Serve) -> tuple[str, str] | None:
     if command.cert is None or command.cert_key is None:
         return None
+    return command.cert, command.cert_key
+
+
+def _now(clock: Clock) -> datetime:
+    return datetime.fromtimestamp(clock.wall_us() / 1_000_000, UTC)
+
+
+def _certificate(command: Serve, clock: Clock) -> Certificate | None:
+    files = _certificate_files(command)
+    if files is None:
+        return None
     try:
-        return certificates.load(command.cert, command.cert_key)
+        return certificates.load(*files, _now(clock))
     except CertificateRefused as refused:
         raise NotOpened(str(refused)) from refused
 

@@ -65,7 +65,9 @@ class HomeHandler(Handler):
     def get(self) -> None:
         """Answer the page, or say that the browser's copy is good."""
         found = page(self._address())
-        compressed = accepts_gzip(self.asked.fields.get(b"accept-encoding", b""))
+        # Over TLS nothing is compressed: lengths would tell of what is encrypted.
+        plain = self.surface.settings.tls is None
+        compressed = plain and accepts_gzip(self.asked.fields.get(b"accept-encoding", b""))
         etag = f'"{found.etag}-gzip"' if compressed else f'"{found.etag}"'
         self.set_header("ETag", etag)
         self.set_header("Cache-Control", "no-cache")

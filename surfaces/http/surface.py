@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from email.utils import formatdate
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
@@ -89,6 +90,12 @@ class HttpSurface(Serving):
         """All that it listens on: a name may stand for several."""
         assert self._listener is not None, "not started"
         return self._listener.addresses
+
+    def present(self, tls: ssl.SSLContext) -> None:
+        """Present another certificate to whoever connects from now on; connections that stand are
+        not touched. Only for a surface that was started with one."""
+        assert self._listener is not None, "not started"
+        self._listener.present(tls)
 
     def stop_accepting(self) -> None:
         """No new connections from here on; requests that come on the open ones, probes apart, hear

@@ -81,6 +81,12 @@ class WireSurface:
         """Whether another connection would be refused."""
         return self.held >= limits.CONNECTIONS
 
+    def present(self, tls: ssl.SSLContext) -> None:
+        """Present another certificate to whoever connects from now on; connections that stand are
+        not touched. Only for a surface that was started with one."""
+        assert self._listener is not None, "not started"
+        self._listener.present(tls)
+
     def stop_accepting(self) -> None:
         """Take no new connections; those there are go on."""
         if self._listener is not None:

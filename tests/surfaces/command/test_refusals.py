@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import subprocess
+from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from actors.doors import SystemClock
 from storage.directory import StoreDirectory
 from storage.disk import Disk
+from tests.certificates import self_signed
 from tests.processes import command_line, environment, run, said, serving, tree
 from tests.simulation.doors import ManualClock, SeededRng
 
@@ -153,6 +155,16 @@ def test_certificate(tmp_path: Path, cert: str, key: str, says: str) -> None:
     (tmp_path / "not-pem").write_text("x")
     before = tree(tmp_path)
     words = ("--cert", str(tmp_path / cert), "--cert-key", str(tmp_path / key))
+    refused(str(tmp_path / "store"), *SERVE, *words, code=1, says=says)
+    assert tree(tmp_path) == before
+
+
+def test_certificate_that_has_expired(tmp_path: Path) -> None:
+    expired = datetime(2025, 3, 1, 12, tzinfo=UTC)
+    chain, key = self_signed(tmp_path, "old", expired)
+    before = tree(tmp_path)
+    says = f"--cert: {chain}: the certificate expired on 2025-03-01 12:00:00 UTC; the clock says 20"
+    words = ("--cert", str(chain), "--cert-key", str(key))
     refused(str(tmp_path / "store"), *SERVE, *words, code=1, says=says)
     assert tree(tmp_path) == before
 

@@ -35,6 +35,16 @@ async def test_requests_over_tls(
     await until(lambda: not surface.connections)
 
 
+async def test_nothing_is_compressed_over_tls(
+    serve: Serve, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
+) -> None:
+    for tls, encoding in ((None, "gzip"), (contexts[0], None)):
+        surface = await serve(tls=tls)
+        async with await Raw.connect(surface.address[1], tls and contexts[1]) as raw:
+            answer = await raw.ask("GET", "/", accept_encoding="gzip")
+            assert answer.fields.get("content-encoding") == encoding
+
+
 async def test_a_handshake_that_never_comes_is_cut(
     serve: Serve, contexts: tuple[ssl.SSLContext, ssl.SSLContext]
 ) -> None:

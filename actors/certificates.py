@@ -1,0 +1,86 @@
+"""Says in the log that a certificate which a surface presents is about to expire, or has.
+
+It is looked at when the surfaces begin to present it, then once a day, and at the two moments that
+change what is to be said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import structlog
+
+from actors.facts import Facts
+from actors.runtime import LoopActor, Runtime, handles, tell
+from protocol import limits
+from protocol.requests import Surface
+
+log = structlog.get_logger("node")
+
+WARNING: Final = timedelta(days=limits.CERTIFICATE_WARNING_DAYS)
+LEAST_SECONDS: Final = 1.0
+"""Between two looks: a timer that is a little early is no reason to look again at once."""
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """See what is presented now."""
+
+
+class CertificatesActor(LoopActor):
+    """:param facts: what the surfaces present"""
+
+    def __init__(self, runtime: Runtime, facts: Facts) -> None:
+        super().__init__(runtime)
+        self._facts = facts
+        self._next: asyncio.TimerHandle | None = None
+
+    def on_start(self) -> None:
+        """Look: another may have failed here."""
+        self.look(Look())
+
+    @handles(Look)
+    def look(self, _message: Look) -> None:
+        """Say what is to be said of what is presented now, and come back in time."""
+        if self._next is not None:
+            self._next.cancel()
+        surfaces: dict[datetime, list[Surface]] = defaultdict(list)
+        for one in self._facts.listening:
+            if one.certificate_expires is not None:
+                surfaces[one.certificate_expires].append(one.surface)
+        if not surfaces:
+            return
+        now = EPOCH + timedelta(microseconds=self.runtime.clock.wall_us())
+        for expires, presented_by in surfaces.items():
+            _say(expires, presented_by, now)
+        self._next = self.after(_pause_seconds(surfaces, now), self._wake)
+
+    def _wake(self) -> None:
+        tell(self.actor_ref, Look())
+
+
+def _say(expires: datetime, surfaces: list[Surface], now: datetime) -> None:
+    if now >= expires:
+        log.error(
+            "the certificate has expired: clients that look at it refuse to connect",
+            expires=expires.isoformat(),
+            surfaces=surfaces,
+        )
+    elif now >= expires - WARNING:
+        log.warning(
+            "the certificate expires soon: replace its files, then send SIGHUP",
+            expires=expires.isoformat(),
+            days_left=(expires - now).days,
+            surfaces=surfaces,
+        )
+
+
+def _pause_seconds(expiries: dict[datetime, list[Surface]], now: datetime) -> float:
+    changes = [moment for expires in expiries for moment in (expires - WARNING, expires)]
+    until = [(moment - now).total_seconds() for moment in changes if moment > now]
+    return max(LEAST_SECONDS, min([limits.CERTIFICATE_LOOK_SECONDS, *until]))
