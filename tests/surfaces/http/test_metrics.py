@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -70,3 +73,48 @@ async def test_the_certificates_are_shown_to_who_may_read_the_node(
     for number, surface_name in enumerate(("http", "wire")):
         when = (expires + timedelta(days=number)).timestamp()
         assert shown[name, frozenset({("surface", surface_name)})] == pytest.approx(when, abs=0.01)
+
+
+def faults(scrape: bytes) -> str:
+    """What Prometheus' own tool has to say against a scrape; nothing when all is well."""
+    tool = subprocess.run(
+        ["promtool", "check", "metrics"], input=scrape, capture_output=True, check=False
+    )
+    assert tool.returncode in (0, 3), tool
+    return (tool.stdout + tool.stderr).decode()
+
+
+@pytest.mark.hard
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="not installed: prometheus")
+async def test_prometheus_takes_every_scrape(serve: Serve, bearer: str, node: Node) -> None:
+    """Of nobody, of a member who reads one topic, and of the owner, who sees all there is."""
+    setting = """
+    DEFINE NAMESPACE a; DEFINE DATABASE a.b; USE a.b; DEFINE TOPIC q; DEFINE TOPIC other;
+    DEFINE READER r ON q; DEFINE GROUP g ON q DEADLINE 1m;
+    PUBLISH INTO q VALUE 1; TAKE 1 FROM q AS g;
+    DEFINE USER m ROLE member PASSWORD 'correct horse battery'; GRANT READ ON TOPIC q TO m;
+    DEFINE USER none ROLE member PASSWORD 'correct horse battery'
+    """
+    expires = datetime.now(UTC) + timedelta(days=30)
+    node.listens((Listening("http", "x:1", True, expires), Listening("wire", "x:2", True, expires)))
+    surface = await serve()
+    async with await Raw.connect(surface.address[1]) as raw:
+        await raw.send(script(setting, bearer))
+        assert (await raw.answer()).status == 200
+        none, member = (
+            "Basic " + b64encode(f"{name}:correct horse battery".encode()).decode()
+            for name in ("none", "m")
+        )
+        shown = []
+        for who in (
+            {},
+            {"authorization": none},
+            {"authorization": member},
+            {"authorization": bearer},
+        ):
+            answer = await raw.ask("GET", "/metrics", **who)
+            assert faults(answer.body) == ""
+            shown.append({name for name, _ in samples(answer.body.decode())})
+        assert shown[0] <= shown[1] < shown[2] < shown[3]
+        planted = answer.body + b"# TYPE store_planted_total gauge\nstore_planted_total 1\n"
+        assert "store_planted_total" in faults(planted)
