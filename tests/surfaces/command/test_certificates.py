@@ -126,6 +126,7 @@ def test_only_aead_is_offered_from_tls_12_on(tmp_path: Path) -> None:
     context = certificates.load(str(chain), str(key), NOW).context
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
     assert context.maximum_version == ssl.TLSVersion.MAXIMUM_SUPPORTED
+    assert ssl.OP_NO_RENEGOTIATION in context.options and ssl.OP_NO_COMPRESSION in context.options
     offered = context.get_ciphers()
     assert not [cipher["name"] for cipher in offered if not cipher["aead"]]
     assert {cipher["protocol"] for cipher in offered} == {"TLSv1.2", "TLSv1.3"}
