@@ -29,7 +29,7 @@ class Flag:
 FLAGS: Final = (
     Flag("--http", "<addr>", "serve HTTP on host:port, :port (loopback) or [::1]:port", True),
     Flag("--serve", "<addr>", "serve the wire protocol on such an address", True),
-    Flag("--cert", "<file>", "certificate chain (PEM): TLS on both surfaces", True),
+    Flag("--cert", "<file>", "certificate chain (PEM): TLS on both surfaces; SIGHUP renews", True),
     Flag("--cert-key", "<file>", "its private key (PEM)", True),
     Flag("--backup-dir", "<folder>", "folder for backup files; there are none yet", True),
     Flag("--keep-log", "<duration|size>", "log kept, as 7d or 20GiB, not 100 000 frames", True),
