@@ -442,9 +442,9 @@ def _named(tx: Transaction, start: bytes, end: bytes) -> Iterator[tuple[str, byt
             yield key[len(start) :].decode(), value
 
 
-def next_id(tx: Transaction, counter: bytes) -> int:
-    """An id that nothing has had."""
-    id = keys.unpack_counter(tx.get(counter)) + 1
+def next_id(tx: Transaction, counter: bytes, after: int = 0) -> int:
+    """An id that nothing has had. :param after: of what was counted elsewhere"""
+    id = max(keys.unpack_counter(tx.get(counter)), after) + 1
     tx.put(counter, keys.pack_counter(id))
     return id
 

@@ -211,7 +211,7 @@ def define_group(
     if place is not None or present is None:
         position = MessageRows(tx, topic).position_at(place or START)
     if present is None:
-        made = replace(made, id=next_id(tx, keys.GROUP_IDS))
+        made = replace(made, id=_next_id(tx, topic))
     made = _placed(made)
     _put(tx, made)
     if position is not None:
@@ -219,6 +219,12 @@ def define_group(
     elif present is not None and present.ordered != ordered:
         begin(tx, made, standing(tx, made)[0].committed)
     return made
+
+
+def _next_id(tx: Transaction, topic: Topic) -> int:
+    """An id that no group of the topic has had. Once they were given out for the whole store."""
+    counter = keys.of_topic(keys.GROUP_IDS, *topic.numbers)
+    return next_id(tx, counter, after=keys.unpack_counter(tx.get(keys.ALL_GROUP_IDS)))
 
 
 def alter_group(tx: Transaction, changed: Group) -> None:

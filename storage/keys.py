@@ -3,7 +3,8 @@
 A key is: range (2 bytes, today always 1) · tag (1 byte) · what the tag says. Numbers are
 big-endian and fixed in size, so keys sort by them. Ids of namespaces, databases and tables are
 given out by the catalog, once for the whole store, and never reused. A name at the end of a key is
-its UTF-8: the pattern of names leaves nothing to escape.
+its UTF-8: the pattern of names leaves nothing to escape. Receipts show the ids of groups, so those
+are given out for each topic: nobody learns from them how many groups others have.
 
 | tag | after the tag | value | what |
 |---|---|---|---|
@@ -24,6 +25,7 @@ its UTF-8: the pattern of names leaves nothing to escape.
 | 23 | ns (4) db (4) topic (4) | position (8) total (8) | last position trimmed |
 | 24 | ns (4) db (4) topic (4) name | signed 64 bit | the position of a reader |
 | 25 | ns (4) db (4) topic (4) group (4) | struct | where a group stands, see `groups.py` |
+| 26 | ns (4) db (4) topic (4) | signed 64 bit | last id of a group of the topic |
 | 30 | ns (4) db (4) table (4) id | 8-byte sequence · msgpack | a record, see `records.py` |
 | 31 | ns (4) db (4) space (4) key | 8-byte sequence · entry | a cache key, see `spaces.py` |
 | 40 | ns (4) db (4) space (4) key | msgpack | a cache key's value, when it is large |
@@ -85,6 +87,7 @@ TOPIC_LAST: Final = 0x22
 TOPIC_TRIMMED: Final = 0x23
 READER: Final = 0x24
 GROUP_STATE: Final = 0x25
+GROUP_IDS: Final = 0x26
 MESSAGE: Final = 0x60
 MESSAGE_ID: Final = 0x61
 MESSAGE_ID_TIME: Final = 0x62
@@ -100,6 +103,7 @@ OF_TOPICS: Final = (
     TOPIC_TRIMMED,
     READER,
     GROUP_STATE,
+    GROUP_IDS,
     MESSAGE,
     MESSAGE_ID,
     MESSAGE_ID_TIME,
@@ -152,7 +156,8 @@ TABLE_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 3))
 SPACE_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 4))
 INDEX_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 5))
 TOPIC_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 6))
-GROUP_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 7))
+ALL_GROUP_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 7))
+"""The last id that was given to a group when they were given out for the whole store."""
 
 EVERYTHING: Final[Range] = (STORE_RANGE, b"\xff\xff")
 """All keys of all ranges, and not the engine's own."""

@@ -106,7 +106,6 @@ class Story:
         with self.ledger.begin() as tx:
             place = catalog.define_namespace(tx, "n")
             database = catalog.define_database(tx, place, "d")
-            number = 0
             for name in TOPICS:
                 made = TopicModel(
                     keep=choose((None, None, 5 * SECOND)),
@@ -121,8 +120,7 @@ class Story:
                     largest=made.largest, dedup_us=made.dedup, full=made.full,  # type: ignore[arg-type]
                 )  # fmt: skip
             for name, names in GROUPS.items():
-                for group in names:
-                    number += 1
+                for number, group in enumerate(names, 1):
                     one = model.topics[name].groups[group] = GroupModel(
                         number,
                         deadline=choose((SECOND, 3 * SECOND)),

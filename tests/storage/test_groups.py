@@ -10,7 +10,7 @@ import pytest
 
 from protocol import limits
 from protocol.errors import AlreadyExists, BadRequest, Conflict, NameRefused, Unknown
-from storage import groups
+from storage import groups, keys
 from storage.catalog import Taken
 from storage.engine import Pair
 from storage.groups import Group, standing
@@ -110,6 +110,23 @@ def test_a_group_of_an_old_name_takes_no_old_receipts(queues: Queues, topic: Top
 
 
 # --- taking and acknowledging -------------------------------------------------------------------
+
+
+def test_receipts_count_the_groups_of_their_topic_alone(queues: Queues, topic: Topic) -> None:
+    """Else a tenant would learn from its own receipts how many groups the others make."""
+    other = queues.topic("other")
+    for name in ("a", "b", "c"):
+        queues.group(other, name)
+    assert queues.group(topic, "g").id == 1
+    assert queues.group(topic, "h").id == 2
+
+
+def test_ids_go_on_where_they_were_given_out_for_the_whole_store(
+    queues: Queues, topic: Topic
+) -> None:
+    queues.do(lambda tx: tx.put(keys.ALL_GROUP_IDS, keys.pack_counter(7)))
+    assert [queues.group(topic, name).id for name in ("g", "h")] == [8, 9]
+    assert queues.group(queues.topic("other"), "g").id == 8
 
 
 def test_what_take_answers(queues: Queues, topic: Topic) -> None:
