@@ -1,0 +1,577 @@
+"""Every right taken away while it is being used: nothing is done behind it.
+
+Each race gives a user one right, lets it use that in every way there is, on both surfaces, takes
+the right away in the midst of it, and looks at what came of each use:
+
+- One that is begun once the answer of the taking away was seen is refused.
+- One that was under way may go either way. When it succeeds, what it has read or written is of
+  before: its sequence is below that of the commit that took the right away.
+- The log has no commit of that user behind that one, whatever its uses were told.
+
+Where it is the credential that ends, and the user goes on with its rights, the first alone holds: a
+script that was begun with it runs to its end.
+
+The clients and the node share one loop, so that "once it was seen" is exact.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import pytest
+
+from actors import tries
+from actors.rights import Rights, Standing
+from actors.scripts import turns
+from actors.sessions import Sessions
+from protocol import limits
+from protocol.frames import Kind
+from protocol.requests import Caller
+from storage import effects
+from storage.transactions import Transaction
+from tests.nodes import PASSWORD
+from tests.surfaces.http.raw import Raw
+from tests.surfaces.served import Served, served
+from tests.surfaces.wire.peers import Peer
+
+Figure = Callable[[str, object], None]
+
+OVER: Final = frozenset({"NotAllowed", "Unknown", "NotASpace", "SessionEnded", "SignInRefused"})
+"""What a use hears whose right is gone."""
+LANES: Final = 4
+"""Races at once, each with a namespace and a user of its own."""
+SLICE_US: Final = 100
+"""Of the loop, so that what is long gives way often without being long."""
+ROWS: Final = 150
+AT_ONCE: Final = 3
+"""Ways of using a right that go on beside each other in one race, where there are many races."""
+LATE: Final = "published late"
+"""What no wait of before may be handed."""
+
+SETTING: Final = f"""
+DEFINE TABLE t; CREATE t:1 SET n = 1; DEFINE TABLE big;
+INSERT INTO big (array::map(0..{ROWS}, |$n| {{ id: $n }})) RETURN NONE;
+DEFINE SPACE c; SET 'k' IN c VALUE 1; SET 'n' IN c VALUE 1;
+DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 1h; DEFINE READER r ON q; PUBLISH INTO q VALUE 1;
+DEFINE TOPIC idle; DEFINE GROUP g ON idle DEADLINE 1h
+"""
+
+# --- how a right is used --------------------------------------------------------------------------
+
+SCRIPTS: Final[dict[str, str]] = {
+    "select": "SELECT * FROM t",
+    "a long select": "SELECT VALUE array::len(array::distinct([id, 1, 1])) FROM big",
+    "create": "CREATE t SET n = 1 RETURN NONE; DELETE t RETURN NONE",
+    "a long update": "UPDATE big SET n = array::len(array::distinct([1, 1, 2])) RETURN NONE",
+    "a loop of writes": "FOR $n IN 0..8 { UPSERT t:2 CONTENT { n: $n } }",
+    "define a field": "DEFINE FIELD OVERWRITE f ON t TYPE any",
+    "info of a table": "INFO FOR TABLE t",
+    "GET": "GET 'k' FROM c",
+    "SET": "SET 's' IN c VALUE 1",
+    "info of a space": "INFO FOR SPACE c",
+    "READ": "READ FROM q AFTER 0 LIMIT 1",
+    "PUBLISH": "PUBLISH INTO q VALUE 1; PUBLISH INTO q VALUE 2",
+    "TAKE": "TAKE FROM q AS g",
+    "READ as a reader": "READ FROM q AS r LIMIT 1",
+    "alter a topic": "ALTER TOPIC q SET KEEP 1h",
+    "info of a topic": "INFO FOR TOPIC q",
+    "define a space": "DEFINE SPACE OVERWRITE made",
+    "define a database": "DEFINE DATABASE OVERWRITE $ns.made",
+    "info of a database": "INFO FOR DATABASE",
+    "info of the node": "INFO FOR NODE",
+}
+"""By statements, each over HTTP and over the wire."""
+WAITS: Final[dict[str, str]] = {
+    "a READ that waits": "READ FROM idle AFTER $last WAIT 5m",
+    "a TAKE that waits": "TAKE FROM idle AS g WAIT 5m",
+}
+KV: Final[dict[str, dict[str, Any]]] = {
+    "get": {"key": "k"}, "set": {"key": "w", "value": 1}, "incr": {"key": "n"}, "keys": {},
+}  # fmt: skip
+PATHS: Final[dict[str, tuple[str, str, bytes]]] = {
+    "GET a key": ("GET", "/key/k", b""),
+    "PUT a key": ("PUT", "/key/w", b"1"),
+    "incr a key": ("POST", "/incr/n", b""),
+}
+TOPIC: Final[dict[str, dict[str, Any]]] = {
+    "publish": {"value": 1}, "take": {"group": "g"},
+}  # fmt: skip
+
+READS_T = ("select", "a long select", "a moment", "a moment that is kept")
+WRITES_T = ("create", "a long update", "a loop of writes")
+READS_C, WRITES_C = ("GET", "get", "keys", "GET a key"), ("SET", "set", "incr", "PUT a key")
+READS_Q = ("READ", "figures", "a READ that waits")
+WRITES_Q, TAKES = ("PUBLISH", "publish"), ("TAKE", "take", "READ as a reader", "a TAKE that waits")
+DEFINES = ("define a field", "alter a topic", "define a space")
+INFO = ("info of a table", "info of a space", "info of a topic", "info of a database")
+ALL: Final = (
+    "select", "a long select", "create", "a loop of writes", "GET", "set", "PUT a key", "publish",
+    "take", "READ", "a TAKE that waits",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Race:
+    """:ivar before: what gives the right; `$u` is the user, `$ns` its namespace
+    :ivar after: what takes it away; empty: the user's token is deleted
+    :ivar uses: what the right is good for
+    """
+
+    before: str
+    after: str
+    uses: tuple[str, ...]
+
+
+def granted(verb: str, noun: str, uses: tuple[str, ...]) -> Race:
+    return Race(f"GRANT {verb} ON {noun} TO $u", f"REVOKE {verb} ON {noun} FROM $u", uses)
+
+
+def of_place(noun: str) -> dict[str, Race]:
+    """The verbs on a place."""
+    more = ("define a database",) if noun.startswith("NAMESPACE") else ()
+    return {
+        f"{verb} ON {noun}": granted(verb, noun, uses)
+        for verb, uses in (
+            ("READ", (*READS_T[:2], *READS_C[:2], *READS_Q)),
+            ("WRITE", (*WRITES_T, *WRITES_C[:2], *WRITES_Q)),
+            ("CONSUME", TAKES),
+            ("DEFINE", (*DEFINES, *more)),
+            ("INFO", INFO),
+        )
+    }
+
+
+def anew(kind: str, name: str, also: str, uses: tuple[str, ...]) -> Race:
+    """All that a right was on is dropped, and there is another of that name at once."""
+    verbs = {"TABLE": "READ, WRITE, DEFINE, INFO", "SPACE": "READ, WRITE, INFO",
+             "TOPIC": "READ, WRITE, CONSUME, DEFINE, INFO"}[kind]  # fmt: skip
+    after = f"BEGIN; DROP {kind} {name}; DEFINE {kind} {name}{also}; COMMIT"
+    return Race(f"GRANT {verbs} ON {kind} {name} TO $u", after, uses)
+
+
+T, C, Q = "TABLE $ns.main.t", "SPACE $ns.main.c", "TOPIC $ns.main.q"
+BIG: Final = "TABLE $ns.main.big"
+PASS: Final = f"PASSWORD '{PASSWORD}'"
+RACES: Final[dict[str, Race]] = {
+    "READ ON TABLE t": granted("READ", T, ("select", "a moment", "a moment that is kept")),
+    "READ ON TABLE big": granted("READ", BIG, ("a long select",)),
+    "WRITE ON TABLE t": granted("WRITE", T, ("create", "a loop of writes")),
+    "WRITE ON TABLE big": granted("WRITE", BIG, ("a long update",)),
+    "DEFINE ON TABLE": granted("DEFINE", T, ("define a field",)),
+    "INFO ON TABLE": granted("INFO", T, ("info of a table",)),
+    "READ ON SPACE": granted("READ", C, READS_C),
+    "WRITE ON SPACE": granted("WRITE", C, WRITES_C),
+    "INFO ON SPACE": granted("INFO", C, ("info of a space",)),
+    "READ ON TOPIC": granted("READ", Q, ("READ", "figures")),
+    "READ ON TOPIC idle": granted("READ", "TOPIC $ns.main.idle", ("a READ that waits",)),
+    "WRITE ON TOPIC": granted("WRITE", Q, WRITES_Q),
+    "CONSUME ON TOPIC": granted("CONSUME", Q, ("TAKE", "take", "READ as a reader")),
+    "CONSUME ON TOPIC idle": granted(
+        "CONSUME", "TOPIC $ns.main.idle", ("a TAKE that waits", "take that waits")
+    ),
+    "DEFINE ON TOPIC": granted("DEFINE", Q, ("alter a topic",)),
+    "INFO ON TOPIC": granted("INFO", Q, ("info of a topic",)),
+    **of_place("DATABASE $ns.main"),
+    **of_place("NAMESPACE $ns"),
+    "INFO ON NODE": granted("INFO", "NODE", ("info of the node",)),
+    "another role": Race("ALTER USER $u SET ROLE editor", "ALTER USER $u SET ROLE member", ALL),
+    "DROP USER": Race(f"DROP USER $u; DEFINE USER $u ROLE editor {PASS}", "DROP USER $u", ALL),
+    "another password": Race(
+        f"DEFINE USER OVERWRITE $u ROLE editor {PASS}",
+        "ALTER USER $u SET PASSWORD 'another horse battery'", ALL,
+    ),
+    "DELETE /session": Race("ALTER USER $u SET ROLE editor", "", ALL),
+    "a table anew": anew("TABLE", "t", "", ("select", "create", "a loop of writes")),
+    "a space anew": anew("SPACE", "c", "; SET 'k' IN c VALUE 1; SET 'n' IN c VALUE 1",
+                         (*READS_C, *WRITES_C)),
+    "a topic anew": anew("TOPIC", "q", "; DEFINE GROUP g ON q DEADLINE 1h; DEFINE READER r ON q",
+                         ("READ", "PUBLISH", "publish", "TAKE", "take")),
+    "a database anew": Race(
+        "GRANT READ, WRITE, CONSUME ON DATABASE $ns.main TO $u",
+        "BEGIN; DROP DATABASE $ns.main; DEFINE DATABASE $ns.main; USE $ns.main; "
+        f"{SETTING}; COMMIT",
+        ALL[:-1],
+    ),
+}  # fmt: skip
+
+
+CREDENTIALS: Final = frozenset({"another password", "DELETE /session"})
+"""What ends a credential, and no right."""
+ENDS_SESSIONS: Final = frozenset(
+    {"another role", "DROP USER", "another password", "DELETE /session"}
+)
+
+# --- a race ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class Taken:
+    """The right, while it is taken away."""
+
+    seen: bool = False
+    """Whether the answer that says so was seen."""
+    sequence: int | None = None
+    """Of the commit that took it away, or the newest when its answer was seen."""
+    overlapping: list[tuple[str, int]] = field(default_factory=list)
+    """Uses that were under way and have succeeded, with their sequences."""
+
+
+class Lane:
+    """A user, its namespace, and its connections: one for each way of using a right."""
+
+    def __init__(self, node: Served, book: Book, number: int, at_once: int) -> None:
+        self.node = node
+        self._at_once = at_once
+        self._book = book
+        self.user, self.namespace = f"u{number}", f"n{number}"
+        self.place = {"ns": self.namespace, "db": "main"}
+        self.random = Random(number)
+        self.token = ""
+        self.violations: list[str] = []
+        self.counts: Counter[str] = Counter()
+        self._raws: dict[str, Raw] = {}
+        self._peers: dict[str, tuple[Peer, str]] = {}
+        self._moment = "new"
+        self._published = 0
+        """How many messages there were in `idle`."""
+
+    async def owner(self, text: str) -> int:
+        """Do something as the owner of the store; the sequence of its last commit."""
+        text = text.replace("$u", self.user).replace("$ns", self.namespace)
+        here = (self.namespace, "main")
+        answer = await self.node.here.answer(text, place=here)
+        assert answer.refusal is None, (text, answer.refusal)
+        return answer.sequence
+
+    async def furnish(self) -> None:
+        """The namespace and all in it, and the user."""
+        root = self.node.here
+        await root.values(f"DEFINE NAMESPACE {self.namespace}")
+        await root.values(f"DEFINE DATABASE {self.namespace}.main")
+        await self.owner(SETTING)
+        await self.owner(f"DEFINE USER $u ROLE member {PASS}")
+
+    async def run(self, name: str) -> None:
+        """One race."""
+        race = RACES[name]
+        await self.owner(race.before)
+        self._moment = "new"
+        if name in ENDS_SESSIONS or not self.token:
+            self.token = await self.node.token(await self._raw("POST"), self.user, PASSWORD)
+        taken = Taken()
+        ways = self.random.sample(race.uses, min(self._at_once, len(race.uses)))
+        starts = [asyncio.Event() for _ in ways]
+        uses = [
+            asyncio.create_task(self._go_on(name, use, taken, started))
+            for use, started in zip(ways, starts, strict=True)
+        ]
+        for started in starts:
+            await started.wait()
+        for _ in range(self.random.randrange(40)):
+            await asyncio.sleep(0)
+        await self._take_away(race, taken)
+        if any("waits" in use for use in ways):
+            await self.owner(f"PUBLISH INTO idle VALUE '{LATE}'")
+            self._published += 1
+            await self.owner(f"TRIM TOPIC idle BEFORE {self._published + 1}")
+        await asyncio.gather(*uses)
+        await self._mend(name)
+        self._judge(name, taken)
+        self.counts["races"] += 1
+
+    async def _take_away(self, race: Race, taken: Taken) -> None:
+        if race.after:
+            taken.sequence = await self.owner(race.after)
+        else:
+            raw = await self._raw("DELETE")
+            fields = {"authorization": f"Bearer {self.token}"}
+            assert (await raw.ask("DELETE", "/session", **fields)).status == 204
+            taken.sequence = self.node.here.node.committer.ledger._committed
+        taken.seen = True
+
+    async def _mend(self, name: str) -> None:
+        """As it was before, for the next race; and so all that was before is released."""
+        if name == "DROP USER":
+            await self.owner(f"DEFINE USER $u ROLE member {PASS}")
+        elif name in ENDS_SESSIONS:
+            await self.owner(f"DEFINE USER OVERWRITE $u ROLE member {PASS}")
+        else:
+            await self.owner("DEFINE TABLE OVERWRITE mark")
+        if name in ENDS_SESSIONS:
+            self.token = ""
+        if name == "a database anew":
+            self._published = 0
+
+    def _judge(self, name: str, taken: Taken) -> None:
+        assert taken.sequence is not None
+        if name in CREDENTIALS:
+            return
+        for use, sequence in taken.overlapping:
+            if sequence > taken.sequence:
+                self.violations.append(f"{name}: {use} was done at {sequence}, behind the end")
+        newest = self._book.newest(self.user)
+        if newest > taken.sequence:
+            self.violations.append(f"{name}: commit {newest} is behind {taken.sequence}")
+
+    async def _go_on(self, race: str, use: str, taken: Taken, started: asyncio.Event) -> None:
+        """Use the right until that is refused."""
+        try:
+            if "waits" in use:
+                await self._wait(race, use, started)
+                return
+            while True:
+                late = taken.seen
+                code, sequence = await self._use(race, use)
+                if code in OVER:
+                    assert started.is_set(), f"{race}: {use} was refused from the first: {code}"
+                    self.counts["refused"] += 1
+                    return
+                assert code in ("done", "Conflict"), f"{race}: {use}: {code}"
+                self.counts["done"] += 1
+                if late and code == "done":
+                    self.violations.append(f"{race}: {use}, begun behind it, was done")
+                    return
+                if sequence is not None:
+                    taken.overlapping.append((use, sequence))
+                    del taken.overlapping[:-20]
+                started.set()
+        finally:
+            started.set()
+
+    async def _wait(self, race: str, use: str, started: asyncio.Event) -> None:
+        """Wait for messages; what comes late is not handed out."""
+        peer = await self._peer(use)
+        if use == "take that waits":
+            body = {**self.place, "op": "take", "topic": "idle", "group": "g"}
+            peer.say(Kind.TOPIC, 8, {**body, "wait": timedelta(minutes=5)})
+        else:
+            text = WAITS[use].replace("$last", str(self._published))
+            peer.say(Kind.RUN, 8, {**self.place, "script": text})
+        peer.say(Kind.PING, 9)
+        message = await peer.hear()
+        assert message is not None and message.kind is Kind.PONG, message
+        started.set()
+        message = await peer.hear()
+        assert message is not None
+        if LATE in repr(message.body):
+            self.violations.append(f"{race}: {use} was handed what came behind it")
+        self.counts["waits ended"] += 1
+
+    # --- uses ---
+
+    async def _use(self, race: str, use: str) -> tuple[str, int | None]:
+        """Use the right once: what came of it, and the sequence that it says it was done at."""
+        if use in SCRIPTS:
+            text = SCRIPTS[use].replace("$ns", self.namespace)
+            if self.random.random() < 0.3:
+                return await self._script(race, use, text)
+            return await self._say(use, Kind.RUN, {"script": text})
+        if use == "a moment":
+            body = {"script": SCRIPTS["select"], "moment": "new", "keep": timedelta(0)}
+            return await self._say(use, Kind.RUN, body)
+        if use == "a moment that is kept":
+            return await self._kept(use)
+        if use in KV:
+            return await self._say(use, Kind.KV, {"op": use, "space": "c", **KV[use]})
+        if use in TOPIC:
+            return await self._say(use, Kind.TOPIC, {"op": use, "topic": "q", **TOPIC[use]})
+        if use == "figures":
+            return await self._figures(race, use)
+        method, path, data = PATHS[use]
+        target = f"/kv/{self.namespace}/main/c{path}"
+        raw = await self._raw(use)
+        answer = await raw.ask(method, target, data, **self._credential(race))
+        return ("done" if answer.status < 300 else answer.error["code"]), None
+
+    async def _script(self, race: str, use: str, text: str) -> tuple[str, int | None]:
+        body = json.dumps({"script": text, **self.place}).encode()
+        fields = {"content_type": "application/json", **self._credential(race)}
+        answer = await (await self._raw(use)).ask("POST", "/script", body, **fields)
+        if answer.status == 200:
+            return "done", answer.json["seq"]
+        return answer.error["code"], None
+
+    async def _figures(self, race: str, use: str) -> tuple[str, int | None]:
+        answer = await (await self._raw(use)).ask("GET", "/metrics", b"", **self._credential(race))
+        if answer.status != 200:
+            return answer.error["code"], None
+        shown = f'namespace="{self.namespace}"'.encode() in answer.body
+        return ("done" if shown else "Unknown"), None
+
+    async def _kept(self, use: str) -> tuple[str, int | None]:
+        """Read in a moment again and again. It ends also when another's rights change."""
+        body = {"script": SCRIPTS["select"], "moment": self._moment}
+        peer = await self._peer(use)
+        peer.say(Kind.RUN, 7, {**self.place, **body})
+        message = await peer.hear()
+        assert message is not None and message.body is not None
+        if message.kind is Kind.ANSWER:
+            self._moment = message.body.get("moment", "new")
+            return "done", message.body["seq"]
+        if self._moment != "new":
+            self._moment = "new"
+            return await self._kept(use)
+        return message.body["error"]["code"], None
+
+    async def _say(self, use: str, kind: Kind, body: dict[str, Any]) -> tuple[str, int | None]:
+        peer = await self._peer(use)
+        peer.say(kind, 7, {**self.place, **body})
+        message = await peer.hear()
+        assert message is not None
+        if message.kind is Kind.ERROR:
+            assert message.body is not None
+            return message.body["error"]["code"], None
+        return "done", (message.body or {}).get("seq")
+
+    # --- connections ---
+
+    def _credential(self, race: str) -> dict[str, str]:
+        """The token, or the password, which does not end with the session."""
+        if race != "DELETE /session" and self.random.random() < 0.3:
+            basic = b64encode(f"{self.user}:{PASSWORD}".encode()).decode()
+            return {"authorization": f"Basic {basic}"}
+        return {"authorization": f"Bearer {self.token}"}
+
+    async def _raw(self, use: str) -> Raw:
+        if use not in self._raws:
+            self._raws[use] = await self.node.raw()
+        return self._raws[use]
+
+    async def _peer(self, use: str) -> Peer:
+        """The connection of a use, which speaks for the session at hand."""
+        if use not in self._peers:
+            self._peers[use] = (await self.node.peer(token=self.token), self.token)
+        peer, token = self._peers[use]
+        if token != self.token:
+            peer.say(Kind.AUTH, 6, {"token": self.token})
+            message = await peer.hear()
+            assert message is not None and message.kind in (Kind.WELCOME, Kind.ERROR)
+            self._peers[use] = (peer, self.token)
+        return peer
+
+
+class Book:
+    """Whose the newest commits are."""
+
+    def __init__(self, node: Served) -> None:
+        committer = node.here.node.committer
+        self._follower = committer.tail.follow(committer.released_upto, lambda: None)
+        self._newest: dict[str, int] = {}
+
+    def newest(self, user: str) -> int:
+        """The sequence of a user's newest commit."""
+        while frames := self._follower.take(1 << 20):
+            for frame in frames:
+                self._newest[effects.decode(frame.body).attribution.by] = frame.sequence
+        return self._newest.get(user, 0)
+
+    def close(self) -> None:
+        self._follower.leave()
+
+
+async def raced(
+    folder: Path, rounds: int, names: Iterable[str] = RACES
+) -> tuple[list[str], Counter[str]]:
+    """The violations of so many races of each kind, and what was done in them."""
+    async with served(folder / "store") as node:
+        book = Book(node)
+        at_once = AT_ONCE if rounds > LANES else len(ALL)
+        lanes = [Lane(node, book, number, at_once) for number in range(min(LANES, rounds))]
+        for lane in lanes:
+            await lane.furnish()
+        for name in names:
+            numbers = iter(range(rounds))
+            await asyncio.gather(*(_some(lane, name, numbers) for lane in lanes))
+            if any(lane.violations for lane in lanes):
+                break
+        book.close()
+        counts = sum((lane.counts for lane in lanes), Counter[str]())
+        return [one for lane in lanes for one in lane.violations], counts
+
+
+async def _some(lane: Lane, name: str, numbers: Iterator[int]) -> None:
+    for _ in numbers:
+        await lane.run(name)
+        if lane.violations:
+            return
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short slices of the loop, and no delay of what is refused."""
+    monkeypatch.setattr(limits, "SLICE_US", SLICE_US)
+    monkeypatch.setattr(turns.Turn, "slice_us", SLICE_US)
+    for name in ("DELAY_FIRST_US", "DELAY_US", "DELAY_MOST_US"):
+        monkeypatch.setattr(tries, name, 0)
+
+
+@pytest.mark.parametrize("rounds", [1, pytest.param(1000, marks=pytest.mark.hard)])
+async def test_nothing_is_done_behind_the_end_of_a_right(
+    tmp_path: Path, figure: Figure, rounds: int
+) -> None:
+    violations, counts = await raced(tmp_path, rounds)
+    assert not violations, "\n".join(violations)
+    assert counts["races"] == rounds * len(RACES)
+    figure(
+        f"rights taken away in use, {rounds} times each of {len(RACES)}",
+        dict(sorted(counts.items())),
+    )
+
+
+# --- the checker ----------------------------------------------------------------------------------
+
+_standing = Rights.standing
+
+
+def _as_it_was(self: Rights, tx: Transaction, caller: Caller) -> Standing:
+    """What somebody held when that was first asked."""
+    known = self._standings.get(caller.user)
+    return _standing(self, tx, caller) if known is None else known
+
+
+_judged: dict[int, tuple[Transaction, Standing]] = {}
+
+
+def _judged_once(self: Rights, tx: Transaction, caller: Caller) -> Standing:
+    """As a transaction found it first, which does not rest on it."""
+    known = _judged.get(id(tx))
+    if known is None or known[0] is not tx:
+        with tx._ledger.begin() as aside:
+            known = _judged[id(tx)] = tx, _standing(self, aside, caller)
+    return known[1]
+
+
+def _go_on(self: Sessions, token: str) -> None:
+    """Signing out ends nothing."""
+    self.use(token)
+
+
+Planted = tuple[tuple[Any, str, Any], ...]
+FAULTS: Final[dict[str, tuple[Planted, str]]] = {
+    "standings are remembered": (((Rights, "standing", _as_it_was),), "READ ON SPACE"),
+    "commits rest on no right": (
+        ((Rights, "standing", _judged_once), (Transaction, "rest_on", lambda *_: None)),
+        "WRITE ON TABLE big",
+    ),
+    "sign-outs end nothing": (((Sessions, "end", _go_on),), "DELETE /session"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_planted_fault_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    planted, race = FAULTS[fault]
+    for one in planted:
+        monkeypatch.setattr(*one)
+    violations, _ = await raced(tmp_path, 100, [race])
+    assert violations
