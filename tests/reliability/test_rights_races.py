@@ -446,6 +446,12 @@ class Lane:
             self._raws[use] = await self.node.raw()
         return self._raws[use]
 
+    async def hang_up(self) -> None:
+        """End the connections over HTTP."""
+        for raw in self._raws.values():
+            await raw.__aexit__()
+        self._raws.clear()
+
     async def _peer(self, use: str) -> Peer:
         """The connection of a use, which speaks for the session at hand."""
         if use not in self._peers:
@@ -489,6 +495,8 @@ async def raced(
         for lane in lanes:
             await lane.furnish()
         for name in names:
+            for lane in lanes:
+                await lane.hang_up()  # a connection that is not used for long is closed
             numbers = iter(range(rounds))
             await asyncio.gather(*(_some(lane, name, numbers) for lane in lanes))
             if any(lane.violations for lane in lanes):

@@ -11,9 +11,10 @@ from typing import Any, Final
 import pytest
 
 from actors.rights import Standing
-from actors.scripts import fields
+from actors.scripts import execution, fields, writing
 from actors.scripts.execution import Execution
 from protocol.binary import unpack_object
+from protocol.errors import CATALOGUE
 from protocol.frames import Kind as FrameKind
 from protocol.rights import ALL, READ, Verb, Verbs
 from protocol.values import RecordId
@@ -453,6 +454,81 @@ async def test_a_refusal_to_write_alone_tells_where_and_no_more(house: House, te
     assert CANARY not in told.replace(text, "") and "box:1" not in told and "2" not in told
     granted.grant("eve", Verb.READ, "shop", "main", "box")
     assert len((await house.http("eve", text)).error["message"]) > 0
+
+
+OF_WHAT_IS_STORED: Final = {
+    "AlreadyExists": "CREATE box:1 SET n = 1",
+    "BadRequest": "UPDATE box:1 SET list[9] = 1",
+    "Duplicate": f"CREATE box:9 SET word = '{CANARY}'",
+    "FieldRefused": "UPDATE box:1 SET held = 2",
+    "NotANumber": "INCR 'k' IN cache",
+    "NumberTooLarge": "INCR 'most' IN cache",
+    "TooLarge": f"UPDATE box:1 SET m = [{', '.join(['$x'] * 9)}]",
+    "TypeRefused": "UPDATE box:1 SET word.deep = 1",
+    "AssertFailed": "UPDATE box:1 SET m = 2",
+}
+"""Refusals that depend on what is stored, and how one hears each with WRITE alone."""
+
+OF_THE_REQUEST: Final = frozenset(
+    word
+    for line in lines(
+        """
+        AnswerTooLarge AuditRefused BackupCorrupt BackupCut BackupExists BackupNameRefused Busy
+        Cancelled Conflict DiskFull DivisionByZero Draining ExpireRefused Failed ForeignOrigin
+        Full GrantOutsideSpace HeadTooLarge LastOwner LogPruned MisdirectedRequest NameRefused
+        NoBackupFolder NoHistory NoKey NoSuchRoute NotASpace NotAllowed NotEnoughReplicas
+        NotHeldHere NotImplementedHere NotInTransaction NotWritable RequestTimeout
+        RestoreRefused RestoreTargetExists Sealed SessionEnded SignInRefused StatementTimeout
+        StillHeld Thrown TooManyTries UnexpectedToken Unknown UnknownOutcome VersionNotSupported
+        WrongKey WrongMethod
+        """
+    )
+    for word in line.split()
+)
+"""Those that depend on the request, the node, or on what its reader is shown already."""
+
+
+def test_every_refusal_is_judged_by_what_it_could_tell() -> None:
+    assert OF_WHAT_IS_STORED.keys() | OF_THE_REQUEST == CATALOGUE.keys()
+    assert not OF_WHAT_IS_STORED.keys() & OF_THE_REQUEST
+
+
+async def test_no_refusal_tells_who_only_writes_what_is_stored(house: House) -> None:
+    assert await told_to_a_writer(house) == []
+
+
+async def test_a_refusal_that_tells_all_is_found(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (writing, execution):
+        monkeypatch.setattr(module, "untold", lambda refusal, _: refusal)
+    assert await told_to_a_writer(house)
+
+
+async def told_to_a_writer(house: House) -> list[str]:
+    """What is stored and stands in a refusal."""
+    found = []
+    await house.admit("eve", "member")
+    await house.here.values(
+        f"UPDATE box:1 SET held = '{CANARY}', sum = '{CANARY}', list = [1, 2];"
+        " DEFINE FIELD held ON box TYPE any READONLY;"
+        f" SET 'most' IN cache VALUE {2**63 - 1}"
+    )
+    granted = Granted(house.here.node)
+    for kind, name in (("table", "box"), ("space", "cache"), ("topic", "news")):
+        granted.grant("eve", Verb.WRITE, "shop", "main", name, kind=kind)
+    for code, text in OF_WHAT_IS_STORED.items():
+        if code == "AssertFailed":
+            await house.here.values("DEFINE FIELD OVERWRITE sum ON box TYPE any ASSERT $value = m")
+        for script in (text, f"BEGIN; {text}; COMMIT"):
+            bound = {"x": "x" * 1_000_000} if "$x" in text else {}
+            answer = await house.http("eve", script, bound)
+            assert answer.error["code"] == code, answer.body
+            told = json.dumps([answer.error["message"], answer.error["detail"]])
+            told = told.replace(text, "")
+            if CANARY in told or str(2**63 - 1) in told:
+                found.append(told)
+    return found
 
 
 async def test_a_failed_index_shows_no_value_to_who_may_not_read(house: House) -> None:
