@@ -33,6 +33,7 @@ from tests.surfaces.http.raw import Answer, Raw
 from tests.surfaces.matrix import Row
 from tests.surfaces.served import Served, served
 from tests.surfaces.wire.peers import Peer
+from tests.sweeps import some_of
 
 SETTING: Final = """
 DEFINE TABLE t; CREATE t:1 SET n = 1;
@@ -409,7 +410,7 @@ FAULTS: Final[dict[str, Callable[[pytest.MonkeyPatch], None]]] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", some_of(FAULTS, 2))
 async def test_a_planted_fault_is_found(
     house: House, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:

@@ -464,7 +464,7 @@ FAULTS: Final[dict[str, Callable[[pytest.MonkeyPatch], None]]] = {
 }
 
 
-@pytest.mark.parametrize("fault", some_of(FAULTS, 3))
+@pytest.mark.parametrize("fault", some_of(FAULTS, 5))
 async def test_a_planted_leak_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
