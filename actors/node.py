@@ -40,6 +40,7 @@ from actors.scripts.services import Services
 from actors.sessions import LetGo, Sessions, SessionsActor
 from actors.settings import FirstOwner, NodeSettings
 from actors.spaces import Spaces
+from actors.statements import Statements, StatementsActor
 from actors.store import Store
 from actors.topics import Topics
 from protocol import limits
@@ -194,14 +195,23 @@ class Node:
             runtime, self.doors.rng, self.doors.cores, self.settings.password_cost
         )
         self.running = Running(committer)
+        self.statements = statements = Statements(runtime, committer, self.rights)
         self._open_sessions = sessions = Sessions(self.doors.clock, self.doors.rng)
         self._sessions = self._supervise(
             lambda: SessionsActor.start(
-                runtime, sessions, committer, self.passwords, self.doors.rng, self._sign_in_aside
+                runtime,
+                sessions,
+                committer,
+                self.passwords,
+                self.doors.rng,
+                statements,
+                self._sign_in_aside,
             ),
             refoldable=True,
         )
-        self._spaces = self.spaces = Spaces(runtime, committer, self.roles, sessions, self.rights)
+        self._spaces = self.spaces = Spaces(
+            runtime, committer, self.roles, sessions, self.rights, statements
+        )
         self._topics = self.topics = Topics(runtime, committer, self.roles, self.rights)
         indexes = Indexes()
         self._indexes = self._supervise(
@@ -209,7 +219,7 @@ class Node:
         )
         self.messages = MessageEngine(
             runtime, committer, self.roles, self.rights, sessions, self.topics, self.running,
-            lambda: self.scripts,
+            statements, lambda: self.scripts,
         )  # fmt: skip
         committer.on_withdraw.append(self.topics.waits.taken_back)
         sessions.rests = self.running
@@ -224,12 +234,18 @@ class Node:
             topics=self.topics,
             running=self.running,
             moments=self.moments,
+            statements=statements,
             indexes=indexes,
             clock=self.doors.clock,
             facts=self.facts,
             store_id=self.store.id,
             slow_us=self.settings.slow_us,
         )
+        if self.settings.serves:
+            keep = self.settings.keep_statements
+            self._supervise(
+                lambda: StatementsActor.start(runtime, committer, keep), refoldable=True
+            )
         plans = Plans()
         self._scripts = self._supervise(
             lambda: ScriptsActor.start(runtime, services, plans), refoldable=True
@@ -412,6 +428,7 @@ class Node:
             await stop(self._scripts.ref)
             await self.spaces.stop()
             await self.topics.stop()
+            self.statements.close()
             await committer.released(committer.promise(committer.committed))
         except Refusal as refusal:
             log.warning("the last commits were refused", reason=refusal.message)

@@ -10,6 +10,9 @@
    sign-in: a changed role acts on what is under way, and the transaction rests on the user's row as
    on everything else it has read.
 
+4. Whatever a caller is judged for, its transaction has touched: the entries of the statement log
+   and the audit trail say so, and are seen by an owner only if all they touched is that owner's.
+
 A thing that was handed out stays with the statement it was judged for.
 """
 
@@ -48,6 +51,7 @@ from protocol.rights import (
 from storage import catalog, functions, topics, users
 from storage.catalog import Database, Namespace, Space, Table, absent
 from storage.functions import Function
+from storage.statements import Kept
 from storage.topics import Topic
 from storage.transactions import Transaction
 from storage.users import User
@@ -178,10 +182,12 @@ class Rights:
 
     def store(self, tx: Transaction, caller: Caller, verbs: Verbs) -> None:
         """:raises NotAllowed:"""
+        tx.touch(STORE)
         self.standing(tx, caller).check(STORE, verbs)
 
     def node(self, tx: Transaction, caller: Caller, verbs: Verbs) -> None:
         """:raises NotAllowed:"""
+        tx.touch(STORE)
         self.standing(tx, caller).check(NODE, verbs)
 
     def reads_node(self, tx: Transaction, caller: Caller) -> bool:
@@ -194,6 +200,8 @@ class Rights:
         """A namespace by its name. :raises Unknown, NotAllowed:"""
         who = self.standing(tx, caller)
         found = _namespace(tx, who, name)
+        if verbs:
+            tx.touch(found)
         who.check(found, verbs)
         return found
 
@@ -203,6 +211,8 @@ class Rights:
         """A database by its names. :raises Unknown, NotAllowed:"""
         who = self.standing(tx, caller)
         found = _database(tx, who, namespace, name)
+        if verbs:
+            tx.touch(found)
         who.check(found, verbs)
         return found
 
@@ -262,6 +272,8 @@ class Rights:
         at = (kind, place, name)
         known: Found | None = tx.known(at)
         if known is not None and (who.all or _sees_way_to(who, known)):
+            if tx.place is not known.database and verbs:
+                tx.touch(known.database)
             who.check(known, verbs)
             return known
         database = _database(tx, who, *place)
@@ -269,6 +281,8 @@ class Rights:
         if found is None or not who.sees(found):
             raise absent(kind, f"{database.path}.{name}")
         tx.remember(at, found, *_declared_of(found))
+        if verbs:
+            tx.touch(database)
         who.check(found, verbs)
         return found
 
@@ -281,6 +295,8 @@ class Rights:
         owns = _owns(who, found)
         if found is None or not (owns or found is who.user):
             raise absent("user", name)
+        if verbs:
+            tx.touch(self._place_of(tx, found))
         if verbs and not owns:
             raise who.refusal(needed(verbs, Noun(Kind.USER, (), name)))
         return found
@@ -296,6 +312,73 @@ class Rights:
         if not who.all and (who.user is None or who.user.role != OWNER):
             raise who.refusal(needed(OWN, STORE))
         return [user for user in users.everyone(tx) if _owns(who, user)]
+
+    def _place_of(self, tx: Transaction, user: User) -> Namespace | Database | Noun:
+        """What a user belongs to."""
+        if user.space is None:
+            return STORE
+        names = user.space.split(".")
+        found: Namespace | Database | None = catalog.find_namespace(tx, names[0])
+        if isinstance(found, Namespace) and len(names) > 1:
+            found = catalog.find_database(tx, found, names[1])
+        return STORE if found is None else found
+
+    # --- what is kept of statements ---------------------------------------------------------------
+
+    def places(self, tx: Transaction) -> tuple[Ids, ...]:
+        """All that a transaction has touched, as an entry says it; see `Entry.places`."""
+        touched = tx.touched
+        if len(touched) == 1:
+            return (_ids(touched[0]),)
+        return tuple(dict.fromkeys(map(_ids, touched))) or ((),)
+
+    def ids(self, place: Namespace | Database) -> Ids:
+        """A place that was judged, as an entry says it."""
+        return _ids(place)
+
+    def home(self, tx: Transaction, name: str) -> tuple[Ids, ...]:
+        """The same of what is done with a user itself, as it signs in."""
+        found = users.find(tx, name)
+        return (() if found is None else _ids(self._place_of(tx, found)),)
+
+    def entries(self, tx: Transaction, caller: Caller, user: str | None) -> Callable[[Kept], bool]:
+        """Which entries of the statement log a caller may see: its own, and an owner those that
+        touched nothing outside of its place.
+
+        :param user: of whom; None: of everybody
+        :raises Unknown: somebody who is no owner asks for another's
+        """
+        who = self.standing(tx, caller)
+        of_place = self._owned(tx, who)
+        own = who.user if who.user is not None else users.find(tx, caller.user)
+        if of_place is None and user is not None and (own is None or user != own.name):
+            raise absent("user", user)
+
+        def seen(kept: Kept) -> bool:
+            if user is not None and kept.user != user:
+                return False
+            # A user who has the name of one that was dropped is another.
+            if own is not None and kept.user == own.name and kept.at >= own.created:
+                return True
+            return of_place is not None and _touches_only(of_place, kept)
+
+        return seen
+
+    def audited(self, tx: Transaction, caller: Caller) -> Callable[[Kept], bool]:
+        """Which entries of the audit trail a caller may see. :raises NotAllowed: it is no owner"""
+        who = self.standing(tx, caller)
+        of_place = self._owned(tx, who)
+        if of_place is None:
+            raise who.refusal(needed(OWN, STORE))
+        return lambda kept: _touches_only(of_place, kept)
+
+    def _owned(self, tx: Transaction, who: Standing) -> Ids | None:
+        """The place that somebody owns; None: it is no owner."""
+        if who.all:
+            return ()
+        if who.user is None or who.user.role != OWNER:
+            return None
+        return _ids(self._place_of(tx, who.user)) or None
 
     # --- what a grant is on -----------------------------------------------------------------------
 
@@ -330,6 +413,8 @@ class Rights:
 
 Names = tuple[str, str]
 """Of a namespace and a database in it."""
+Ids = tuple[int, ...]
+"""Of a place: (), (namespace,) or (namespace, database)."""
 
 IN_DATABASE: Final[dict[Kind, Callable[[Transaction, Database, str], Any]]] = {
     Kind.TABLE: catalog.find_table,
@@ -340,6 +425,17 @@ IN_DATABASE: Final[dict[Kind, Callable[[Transaction, Database, str], Any]]] = {
 
 _STORE_OWNER: Final = Standing("", None, all=True)
 _OPERATOR: Final = Standing("operator", None, all=True)
+
+
+def _ids(place: object) -> Ids:
+    if type(place) is Database:
+        return place.namespace.id, place.id
+    return (place.id,) if type(place) is Namespace else ()
+
+
+def _touches_only(place: Ids, kept: Kept) -> bool:
+    depth = len(place)
+    return all(touched[:depth] == place for touched in kept.entry.places)
 
 
 def _is_there(tx: Transaction, noun: Noun) -> bool:

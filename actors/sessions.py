@@ -27,6 +27,7 @@ from typing import Final, Protocol
 from actors.commits import NODE, Committer, Promise
 from actors.passwords import Asker, Passwords, check_password
 from actors.runtime import LoopActor, Runtime, handles
+from actors.statements import Statements
 from actors.tries import Tries, Try, network
 from protocol import limits
 from protocol.doors import Clock, Rng
@@ -266,10 +267,11 @@ class Sessions:
         digest = self._digests.get(name)
         return digest is not None and self._clock.monotonic_us() < self._open[digest].ends_us
 
-    def end(self, token: str) -> None:
-        """Sign out. :raises SessionEnded: there is no such session"""
-        self.use(token)
+    def end(self, token: str) -> Caller:
+        """Sign out; who that was. :raises SessionEnded: there is no such session"""
+        session = self.use(token)
         self._end(token_digest(token))
+        return session.caller
 
     def _end(self, digest: bytes) -> None:
         session = self._open.pop(digest)
@@ -356,6 +358,16 @@ class LetGo:
 Aside = Callable[[Surface], AbstractContextManager[None]]
 
 
+class _Origin(Protocol):
+    """Where something was asked."""
+
+    @property
+    def surface(self) -> Surface: ...
+
+    @property
+    def address(self) -> str: ...
+
+
 class SessionsActor(LoopActor):
     """Answers who a credential stands for."""
 
@@ -366,6 +378,7 @@ class SessionsActor(LoopActor):
         committer: Committer,
         passwords: Passwords,
         rng: Rng,
+        statements: Statements,
         aside: Aside = lambda _surface: nullcontext(),
     ) -> None:
         """:param aside: entered for as long as a sign-in waits for a hash or its answer"""
@@ -373,6 +386,7 @@ class SessionsActor(LoopActor):
         self._sessions = sessions
         self._committer = committer
         self._passwords = passwords
+        self._statements = statements
         self._aside = aside
         self._tries = Tries(runtime.clock, rng, self.after)
 
@@ -380,10 +394,11 @@ class SessionsActor(LoopActor):
     async def sign_in(self, message: SignIn) -> Session:
         """A token for a password."""
         with self._aside(message.surface):
-            seen = await self._verified(message.user, message.password, message.address)
+            seen = await self._verified(message, message.user, message.password)
         # Nothing is awaited between that reading and this.
         user, surface, address = seen.known, message.surface, message.address
         token, session = self._sessions.begin(user, surface, address, seen.users_version)
+        self._statements.came("sign in", user.name, surface, address)
         wall = datetime(1970, 1, 1, tzinfo=UTC)
         wall += timedelta(microseconds=self.runtime.clock.wall_us(), seconds=limits.SESSION_SECONDS)
         return Session(token, wall, limits.SESSION_IDLE_SECONDS, session.caller)
@@ -391,7 +406,8 @@ class SessionsActor(LoopActor):
     @handles(SignOut)
     def sign_out(self, message: SignOut) -> None:
         """End a session."""
-        self._sessions.end(message.token)
+        caller = self._sessions.end(message.token)
+        self._statements.came("sign out", caller.user, caller.surface, caller.address)
 
     @handles(AuthenticateToken)
     def authenticate_token(self, message: AuthenticateToken) -> Caller | Awaitable[Caller]:
@@ -420,8 +436,9 @@ class SessionsActor(LoopActor):
         seen = await self._settled(message.user)
         if not self._remembers(seen, message.password):
             with self._aside(message.surface):
-                seen = await self._verified(message.user, message.password, message.address)
+                seen = await self._verified(message, message.user, message.password)
             self._sessions.remember(seen.known, message.password)
+            self._statements.came("sign in", message.user, message.surface, message.address)
         return _caller(seen.known, None, message.surface, message.address)
 
     def _remembers(self, seen: _Seen, password: str) -> bool:
@@ -433,7 +450,7 @@ class SessionsActor(LoopActor):
         caller = message.caller
         check_password(message.new)
         with self._aside(caller.surface):
-            user = (await self._verified(caller.user, message.old, caller.address)).known
+            user = (await self._verified(caller, caller.user, message.old)).known
             asker = Asker(caller.user, network(caller.address))
             passhash = await self._passwords.hash(message.new, asker)
         if message.session is not None and not self._sessions.is_open(message.session):
@@ -444,7 +461,8 @@ class SessionsActor(LoopActor):
                 raise SignInRefused(REFUSED)  # somebody else changed it meanwhile
             users.alter(tx, stored, passhash=passhash)
             statement = f"ALTER USER {user.name} SET PASSWORD '...'"
-            promise = self._committer.commit(tx, caller, statement)
+            entry = self._statements.of_itself(tx, caller)
+            promise = self._committer.commit(tx, caller, statement, None, entry)
         self._sessions.end_all(user.name, but=message.session or "")
         await self._kept(user, passhash, promise)
 
@@ -486,19 +504,22 @@ class SessionsActor(LoopActor):
 
     # --- passwords ------------------------------------------------------------------------------
 
-    async def _verified(self, name: str, password: str, address: str) -> _Seen:
+    async def _verified(self, origin: _Origin, name: str, password: str) -> _Seen:
         """The user as it is in the turn of the loop that hears this, when the password is right.
 
+        :param origin: where it was asked
         :raises SignInRefused: after a while, when it is not or there is no such user
         :raises SessionEnded: it was right, and the user was changed while that was being found out
         :raises TooManyTries: after very many failures of this user from this address
         :raises Busy: too many passwords wait to be hashed, or this one's hash is changed all along
         """
+        surface, address = origin.surface, origin.address
         one = await self._tries.begin(name, address)
         try:
             seen = await self._checked(one, password)
             if seen is None:
                 await one.failed()
+                self._statements.came("sign in", name, surface, address, SignInRefused.__name__)
                 raise SignInRefused(REFUSED)
             one.succeeded()
         finally:

@@ -35,6 +35,8 @@ class NodeSettings:
     password_cost: Cost = field(default_factory=Cost)
     keep_log: Keep = field(default_factory=Keep)
     """What of the log a node that serves keeps."""
+    keep_statements: int = limits.ENTRIES_KEPT
+    """Entries of the statement log that a node that serves keeps."""
     accept_clock_jump: bool = False
     """Whether a wall clock that is more than a year ahead of the log is meant."""
     rebuild_state: bool = False

@@ -98,6 +98,13 @@ STATEMENT_TEXT_BYTES: Final = 4 * KIB
 """Of a statement's text kept in the statement log; longer ones are cut and say so."""
 REASON_CHARACTERS: Final = 500
 """Of a REASON."""
+ENTRIES_KEPT: Final = 100_000
+"""Newest entries of the statement log that are kept, unless `--keep-statements` says otherwise,
+and of the audit trail."""
+ENTRIES_SHOWN: Final = 100
+"""Of them in one answer, unless LIMIT says otherwise."""
+ENTRIES_SHOWN_MAX: Final = 1_000
+"""As many as LIMIT may say."""
 
 CACHE_INLINE_BYTES: Final = 4 * KIB
 """A larger value of a cache key is stored beside its entry: a listing of keys then reads none."""

@@ -164,6 +164,8 @@ class RunScript(Struct, Request[ScriptAnswer], frozen=True):
     Nothing is written then."""
     keep_us: int | None = None
     """How long that is kept behind it; None: `limits.MOMENT_SECONDS`."""
+    record: bool = False
+    """Whether the statement log keeps it though it only reads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What a commit did, as the bytes of a frame's body.
 
-A body is one msgpack array: by · how · statement · reason · effects. An effect is an array as well:
+A body is one msgpack array: by · how · statement · reason · effects, and behind them an entry where
+the statement log or the audit trail keeps one (`statements.py`). An effect is an array as well:
 
 | op | then | means |
 |---|---|---|
@@ -51,17 +52,43 @@ class EffectsDamaged(Exception):
     """A frame whose checksum holds has a body that no commit of ours would write."""
 
 
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """What the statement log or the audit trail keeps of a commit beside its attribution."""
+
+    kept: int
+    """Where: a sum of `statements.STATEMENTS` and `statements.AUDIT`."""
+    request: str
+    """The id of the request."""
+    address: str
+    """Where the caller came from."""
+    namespace: str | None
+    database: str | None
+    """The place that the statement stood in, by its names."""
+    places: tuple[tuple[int, ...], ...]
+    """All that it touched, by the ids of namespace and database; (): the store itself."""
+    action: str | None = None
+    """What was done, where no statement says it."""
+    refused: str | None = None
+    """The name of the error that it was refused with; None: it was done."""
+    needs: str | None = None
+    """What was missing, of a right that was refused."""
+    more: int = 0
+    """How many others like it have come since the one before, none of which has an entry."""
+
+
 class Attribution(msgspec.Struct, frozen=True):
     """Who changed the store and how: the part of the statement log that travels in the commit."""
 
     by: str
     """The user's name."""
     how: str
-    """The surface, and the address the caller came from."""
+    """The surface."""
     statement: str | None = None
     """The statement's text with secrets taken out; None for what the node does by itself."""
     reason: str | None = None
     """What the caller gave as REASON."""
+    entry: Entry | None = None
+    """What is kept of it beside that; None: nothing, it stands in the log alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +99,24 @@ class Commit:
     effects: list[Effect]
 
 
+class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    by: str
+    how: str
+    statement: str | None
+    reason: str | None
+    effects: list[tuple[Any, ...]]
+    entry: Entry | None = None
+
+
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(
-    tuple[str, str, str | None, str | None, list[tuple[Any, ...]]]
-)
+_decoder: Final = msgspec.msgpack.Decoder(_Body)
 
 
 def encode(attribution: Attribution, effects: list[Effect]) -> bytes:
     """The body of a frame."""
     who = attribution
-    return _encoder.encode((who.by, who.how, who.statement, who.reason, effects))
+    body: tuple[Any, ...] = (who.by, who.how, who.statement, who.reason, effects)
+    return _encoder.encode(body if who.entry is None else (*body, who.entry))
 
 
 Chunk = tuple[int, bytes]
@@ -96,9 +131,11 @@ def encode_some(effects: list[Effect]) -> Chunk:
 def join(attribution: Attribution, chunks: list[Chunk]) -> bytes:
     """The body of a frame, exactly as `encode` makes it of all the effects at once."""
     who = attribution
-    head = _encoder.encode((who.by, who.how, who.statement, who.reason, ()))
+    head = _encoder.encode((who.by, who.how, who.statement, who.reason))[1:]
     count = sum(some for some, _ in chunks)
-    return b"".join((head[:-1], _array_head(count), *(encoded for _, encoded in chunks)))
+    entry = () if who.entry is None else (_encoder.encode(who.entry),)
+    parts = (_array_head(5 + len(entry)), head, _array_head(count))
+    return b"".join((*parts, *(encoded for _, encoded in chunks), *entry))
 
 
 def _array_head(count: int) -> bytes:
@@ -112,12 +149,13 @@ def _array_head(count: int) -> bytes:
 def decode(body: bytes) -> Commit:
     """What a body says, checked in form. :raises EffectsDamaged:"""
     try:
-        by, how, statement, reason, effects = _decoder.decode(body)
+        found: _Body = _decoder.decode(body)
     except msgspec.MsgspecError as error:
         raise EffectsDamaged(f"the body of a frame is no commit: {error}") from None
-    for effect in effects:
+    for effect in found.effects:
         _check(effect)
-    return Commit(Attribution(by, how, statement, reason), effects)
+    who = Attribution(found.by, found.how, found.statement, found.reason, found.entry)
+    return Commit(who, found.effects)
 
 
 def _check(effect: Effect) -> None:

@@ -59,8 +59,10 @@ from protocol.doors import File
 from protocol.limits import MIB, TRANSACTION_BYTES
 
 MAGIC: Final = b"STORELOG"
-FORMAT: Final = 2
+FORMAT: Final = 3
 """1 had neither digest nor `released up to`; it is refused, never read as this one."""
+READ: Final = frozenset({2, FORMAT})
+"""Formats that are read. The frames of 2 have no entries for the statement log."""
 SALT_BYTES: Final = 8
 STORE_RANGE: Final = 1
 """The one range of today, named `store`."""
@@ -135,7 +137,7 @@ class OtherFormat(ValueError):
     """
 
     def __init__(self, form: int) -> None:
-        super().__init__(f"log format {form}; this version reads {FORMAT}")
+        super().__init__(f"log format {form}; this version reads {min(READ)} to {FORMAT}")
         self.newer = form > FORMAT
 
 
@@ -191,7 +193,7 @@ class SegmentHeader:
             raise BadHeader("it does not begin as a segment does")
         if _sum(head) != data[_SEGMENT.size : _LASTING_BYTES]:
             raise BadHeader("the checksum of the segment header does not match")
-        if form != FORMAT:
+        if form not in READ:
             raise OtherFormat(form)
         end = SEGMENT_HEADER_BYTES - CHECKSUM_BYTES
         if _sum(data[:end]) != data[end:SEGMENT_HEADER_BYTES]:

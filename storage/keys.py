@@ -40,6 +40,8 @@ are given out for each topic: nobody learns from them how many groups others hav
 | 6A | ns (4) db (4) topic (4) group (4) time (8) position (8) | nothing | those to hand out again |
 | 6B | ns (4) db (4) topic (4) group (4) key 00 | struct | the one that a key waits for |
 | 6C | ns (4) db (4) topic (4) group (4) key 00 position (8) | nothing | those that wait for it |
+| 70 | sequence (8) | msgpack | an entry of the statement log, see `statements.py` |
+| 71 | sequence (8) | msgpack | an entry of the audit trail |
 
 Values of tags 30 and 31 are stamped: they begin with the sequence of the commit that wrote them.
 
@@ -96,6 +98,8 @@ DEADLINE: Final = 0x69
 READY: Final = 0x6A
 KEY_HEAD: Final = 0x6B
 KEY_PARKED: Final = 0x6C
+STATEMENT: Final = 0x70
+AUDIT: Final = 0x71
 
 OF_TOPICS: Final = (
     GROUP,
@@ -383,6 +387,23 @@ def group_at(key: bytes) -> tuple[int, str]:
 def of_group(tag: int, namespace: int, database: int, topic: int, group: int) -> bytes:
     """What keys of a group begin with, or its one key. :param tag: GROUP_STATE or of OF_GROUPS"""
     return _tag(tag) + _FOUR.pack(namespace, database, topic, group)
+
+
+def kept(tag: int, sequence: int) -> bytes:
+    """Where an entry of a commit stands. :param tag: STATEMENT or AUDIT"""
+    return _tag(tag) + _TIME.pack(sequence)
+
+
+def all_kept(tag: int) -> Range:
+    """All entries of the statement log, or the audit trail. :param tag: as `kept`"""
+    return within(_tag(tag))
+
+
+def kept_sequence(key: bytes) -> int:
+    """The sequence in the key of an entry."""
+    (sequence,) = _TIME.unpack_from(key, TAG_AT + 1)
+    assert isinstance(sequence, int)
+    return sequence
 
 
 def in_topic(namespace: int, database: int, topic: int) -> list[Range]:

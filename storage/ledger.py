@@ -22,7 +22,7 @@ from typing import Final
 from protocol import limits
 from protocol.doors import Clock, Rng
 from protocol.errors import Conflict
-from storage import effects, keys, lineage
+from storage import effects, keys, lineage, statements
 from storage.barriers import Barrier
 from storage.effects import SEQUENCE_BYTES, Attribution, Effect
 from storage.engine import Batch, Engine, View
@@ -182,6 +182,8 @@ class Ledger:
             self._replaying = self.engine.batch()
         if effects.apply(commit.effects, frame.sequence, self._replaying):
             self.lookups = Lookups(frame.sequence)
+        for key, row in statements.rows(frame.sequence, frame.time, commit.attribution).items():
+            self._replaying.put(key, row)
         self._committed = frame.sequence
         self._frame_time = max(self._frame_time, frame.time)
         self._replaying_bytes += len(frame.body)
@@ -229,7 +231,7 @@ class Ledger:
         assert not tx.ended, "a transaction is committed once"
         own = tx.own
         try:
-            if not own.writes and not own.ranges and not tx.adds:
+            if not (own.writes or own.ranges or tx.adds or attribution.entry):
                 return tx.saw if tx.saw > self._released else 0
             if self.barrier is not None and self.barrier.holds_back(tx):
                 tx.barred = True
@@ -261,6 +263,8 @@ class Ledger:
             some = effects.encode_some(late + self._sums(tx))
             body = effects.join(attribution, [*tx.prepared, some])
         self._hand_over(Frame(sequence, self.epoch, time, 0, body))
+        if attribution.entry is not None:
+            own = tx.fold(statements.rows(sequence, time, attribution))
         own.sequence, own.size = sequence, tx.size
         self.flight.add(own)
         self._committed = sequence

@@ -96,6 +96,10 @@ class Transaction:
     noted: list[Noted] | None = None
     """What tables are to tell of, and have not yet; see `announcing.py`."""
     _noted_bytes = 0
+    place: object = None
+    """Of what it touches, the last."""
+    touched: tuple[object, ...] = ()
+    """Of what it touches, all: see `touch`."""
     timed: dict[bytes, Callable[[bytes, int], bytes]] | None = None
     """How a value is made of what was written under a key and of `time`; see `put_time`."""
     _view: View | None = None
@@ -302,6 +306,15 @@ class Transaction:
         self.prepared = None
         self._grow(sum(map(len, rows)) + sum(map(len, rows.values())) + _OVERHEAD_BYTES * len(rows))
 
+    def fold(self, rows: Mapping[bytes, bytes]) -> Layer:
+        """Set what comes of the frame of this transaction as it is, so that no effect has to say
+        it: called by the ledger at the commit. Answers the layer of all its changes."""
+        own = self._changing()
+        for key, row in rows.items():
+            own.write(key, row)
+            self.size += len(key) + len(row)
+        return own
+
     def put_all(self, rows: Mapping[bytes, bytes]) -> None:
         """Set many keys, which are no counters and not stamped. :raises TooLarge:"""
         if self.own.writes.keys().isdisjoint(rows):
@@ -383,6 +396,13 @@ class Transaction:
         self.size += count
         if self.size > limits.TRANSACTION_BYTES:
             raise too_large()
+
+    def touch(self, place: object) -> None:
+        """Remember that it has to do with a place. For what is kept of its commit: the place means
+        nothing here, and the same one may come more than once."""
+        if place is not self.place:
+            self.place = place
+            self.touched = (*self.touched, place)
 
     # --- looking up declarations ----------------------------------------------------------------
 

@@ -66,12 +66,13 @@ class Running:
 
 
 @asynccontextmanager
-async def running(directory: Path, doors: Doors | None = None) -> AsyncIterator[Running]:
+async def running(
+    directory: Path, doors: Doors | None = None, settings: Mapping[str, Any] | None = None
+) -> AsyncIterator[Running]:
     """A node on a directory, with namespace `shop` and database `main`."""
-    settings = NodeSettings(
-        str(directory), first_owner=FirstOwner("root", PASSWORD), password_cost=CHEAP
-    )
-    node = await start(settings, doors or system_doors())
+    owner = FirstOwner("root", PASSWORD)
+    told = NodeSettings(str(directory), first_owner=owner, password_cost=CHEAP, **(settings or {}))
+    node = await start(told, doors or system_doors())
     try:
         here = Running(node)
         define = "DEFINE NAMESPACE IF NOT EXISTS shop; DEFINE DATABASE IF NOT EXISTS shop.main"

@@ -30,7 +30,7 @@ from actors.runtime import Runtime, tell
 from protocol import limits
 from protocol.errors import Busy, DiskFull, Failed, Refusal, UnknownOutcome
 from storage import keys
-from storage.effects import Attribution, only_removes
+from storage.effects import Attribution, Entry, only_removes
 from storage.frames import Frame
 from storage.ledger import Ledger
 from storage.reserve import disk_full
@@ -164,12 +164,15 @@ class Committer:
         who: Who,
         statement: str | None = None,
         reason: str | None = None,
+        entry: Entry | None = None,
     ) -> Promise:
         """Make the changes of a transaction a commit, and end it; never waits.
 
         :param who: whose change it is: a caller's, or `NODE`
         :param statement: its text with secrets taken out, or what statement it stands for
         :param reason: what the caller gave as REASON, or why the node does it
+        :param entry: what the statement log or the audit trail is to keep of it; with one it is a
+            commit though it changes nothing
         :returns: what its answer must wait for: the transaction's own sequence; for one that
             changed nothing the newest one in flight that it saw
         :raises NotWritable: the node takes no changes, and there are some
@@ -180,7 +183,7 @@ class Committer:
         """
         if self._lost is not None:
             raise Failed("the log has failed: the node takes nothing more")
-        if transaction.size:
+        if transaction.size or entry is not None:
             self.check_writable()
             self._check_room()
         if transaction.paused and who is not NODE:
@@ -188,7 +191,7 @@ class Committer:
             transaction.rest_on(keys.user(who.user))
         before = self.ledger.committed
         try:
-            attribution = Attribution(who.user, who.surface, statement, reason)
+            attribution = Attribution(who.user, who.surface, statement, reason, entry)
             return Promise(self.ledger.commit(transaction, attribution), self.generation)
         except Refusal:
             raise

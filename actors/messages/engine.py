@@ -37,9 +37,19 @@ from actors.roles import Roles
 from actors.runtime import Runtime, ask, tell
 from actors.scripts.running import Running
 from actors.sessions import Sessions
+from actors.statements import Statements
 from actors.topics import Topics
 from protocol import limits
-from protocol.errors import Busy, Conflict, Draining, Failed, Refusal, SessionEnded, Unknown
+from protocol.errors import (
+    Busy,
+    Conflict,
+    Draining,
+    Failed,
+    NotAllowed,
+    Refusal,
+    SessionEnded,
+    Unknown,
+)
 from protocol.messages import MessageOperation, PublishMessages, TakeMessages
 from protocol.requests import CancelScript, RunScript, ScriptAnswer, Surface
 from protocol.rights import Verbs
@@ -80,6 +90,7 @@ class MessageEngine:
         sessions: Sessions,
         topics: Topics,
         running: Running,
+        statements: Statements,
         scripts: Callable[[], ActorRef[Any]],
     ) -> None:
         self._runtime = runtime
@@ -90,6 +101,7 @@ class MessageEngine:
         self._sessions = sessions
         self.topics = topics
         self.running = running
+        self._statements = statements
         self._scripts = scripts
         self._queues: dict[Whose, deque[Asked]] = {}
         self._scheduled = False
@@ -255,7 +267,7 @@ class MessageEngine:
         """
         asked.performed = asked.refusal = None
         asked.written_at = 0
-        operation, caller = asked.operation, asked.caller
+        operation = asked.operation
         if asked.is_late(self.monotonic_us()):
             raise asked.out_of_time()
         self._roles.check_answering()
@@ -263,7 +275,7 @@ class MessageEngine:
         names = asked.sender.place, operation.topic, operation.needs
         topic = judged.get(names)
         if topic is None:
-            topic = judged[names] = self._rights.topic(tx, caller, *names)
+            topic = judged[names] = self._topic(tx, asked)
         if type(operation) is PublishMessages:
             asked.performed = operations.publish(self.topics, tx, topic, operation)
             return
@@ -273,6 +285,20 @@ class MessageEngine:
             self._take(tx, asked, operation, group)
         else:
             asked.performed = operations.settle(self.topics, tx, group, operation)
+
+    def _topic(self, tx: Transaction, asked: Asked) -> Topic:
+        """What an operation names, judged. :raises Unknown, NotAllowed:"""
+        sender, operation = asked.sender, asked.operation
+        try:
+            return self._rights.topic(
+                tx, sender.caller, sender.place, operation.topic, operation.needs
+            )
+        except NotAllowed as refusal:
+            text = texts.statement(operation)
+            self._statements.keep(
+                tx, sender.caller, sender.request, sender.place, text, refusal=refusal
+            )
+            raise
 
     def _take(
         self, tx: Transaction, asked: Asked, operation: TakeMessages, group: groups.Group

@@ -19,6 +19,7 @@ from actors.scripts import (  # noqa: F401  (handlers)
     places,
     reading,
     spaces,
+    statements,
     topics,
     users,
     writing,

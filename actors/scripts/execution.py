@@ -86,6 +86,8 @@ class Execution:
     written = 0
     """The sequence of the last commit; 0 when there was none."""
     in_block = False
+    audited = False
+    """Whether a statement of the transaction at hand is one that the audit trail keeps."""
     reason: str | None = None
     wait: Wait | None = None
     """Of the statement at hand, which may have to wait for messages."""
@@ -138,6 +140,8 @@ class Execution:
                 raise BadRequest("nothing is written in a moment that is over: leave `moment` out")
             # The commit asks too; asked here, nothing is read, hashed or waited for in vain.
             self.services.committer.check_writable()
+        if step.audited:
+            self.audited = True
         things = judged(self, step.claims) if step.claims else ()
         try:
             value = (step.work or step.compiled())(self, *things)

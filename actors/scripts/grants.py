@@ -14,7 +14,13 @@ from storage import users
 from storage.users import User
 
 
-@handles(tree.Grant, "none", writes=True, needs=[Need(OWN, Kind.USER, ("user",)), OnNoun(OWN)])
+@handles(
+    tree.Grant,
+    "none",
+    writes=True,
+    needs=[Need(OWN, Kind.USER, ("user",)), OnNoun(OWN)],
+    audited=True,
+)
 def grant(run: Execution, statement: tree.Grant, user: User, noun: Noun) -> Value:
     """Let a user hold verbs on something. What it holds already it keeps.
 
@@ -34,7 +40,13 @@ def grant(run: Execution, statement: tree.Grant, user: User, noun: Noun) -> Valu
     return NONE
 
 
-@handles(tree.Revoke, "none", writes=True, needs=[Need(OWN, Kind.USER, ("user",)), OnNoun(OWN)])
+@handles(
+    tree.Revoke,
+    "none",
+    writes=True,
+    needs=[Need(OWN, Kind.USER, ("user",)), OnNoun(OWN)],
+    audited=True,
+)
 def revoke(run: Execution, statement: tree.Revoke, user: User, noun: Noun) -> Value:
     """Take verbs away that were granted on just that; what comes of a role, or of a grant on a
     place around it, stays. It is no refusal if there is none: then it is as it should be."""

@@ -181,6 +181,8 @@ class Handler:
     writes: bool
     """Whether it needs a node that is writable."""
     needs: tuple[Need | OnRecords | OnNoun, ...]
+    audited: bool = False
+    """Whether the audit trail keeps it, beside the statement log."""
 
 
 HANDLERS: Final[dict[type, Handler]] = {}
@@ -200,12 +202,12 @@ def handler_of(statement: Any) -> Handler:
 
 
 def handles(
-    statement: type, kind: ResultKind, *, writes: bool, needs: Needs
+    statement: type, kind: ResultKind, *, writes: bool, needs: Needs, audited: bool = False
 ) -> Callable[[Run], Run]:
     """Let the decorated function run one kind of statement."""
 
     def register(run: Run) -> Run:
-        _register(statement, Handler(_bound(run, needs), kind, writes, tuple(needs)))
+        _register(statement, Handler(_bound(run, needs), kind, writes, tuple(needs), audited))
         return run
 
     return register

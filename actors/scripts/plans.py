@@ -46,7 +46,7 @@ of very short statements. Measured."""
 class Step:
     """One statement of a plan, wherever in it it stands: what is known of it before it runs."""
 
-    __slots__ = ("claims", "kind", "statement", "timeout_us", "work", "writes")
+    __slots__ = ("audited", "claims", "kind", "statement", "timeout_us", "work", "writes")
 
     def __init__(self, statement: Any) -> None:
         handler = handler_of(statement)
@@ -55,6 +55,7 @@ class Step:
         # FROM ONLY answers one value: whoever shows rows would take it for them.
         self.kind = "value" if getattr(statement, "only", False) else handler.kind
         self.writes = handler.writes
+        self.audited = handler.audited
         self.claims = claims_of(statement).things
         """What it needs of what it names."""
         self.timeout_us = None if timeout is None else timeout // MICROSECOND

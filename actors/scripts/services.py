@@ -13,6 +13,7 @@ from actors.passwords import Asker
 from actors.rights import Rights
 from actors.scripts.moments import Moments
 from actors.scripts.running import Running
+from actors.statements import Statements
 from actors.topics import Topics
 from protocol.doors import Clock
 from protocol.values import Value
@@ -87,6 +88,7 @@ class Services:
     topics: Topics
     running: Running
     moments: Moments
+    statements: Statements
     indexes: Indexes
     clock: Clock
     facts: Facts

@@ -29,6 +29,7 @@ from protocol.errors import (
     Conflict,
     DiskFull,
     Draining,
+    NotAllowed,
     Refusal,
     SessionEnded,
     StatementTimeout,
@@ -159,6 +160,8 @@ class ScriptRun(Execution):
                     ended = self._statements(first, end, done)
                     self._commit(first, end)
                     if not (self.waits or self.goes_on):
+                        if self.written == written and (self.audited or self.request.record):
+                            self._keep(first, end)
                         return ended
                 except Refusal as refusal:
                     del self.results[done:]
@@ -166,6 +169,8 @@ class ScriptRun(Execution):
                     if not attempts.may_go_on(
                         refusal, self.transaction, lost=self._runs_again(refusal)
                     ):
+                        if type(refusal) is NotAllowed or self.audited or self.request.record:
+                            self._keep(first, end, refusal)
                         raise self._located(refusal, first) from refusal.__cause__
                     lost = True
                 finally:
@@ -189,6 +194,20 @@ class ScriptRun(Execution):
             if self.wait is not None:
                 self.wait.leave()
                 self.wait = None
+
+    def _keep(self, first: int, end: int, refusal: Refusal | None = None) -> None:
+        """Let the statement log keep what has changed nothing."""
+        request = self.request
+        self.services.statements.keep(
+            self.transaction,
+            self.caller,
+            request.request,
+            self.place,
+            self.plan.redacted(first, end),
+            self.reason or request.reason,
+            audited=self.audited,
+            refusal=refusal,
+        )
 
     def _first_attempt(self) -> Attempts:
         return Attempts(self.services.committer, self.turn, self.request.request)
@@ -339,7 +358,7 @@ class ScriptRun(Execution):
         self.began = True
         self.read_at = transaction.sequence
         self._ids = self._nested = 0
-        self.waits = self.goes_on = self.hands_out = False
+        self.waits = self.goes_on = self.hands_out = self.audited = False
         self.reason = None
         del self.results[done:]
 
@@ -431,11 +450,15 @@ class ScriptRun(Execution):
         if self.hands_out:
             self.check_session()  # nothing is handed to somebody who has signed out
         if transaction.size:
+            entry = self.services.statements.of(
+                transaction, self.caller, self.request.request, self.place, self.audited
+            )
             promise = self.services.committer.commit(
                 transaction,
                 self.caller,
-                statement=self.plan.redacted(first, end),
-                reason=self.reason or self.request.reason,
+                self.plan.redacted(first, end),
+                self.reason or self.request.reason,
+                entry,
             )
             self.written = promise.sequence
             self._commits.append(promise)

@@ -26,6 +26,7 @@ from actors.spaces.entrances import Entrances, Names, Who
 from actors.spaces.operations import listed
 from actors.spaces.sweeping import EXPIRED, Sweepers
 from actors.spaces.work import Answers, Work
+from actors.statements import Statements
 from protocol import limits
 from protocol.errors import Busy, Draining, NotWritable, Refusal, UnknownOutcome
 from protocol.spaces import KeyOperation, ListKeys, Room
@@ -43,7 +44,9 @@ class Spaces:
         roles: Roles,
         sessions: Sessions,
         rights: Rights,
+        statements: Statements,
     ) -> None:
+        self.statements = statements
         self.runtime = runtime
         self.committer = committer
         self.sessions = sessions

@@ -15,7 +15,7 @@ from actors.rights import Standing
 from actors.spaces.entrances import Names, Who
 from actors.spaces.operations import listed, perform, statements
 from protocol import limits
-from protocol.errors import Refusal
+from protocol.errors import NotAllowed, Refusal
 from protocol.requests import Caller
 from protocol.spaces import GetKey, KeyAnswer, KeyOperation, ListKeys, LockKey, Room
 from protocol.text import duration
@@ -183,7 +183,13 @@ class Work(Waiter):
                     self._may_write = refusal
             if isinstance(self._may_write, Refusal):
                 raise self._may_write
-        self._standing.check(self.space, operation.needs)
+        try:
+            self._standing.check(self.space, operation.needs)
+        except NotAllowed as refusal:
+            assert self._user is not None, "nobody knows whom this is refused"
+            text = statements(self.space.name, [operation])
+            self._spaces.statements.denied(self._user, self.asker, self.space, text, refusal)
+            raise
 
     def _list(self, keys: Keys, operation: ListKeys, until_us: int) -> None:
         found: list[str] = []

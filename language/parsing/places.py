@@ -28,7 +28,8 @@ endpoints = ENDPOINTS string {"," string}
 origins = ORIGINS (NONE | string {"," string})
 info = INFO FOR (STORE | NAMESPACE [name] | DATABASE [database] | TABLE name | INDEX name ON name
     | SPACE name | TOPIC name | GROUP name ON name | FUNCTION name | USERS | USER name
-    | GRANTS [OF name] | NODE | STATE | RUNNING)
+    | GRANTS [OF name] | NODE | STATE | RUNNING
+    | (STATEMENTS | AUDIT) [BEFORE expression] [LIMIT expression] [OF name])
 kill = KILL expression
 """
 
@@ -193,13 +194,18 @@ class Places(Records):
     def _used_database(self) -> str | None:
         return self.name("database") if self.take_word("DATABASE") else None
 
-    def info(self) -> tree.Info:
+    def info(self) -> tree.Info | tree.InfoEntries:
         at = self._begin("INFO")
         self.expect_word("FOR")
         word = self.word()
         if word not in _SUBJECTS:
             self.unexpected(either(*_SUBJECTS))
         self.i += 1
+        if word in ("STATEMENTS", "AUDIT"):
+            before = self.expression() if self.take_word("BEFORE") else None
+            limit = self.expression() if self.take_word("LIMIT") else None
+            user = self.name("user") if self.take_word("OF") else None
+            return tree.InfoEntries(word, before, limit, user, at)  # type: ignore[arg-type]
         names: tuple[str, ...] = ()
         if word in ("TABLE", "SPACE", "TOPIC", "USER", "FUNCTION"):
             names = (self.name(word.lower()),)
@@ -239,5 +245,5 @@ DROPS: Final[dict[str, Any]] = {
 }
 _SUBJECTS: Final = (
     "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "TOPIC", "GROUP", "USERS", "USER",
-    "GRANTS", "NODE", "STATE", "RUNNING", "FUNCTION",
+    "GRANTS", "NODE", "STATE", "RUNNING", "FUNCTION", "STATEMENTS", "AUDIT",
 )  # fmt: skip

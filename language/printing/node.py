@@ -27,10 +27,21 @@ def _info(node: tree.Info) -> str:
     return join("INFO FOR", node.subject, dotted(*node.names))
 
 
+def _entries(node: tree.InfoEntries) -> str:
+    return join(
+        "INFO FOR",
+        node.subject,
+        f"BEFORE {print_expression(node.before)}" if node.before is not None else "",
+        f"LIMIT {print_expression(node.limit)}" if node.limit is not None else "",
+        f"OF {quote(node.user)}" if node.user is not None else "",
+    )
+
+
 STATEMENTS.update(
     {
         tree.DefineNode: _define_node,
         tree.Info: _info,
+        tree.InfoEntries: _entries,
         tree.Kill: lambda node: f"KILL {print_expression(node.id)}",
     }
 )

@@ -65,6 +65,7 @@ from language.tree.node import (
     DropUser,
     Grant,
     Info,
+    InfoEntries,
     InfoSubject,
     Kill,
     NounRef,
@@ -161,7 +162,8 @@ Statement = (
     | DefineField | AlterTable | AlterField | DropField
     | DefineIndex | DropIndex | RebuildIndex | Explain
     | DefineFunction | DropFunction
-    | DefineUser | AlterUser | DropUser | Grant | Revoke | DefineNode | Info | Kill
+    | DefineUser | AlterUser | DropUser | Grant | Revoke | DefineNode | Info | InfoEntries
+    | Kill
 )  # fmt: skip
 
 
@@ -193,11 +195,12 @@ __all__ = [
     "DropNamespace", "DropReader", "DropSpace", "DropTable", "DropTopic", "DropUser", "Each",
     "Evaluate", "Exists", "ExpireKey", "Explain", "Expression", "ExpressionTarget", "Extend",
     "FieldType", "For", "FunctionParameter", "GetKey", "GiveUp", "Grant", "GroupSetting", "If",
-    "IncrKey", "Index", "Info", "InfoSubject", "Insert", "Kill", "Kind", "Let", "ListKeys",
-    "LiteralType", "LockKey", "Merge", "Nack", "Name", "Node", "NounRef", "Object", "OnChange",
-    "OptionType", "Order", "Parameter", "PersistKey", "PlainType", "Position", "Publish", "Range",
-    "ReadTopic", "RebuildIndex", "RecordLiteral", "RecordRange", "RecordType", "Redrive", "Return",
-    "ReturnStatement", "Revoke", "Script", "Select", "Set", "SetKey", "Statement", "Subquery",
-    "SwapKey", "TableTarget", "Take", "Target", "Throw", "TopicSetting", "TrimTopic", "Unary",
-    "UnaryOperator", "UnionType", "UnlockKey", "Unset", "Update", "Upsert", "Use",
+    "IncrKey", "Index", "Info", "InfoEntries", "InfoSubject", "Insert", "Kill", "Kind", "Let",
+    "ListKeys", "LiteralType", "LockKey", "Merge", "Nack", "Name", "Node", "NounRef", "Object",
+    "OnChange", "OptionType", "Order", "Parameter", "PersistKey", "PlainType", "Position",
+    "Publish", "Range", "ReadTopic", "RebuildIndex", "RecordLiteral", "RecordRange", "RecordType",
+    "Redrive", "Return", "ReturnStatement", "Revoke", "Script", "Select", "Set", "SetKey",
+    "Statement", "Subquery", "SwapKey", "TableTarget", "Take", "Target", "Throw", "TopicSetting",
+    "TrimTopic", "Unary", "UnaryOperator", "UnionType", "UnlockKey", "Unset", "Update", "Upsert",
+    "Use",
 ]  # fmt: skip

@@ -105,6 +105,19 @@ class Info:
 
 
 @dataclass(frozen=True, slots=True)
+class InfoEntries:
+    """`INFO FOR STATEMENTS` and `INFO FOR AUDIT`: what was kept of them, newest first."""
+
+    subject: Literal["STATEMENTS", "AUDIT"]
+    before: Expression | None = None
+    """Only of commits before that sequence."""
+    limit: Expression | None = None
+    user: str | None = None
+    """Only of what that user has done."""
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Kill:
     """End a running script by the id that INFO FOR RUNNING shows."""
 

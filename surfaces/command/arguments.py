@@ -52,6 +52,7 @@ class Serve:
     first_owner: FirstOwner | None
     keep_log: timedelta | int | None = None
     """How old, or how many bytes of it; None: as many frames as there is a limit for."""
+    keep_statements: int = limits.ENTRIES_KEPT
     opening: Opening = Opening()
     log_level: str = "info"
     slow: timedelta = SLOW
@@ -152,6 +153,7 @@ def _serve(given: flags.Given, directory: str, environment: Mapping[str, str]) -
         ),
         _first_owner(environment),
         _keep_log(given),
+        _keep_statements(given),
         _opening(given),
         _log_level(given, environment),
         _lasting(given, environment, "--slow", "STORE_SLOW", SLOW, "slow is longer than zero"),
@@ -178,6 +180,15 @@ def _keep_log(given: flags.Given) -> timedelta | int | None:
     if not kept or text.startswith("-"):
         raise UsageRefused(f"--keep-log: {text} is refused: it is a time, or a size, above zero")
     return kept
+
+
+def _keep_statements(given: flags.Given) -> int:
+    text = given.get("--keep-statements")
+    if text is None:
+        return limits.ENTRIES_KEPT
+    if not text.isascii() or not text.isdigit() or len(text) > 12:
+        raise UsageRefused(f"--keep-statements: {text[:40]} is refused: it is how many entries")
+    return int(text)
 
 
 def _opening(given: flags.Given) -> Opening:

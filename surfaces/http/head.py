@@ -29,6 +29,7 @@ SINGLE: Final = frozenset(
         b"origin",
         b"store-database",
         b"store-namespace",
+        b"store-record",
         b"transfer-encoding",
     }
 )

@@ -102,6 +102,10 @@ SCHEMAS: Final[Json] = {
                 "type": ["string", "null"],
                 "description": "a duration: how long the moment is kept behind the request",
             },
+            "record": {
+                "type": ["boolean", "null"],
+                "description": "the statement log keeps it though it only reads",
+            },
         },
     ),
     "Result": _object(

@@ -38,6 +38,7 @@ class Asked:
     reason: str | None = None
     moment: str | None = None
     keep_us: int | None = None
+    record: bool = False
 
 
 class ScriptDelegate(HTTPMessageDelegate):
@@ -82,7 +83,7 @@ class ScriptDelegate(HTTPMessageDelegate):
             run = RunScript(
                 who, asked.script, exchange.request, asked.parameters, asked.namespace,
                 asked.database, asked.timeout_us, asked.reason,
-                moment=asked.moment, keep_us=asked.keep_us,
+                moment=asked.moment, keep_us=asked.keep_us, record=asked.record,
             )  # fmt: skip
             self._running = True
             answer = await ask_now(self._surface.node.scripts, run)
@@ -185,10 +186,13 @@ def read(head: Head, body: bytes, tick: Tick | None = None) -> Asked:
         check_name(database, "database")
         if namespace is None:
             raise BadRequest("a database is named together with its namespace")
-    return replace(asked, namespace=namespace, database=database)
+    record = asked.record or _flag(head, b"store-record")
+    return replace(asked, namespace=namespace, database=database, record=record)
 
 
-_FIELDS: Final = frozenset({"script", "params", "ns", "db", "timeout", "reason", "moment", "keep"})
+_FIELDS: Final = frozenset(
+    {"script", "params", "ns", "db", "timeout", "reason", "moment", "keep", "record"}
+)
 
 
 def _from_object(found: Any, value_of: Callable[[Any], Any]) -> Asked:
@@ -214,6 +218,7 @@ def _from_object(found: Any, value_of: Callable[[Any], Any]) -> Asked:
         _reason(found),
         _string(found, "moment"),
         _duration_us(found, "keep", "keep is a duration such as '30s'"),
+        _bool(found, "record"),
     )
 
 
@@ -234,6 +239,20 @@ def _duration_us(found: dict[str, Any], name: str, problem: str) -> int | None:
     if not isinstance(given, timedelta):
         raise BadRequest(problem)
     return given // MICROSECOND
+
+
+def _bool(found: dict[str, Any], name: str) -> bool:
+    value = found.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise BadRequest(f"{name} is true or false")
+    return bool(value)
+
+
+def _flag(head: Head, name: bytes) -> bool:
+    given = head.text(name)
+    if given not in (None, "true", "false"):
+        raise BadRequest(f"{name.decode().title()} is true or false")
+    return given == "true"
 
 
 def _string(found: dict[str, Any], name: str) -> str | None:

@@ -26,7 +26,7 @@ _HELLO: Final = frozenset({"magic", "major", "minor", "client", "user", "passwor
 _AUTH: Final = frozenset({"user", "password", "token"})
 _RUN: Final[dict[str, type]] = {
     "script": str, "params": dict, "ns": str, "db": str, "timeout": timedelta, "stream": bool,
-    "reason": str, "moment": str, "keep": timedelta,
+    "reason": str, "moment": str, "keep": timedelta, "record": bool,
 }  # fmt: skip
 
 Wanted = TypeVar("Wanted")
@@ -173,6 +173,7 @@ def read_run(body: dict[str, Any] | None, caller: Caller, name: str) -> RunScrip
         answer_bytes=limits.FRAME_BYTES - ENVELOPE_BYTES,
         moment=body.get("moment"),
         keep_us=None if keep is None else keep // MICROSECOND,
+        record=bool(body.get("record")),
     )
 
 

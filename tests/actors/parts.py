@@ -19,9 +19,11 @@ from actors.commits import By, CommitsActor, Committer
 from actors.doors import SystemClock
 from actors.log import LogActor, LogFigures, has_room
 from actors.passwords import Cost, Passwords
+from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Actor, Runtime, stop
 from actors.sessions import Sessions, SessionsActor
+from actors.statements import Statements
 from protocol.doors import Clock, Scheduler
 from protocol.errors import Refusal
 from storage import keys, lineage, users
@@ -247,8 +249,9 @@ async def desk(
         found.passwords = Passwords(made.runtime, made.rng, cores, cost)
         found.sessions = Sessions(made.runtime.clock, made.rng)
         found.ref = SessionsActor.start(
-            made.runtime, found.sessions, made.committer, found.passwords, made.rng
-        )
+            made.runtime, found.sessions, made.committer, found.passwords, made.rng,
+            Statements(made.runtime, made.committer, Rights()),
+        )  # fmt: skip
         try:
             yield found
         finally:

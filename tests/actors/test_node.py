@@ -22,6 +22,7 @@ from storage.engine import Batch, EngineFailed
 from storage.faults import ClockRefused, LogDamaged, StoreLocked
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
+from tests.actors import nodes
 from tests.actors.nodes import (
     OWNER,
     prepare,
@@ -543,8 +544,9 @@ def test_in_virtual_time_scripts_interleave_when_computing_takes_time() -> None:
     play("stepped", main)
 
 
-def test_the_same_seed_is_the_same_run() -> None:
+def test_the_same_seed_is_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
     async def live() -> list[Any]:
+        monkeypatch.setattr(nodes, "_requests", iter(range(1_000)))  # entries name their requests
         disk, engine = SimulatedDisk(), MemoryEngine()
         async with running(simulated_doors("stepped", disk, engine, 5)) as node:
             await prepare(node)

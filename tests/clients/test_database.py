@@ -240,6 +240,13 @@ async def test_rows_of_one_moment(db: AsyncDatabase) -> None:
             assert ids == [*range(19), 30] and {row["n"] for row in found} == {1, 2, 9}
 
 
+async def test_what_is_to_be_kept(db: AsyncDatabase, client: AsyncClient) -> None:
+    await client.run("RETURN 'kept'", record=True, reason="why not")
+    await client.run("RETURN 'not kept'")
+    (kept,) = (await client.query("INFO FOR STATEMENTS LIMIT 1"),)
+    assert [(each["statement"], each["reason"]) for each in kept] == [("RETURN 'kept'", "why not")]
+
+
 async def test_a_moment(db: AsyncDatabase, client: AsyncClient) -> None:
     await db.run("DEFINE TABLE item; CREATE item:1 SET n = 1")
     moment = db.moment(keep=30)

@@ -272,6 +272,13 @@ PLACES = st.one_of(
     st.lists(NAMES, max_size=2).map(lambda names: tree.Info("DATABASE", tuple(names))),
     TEXT.map(tree.Constant).map(tree.Kill),
     st.just(tree.Kill(tree.Parameter("id"))),
+    st.builds(
+        tree.InfoEntries,
+        st.sampled_from(["STATEMENTS", "AUDIT"]),
+        st.none() | INTS.map(tree.Constant),
+        st.none() | st.just(tree.Parameter("limit")),
+        st.none() | NAMES,
+    ),
 )
 LITERALS = st.one_of(
     st.sampled_from([None, True, False]), INTS, FLOATS, DECIMALS, TEXT, st.binary(max_size=8),

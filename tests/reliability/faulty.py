@@ -41,6 +41,18 @@ def unpruned() -> None:
     limits.LOG_FRAMES_KEPT = 1_000_000  # type: ignore[misc]
 
 
+def never_compacts() -> None:
+    """The state engine compacts nothing: a bad block is met by who reads it, and by nobody else."""
+    from storage.rocks import RocksEngine
+
+    begin = RocksEngine.__init__
+
+    def init(self: RocksEngine, path: str, may_compact: bool = True) -> None:
+        begin(self, path, may_compact=False)
+
+    RocksEngine.__init__ = init  # type: ignore[method-assign]
+
+
 def small_transactions() -> None:
     """A commit holds little, and so do the dead letters of one."""
     limits.TRANSACTION_BYTES = 256 * limits.KIB  # type: ignore[misc]
@@ -371,12 +383,13 @@ def sign_outs_come_late() -> None:
     import asyncio
 
     from actors.sessions import Sessions
+    from protocol.requests import Caller
 
     end = Sessions.end
 
-    def late(self: Sessions, token: str) -> None:
-        self.use(token)
+    def late(self: Sessions, token: str) -> Caller:
         asyncio.get_running_loop().call_later(0.1, end, self, token)
+        return self.use(token).caller
 
     Sessions.end = late  # type: ignore[method-assign]
 
@@ -416,6 +429,7 @@ FOUND: dict[str, Callable[[], None]] = {
     "small": small,
     "tiny": tiny,
     "unpruned": unpruned,
+    "never-compacts": never_compacts,
     "small-transactions": small_transactions,
     "lapses-all-at-once": lapses_all_at_once,
     "answers-before-the-log": answers_before_the_log,

@@ -20,8 +20,10 @@ PLACE = {"ns": "a", "db": "b"}
 
 @contextmanager
 def living(directory: Path, faults: str = "") -> Iterator[NodeProcess]:
-    """A node that is stopped in order after the block."""
-    node = NodeProcess(directory, more={faulty.FAULTS: faults}, module=faulty.MODULE).start()
+    """A node that is stopped in order after the block. Compaction that meets a bad block before
+    anybody has read it ends a node (docs/state.md); which comes first would be chance."""
+    told = {faulty.FAULTS: f"never-compacts,{faults}"}
+    node = NodeProcess(directory, more=told, module=faulty.MODULE).start()
     try:
         yield node
         assert node.stop() == 0
@@ -30,14 +32,16 @@ def living(directory: Path, faults: str = "") -> Iterator[NodeProcess]:
 
 
 def fill(directory: Path, faults: str = "") -> None:
-    """In few tables, so that nothing is compacted yet."""
+    """In few tables."""
     with living(directory, faults) as node:
         node.script("DEFINE NAMESPACE a; DEFINE DATABASE a.b; USE a.b; DEFINE TABLE t")
         for part in range(4):
             rows = ", ".join(f"{{ id: {n}, v: '{n * 7919:040}' }}" for n in range(part, ROWS, 4))
             assert "error" not in node.script(f"INSERT INTO t [{rows}]", **PLACE)
-        many = "; ".join(f"CREATE u:{n} SET v = 1" for n in range(80))
-        assert "error" not in node.script(f"DEFINE TABLE u; {many}", **PLACE)
+        node.script("DEFINE TABLE u", **PLACE)
+        for first in range(0, 80, 10):  # each a batch of its own: a segment ends between batches
+            some = "; ".join(f"CREATE u:{n} SET v = 1" for n in range(first, first + 10))
+            assert "error" not in node.script(some, **PLACE)
 
 
 def flip(directory: Path) -> None:
@@ -98,5 +102,9 @@ def test_a_planted_node_that_ends_at_a_bad_block_is_caught(tmp_path: Path) -> No
     directory = tmp_path / "store"
     fill(directory)
     flip(directory)
-    with pytest.raises(AssertionError, match="Failed"), living(directory, "bad-blocks-end") as node:
+    # It is heard of by the one request, or by the next that finds nobody there any more.
+    with (
+        pytest.raises((AssertionError, ConnectionError)),
+        living(directory, "bad-blocks-end") as node,
+    ):
         meet(node)

@@ -14,6 +14,7 @@ from storage.frames import (
     FORMAT,
     FRAME_HEADER_BYTES,
     MARK,
+    READ,
     SEGMENT_HEADER_BYTES,
     BadHeader,
     Frame,
@@ -154,7 +155,7 @@ def test_any_changed_bit_of_a_segment_header_shows() -> None:
         SegmentHeader.decode(whole[:-1])
 
 
-@pytest.mark.parametrize("form", [FORMAT - 1, FORMAT + 1])
+@pytest.mark.parametrize("form", [min(READ) - 1, FORMAT + 1])
 def test_another_format_is_told_from_damage(form: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("storage.frames.FORMAT", form)
     other = SegmentHeader(bytes(16), SALT, 1, 1, 1).encode()

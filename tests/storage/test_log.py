@@ -22,6 +22,7 @@ from storage.frames import (
     FORMAT,
     FRAME_HEADER_BYTES,
     NO_DIGEST,
+    READ,
     SEGMENT_HEADER_BYTES,
     Frame,
     FrameCodec,
@@ -342,11 +343,12 @@ def test_segment_of_another_store_is_damage(store: Store, tmp_path: Path) -> Non
     store.open()
 
 
-@pytest.mark.parametrize(("by", "fault"), [(-1, StoreTooOld), (1, StoreTooNew)])
+@pytest.mark.parametrize(
+    ("other", "fault"), [(min(READ) - 1, StoreTooOld), (FORMAT + 1, StoreTooNew)]
+)
 def test_segment_of_another_format_is_refused(
-    store: Store, monkeypatch: pytest.MonkeyPatch, by: int, fault: type[StoreFault]
+    store: Store, monkeypatch: pytest.MonkeyPatch, other: int, fault: type[StoreFault]
 ) -> None:
-    other = FORMAT + by
     store.append(10)
     monkeypatch.setattr("storage.frames.FORMAT", other)
     store.append(1)  # rolls
@@ -359,6 +361,19 @@ def test_segment_of_another_format_is_refused(
     assert path.read_bytes() == theirs
     path.write_bytes(_in_this_format(theirs))
     store.open()
+
+
+def test_segment_of_the_format_before_is_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.append(10)
+    monkeypatch.setattr("storage.frames.FORMAT", min(READ))
+    store.append(1)  # rolls
+    monkeypatch.undo()
+    store.close()
+    assert Path(store.path, "log", segment_name(11)).read_bytes()[9] == min(READ)
+    store.open()
+    assert store.held() == list(range(1, 12))
 
 
 def _in_this_format(segment: bytes) -> bytes:

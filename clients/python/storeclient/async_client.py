@@ -113,6 +113,7 @@ class AsyncClient:
         stop: asyncio.Future[None] | None = None,
         moment: str | None = None,
         keep: float | timedelta | None = None,
+        record: bool = False,
     ) -> Answer:
         """Run a script and answer all its results.
 
@@ -127,6 +128,7 @@ class AsyncClient:
         :param moment: reads what was committed then: "new", or the `moment` of an answer;
             `AsyncDatabase.moment` is the way to have one
         :param keep: how long the moment is kept behind this script, seconds, or a timedelta
+        :param record: the statement log keeps the script though it only reads
         :raises Refused: the node refused; the class is the code's, `results` is what ran before
         :raises OutcomeUnknown: the connection broke under it, or no answer came in time
         :raises Unreachable: no connection could be made; nothing was sent
@@ -134,7 +136,11 @@ class AsyncClient:
         """
         limit = self._timeout if timeout is None else duration(timeout)
         place = (self.ns, self.db) if ns is None and db is None else (ns or self.ns, db)
-        reads = {"moment": moment, "keep": None if keep is None else duration(keep)}
+        reads = {
+            "moment": moment,
+            "keep": None if keep is None else duration(keep),
+            "record": record or None,
+        }
         return await self._run(script, params, place, limit, reason, repeatable, stop, reads=reads)
 
     async def _run(

@@ -106,6 +106,7 @@ class Client:
         repeatable: bool = False,
         moment: str | None = None,
         keep: float | timedelta | None = None,
+        record: bool = False,
     ) -> Answer:
         """Run a script and answer all its results. As `AsyncClient.run`."""
         return self._await(
@@ -119,6 +120,7 @@ class Client:
                 repeatable=repeatable,
                 moment=moment,
                 keep=keep,
+                record=record,
             )
         )
 

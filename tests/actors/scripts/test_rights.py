@@ -283,6 +283,12 @@ ROWS: Final[dict[str, list[Row]]] = {
         anybody("INFO FOR GRANTS OF $me"),
         anybody("INFO FOR GRANTS"),
     ],
+    "InfoEntries": [
+        anybody("INFO FOR STATEMENTS"),
+        anybody("INFO FOR STATEMENTS OF $me"),
+        Row("INFO FOR STATEMENTS OF other", HIDDEN, HIDDEN, HIDDEN, MAY, MAY),
+        owns("INFO FOR AUDIT", "STORE", owner=MAY, other=MAY),
+    ],
     "NODE": [Row("INFO FOR NODE", "INFO ON NODE", MAY, *("INFO ON NODE",) * 3)],
     "STATE": [Row("INFO FOR STATE", "INFO ON NODE", MAY, *("INFO ON NODE",) * 3)],
     "RUNNING": [owns("INFO FOR RUNNING", "NODE")],

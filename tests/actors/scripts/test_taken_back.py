@@ -124,7 +124,9 @@ def test_a_declaration_that_was_taken_back_is_not_remembered() -> None:
     played(main)
 
 
-def test_the_roles_of_a_node_are_refused_by_name_on_a_full_disk() -> None:
+def test_the_roles_of_a_node_are_refused_by_name_on_a_full_disk(logbook: Logbook) -> None:
+    logbook.allow("the last commits were refused")  # the statement log's entry of the refusal
+
     async def main(node: Node, disk: SimulatedDisk) -> None:
         disk.plan = lambda operation, path: Fault(errno.ENOSPC) if operation == "append" else None
         assert isinstance(await outcome(value(node, "DEFINE NODE ROLES serving")), DiskFull)

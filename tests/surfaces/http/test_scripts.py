@@ -64,6 +64,20 @@ async def test_a_place_that_is_no_name_is_refused(raw: Raw, bearer: str, name: s
     assert (answer.status, answer.error["code"]) == (400, "NameRefused")
 
 
+async def test_what_only_reads_is_kept_when_it_is_asked_for(raw: Raw, bearer: str) -> None:
+    await run(raw, "RETURN 'a'", bearer, store_record="true")
+    await run(raw, "RETURN 'b'", bearer, store_record="false")
+    for record, status in ((True, 200), (None, 200), (False, 200), ("true", 400), (1, 400)):
+        body = json.dumps({"script": "RETURN 'c'", "record": record})
+        await raw.send(script(body, bearer, content_type="application/json"))
+        assert (await raw.answer()).status == status, record
+    await raw.send(script("RETURN 1", bearer, store_record="yes"))
+    assert (await raw.answer()).error["code"] == "BadRequest"
+    kept = await run(raw, "INFO FOR STATEMENTS LIMIT 2", bearer)
+    results: Any = kept["results"]
+    assert [each["statement"] for each in results[0]["value"]] == ["RETURN 'c'", "RETURN 'a'"]
+
+
 async def test_requests_that_read_one_moment(raw: Raw, bearer: str) -> None:
     """The wire's are tried with the client."""
     await run(raw, PLACE + "CREATE person:ana", bearer)

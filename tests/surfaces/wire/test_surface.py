@@ -375,6 +375,7 @@ class TestHalves:
             (Kind.RUN, {"script": "RETURN", "db": "~~~"}),
             (Kind.RUN, {"script": "RETURN", "reason": "~~~"}),
             (Kind.RUN, {"script": "RETURN", "moment": "~~~"}),
+            (Kind.RUN, {"script": "RETURN", "record": "~~~"}),
             (Kind.RUN, {"script": "RETURN", "~~~": "~~~"}),
             (Kind.KV, {"op": "get", "ns": "a", "db": "b", "space": "c", "key": "~~~"}),
             (Kind.KV, {"op": "~~~", "ns": "a", "db": "b", "space": "c", "key": "k"}),

@@ -1,0 +1,86 @@
+"""What was kept of statements, and of who came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from actors.scripts.execution import Execution
+from actors.scripts.handlers import handles
+from language import tree
+from protocol import limits
+from protocol.errors import BadRequest, TypeRefused
+from protocol.values import Value, type_name
+from storage.statements import AUDIT, STATEMENTS, Kept, newest
+from storage.transactions import Transaction
+
+_WHERE: Final = {"STATEMENTS": STATEMENTS, "AUDIT": AUDIT}
+
+
+@handles(tree.InfoEntries, "info", writes=False, needs=[])
+def info_for_entries(run: Execution, statement: tree.InfoEntries) -> Value:
+    """Entries, newest first: those that the caller may see.
+
+    A transaction of its own reads them: whoever asks, and writes in the same transaction, would
+    lose its race with everybody who writes anything at all.
+
+    :raises Unknown: somebody who is no owner asks for another's
+    :raises NotAllowed: somebody who is no owner asks for the audit trail
+    """
+    before = _number(run, statement.before, "BEFORE")
+    limit = _number(run, statement.limit, "LIMIT")
+    most = limits.ENTRIES_SHOWN if limit is None else limit
+    if not 0 <= most <= limits.ENTRIES_SHOWN_MAX:
+        most_of_all = limits.ENTRIES_SHOWN_MAX
+        raise BadRequest(f"LIMIT of entries is 0 to {most_of_all}", limit=most_of_all)
+    if before is not None and before < 0:
+        raise BadRequest("BEFORE is a sequence, which is not below zero")
+    with run.services.committer.begin() as tx:
+        seen = _seen(run, tx, statement)
+        tx.pause()
+        found: list[Value] = []
+        for some in newest(tx, _WHERE[statement.subject], before) if most else ():
+            run.tick()
+            found += [_described(kept) for kept in some if seen(kept)]
+            if len(found) >= most:
+                break
+        run.depends_on(tx.saw)
+    return found[:most]
+
+
+def _seen(run: Execution, tx: Transaction, statement: tree.InfoEntries) -> Callable[[Kept], bool]:
+    user = statement.user
+    if statement.subject == "STATEMENTS":
+        return run.rights.entries(tx, run.caller, user)
+    audited = run.rights.audited(tx, run.caller)
+    return lambda kept: (user is None or kept.user == user) and audited(kept)
+
+
+def _described(kept: Kept) -> dict[str, Value]:
+    entry = kept.entry
+    return {
+        "seq": kept.sequence,
+        "at": kept.at,
+        "user": kept.user or None,
+        "surface": kept.surface,
+        "address": entry.address,
+        "request": entry.request,
+        "namespace": entry.namespace,
+        "database": entry.database,
+        "action": entry.action or "statement",
+        "statement": kept.statement,
+        "reason": kept.reason,
+        "refused": entry.refused,
+        "needs": entry.needs,
+        "more": entry.more,
+    }
+
+
+def _number(run: Execution, expression: tree.Expression | None, clause: str) -> int | None:
+    """:raises TypeRefused: it is no whole number"""
+    if expression is None:
+        return None
+    found = run.evaluate(expression)
+    if isinstance(found, bool) or not isinstance(found, int):
+        raise TypeRefused(f"{clause} takes a whole number, not {type_name(found)}")
+    return found

@@ -1,0 +1,296 @@
+"""What the node keeps of statements and of who came: the statement log and the audit trail.
+
+What changes the store has its entry in its own commit. Refusals, sign-ins, and what was asked to be
+kept though it only read, have commits of their own, which nobody waits for: a turn of the loop
+gathers them. Of what somebody could make by the thousand a few a second are kept for each, and the
+next one that is kept says how many were not.
+
+A node that takes no changes keeps none of these: what it refuses stands in its own output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import structlog
+
+from actors.commits import NODE, Asker, By, Committer, Origin
+from actors.rights import Ids, Rights
+from actors.runtime import LoopActor, Runtime, handles, tell
+from actors.tries import network
+from protocol import limits
+from protocol.errors import (
+    Busy,
+    Conflict,
+    DiskFull,
+    Failed,
+    NotAllowed,
+    NotWritable,
+    Refusal,
+    UnknownOutcome,
+)
+from protocol.requests import Caller, Surface
+from storage import users
+from storage.catalog import Space
+from storage.effects import Entry
+from storage.statements import AUDIT, STATEMENTS, after, forget, oldest
+from storage.transactions import Transaction
+
+log = structlog.get_logger("statements")
+
+BURST: Final = 20
+"""Of one kind, of one user, that are kept however quickly they come; then one for each second."""
+REMEMBERED: Final = 1_024
+"""Of whom it is remembered how many came."""
+WAITING: Final = 1_024
+"""Entries that wait for their turn of the loop."""
+LOOK_SECONDS: Final = 60.0
+"""How often it is looked whether there are more than are to be kept."""
+_LATER: Final = (NotWritable, Conflict, Busy, DiskFull, UnknownOutcome, Failed)
+"""Why nothing is forgotten for now."""
+SPARE_PART: Final = 10
+"""There may be this part of them more until the oldest are forgotten: all at once, not singly."""
+
+
+@dataclass(slots=True)
+class _Allowance:
+    """How many more entries somebody may make at once."""
+
+    left: float
+    since_us: int
+    more: int = 0
+    """That came since the last one that was kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """An entry that waits for a commit of its own."""
+
+    by: By
+    statement: str | None
+    reason: str | None
+    entry: Entry
+
+
+class Statements:
+    """:param rights: says what a transaction has touched"""
+
+    def __init__(self, runtime: Runtime, committer: Committer, rights: Rights) -> None:
+        self._runtime = runtime
+        self._committer = committer
+        self._rights = rights
+        self._allowances: OrderedDict[tuple[str, ...], _Allowance] = OrderedDict()
+        self._waiting: list[_Own] = []
+        self._turn: asyncio.Handle | None = None
+
+    def of(
+        self,
+        tx: Transaction,
+        caller: Caller,
+        request: str,
+        place: tuple[str | None, str | None],
+        audited: bool,
+    ) -> Entry:
+        """The entry of a statement that was run."""
+        kept = STATEMENTS | AUDIT if audited else STATEMENTS
+        places = self._rights.places(tx)
+        return Entry(kept, request, caller.address, place[0], place[1], places)
+
+    def keep(
+        self,
+        tx: Transaction,
+        caller: Caller,
+        request: str,
+        place: tuple[str | None, str | None],
+        statement: str,
+        reason: str | None = None,
+        *,
+        audited: bool = False,
+        refusal: Refusal | None = None,
+    ) -> None:
+        """Keep an entry of what changes nothing: it was refused, or is to be kept all the same.
+
+        :param tx: that it was run in, which may have ended
+        """
+        more = self._admit(("statement", caller.user, "" if refusal is None else refusal.code))
+        if more is None:
+            return
+        origin = Origin(request, caller.surface, caller.address)
+        entry = _entry(origin, self._rights.places(tx), place, audited, refusal)
+        self._add(_Own(By(caller.user, caller.surface), statement, reason, entry), more)
+
+    def denied(
+        self, user: str, asker: Asker[Any], space: Space, statement: str, refusal: NotAllowed
+    ) -> None:
+        """Keep an entry of an operation on keys that a right was missing for. Where it came from is
+        asked in a turn of its own: before its answer a request may have no name yet."""
+        kind = ("statement", user, refusal.code)
+        more = self._admit(kind)
+        if more is None:
+            return
+
+        def keep() -> None:
+            origin, database = asker.origin, space.database
+            place = database.namespace.name, database.name
+            entry = _entry(origin, (self._rights.ids(database),), place, True, refusal)
+            self._add(_Own(By(user, origin.surface), statement, None, entry), more)
+
+        self._runtime.loop.call_soon(keep)
+
+    def of_itself(self, tx: Transaction, caller: Caller) -> Entry:
+        """The entry of what a user changes of itself: its password."""
+        places = self._rights.home(tx, caller.user)
+        return Entry(STATEMENTS | AUDIT, "", caller.address, None, None, places)
+
+    def came(
+        self, action: str, name: str, surface: Surface, address: str, refused: str = ""
+    ) -> None:
+        """Keep an entry of the audit trail of who has come or gone, or was not let in.
+
+        :param name: as it was given: where there is no such user it is not kept, for it may be a
+            password that went into the wrong field
+        :param refused: the code of the refusal
+        """
+        more = self._admit((action, network(address) if refused else name, refused))
+        if more is None:
+            return
+        with self._committer.begin() as tx:
+            places = self._rights.home(tx, name)
+            known = users.is_taken(tx, name)
+        by = By(name if known else "", surface)
+        entry = Entry(AUDIT, "", address, None, None, places, action, refused or None)
+        self._add(_Own(by, None, None, entry), more)
+
+    def _admit(self, kind: tuple[str, ...]) -> int | None:
+        """How many like it were not kept since the last that was; None: this one is not either."""
+        now_us = self._runtime.clock.monotonic_us()
+        allowance = self._allowances.get(kind)
+        if allowance is None:
+            if len(self._allowances) >= REMEMBERED:
+                self._allowances.popitem(last=False)
+            allowance = self._allowances[kind] = _Allowance(BURST, now_us)
+        self._allowances.move_to_end(kind)
+        allowance.left = min(BURST, allowance.left + (now_us - allowance.since_us) / 1_000_000)
+        allowance.since_us = now_us
+        if allowance.left < 1:
+            allowance.more += 1
+            return None
+        allowance.left -= 1
+        more, allowance.more = allowance.more, 0
+        return more
+
+    def _add(self, own: _Own, more: int) -> None:
+        if len(self._waiting) >= WAITING:
+            return
+        if more:
+            own = replace(own, entry=after(own.entry, more))
+        self._waiting.append(own)
+        if self._turn is None:
+            self._turn = self._runtime.loop.call_soon(self._commit)
+
+    def _commit(self) -> None:
+        self._turn = None
+        waiting, self._waiting = self._waiting, []
+        for number, own in enumerate(waiting):
+            with self._committer.begin() as tx:
+                try:
+                    self._committer.commit(tx, own.by, own.statement, own.reason, own.entry)
+                except Refusal as refusal:
+                    log.info(
+                        "entries of the statement log were not kept",
+                        count=len(waiting) - number,
+                        why=str(refusal),
+                    )
+                    return
+
+    def close(self) -> None:
+        """The node stops: what waits is committed now."""
+        if self._turn is not None:
+            self._turn.cancel()
+            self._commit()
+
+
+def _entry(
+    origin: Origin,
+    places: tuple[Ids, ...],
+    place: tuple[str | None, str | None],
+    audited: bool,
+    refusal: Refusal | None,
+) -> Entry:
+    kept = STATEMENTS | AUDIT if audited or type(refusal) is NotAllowed else STATEMENTS
+    refused = needs = None
+    if refusal is not None:
+        refused, needs = refusal.code, refusal.detail.get("needs")
+    needed = needs if isinstance(needs, str) else None
+    return Entry(kept, origin.request, origin.address, *place, places, None, refused, needed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Said to itself: it is time to see whether there are more entries than are to be kept."""
+
+
+@dataclass(slots=True)
+class _Count:
+    """How many entries there are."""
+
+    keep: int
+    """As many are to be."""
+    found: int = 0
+    upto: int = 0
+    """Of commits up to that one."""
+
+
+class StatementsActor(LoopActor):
+    """Forgets the oldest entries when there are more than are to be kept, some at a time.
+
+    :param keep: entries of the statement log
+    """
+
+    def __init__(self, runtime: Runtime, committer: Committer, keep: int) -> None:
+        super().__init__(runtime)
+        self._committer = committer
+        self._counts = {STATEMENTS: _Count(keep), AUDIT: _Count(limits.ENTRIES_KEPT)}
+
+    def on_start(self) -> None:
+        """Begin to look."""
+        self.after(LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        tell(self.actor_ref, _Look())
+
+    @handles(_Look)
+    async def look(self, _message: _Look) -> None:
+        """Look, and look again later."""
+        try:
+            for where, count in self._counts.items():
+                await self._prune(where, count)
+        except _LATER as refusal:
+            log.info("old entries are still kept", why=str(refusal))
+        self.after(LOOK_SECONDS, self._look)
+
+    async def _prune(self, where: int, count: _Count) -> None:
+        committer, upto = self._committer, self._committer.released_upto
+        with committer.begin() as tx:
+            tx.pause()
+            if upto > count.upto:
+                for some in oldest(tx, where, count.upto, upto):
+                    count.found += len(some)
+                    await asyncio.sleep(0)
+                count.upto = upto
+            excess = count.found - count.keep
+            if excess <= count.keep // SPARE_PART:
+                return
+            for some in oldest(tx, where, 0, upto):
+                if len(some) > excess:
+                    break
+                excess -= len(some)
+                await asyncio.sleep(0)
+        with committer.begin() as tx:
+            forget(tx, where, some[excess])
+            promise = committer.commit(tx, NODE, reason="entries beyond those that are kept")
+        await committer.released(promise)
+        count.found = count.keep

@@ -1,0 +1,113 @@
+"""The statement log and the audit trail: who changed what and why, who was refused what, who came.
+
+Entries are no effects. A frame says who made it, how and why, and as its `Entry` what is to be kept
+of that; the rows are folded from the frame, at its commit and at each replay alike. Refused rights
+and sign-ins change nothing: theirs are frames without effects.
+
+A row stands under the sequence of its commit. The two have ranges of their own, so that what is
+changed by the thousand does not push out who was let in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+from msgspec import structs
+
+from storage import keys
+from storage.effects import Attribution, Entry
+from storage.transactions import Transaction
+
+STATEMENTS: Final = 1
+AUDIT: Final = 2
+"""Where an entry is kept; `Entry.kept` is a sum of them."""
+_TAGS: Final = {STATEMENTS: keys.STATEMENT, AUDIT: keys.AUDIT}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class _Row(msgspec.Struct, frozen=True, array_like=True):
+    time_us: int
+    by: str
+    how: str
+    statement: str | None
+    reason: str | None
+    entry: Entry
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """An entry as it is read back."""
+
+    sequence: int
+    """Of its commit."""
+    at: datetime
+    """Log time."""
+    user: str
+    surface: str
+    statement: str | None
+    """Its text with secrets taken out; None where there was none."""
+    reason: str | None
+    entry: Entry
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(_Row)
+
+
+def rows(sequence: int, time_us: int, who: Attribution) -> dict[bytes, bytes]:
+    """What a frame leaves in the statement log and the audit trail."""
+    entry = who.entry
+    if entry is None:
+        return {}
+    row = _encoder.encode(_Row(time_us, who.by, who.how, who.statement, who.reason, entry))
+    return {keys.kept(tag, sequence): row for kept, tag in _TAGS.items() if entry.kept & kept}
+
+
+def after(entry: Entry, more: int) -> Entry:
+    """An entry before which so many like it were not kept."""
+    return structs.replace(entry, more=more)
+
+
+def newest(tx: Transaction, where: int, before: int | None = None) -> Iterator[list[Kept]]:
+    """Entries with the newest first, some at a time.
+
+    :param where: STATEMENTS or AUDIT
+    :param before: only those of commits before that one
+    """
+    start, end = keys.all_kept(_TAGS[where])
+    if before is not None:
+        end = min(end, keys.kept(_TAGS[where], before))
+    for pairs in tx.scan(start, end, reverse=True):
+        yield [_kept(key, value) for key, value in pairs]
+
+
+def _kept(key: bytes, value: bytes) -> Kept:
+    row = _decoder.decode(value)
+    return Kept(
+        keys.kept_sequence(key),
+        _EPOCH + timedelta(microseconds=row.time_us),
+        row.by,
+        row.how,
+        row.statement,
+        row.reason,
+        row.entry,
+    )
+
+
+def oldest(tx: Transaction, where: int, after: int, upto: int) -> Iterator[list[int]]:
+    """The sequences of entries with the oldest first, some at a time.
+
+    :param where: as above
+    :param after: only those of commits after that one, and up to `upto`
+    """
+    tag = _TAGS[where]
+    for pairs in tx.scan(keys.kept(tag, after + 1), keys.kept(tag, upto + 1)):
+        yield [keys.kept_sequence(key) for key, _ in pairs]
+
+
+def forget(tx: Transaction, where: int, before: int) -> None:
+    """Remove the entries of commits before that one. :param where: as above"""
+    start, _ = keys.all_kept(_TAGS[where])
+    tx.delete_range(start, keys.kept(_TAGS[where], before))

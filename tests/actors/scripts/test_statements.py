@@ -1,0 +1,279 @@
+"""The statement log and the audit trail: what is kept, of whom, and who sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from actors import statements
+from actors.commits import Origin
+from actors.runtime import ask
+from actors.settings import NodeSettings
+from protocol import limits
+from protocol.errors import Refusal, SignInRefused
+from protocol.requests import (
+    AuthenticatePassword,
+    Caller,
+    ChangePassword,
+    SignIn,
+    SignOut,
+    Surface,
+)
+from protocol.spaces import SetKey
+from tests.logbook import Logbook
+from tests.nodes import OWNER, PASSWORD, Running, running
+
+NEW: Final = "PASSWORD 'correct horse battery'"
+
+
+def who(name: str) -> Caller:
+    return replace(OWNER, user=name, role="?", space="?")
+
+
+async def told(node: Running, name: str, script: str = "INFO FOR STATEMENTS", **more: Any) -> Any:
+    """The value of a script's last statement, or the code of its refusal."""
+    answer = await node.answer(script, caller=who(name), **more)
+    return answer.refusal.code if answer.refusal is not None else answer.results[-1].value
+
+
+async def texts(
+    node: Running, name: str = "root", script: str = "INFO FOR STATEMENTS"
+) -> list[Any]:
+    return [entry["statement"] for entry in await told(node, name, script)]
+
+
+@pytest.fixture
+async def house(node: Running) -> Running:
+    """A store with two tenants, an owner and a member of one of them."""
+    await node.values("DEFINE NAMESPACE bank; DEFINE DATABASE bank.vip")
+    for name, role in (("dan", "owner ON DATABASE shop.main"), ("mem", "member ON NAMESPACE shop")):
+        await node.values(f"DEFINE USER {name} ROLE {role} {NEW}")
+    return node
+
+
+async def test_each_change_is_kept_with_who_and_why_and_where(house: Running) -> None:
+    answer = await house.answer("CREATE thing:1 SET n = $n; DELETE thing:1", {"n": 4}, reason="r1")
+    (deleted, created) = await told(house, "root", "INFO FOR STATEMENTS LIMIT 2")
+    assert created == created | {
+        "seq": deleted["seq"] - 1, "user": "root", "surface": "http", "address": OWNER.address,
+        "namespace": "shop", "database": "main", "action": "statement", "reason": "r1",
+        "statement": "CREATE thing:1 SET n = $n", "refused": None, "needs": None, "more": 0,
+    }  # fmt: skip
+    assert deleted["statement"] == "DELETE thing:1"
+    assert deleted["seq"] == answer.sequence
+    assert created["request"] == deleted["request"]
+
+
+async def test_what_only_reads_is_kept_when_it_is_asked_for(house: Running) -> None:
+    await house.answer("SELECT * FROM thing")
+    await house.answer("SELECT * FROM thing LIMIT 1; RETURN 1", record=True)
+    await house.answer("SELECT * FROM nowhere", record=True)
+    newest = await told(house, "root", "INFO FOR STATEMENTS LIMIT 3")
+    assert [(each["statement"], each["refused"]) for each in newest] == [
+        ("SELECT * FROM nowhere", "Unknown"), ("RETURN 1", None),
+        ("SELECT * FROM thing LIMIT 1", None),
+    ]  # fmt: skip
+    assert "SELECT * FROM thing" not in await texts(house)
+
+
+async def test_a_refused_right_is_kept(house: Running) -> None:
+    await house.values(
+        "GRANT READ ON TABLE thing TO mem; DEFINE SPACE c; GRANT READ ON SPACE c TO mem"
+    )
+    assert await told(house, "mem", "CREATE thing:9 SET n = 1") == "NotAllowed"
+    assert await told(house, "mem", "CREATE nowhere:9") == "Unknown"
+    kept = await told(house, "dan", "INFO FOR STATEMENTS LIMIT 1")
+    assert [(e["user"], e["refused"], e["needs"], e["statement"]) for e in kept] == [
+        ("mem", "NotAllowed", "WRITE ON TABLE shop.main.thing", "CREATE thing:9 SET n = 1")
+    ]
+    (audited,) = await told(house, "dan", "INFO FOR AUDIT LIMIT 1")
+    assert audited["needs"] == "WRITE ON TABLE shop.main.thing"
+
+
+async def test_a_refused_operation_on_keys_is_kept(house: Running) -> None:
+    await house.values("DEFINE SPACE c; GRANT READ ON SPACE c TO mem")
+
+    class Asker:
+        surface: Surface = "wire"
+        origin = Origin("r-key", "wire", "192.0.2.9:1")
+
+        def told(self, *_: object) -> None: ...
+
+    found = house.node.spaces.run(
+        Asker(),
+        who("mem"),
+        ("shop", "main", "c"),
+        [SetKey("k", "s3cret")],
+    )
+    assert found is not None and isinstance(found[0], Refusal)
+    for _ in range(3):  # a turn to ask where it came from, one for its commit
+        await asyncio.sleep(0)
+    (kept,) = await told(house, "dan", "INFO FOR STATEMENTS LIMIT 1")
+    assert (kept["user"], kept["request"], kept["refused"]) == ("mem", "r-key", "NotAllowed")
+    assert kept["needs"] == "WRITE ON SPACE shop.main.c"
+    assert "s3cret" not in repr(kept)
+
+
+async def test_secrets_are_not_kept(house: Running) -> None:
+    await house.answer("DEFINE USER x ROLE viewer PASSWORD 'hunter2hunter2'")
+    await house.answer("DEFINE USER x ROLE viewer PASSWORD 'hunter2hunter2'", caller=who("mem"))
+    await house.answer("RETURN 1; ALTER USER x SET PASSWORD 'hunter2hunter2'", record=True)
+    every = await told(house, "root", "INFO FOR STATEMENTS LIMIT 1000")
+    assert sum("PASSWORD '...'" in (each["statement"] or "") for each in every) >= 3
+    assert "hunter2" not in repr(every) + repr(await told(house, "root", "INFO FOR AUDIT"))
+
+
+async def test_an_owner_sees_what_touched_its_place_alone(house: Running) -> None:
+    await house.values("BEGIN; CREATE thing:1; USE bank.vip; DEFINE TABLE account; COMMIT")
+    await house.values("USE bank.vip; CREATE account:1 SET canary = 1")
+    await house.values("CREATE thing:2; DEFINE USER eve ROLE member " + NEW)
+    mine = await texts(house, "dan")
+    assert "CREATE thing:2" in mine
+    assert not [text for text in mine if "account" in text or "eve" in text or "bank" in text]
+    assert any("account" in text for text in await texts(house))
+    # Of the namespace around it: mem belongs to that.
+    assert not [text for text in mine if "mem" in text]
+    await house.values(f"DEFINE USER nora ROLE owner ON NAMESPACE shop {NEW}")
+    assert [text for text in await texts(house, "nora") if "mem" in text]
+
+
+async def test_who_is_no_owner_sees_its_own(house: Running) -> None:
+    await house.values("GRANT READ, WRITE ON TABLE thing TO mem; CREATE thing:1")
+    await told(house, "mem", "CREATE thing:2")
+    assert await texts(house, "mem") == ["CREATE thing:2"]
+    assert await texts(house, "mem", "INFO FOR STATEMENTS OF mem") == ["CREATE thing:2"]
+    assert await told(house, "mem", "INFO FOR STATEMENTS OF root") == "Unknown"
+    assert await told(house, "mem", "INFO FOR STATEMENTS OF nobody") == "Unknown"
+    assert await told(house, "mem", "INFO FOR AUDIT") == "NotAllowed"
+    assert await texts(house, "dan", "INFO FOR STATEMENTS OF mem") == ["CREATE thing:2"]
+
+
+async def test_another_user_of_the_name_sees_nothing_of_the_first(house: Running) -> None:
+    await house.values("GRANT READ, WRITE ON TABLE thing TO mem")
+    await told(house, "mem", "CREATE thing:2")
+    await house.values(f"DROP USER mem; DEFINE USER mem ROLE member {NEW}")
+    assert await texts(house, "mem") == []
+    assert "CREATE thing:2" in await texts(house, "root", "INFO FOR STATEMENTS OF mem")
+
+
+async def test_pages(house: Running) -> None:
+    for number in range(7):
+        await house.values(f"CREATE thing:{number}")
+    found, before = [], None
+    while page := await told(
+        house, "root", "INFO FOR STATEMENTS BEFORE $b LIMIT 3" if before else
+        "INFO FOR STATEMENTS LIMIT 3", parameters={"b": before} if before else {},
+    ):  # fmt: skip
+        found += [each["statement"] for each in page]
+        before = page[-1]["seq"]
+    assert found == (await texts(house))[: len(found)]
+    assert found[:7] == [f"CREATE thing:{number}" for number in reversed(range(7))]
+    assert len(await told(house, "root", "INFO FOR STATEMENTS LIMIT 0")) == 0
+
+
+@pytest.mark.parametrize(
+    ("clause", "code"),
+    [("LIMIT 1001", "BadRequest"), ("LIMIT -1", "BadRequest"), ("BEFORE -1", "BadRequest"),
+     ("LIMIT 'a'", "TypeRefused"), ("BEFORE 1.5", "TypeRefused"), ("LIMIT true", "TypeRefused")],
+)  # fmt: skip
+async def test_pages_there_are_none_of(house: Running, clause: str, code: str) -> None:
+    assert await told(house, "root", f"INFO FOR STATEMENTS {clause}") == code
+
+
+async def test_it_survives_a_restart_and_a_state_made_anew(
+    tmp_path: Path, logbook: Logbook
+) -> None:
+    logbook.allow("the state is made anew")
+    async with running(tmp_path / "s") as node:
+        await node.values("DEFINE TABLE t; CREATE t:1; DEFINE USER x ROLE viewer " + NEW)
+        await node.answer("RETURN 1", record=True, reason="look")
+        before = await node.value("INFO FOR STATEMENTS")
+        trail = await node.value("INFO FOR AUDIT")
+    assert [each["action"] for each in trail] == ["statement"]
+    for settings in ({}, {"rebuild_state": True}):
+        async with running(tmp_path / "s", settings=settings) as node:
+            assert (await node.value("INFO FOR STATEMENTS"))[-len(before) :] == before
+            assert (await node.value("INFO FOR AUDIT"))[-len(trail) :] == trail
+
+
+async def test_who_came_and_went_is_in_the_audit_trail(house: Running) -> None:
+    sessions = house.node.sessions
+    session = await ask(sessions, SignIn("root", PASSWORD, "http", "192.0.2.1:9"))
+    await ask(sessions, ChangePassword(session.caller, PASSWORD, "correct horse 2", None))
+    session = await ask(sessions, SignIn("root", "correct horse 2", "wire", "192.0.2.1:9"))
+    await ask(sessions, SignOut(session.token))
+    asked = AuthenticatePassword("root", "correct horse 2", "http", "192.0.2.1:9")
+    await ask(sessions, asked)
+    await ask(sessions, asked)  # is remembered: nobody came
+    for name, password in (("root", "wrong horse 1"), ("s3cret-typed-here", "x" * 9)):
+        with pytest.raises(SignInRefused):
+            await ask(sessions, SignIn(name, password, "http", "192.0.2.1:9"))
+    trail = await told(house, "root", "INFO FOR AUDIT LIMIT 7")
+    assert [(e["action"], e["user"], e["surface"], e["refused"]) for e in trail] == [
+        ("sign in", None, "http", "SignInRefused"), ("sign in", "root", "http", "SignInRefused"),
+        ("sign in", "root", "http", None), ("sign out", "root", "wire", None),
+        ("sign in", "root", "wire", None), ("statement", "root", "http", None),
+        ("sign in", "root", "http", None),
+    ]  # fmt: skip
+    assert trail[5]["statement"] == "ALTER USER root SET PASSWORD '...'"
+    assert "s3cret" not in repr(trail) and "wrong" not in repr(trail)
+    assert await told(house, "dan", "INFO FOR AUDIT") == [
+        each for each in await told(house, "dan", "INFO FOR AUDIT") if each["database"] == "main"
+    ]
+
+
+async def test_a_flood_of_refusals_is_counted_and_not_kept(
+    house: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statements, "BURST", 3)
+    clock = house.node.doors.clock
+    await house.values("GRANT READ ON TABLE thing TO mem")
+    at = clock.monotonic_us()
+    monkeypatch.setattr(type(clock), "monotonic_us", lambda _self: at)
+    for number in range(9):
+        assert await told(house, "mem", f"DELETE thing:{number}") == "NotAllowed"
+    at += 1_000_000
+    assert await told(house, "mem", "DELETE thing:10") == "NotAllowed"
+    kept = await told(house, "mem", "INFO FOR STATEMENTS")
+    assert [(each["statement"], each["more"]) for each in kept] == [
+        ("DELETE thing:10", 6), ("DELETE thing:2", 0), ("DELETE thing:1", 0),
+        ("DELETE thing:0", 0),
+    ]  # fmt: skip
+
+
+async def test_a_node_that_takes_no_changes_refuses_all_the_same(house: Running) -> None:
+    await house.values("DEFINE NODE ROLES serving")
+    sequence = house.node.committer.committed
+    assert await told(house, "root", "CREATE thing") == "NotWritable"
+    assert await told(house, "mem", "DEFINE NODE ROLES NONE") == "NotAllowed"
+    assert (await house.answer("RETURN 1", record=True)).refusal is None
+    await asyncio.sleep(0)
+    assert house.node.committer.committed == sequence
+
+
+async def test_the_oldest_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statements, "LOOK_SECONDS", 0.01)
+    async with running(tmp_path / "s", settings={"keep_statements": 20}) as node:
+        await node.values("DEFINE TABLE t")
+        for number in range(30):
+            await node.values(f"CREATE t:{number}")
+        while len(found := await node.value("INFO FOR STATEMENTS")) > 22:
+            await asyncio.sleep(0.01)
+        assert [each["statement"] for each in found] == [
+            f"CREATE t:{number}" for number in reversed(range(30))
+        ][: len(found)]
+        assert len(found) >= 20
+        for number in range(30, 60):
+            await node.values(f"CREATE t:{number}")
+        while len(found := await node.value("INFO FOR STATEMENTS")) > 22:
+            await asyncio.sleep(0.01)
+        assert found[0]["statement"] == "CREATE t:59"
+        assert len(found) >= 20
+
+
+def test_the_defaults() -> None:
+    assert NodeSettings("/x").keep_statements == limits.ENTRIES_KEPT == 100_000
