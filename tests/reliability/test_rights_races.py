@@ -36,7 +36,7 @@ from actors.sessions import Sessions
 from protocol import limits
 from protocol.frames import Kind
 from protocol.requests import Caller
-from storage import effects
+from storage import effects, keys
 from storage.transactions import Transaction
 from tests.nodes import PASSWORD
 from tests.surfaces.http.raw import Raw
@@ -465,6 +465,10 @@ class Lane:
         return peer
 
 
+KEPT: Final = frozenset({keys.STATEMENT, keys.AUDIT})
+"""What is kept of what was refused is committed by itself, and is no use of a right."""
+
+
 class Book:
     """Whose the newest commits are."""
 
@@ -477,7 +481,9 @@ class Book:
         """The sequence of a user's newest commit."""
         while frames := self._follower.take(1 << 20):
             for frame in frames:
-                self._newest[effects.decode(frame.body).attribution.by] = frame.sequence
+                commit = effects.decode(frame.body)
+                if any(effect[1][keys.TAG_AT] not in KEPT for effect in commit.effects):
+                    self._newest[commit.attribution.by] = frame.sequence
         return self._newest.get(user, 0)
 
     def close(self) -> None:
@@ -558,9 +564,9 @@ def _judged_once(self: Rights, tx: Transaction, caller: Caller) -> Standing:
     return known[1]
 
 
-def _go_on(self: Sessions, token: str) -> None:
+def _go_on(self: Sessions, token: str) -> Caller:
     """Signing out ends nothing."""
-    self.use(token)
+    return self.use(token).caller
 
 
 Planted = tuple[tuple[Any, str, Any], ...]

@@ -164,6 +164,9 @@ PLACES: Final[dict[str, str]] = {
     "GIVE UP q AS g RECEIPTS [@]": "GiveUp.receipts",
     "GIVE UP q AS g RECEIPTS [] ERROR @": "GiveUp.error",
     "REDRIVE FROM dead TO q LIMIT @": "Redrive.limit",
+    # --- what was kept
+    "INFO FOR STATEMENTS BEFORE @": "InfoEntries.before",
+    "INFO FOR STATEMENTS LIMIT @": "InfoEntries.limit",
 }
 """Statements, `@` being what reads, and the fields of nodes that each is the row of: they lie on
 the way from the statement to what reads, in the tree."""
