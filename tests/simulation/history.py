@@ -20,7 +20,7 @@ from language.parser import parse
 from protocol.binary import unpack, unpack_object
 from protocol.requests import ScriptAnswer
 from protocol.values import RecordId
-from storage import catalog, effects, keys, topics
+from storage import catalog, effects, keys, statements, topics
 from storage.frames import Frame
 from storage.ledger import Ledger, LogEnd
 from storage.lineage import Lineage
@@ -110,11 +110,14 @@ class Fold:
         frame; nor were their messages trimmed. Those of the queue are known exactly anyhow."""
         self.handed_out = False
         """Whether the last frame hands something out."""
+        self.changes = False
+        """Whether the last frame changes anything; one that does not keeps an entry."""
 
     def apply(self, frame: Frame) -> tuple[effects.Attribution, list[UUID]]:
         """One more frame. Answers whose it is, and the ids it made up, in order."""
         commit = effects.decode(frame.body)
         self._puts, self._set_keys = [], set()
+        self.changes = bool(commit.effects)
         self.handed_out = any(map(self._is_handed_out, commit.effects))
         before = {
             effect[1]: self.pairs[effect[1]]
@@ -125,6 +128,7 @@ class Fold:
         _hold(frame.sequence == self.sequence, "the log has a gap")
         _hold(frame.time >= self.time, f"log time fell at {frame.sequence}")
         self.time = frame.time
+        self.pairs |= statements.rows(frame.sequence, frame.time, commit.attribution)
         made: list[UUID] = []
         for effect in commit.effects:
             key = effect[1]
@@ -390,6 +394,9 @@ class History:
             fold.users(),
             queue=fold.queue(),
         )
+        if not fold.changes:
+            _hold(whose.entry is not None, f"commit {fold.sequence} is empty")
+            return before
         if whose.how == "node" and reason in ITS_OWN:
             _hold(Draft(before).same(after) and not fold.puts(), f"{fold.sequence} is no upkeep")
             _hold(not fold.taken_back, f"{fold.sequence} takes back what is still out")

@@ -226,7 +226,7 @@ class Publisher:
             taken = draft.queue.take(count, member)
             draft.wrote = draft.wrote or bool(taken)
             return [
-                _shown(position, value, attempt=attempt, receipt=f"2.1.{position}.{attempt}")
+                _shown(position, value, attempt=attempt, receipt=f"1.1.{position}.{attempt}")
                 for position, value, attempt in taken
             ]
 
@@ -237,7 +237,7 @@ class Publisher:
         chance = self._chance
         first, attempt = chance.randrange(1, 20), chance.choice((1, 1, 1, 2, 3))
         named = [(n, attempt) for n in range(first, first + chance.choice((1, 3, 8)))]
-        receipts = [f"2.1.{position}.{attempt}" for position, attempt in named]
+        receipts = [f"1.1.{position}.{attempt}" for position, attempt in named]
         longer = f" BY {chance.randrange(26_001, 27_000)}w"
         verb, word, more = chance.choice(
             (
