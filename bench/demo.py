@@ -7,10 +7,12 @@ again on the same directory and asks once more.
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,8 +35,8 @@ class Seen:
 
     answers: list[Values]
     """To each question, in their order."""
-    state: dict[str, Any]
-    """Sequence and hash, as INFO FOR STATE tells them."""
+    state: tuple[int, str]
+    """Sequence and hash, as INFO FOR STATE tells them, and `--health` of a node that was killed."""
     plans: list[Plan] = field(compare=False)
     """The way to each answer; how long it took is never the same twice."""
 
@@ -85,9 +87,10 @@ def run(directory: Path, console: Console, every: int = 1) -> Course:
         console.print(compared(bare.plans, indexed.plans, _alike(bare, indexed)), "")
         console.print(f"State at {_state(indexed)}. Now SIGKILL.")
         node.kill()
+    killed = _checked(directory)  # before anybody signs in, which the audit trail keeps
     with node, node.client() as client:
         console.print(f"Started again in {node.start_seconds:.1f} s. The same questions:\n")
-        restarted = _see(client, None)
+        restarted = replace(_see(client, None), state=killed)
     for question, same in zip(QUESTIONS, _alike(indexed, restarted), strict=True):
         console.print(f"  {'same' if same else 'DIFFERENT'}: {question.asks}")
     verdict = "the same" if indexed == restarted else "DIFFERENT"
@@ -104,7 +107,17 @@ def _see(client: Client, console: Console | None) -> Seen:
         if console is not None:
             _show(console, question, answer, time.perf_counter() - began)
         answers.append(answer)
-    return Seen(answers, client.query("INFO FOR STATE"), plans(client))
+    state = client.query("INFO FOR STATE")
+    return Seen(answers, (state["sequence"], state["hash"]), plans(client))
+
+
+def _checked(directory: Path) -> tuple[int, str]:
+    """Sequence and hash of a store that nobody serves."""
+    command = [sys.executable, "-m", "surfaces.command.main", str(directory), "--health"]
+    told = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    found = re.search(r"well: sequence (\d+), .*state (\w+)", told)
+    assert found is not None, told
+    return int(found[1]), found[2]
 
 
 def _alike(one: Seen, other: Seen) -> list[bool]:
@@ -131,7 +144,8 @@ def _text(value: Any) -> str:
 
 
 def _state(seen: Seen) -> str:
-    return f"sequence {seen.state['sequence']}, hash {seen.state['hash'][:16]}…"
+    sequence, digest = seen.state
+    return f"sequence {sequence}, hash {digest[:16]}…"
 
 
 if __name__ == "__main__":
