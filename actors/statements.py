@@ -182,6 +182,13 @@ class Statements:
         more, allowance.more = allowance.more, 0
         return more
 
+    def did(self, action: str) -> None:
+        """Keep an entry of the audit trail of what whoever runs the node has had it do."""
+        more = self._admit((action,))
+        if more is not None:
+            entry = Entry(AUDIT, "", "local", None, None, ((),), action)
+            self._add(_Own(By("", "command"), None, None, entry), more)
+
     def _add(self, own: _Own, more: int) -> None:
         if len(self._waiting) >= WAITING:
             return

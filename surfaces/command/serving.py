@@ -74,7 +74,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
                     _certificate_files(command),
                     partial(_now, doors.clock),
                     surfaces,
-                    partial(_present, node, surfaces),
+                    partial(_renewed, node, surfaces),
                 )
                 heap.leave_the_start_alone()
                 _tell_ready(command, node, surfaces, console)
@@ -142,6 +142,11 @@ def _present(node: Node, surfaces: Sequence[AnySurface], certificate: Certificat
             for surface in surfaces
         )
     )
+
+
+def _renewed(node: Node, surfaces: Sequence[AnySurface], certificate: Certificate) -> None:
+    _present(node, surfaces, certificate)
+    node.statements.did("renew certificate")
 
 
 async def _until_over(

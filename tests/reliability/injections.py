@@ -72,6 +72,8 @@ class Outcome:
     ready: bool = False
     lines: list[str] = field(default_factory=list)
     """What the node said: events and plain lines."""
+    failures: list[str] = field(default_factory=list)
+    """Why it failed, as it said itself."""
     calls: list[Call] = field(default_factory=list)
 
 
@@ -107,6 +109,8 @@ class Workload:
                 node.process.kill()
         outcome.exit_code = node.process.wait()
         outcome.lines = [str(line.get("event")) for line in node.lines]
+        failed = [line for line in node.lines if line.get("event") == "node failed"]
+        outcome.failures = [str(line.get("reason")) for line in failed]
         outcome.calls = _calls(trace, store)
         return outcome, store
 

@@ -36,7 +36,8 @@ def judge(outcome: Outcome, error: str) -> str:
     """In a word how the node took it. :raises Broken: not as it promises to"""
     point = outcome.point
     assert point is not None
-    told = f"{error} at {point}: exit {outcome.exit_code}, {outcome.codes}, {outcome.lines[-6:]}"
+    said = [*outcome.lines[-6:], *outcome.failures]
+    told = f"{error} at {point}: exit {outcome.exit_code}, {outcome.codes}, {said}"
     at = [number for number, call in enumerate(outcome.calls) if call.injected]
     if not at:
         return "not reached"

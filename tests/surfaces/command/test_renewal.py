@@ -305,6 +305,8 @@ def test_sighup_renews_a_serving_node(tmp_path: Path) -> None:
         with Client(f"{host}:{port}", user=USER, password=PASSWORD, tls=anew) as client:
             surfaces = client.run("INFO FOR NODE").value["surfaces"]
             assert [one["certificate_expires"] for one in surfaces] == [expires, expires]
+            trail = client.query("INFO FOR AUDIT")
+            assert [one["action"] for one in trail].count("renew certificate") == 1
         basic = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
         scrape = urllib.request.Request(
             f"https://localhost:{at['http'][1]}/metrics",
