@@ -132,13 +132,19 @@ class _Remembered:
 class Rests(Protocol):
     """What rests on sessions, and ends with them."""
 
-    def session_ended(self, name: str) -> None:
-        """A session has ended, in whatever way. :param name: as in `Caller.session`"""
+    def session_ended(self, name: str, cut: bool, sparing: str | None) -> None:
+        """A session has ended.
 
-    def sessions_ended(self, user: str, but: str | None) -> None:
+        :param name: as in `Caller.session`
+        :param cut: somebody has ended it; False: its time was over, or there were too many
+        :param sparing: the request that has ended it, if it is a script's
+        """
+
+    def sessions_ended(self, user: str, but: str | None, sparing: str | None) -> None:
         """All of a user have, and whoever brings its password with every request is asked anew.
 
         :param but: name of the session that goes on
+        :param sparing: as above
         """
 
 
@@ -270,10 +276,10 @@ class Sessions:
     def end(self, token: str) -> Caller:
         """Sign out; who that was. :raises SessionEnded: there is no such session"""
         session = self.use(token)
-        self._end(token_digest(token))
+        self._end(token_digest(token), cut=True)
         return session.caller
 
-    def _end(self, digest: bytes) -> None:
+    def _end(self, digest: bytes, cut: bool = False, sparing: str | None = None) -> None:
         session = self._open.pop(digest)
         name, user = session.name, session.caller.user
         # Should two have one name, the first to go leaves the other without it: that one ends then.
@@ -281,20 +287,22 @@ class Sessions:
         self._of_users[user] -= 1
         if not self._of_users[user]:
             del self._of_users[user]
-        self.rests.session_ended(name)
+        self.rests.session_ended(name, cut, sparing)
 
-    def end_all(self, user: str, but: str | None = None) -> None:
-        """End every session of a user and forget what was remembered of its password.
+    def end_all(self, user: str, but: str | None = None, sparing: str | None = None) -> None:
+        """End every session of a user, with what runs in it, and forget what was remembered of its
+        password.
 
         :param but: name of the session that goes on
+        :param sparing: the request that runs on, though its session ends: it has ended it
         """
         for digest, session in list(self._open.items()):
             if session.caller.user == user and session.name != but:
-                self._end(digest)
+                self._end(digest, cut=True, sparing=sparing)
         for key, remembered in list(self._remembered.items()):
             if remembered.user == user:
                 del self._remembered[key]
-        self.rests.sessions_ended(user, but)
+        self.rests.sessions_ended(user, but, sparing)
 
     def renew(self, user: str, passhash: str) -> None:
         """The stored hash of a user has changed, and its sessions go on."""
@@ -330,10 +338,10 @@ class Sessions:
 class _Nothing:
     """Nothing rests on any session."""
 
-    def session_ended(self, name: str) -> None:
+    def session_ended(self, name: str, cut: bool, sparing: str | None) -> None:
         pass
 
-    def sessions_ended(self, user: str, but: str | None) -> None:
+    def sessions_ended(self, user: str, but: str | None, sparing: str | None) -> None:
         pass
 
 

@@ -162,22 +162,25 @@ class Running:
                 return waiter.end(Cancelled(why))
         return False
 
-    def session_ended(self, name: str) -> None:
-        """Scripts that wait for messages wait no more once their session has ended: what comes
-        later is not for them. Neither does one of them make others wait any more.
+    def session_ended(self, name: str, cut: bool = True, sparing: str | None = None) -> None:
+        """What runs in a session that somebody has ended ends with it, at its next slice. Where its
+        time was over, scripts that wait for messages wait no more: what comes later is not for
+        them. Neither does one of them make others wait any more.
 
         :param name: as in `Caller.session`
+        :param cut: whether somebody has ended it
+        :param sparing: the request of the script that did
         """
         for run in list(self._of_session.get(name, {}).values()):
-            _end_wait(run)
+            _end(run, cut, sparing)
 
-    def sessions_ended(self, user: str, but: str | None = None) -> None:
+    def sessions_ended(self, user: str, but: str | None = None, sparing: str | None = None) -> None:
         """The same of those who brought the user's password themselves: it was changed, or the user
         is no more. (The user's sessions end one by one.)"""
         for run in self:
             caller = run.request.caller
             if caller.user == user and caller.session is None:
-                _end_wait(run)
+                _end(run, True, sparing)
 
     def waiting(self, surface: Surface) -> int:
         """How many scripts of a surface wait for messages. These don't count among those that
@@ -209,9 +212,9 @@ class Running:
         return [one.info(now_us) for one in sorted(every, key=attrgetter("began_us"))]
 
 
-def _end_wait(run: Run | Resting) -> None:
+def _end(run: Run | Resting, cut: bool, sparing: str | None) -> None:
     ended = SessionEnded("the session has ended: sign in again")
     if not isinstance(run, Run):
         run.end(ended)
-    elif run.progress.waiting or run.progress.barrier:
+    elif run.request.request != sparing and (cut or run.progress.waiting or run.progress.barrier):
         run.turn.cancel(ended)

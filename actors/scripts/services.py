@@ -48,8 +48,9 @@ class Passwords(Protocol):
 class Sessions(Protocol):
     """Open sessions, as far as scripts touch them."""
 
-    def end_all(self, user: str, but: str | None = None) -> None:
-        """End every session of a user and forget what was remembered of its password."""
+    def end_all(self, user: str, but: str | None = None, sparing: str | None = None) -> None:
+        """End every session of a user, with what runs in it but for the request to be spared, and
+        forget what was remembered of its password."""
 
     def is_open(self, name: str) -> bool:
         """Whether a session goes on. :param name: as in `Caller.session`"""

@@ -121,4 +121,5 @@ def _hash(run: Execution, password: str) -> str:
 
 
 def _end_sessions(run: Execution, name: str) -> None:
-    run.afterwards.append(lambda: run.services.sessions.end_all(name))
+    own = run.request.request
+    run.afterwards.append(lambda: run.services.sessions.end_all(name, sparing=own))

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import pytest
 
 from actors.runtime import ask
 from actors.scripts.running import Run
-from protocol.errors import Cancelled, Draining, StatementTimeout, TooLarge, TypeRefused, Unknown
-from protocol.requests import CancelScript, RunScript, ScriptAnswer
+from protocol.errors import (
+    Cancelled,
+    Draining,
+    SessionEnded,
+    StatementTimeout,
+    TooLarge,
+    TypeRefused,
+    Unknown,
+)
+from protocol.requests import CancelScript, RunScript, ScriptAnswer, SignIn, SignOut
 from protocol.values import type_name
-from tests.nodes import OWNER, Running
+from tests.nodes import OWNER, PASSWORD, Running
 
 MANY = 20_000
 
@@ -226,3 +235,50 @@ async def test_of_those_ended_together_each_says_where(node: Running) -> None:
     told = [found.refusal for found in await asyncio.gather(one, other)]
     assert [refusal and refusal.detail["statement"] for refusal in told] == [1, 2]
     assert not why.detail
+
+
+LOOP: Final = "CREATE done:1; FOR $x IN 0..100000000 { LET $y = $x }; CREATE done:2"
+
+
+async def test_what_runs_in_a_session_ends_with_it(node: Running) -> None:
+    """However it is ended; what was committed stays, and others' scripts go on."""
+    await node.values(
+        "DEFINE TABLE done; DEFINE TABLE beside;"
+        "DEFINE USER eve ROLE owner PASSWORD 'a password of hers'"
+    )
+    sessions, eve = node.node.sessions, replace(OWNER, user="eve")
+    other = started(node, LOOP.replace("done", "beside"), caller=OWNER)
+    for end in ("sign out", "password", "drop"):
+        token, caller = "", eve  # brings the password with each request
+        if end != "drop":
+            session = await ask(
+                sessions, SignIn("eve", "a password of hers", "http", "127.0.0.1:1")
+            )
+            token, caller = session.token, session.caller
+        running = started(node, LOOP, caller=caller)
+        await begun(node, running, other)
+        if end == "sign out":
+            await ask(sessions, SignOut(token))
+        else:
+            await node.values(
+                "ALTER USER eve SET PASSWORD 'another of hers'" if end == "password" else
+                "DROP USER eve"
+            )  # fmt: skip
+        answer = await running
+        assert type(answer.refusal) is SessionEnded, end
+        assert answer.refusal.detail["committed"] == answer.committed > 0
+        assert await node.value("SELECT VALUE record::id(id) FROM done") == [1], end
+        await node.values("DELETE done")
+    (left,) = await shown(node)
+    await node.values(f"KILL '{left['id']}'")
+    assert type((await other).refusal) is Cancelled
+
+
+async def test_a_script_that_ends_its_own_session_runs_on(node: Running) -> None:
+    session = await ask(node.node.sessions, SignIn("root", PASSWORD, "http", "127.0.0.1:1"))
+    loop = "FOR $x IN 0..100000 { LET $y = $x }"
+    script = f"{loop}; ALTER USER root SET PASSWORD 'another of mine'; {loop}; RETURN 'to its end'"
+    answer = await started(node, script, caller=session.caller)
+    assert answer.refusal is None and answer.results[-1].value == "to its end"
+    with pytest.raises(SessionEnded):
+        await ask(node.node.sessions, SignOut(session.token))
