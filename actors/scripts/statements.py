@@ -64,7 +64,7 @@ def _described(kept: Kept) -> dict[str, Value]:
         "user": kept.user or None,
         "surface": kept.surface,
         "address": entry.address,
-        "request": entry.request,
+        "request": entry.request or None,
         "namespace": entry.namespace,
         "database": entry.database,
         "action": entry.action or "statement",

@@ -17,6 +17,9 @@ from surfaces.shell.forms import Form, Tables
 from surfaces.shell.session import Session
 from surfaces.shell.values import from_client
 
+ENTRIES: Final = 20
+"""Of the statement log that are shown."""
+
 
 class ShortcutRefused(Exception):
     """It is none, or wants something else behind it; the message is for people."""
@@ -132,6 +135,13 @@ async def _kill(here: Shortcuts, request: str) -> None:
     here.tell(f"told {request} to end")
 
 
+async def _log(here: Shortcuts, user: str | None = None) -> None:
+    of = "" if user is None else f" OF {_named(user)}"
+    shown = ("seq", "at", "user", "statement", "reason", "refused")
+    rows = await here.ask(f"INFO FOR STATEMENTS LIMIT {ENTRIES}{of}")
+    here.form.rows("statements", [{name: one[name] for name in shown} for one in rows])
+
+
 async def _use(here: Shortcuts, place: str) -> None:
     namespace, dot, database = place.partition(".")
     names = _named(namespace) + (f".{_named(database)}" if dot else "")
@@ -233,6 +243,7 @@ SHORTCUTS: Final = (
     Shortcut("\\n", "", "the node", _node),
     Shortcut("\\r", "", "what is running", _running),
     Shortcut("\\kill", "<id>", "end what is running", _kill),
+    Shortcut("\\log", "[user]", "what was changed and refused last, or by one user", _log),
     Shortcut(
         "\\f",
         "[prefix]",

@@ -281,6 +281,8 @@ SHORTCUTS = [
     ("\\u", ["root", "owner"]),
     ("\\n", ["version", "serving"]),
     ("\\r", ["INFO FOR RUNNING"]),
+    ("\\log", ["DEFINE FUNCTION greet", "refused"]),
+    ("\\log root", ["DEFINE INDEX by_age"]),
     ("\\f string::up", ["string::upper("]),
     ("\\f fn::", ["fn::greet($name: string) -> string", "says hello"]),
     ("\\?", ["\\use <ns.db>"]),
