@@ -1,4 +1,4 @@
-"""`make builds`: the compiled tree beside the plain one, in turns.
+"""`make builds`: the compiled tree beside the plain one, in turns; or two checkouts.
 
 A figure is the processor time that the node takes for a request, all its threads together: on a
 machine that does other things too it wanders less than a rate.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,7 @@ from rich.console import Console
 
 from bench import load, machine, records, spaces
 from bench.__main__ import STORES, TOP, WIDTH, facts_line, table
-from bench.figures import NODE, Measure, Row, in_turns
+from bench.figures import NODE, Measure, Row, in_turns, median
 from bench.load import Load
 from bench.node_queue import node_queue
 from bench.nodes import NodeProcess, define_place
@@ -28,8 +28,12 @@ from compiling.modules import ROOT
 
 COMPILED: Final = ROOT / "build" / "compiled"
 PLAIN: Final = "plain sources"
+BEFORE: Final = "before"
 RECORDS: Final = 5_000
 REQUESTS: Final = 12_800
+REQUESTS_1: Final = 2_000
+"""Of one client."""
+SIGN_INS: Final = 400
 PUBLISHED: Final = 6_400
 KEY_SECONDS: Final = 2.0
 
@@ -41,10 +45,16 @@ class _Side:
     node: NodeProcess
     settings: Settings
 
-    def loaded(self, kind: str, clients: int) -> float:
-        asked = self.settings.scaled(REQUESTS)
-        wanted = Load(kind, self.node.wire, clients, asked, among=RECORDS)
-        return load.run(wanted, self.node.cpu_seconds).node_cpu_us
+    rates: dict[str, list[float]] = field(default_factory=dict)
+    """Answers a second of the rows that a load drove, round by round."""
+
+    def loaded(self, kind: str, clients: int, requests: int = REQUESTS) -> float:
+        asked = max(self.settings.scaled(requests), clients)
+        address = self.node.http if kind.endswith("-http") else self.node.wire
+        wanted = Load(kind, address, clients, asked, among=RECORDS)
+        found = load.run(wanted, self.node.cpu_seconds)
+        self.rates.setdefault(f"{kind}-{clients}", []).append(found.rate)
+        return found.node_cpu_us
 
     def keys(self, operation: str, clients: int, depth: int) -> float:
         seconds, before = KEY_SECONDS * min(self.settings.scale, 1.0), self.node.cpu_seconds()
@@ -61,6 +71,18 @@ class _Side:
 ROWS: Final[dict[str, tuple[str, Callable[[_Side], float]]]] = {
     "read-64": ("read one record by id, 64 clients", lambda side: side.loaded("read", 64)),
     "create-64": ("create one record, 64 clients", lambda side: side.loaded("create", 64)),
+    "create-1": (
+        "create one record, 1 client",
+        lambda side: side.loaded("create", 1, REQUESTS_1),
+    ),
+    "update-64": (
+        "change one record by id, 64 clients",
+        lambda side: side.loaded("update", 64),
+    ),
+    "sign-in-http-4": (
+        "POST /session, 4 clients",
+        lambda side: side.loaded("sign-in-http", 4, SIGN_INS),
+    ),
     "kv-get-50-16": ("GET, 50 connections, 16 under way", lambda side: side.keys("get", 50, 16)),
     "kv-set-50-16": ("SET, 50 connections, 16 under way", lambda side: side.keys("set", 50, 16)),
     "topic-publish-32": ("publish a message, 32 clients", lambda side: side.published(32)),
@@ -70,41 +92,63 @@ ROWS: Final[dict[str, tuple[str, Callable[[_Side], float]]]] = {
 def main() -> None:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m bench.builds", description=__doc__)
-    parser.add_argument("--row", choices=ROWS, help="only this row")
+    parser.add_argument("--row", choices=ROWS, action="append", help="only this row, and others")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--turns", type=int, default=1, help="each with fresh nodes")
     parser.add_argument("--scale", type=float, default=1.0, help="of the amounts of work")
+    parser.add_argument("--before", type=Path, help="another checkout, instead of the builds")
     asked = parser.parse_args()
     (TOP / STORES).mkdir(exist_ok=True)
     console = Console(width=WIDTH)
     with tempfile.TemporaryDirectory(prefix="storenode-builds-", dir=TOP / STORES) as folder:
         settings = Settings(Path(folder), asked.rounds, asked.scale)
-        facts = {**machine.facts(settings.directory), "build": machine.build(COMPILED)}
+        tree = ROOT if asked.before else COMPILED
+        other = {BEFORE: asked.before.resolve()} if asked.before else {PLAIN: ROOT}
+        facts = {**machine.facts(settings.directory), "build": machine.build(tree)}
         console.print(facts_line(facts, settings))
-        console.print(table(measured(settings, [asked.row] if asked.row else list(ROWS))))
+        names = asked.row or list(ROWS)
+        console.print(table(measured(settings, names, {NODE: tree, **other}, asked.turns)))
 
 
-def measured(settings: Settings, names: list[str], compiled: Path = COMPILED) -> list[Row]:
-    """The rows of these names, both builds in turns.
+def measured(
+    settings: Settings, names: list[str], trees: Mapping[str, Path], turns: int = 1
+) -> list[Row]:
+    """The rows of these names, both trees in turns.
 
-    :param compiled: the other tree
+    :param trees: by the names of their sides: the node's, and the other one
+    :param turns: how often, with nodes started anew; another side is first each time
     """
-    with ExitStack() as held:
-        sides = {
-            name: _Side(held.enter_context(_node(settings, name, tree)), settings)
-            for name, tree in ((NODE, compiled), (PLAIN, ROOT))
-        }
-        found = []
-        for name in names:
-            work, measure = ROWS[name]
-            row = Row(name, f"{work}; processor of the node a request", "µs", "less")
-            measures: dict[str, Measure] = {
-                build: partial(measure, side) for build, side in sides.items()
+    rows = [
+        Row(name, f"{ROWS[name][0]}; processor of the node a request", "µs", "less")
+        for name in names
+    ]
+    ours, theirs = trees
+    rates: dict[str, dict[str, list[float]]] = {row.name: {} for row in rows}
+    for turn in range(turns):
+        order = list(trees.items())[:: -1 if turn % 2 else 1]
+        with ExitStack() as held:
+            sides = {
+                name: _Side(held.enter_context(_node(settings, f"{name} {turn}", tree)), settings)
+                for name, tree in order
             }
-            row.sides = in_turns(settings.rounds, measures)
-            ours, theirs = (min(row.sides[build]) for build in (NODE, PLAIN))
-            row.notes.append(f"least {ours:.0f} and {theirs:.0f} µs: {theirs / ours:.2f}×")
-            found.append(row)
-        return found
+            for row in rows:
+                measures: dict[str, Measure] = {
+                    name: partial(ROWS[row.name][1], side) for name, side in sides.items()
+                }
+                for name, figures in in_turns(settings.rounds, measures).items():
+                    row.sides.setdefault(name, []).extend(figures)
+                    told = sides[name].rates.get(row.name, [])[-settings.rounds :]
+                    rates[row.name].setdefault(name, []).extend(told)
+    for row in rows:
+        row.sides = {name: row.sides[name] for name in trees}
+        one, other = min(row.sides[ours]), min(row.sides[theirs])
+        row.notes.append(f"least {one:.0f} and {other:.0f} µs: {other / one:.2f}×")
+        pairs = zip(row.sides[ours], row.sides[theirs], strict=True)
+        row.notes.append(f"median of the pairs {median([a / b - 1 for a, b in pairs]):+.1%}")
+        if rates[row.name][ours]:
+            of_ours, of_theirs = (median(rates[row.name][name]) for name in trees)
+            row.notes.append(f"{of_ours:.0f} and {of_theirs:.0f} a second")
+    return rows
 
 
 @contextmanager

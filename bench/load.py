@@ -208,6 +208,14 @@ def _read(number: int, load: Load) -> bytes:
     return _run(number, READ, {"id": RecordId("person", _picked(number, load))})
 
 
+UPDATE: Final = "UPDATE $id SET age = $age"
+
+
+def _update(number: int, load: Load) -> bytes:
+    record = RecordId("person", _picked(number, load))
+    return _run(number, UPDATE, {"id": record, "age": number % 100})
+
+
 LOOKUP: Final = "SELECT * FROM person WHERE name = $name"
 RANGE: Final = (
     "SELECT name, balance FROM person WHERE city = $city AND balance > $balance"
@@ -243,12 +251,11 @@ def _connect_http(address: str) -> socket.socket:
     return opened
 
 
-def _http(body: bytes) -> bytes:
+def _http(body: bytes, path: bytes = b"/script") -> bytes:
     pair = base64.b64encode(f"{USER}:{PASSWORD}".encode())
-    return (
-        b"POST /script HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic " + pair + b"\r\n"
-        b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-    )
+    head = b"POST " + path + b" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic " + pair
+    kind = b"\r\nContent-Type: application/json" if body else b""
+    return head + kind + b"\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
 
 def _read_http(number: int, load: Load) -> bytes:
@@ -259,6 +266,10 @@ def _read_http(number: int, load: Load) -> bytes:
         "db": DATABASE,
     }
     return _http(json.dumps(script).encode())
+
+
+def _sign_in_http(_number: int, _load: Load) -> bytes:
+    return _http(b"", b"/session")
 
 
 def _take_http(kept: bytearray, any_status: bool = False) -> bool:
@@ -278,7 +289,9 @@ def _take_http(kept: bytearray, any_status: bool = False) -> bool:
 KINDS: Final = {
     "create": _Kind(connect_wire, _create, _take_frame),
     "read": _Kind(connect_wire, _read, _take_frame),
+    "update": _Kind(connect_wire, _update, _take_frame),
     "lookup": _Kind(connect_wire, _lookup, _take_frame),
     "create-coded": _Kind(connect_wire, _create_coded, _take_frame),
     "read-http": _Kind(_connect_http, _read_http, _take_http),
+    "sign-in-http": _Kind(_connect_http, _sign_in_http, _take_http),
 }

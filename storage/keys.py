@@ -389,9 +389,12 @@ def of_group(tag: int, namespace: int, database: int, topic: int, group: int) ->
     return _tag(tag) + _FOUR.pack(namespace, database, topic, group)
 
 
+_KEPT: Final = {tag: _tag(tag) for tag in (STATEMENT, AUDIT)}
+
+
 def kept(tag: int, sequence: int) -> bytes:
     """Where an entry of a commit stands. :param tag: STATEMENT or AUDIT"""
-    return _tag(tag) + _TIME.pack(sequence)
+    return _KEPT[tag] + _TIME.pack(sequence)
 
 
 def all_kept(tag: int) -> Range:

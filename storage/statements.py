@@ -61,7 +61,10 @@ def rows(sequence: int, time_us: int, who: Attribution) -> dict[bytes, bytes]:
     entry = who.entry
     if entry is None:
         return {}
-    row = _encoder.encode(_Row(time_us, who.by, who.how, who.statement, who.reason, entry))
+    # The fields of a `_Row`, which nobody else needs: every change of the store passes here.
+    row = _encoder.encode((time_us, who.by, who.how, who.statement, who.reason, entry))
+    if entry.kept == STATEMENTS:
+        return {keys.kept(keys.STATEMENT, sequence): row}
     return {keys.kept(tag, sequence): row for kept, tag in _TAGS.items() if entry.kept & kept}
 
 

@@ -71,7 +71,8 @@ async def running(
 ) -> AsyncIterator[Running]:
     """A node on a directory, with namespace `shop` and database `main`."""
     owner = FirstOwner("root", PASSWORD)
-    told = NodeSettings(str(directory), first_owner=owner, password_cost=CHEAP, **(settings or {}))
+    more = {"password_cost": CHEAP, **(settings or {})}
+    told = NodeSettings(str(directory), first_owner=owner, **more)
     node = await start(told, doors or system_doors())
     try:
         here = Running(node)

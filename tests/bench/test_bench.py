@@ -79,10 +79,12 @@ def test_every_row_about_a_grown_store_is_measured(
 @pytest.mark.hard
 def test_two_builds_are_measured_in_turns(tmp_path: Path) -> None:
     settings = Settings(tmp_path, rounds=1, scale=0.05)
-    found = builds.measured(settings, list(builds.ROWS), compiled=ROOT)
+    trees = {NODE: ROOT, builds.PLAIN: ROOT}
+    found = builds.measured(settings, list(builds.ROWS), trees, turns=2)
     assert [row.name for row in found] == list(builds.ROWS)
     for row in found:
         assert sorted(row.sides) == [builds.PLAIN, NODE]
+        assert all(len(figures) == 2 for figures in row.sides.values())
         assert all(figure > 0 for figures in row.sides.values() for figure in figures)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from actors.doors import SystemClock, system_doors
 from surfaces.http.shared import HttpSettings
@@ -60,11 +61,13 @@ class Served:
 
 
 @asynccontextmanager
-async def served(directory: Path) -> AsyncIterator[Served]:
+async def served(
+    directory: Path, settings: Mapping[str, Any] | None = None
+) -> AsyncIterator[Served]:
     """Served while the context lasts; the connections end before the surfaces."""
     clock = Clock()
     doors = replace(system_doors(), clock=clock)
-    async with running(directory, doors) as here, AsyncExitStack() as stack:
+    async with running(directory, doors, settings) as here, AsyncExitStack() as stack:
         http = HttpSurface(here.node, HttpSettings("127.0.0.1", 0))
         wire = WireSurface(NodeGate(here.node), WireSettings("127.0.0.1", 0))
         for surface in (http, wire):
