@@ -211,10 +211,22 @@ class Rights:
         """A database by its names. :raises Unknown, NotAllowed:"""
         who = self.standing(tx, caller)
         found = _database(tx, who, namespace, name)
-        if verbs:
-            tx.touch(found)
+        tx.touch(found)
         who.check(found, verbs)
         return found
+
+    def enter(
+        self, tx: Transaction, caller: Caller, namespace: Namespace, database: str | None
+    ) -> None:
+        """Let a caller stand in a place, which its transaction has to do with from now on.
+
+        :param database: None: in the namespace itself
+        :raises Unknown:
+        """
+        if database is None:
+            tx.touch(namespace)
+        else:
+            self.database(tx, caller, namespace.name, database, NOTHING)
 
     def namespaces(self, tx: Transaction, caller: Caller) -> list[Namespace]:
         """All namespaces, to whom may have all of them listed. :raises NotAllowed:"""
@@ -272,17 +284,16 @@ class Rights:
         at = (kind, place, name)
         known: Found | None = tx.known(at)
         if known is not None and (who.all or _sees_way_to(who, known)):
-            if tx.place is not known.database and verbs:
+            if tx.place is not known.database:
                 tx.touch(known.database)
             who.check(known, verbs)
             return known
         database = _database(tx, who, *place)
+        tx.touch(database)
         found = find(tx, database, name)
         if found is None or not who.sees(found):
             raise absent(kind, f"{database.path}.{name}")
         tx.remember(at, found, *_declared_of(found))
-        if verbs:
-            tx.touch(database)
         who.check(found, verbs)
         return found
 
@@ -293,10 +304,9 @@ class Rights:
         an owner of the place it belongs to. :raises Unknown, NotAllowed:"""
         who, found = self.standing(tx, caller), users.find(tx, name)
         owns = _owns(who, found)
+        tx.touch(STORE if found is None else self._place_of(tx, found))
         if found is None or not (owns or found is who.user):
             raise absent("user", name)
-        if verbs:
-            tx.touch(self._place_of(tx, found))
         if verbs and not owns:
             raise who.refusal(needed(verbs, Noun(Kind.USER, (), name)))
         return found
@@ -341,8 +351,8 @@ class Rights:
         found = users.find(tx, name)
         return (() if found is None else _ids(self._place_of(tx, found)),)
 
-    def entries(self, tx: Transaction, caller: Caller, user: str | None) -> Callable[[Kept], bool]:
-        """Which entries of the statement log a caller may see: its own, and an owner those that
+    def entries(self, tx: Transaction, caller: Caller, user: str | None) -> Shown:
+        """What a caller may see of entries of the statement log: its own, and an owner those that
         touched nothing outside of its place.
 
         :param user: of whom; None: of everybody
@@ -354,23 +364,24 @@ class Rights:
         if of_place is None and user is not None and (own is None or user != own.name):
             raise absent("user", user)
 
-        def seen(kept: Kept) -> bool:
+        def shown(kept: Kept) -> Kept | None:
             if user is not None and kept.user != user:
-                return False
+                return None
             # A user who has the name of one that was dropped is another.
             if own is not None and kept.user == own.name and kept.at >= own.created:
-                return True
-            return of_place is not None and _touches_only(of_place, kept)
+                return kept
+            return None if of_place is None else _shown_inside(of_place, who, kept)
 
-        return seen
+        return shown
 
-    def audited(self, tx: Transaction, caller: Caller) -> Callable[[Kept], bool]:
-        """Which entries of the audit trail a caller may see. :raises NotAllowed: it is no owner"""
+    def audited(self, tx: Transaction, caller: Caller) -> Shown:
+        """What a caller may see of entries of the audit trail. :raises NotAllowed: it is no
+        owner"""
         who = self.standing(tx, caller)
         of_place = self._owned(tx, who)
         if of_place is None:
             raise who.refusal(needed(OWN, STORE))
-        return lambda kept: _touches_only(of_place, kept)
+        return lambda kept: _shown_inside(of_place, who, kept)
 
     def _owned(self, tx: Transaction, who: Standing) -> Ids | None:
         """The place that somebody owns; None: it is no owner."""
@@ -415,6 +426,8 @@ Names = tuple[str, str]
 """Of a namespace and a database in it."""
 Ids = tuple[int, ...]
 """Of a place: (), (namespace,) or (namespace, database)."""
+Shown = Callable[[Kept], Kept | None]
+"""What somebody may see of an entry; None: nothing."""
 
 IN_DATABASE: Final[dict[Kind, Callable[[Transaction, Database, str], Any]]] = {
     Kind.TABLE: catalog.find_table,
@@ -433,9 +446,20 @@ def _ids(place: object) -> Ids:
     return (place.id,) if type(place) is Namespace else ()
 
 
-def _touches_only(place: Ids, kept: Kept) -> bool:
-    depth = len(place)
-    return all(touched[:depth] == place for touched in kept.entry.places)
+def _shown_inside(place: Ids, owner: Standing, kept: Kept) -> Kept | None:
+    """What the owner of a place is shown of an entry: nothing if it touched anything outside."""
+    depth, entry = len(place), kept.entry
+    if not all(touched[:depth] == place for touched in entry.places):
+        return None
+    space = None if owner.user is None else owner.user.space
+    if space is None or entry.namespace is None:
+        return kept
+    # What names its place in full may be said from anywhere: that is nothing of this owner's.
+    if entry.database is None:
+        inside = entry.namespace == space
+    else:
+        inside = is_inside(f"{entry.namespace}.{entry.database}", space)
+    return kept if inside else kept.elsewhere()
 
 
 def _is_there(tx: Transaction, noun: Noun) -> bool:
@@ -481,6 +505,7 @@ def _declared_of(thing: Table | Space | Topic | Function) -> tuple[bytes, ...]:
 def _namespace(tx: Transaction, who: Standing, name: str) -> Namespace:
     found = catalog.find_namespace(tx, name)
     if found is None or not who.sees(found):
+        tx.touch(STORE)
         raise absent("namespace", name)
     return found
 
@@ -489,6 +514,7 @@ def _database(tx: Transaction, who: Standing, namespace: str, name: str) -> Data
     within = _namespace(tx, who, namespace)
     found = catalog.find_database(tx, within, name)
     if found is None or not who.sees(found):
+        tx.touch(within)
         raise absent("database", f"{within.path}.{name}")
     return found
 

@@ -51,6 +51,12 @@ class Kept(msgspec.Struct, frozen=True):
     reason: str | None
     entry: Entry
 
+    def elsewhere(self) -> Kept:
+        """The same without the place that it stood in."""
+        return structs.replace(
+            self, entry=structs.replace(self.entry, namespace=None, database=None)
+        )
+
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(_Row)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from protocol import binary, limits
@@ -19,6 +19,7 @@ from storage.transactions import Transaction
 
 OWNER: Final = "owner"
 ROLES: Final = (OWNER, "editor", "viewer", "member")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,7 @@ def define(
         raise TooLarge(f"a comment has at most {limits.COMMENT_CHARACTERS} characters")
     present = find(tx, name)
     if present is None:
+        tx.put_time(keys.user(name), _declared_at)
         return _put(tx, User(name, role, space, passhash, comment, tx.now))
     if skip:
         return present
@@ -196,6 +198,14 @@ def _put(tx: Transaction, user: User) -> User:
         fields["grants"] = _stored(user.grants)
     tx.put(keys.user(user.name), binary.pack(fields))
     return user
+
+
+def _declared_at(value: bytes, time_us: int) -> bytes:
+    """The row of a user who is declared by the commit of that time. It is later than whatever a
+    user of the same name has done, also if that one went in the same commit."""
+    fields = binary.unpack(value)
+    assert isinstance(fields, dict)
+    return binary.pack({**fields, "created": _EPOCH + timedelta(microseconds=time_us)})
 
 
 def _user(name: str, value: bytes) -> User:

@@ -28,8 +28,7 @@ from storage.topics import Topic, each_topic
 def use(run: Execution, statement: tree.Use, namespace: Namespace) -> Value:
     """Stand in another place for the rest of the script. :raises Unknown: there is none such"""
     database = statement.database
-    if database is not None:
-        run.rights.database(run.transaction, run.caller, namespace.name, database, NOTHING)
+    run.rights.enter(run.transaction, run.caller, namespace, database)
     run.place = namespace.name, database
     return NONE
 

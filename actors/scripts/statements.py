@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
+from actors.rights import Shown
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import handles
 from language import tree
@@ -36,24 +36,24 @@ def info_for_entries(run: Execution, statement: tree.InfoEntries) -> Value:
     if before is not None and before < 0:
         raise BadRequest("BEFORE is a sequence, which is not below zero")
     with run.services.committer.begin() as tx:
-        seen = _seen(run, tx, statement)
+        shown = _shown(run, tx, statement)
         tx.pause()
         found: list[Value] = []
         for some in newest(tx, _WHERE[statement.subject], before) if most else ():
             run.tick()
-            found += [_described(kept) for kept in some if seen(kept)]
+            found += [_described(kept) for kept in map(shown, some) if kept is not None]
             if len(found) >= most:
                 break
         run.depends_on(tx.saw)
     return found[:most]
 
 
-def _seen(run: Execution, tx: Transaction, statement: tree.InfoEntries) -> Callable[[Kept], bool]:
+def _shown(run: Execution, tx: Transaction, statement: tree.InfoEntries) -> Shown:
     user = statement.user
     if statement.subject == "STATEMENTS":
         return run.rights.entries(tx, run.caller, user)
     audited = run.rights.audited(tx, run.caller)
-    return lambda kept: (user is None or kept.user == user) and audited(kept)
+    return lambda kept: audited(kept) if user is None or kept.user == user else None
 
 
 def _described(kept: Kept) -> dict[str, Value]:

@@ -6,7 +6,10 @@ is refused before anything is opened, and a renewal goes wrong without touching 
 
 from __future__ import annotations
 
+import errno
+import os
 import ssl
+import stat
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -49,6 +52,8 @@ def load(chain: str, key: str, now: datetime) -> Certificate:
     :raises CertificateRefused: a file can't be read, or holds something else; they don't fit; the
         certificate is not valid yet, or has expired
     """
+    _check_file("--cert", chain)
+    _check_file("--cert-key", key)
     text = _read(chain)
     own = _own(chain, text)
     context = _context()
@@ -71,6 +76,19 @@ def _context() -> ssl.SSLContext:
     context.set_ciphers(CIPHERS_TLS12)
     context.options |= ssl.OP_NO_RENEGOTIATION  # a client could have keys made all day
     return context
+
+
+def _check_file(flag: str, path: str) -> None:
+    """A pipe may have nobody at its other end, and a device no end at all: whoever read from it
+    would never come back."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise CertificateRefused(f"{flag}: {path}: {error.strerror}") from error
+    if stat.S_ISDIR(mode):
+        raise CertificateRefused(f"{flag}: {path}: {os.strerror(errno.EISDIR)}")
+    if not stat.S_ISREG(mode):
+        raise CertificateRefused(f"{flag}: {path}: not a regular file")
 
 
 def _read(chain: str) -> bytes:

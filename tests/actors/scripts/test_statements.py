@@ -141,6 +141,45 @@ async def test_an_owner_sees_what_touched_its_place_alone(house: Running) -> Non
     assert [text for text in await texts(house, "nora") if "mem" in text]
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        "USE bank.vip",
+        "USE NAMESPACE bank",
+        "USE bank.vip; USE shop.main",
+        "IF true { USE bank.vip; USE shop.main }",
+        "INFO FOR USER rob",
+        "INFO FOR GRANTS OF rob",
+    ],
+)
+async def test_what_was_only_looked_up_is_touched_too(house: Running, other: str) -> None:
+    await house.values(f"DEFINE USER rob ROLE owner ON DATABASE bank.vip {NEW}")
+    await house.values(f"BEGIN; CREATE thing:1; {other}; COMMIT")
+    mine = await texts(house, "dan")
+    assert not [text for text in mine if "bank" in text or "rob" in text]
+    assert any("CREATE thing:1; " in text for text in await texts(house))
+
+
+@pytest.mark.parametrize("absent", ["bank.none", "none"])
+async def test_so_is_what_was_looked_up_in_vain(house: Running, absent: str) -> None:
+    await house.answer(f"BEGIN; SELECT * FROM thing; USE {absent}; COMMIT", record=True)
+    await house.answer("SELECT * FROM nowhere", record=True)
+    assert [text for text in await texts(house, "dan") if "SELECT" in text] == [
+        "SELECT * FROM nowhere"
+    ]
+
+
+async def test_an_owner_is_not_told_where_others_stood(house: Running) -> None:
+    grant = "GRANT READ ON TABLE shop.main.thing TO dan"
+    for place, told_as in (("shop.main", ["shop", "main"]), ("bank.vip", [None, None])):
+        await house.values(f"USE {place}; {grant}")
+        for log in ("STATEMENTS", "AUDIT"):
+            (mine,) = await told(house, "dan", f"INFO FOR {log} LIMIT 1")
+            assert [mine["statement"], mine["namespace"], mine["database"]] == [grant, *told_as]
+            (all_,) = await told(house, "root", f"INFO FOR {log} LIMIT 1")
+            assert f"{all_['namespace']}.{all_['database']}" == place
+
+
 async def test_who_is_no_owner_sees_its_own(house: Running) -> None:
     await house.values("GRANT READ, WRITE ON TABLE thing TO mem; CREATE thing:1")
     await told(house, "mem", "CREATE thing:2")
@@ -158,6 +197,18 @@ async def test_another_user_of_the_name_sees_nothing_of_the_first(house: Running
     await house.values(f"DROP USER mem; DEFINE USER mem ROLE member {NEW}")
     assert await texts(house, "mem") == []
     assert "CREATE thing:2" in await texts(house, "root", "INFO FOR STATEMENTS OF mem")
+
+
+async def test_nor_of_what_that_one_did_while_the_other_was_declared(house: Running) -> None:
+    await house.values("GRANT READ, WRITE ON TABLE thing TO mem")
+    other = asyncio.create_task(
+        house.values(f"BEGIN; DROP USER mem; DEFINE USER mem ROLE member {NEW}; COMMIT")
+    )
+    while not other.done():
+        await told(house, "mem", "CREATE thing SET n = 1")
+    await other
+    assert await texts(house, "root", "INFO FOR STATEMENTS OF mem")
+    assert await texts(house, "mem") == []
 
 
 async def test_pages(house: Running) -> None:

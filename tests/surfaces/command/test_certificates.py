@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -60,9 +61,14 @@ def test_each_file_that_does_not_fit_is_named(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.touch()
     missing = tmp_path / "missing"
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
     for chain_given, key_given, message in [
         (missing, key, f"--cert: {missing}: No such file or directory"),
         (tmp_path, key, f"--cert: {tmp_path}: Is a directory"),
+        (pipe, key, f"--cert: {pipe}: not a regular file"),
+        (chain, pipe, f"--cert-key: {pipe}: not a regular file"),
+        (chain, Path("/dev/zero"), "--cert-key: /dev/zero: not a regular file"),
         (key, key, f"--cert: {key}: not a certificate in PEM"),
         (empty, key, f"--cert: {empty}: not a certificate in PEM"),
         (garbled, key, f"--cert: {garbled}: not a certificate in PEM"),
