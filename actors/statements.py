@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -36,7 +38,7 @@ from protocol.requests import Caller, Surface
 from storage import users
 from storage.catalog import Space
 from storage.effects import Entry
-from storage.statements import AUDIT, STATEMENTS, after, forget, oldest
+from storage.statements import AUDIT, STATEMENTS, Maker, after, forget, forget_each, makers, oldest
 from storage.transactions import Transaction
 
 log = structlog.get_logger("statements")
@@ -53,6 +55,8 @@ _LATER: Final = (NotWritable, Conflict, Busy, DiskFull, UnknownOutcome, Failed)
 """Why nothing is forgotten for now."""
 SPARE_PART: Final = 10
 """There may be this part of them more until the oldest are forgotten: all at once, not singly."""
+AT_ONCE: Final = 1_000
+"""Of the audit trail that are forgotten in one commit."""
 
 
 @dataclass(slots=True)
@@ -240,6 +244,10 @@ class _Look:
     """Said to itself: it is time to see whether there are more entries than are to be kept."""
 
 
+_Part = tuple[tuple[object, ...], list[int]]
+"""What is left of the way to whoever has made entries, and their sequences."""
+
+
 @dataclass(slots=True)
 class _Count:
     """How many entries there are."""
@@ -291,13 +299,68 @@ class StatementsActor(LoopActor):
             excess = count.found - count.keep
             if excess <= count.keep // SPARE_PART:
                 return
-            for some in oldest(tx, where, 0, upto):
-                if len(some) > excess:
-                    break
-                excess -= len(some)
-                await asyncio.sleep(0)
+            if where == AUDIT:
+                shared: dict[Maker, list[int]] = {}
+                for entries in makers(tx, where, upto):
+                    for maker, sequence in entries:
+                        shared.setdefault(maker, []).append(sequence)
+                    await asyncio.sleep(0)
+            else:
+                before = upto + 1
+                for some in oldest(tx, where, 0, upto):
+                    if len(some) > excess:
+                        before = some[excess]
+                        break
+                    excess -= len(some)
+                    await asyncio.sleep(0)
+        if where == AUDIT:
+            gone = beyond(shared, count.keep)
+            for first in range(0, len(gone), AT_ONCE):
+                await self._forget(
+                    partial(forget_each, sequences=gone[first : first + AT_ONCE]), where
+                )
+        else:
+            await self._forget(partial(forget, before=before), where)
+        count.found = count.keep
+
+    async def _forget(self, forget: Callable[[Transaction, int], None], where: int) -> None:
+        committer = self._committer
         with committer.begin() as tx:
-            forget(tx, where, some[excess])
+            forget(tx, where)
             promise = committer.commit(tx, NODE, reason="entries beyond those that are kept")
         await committer.released(promise)
-        count.found = count.keep
+
+
+def beyond(shared: Mapping[Maker, list[int]], room: int) -> list[int]:
+    """Which entries of the audit trail have to go: the oldest of whoever has made most. The room
+    is shared out evenly, first between the namespaces and the store itself, then between the
+    databases of each, and at last between the users: nobody can push out another's by making
+    many.
+
+    :param shared: the sequences of each one's, the oldest first
+    :param room: how many there may be
+    """
+    return _beyond([(maker, entries) for maker, entries in shared.items()], room)
+
+
+def _beyond(shared: list[_Part], room: int) -> list[int]:
+    parts: dict[object, list[_Part]] = {}
+    for maker, entries in shared:
+        parts.setdefault(maker[0], []).append((maker[1:], entries))
+    gone: list[int] = []
+    by_size = sorted((_size(part), number) for number, part in enumerate(parts.values()))
+    every = list(parts.values())
+    for place, (size, number) in enumerate(by_size):
+        # Who needs less than its share leaves the rest to those who come after it.
+        share = min(size, room // (len(by_size) - place))
+        room -= share
+        part = every[number]
+        if len(part) == 1:
+            gone += part[0][1][: size - share]
+        elif size > share:
+            gone += _beyond(part, share)
+    return gone
+
+
+def _size(part: list[_Part]) -> int:
+    return sum(len(entries) for _, entries in part)

@@ -10,9 +10,9 @@ changed by the thousand does not push out who was let in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import structs
@@ -114,6 +114,47 @@ def oldest(tx: Transaction, where: int, after: int, upto: int) -> Iterator[list[
     tag = _TAGS[where]
     for pairs in tx.scan(keys.kept(tag, after + 1), keys.kept(tag, upto + 1)):
         yield [keys.kept_sequence(key) for key, _ in pairs]
+
+
+class Maker(NamedTuple):
+    """Whose an entry is, from the outermost on: how the room for the audit trail is shared out."""
+
+    namespace: int
+    database: int
+    """Ids of the place that all it touched lies in; 0: none is around all of that."""
+    turned_away: bool
+    """Whether it is of somebody who was not let in, under the name of a user."""
+    user: str
+
+
+def makers(tx: Transaction, where: int, upto: int) -> Iterator[list[tuple[Maker, int]]]:
+    """Whose the entries are, and their sequences, with the oldest first, some at a time.
+
+    :param where: as above
+    :param upto: only those of commits up to that one
+    """
+    tag = _TAGS[where]
+    start, _ = keys.all_kept(tag)
+    for pairs in tx.scan(start, keys.kept(tag, upto + 1)):
+        yield [(_maker(_decoder.decode(value)), keys.kept_sequence(key)) for key, value in pairs]
+
+
+def _maker(row: _Row) -> Maker:
+    entry = row.entry
+    first = entry.places[0]
+    depth = len(first)
+    for place in entry.places[1:]:
+        while place[:depth] != first[:depth]:
+            depth -= 1
+    namespace, database = (*first[:depth], 0, 0)[:2]
+    turned_away = entry.action is not None and entry.refused is not None
+    return Maker(namespace, database, turned_away, row.by)
+
+
+def forget_each(tx: Transaction, where: int, sequences: Iterable[int]) -> None:
+    """Remove the entries of these commits. :param where: as above"""
+    for sequence in sequences:
+        tx.delete(keys.kept(_TAGS[where], sequence))
 
 
 def forget(tx: Transaction, where: int, before: int) -> None:

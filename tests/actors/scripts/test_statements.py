@@ -24,6 +24,8 @@ from protocol.requests import (
     Surface,
 )
 from protocol.spaces import SetKey
+from protocol.values import NONE
+from storage.statements import Maker
 from tests.logbook import Logbook
 from tests.nodes import OWNER, PASSWORD, Running, running
 
@@ -324,6 +326,62 @@ async def test_the_oldest_are_forgotten(tmp_path: Path, monkeypatch: pytest.Monk
             await asyncio.sleep(0.01)
         assert found[0]["statement"] == "CREATE t:59"
         assert len(found) >= 20
+
+
+async def test_none_may_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statements, "LOOK_SECONDS", 0.01)
+    async with running(tmp_path / "s", settings={"keep_statements": 0}) as node:
+        await node.values("DEFINE TABLE t; CREATE t:1")
+        while await node.value("INFO FOR STATEMENTS"):
+            await asyncio.sleep(0.01)
+
+
+async def test_nobody_pushes_others_out_of_the_audit_trail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statements, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(limits, "ENTRIES_KEPT", 60)
+    monkeypatch.setattr(statements, "AT_ONCE", 7)
+    async with running(tmp_path / "s") as node:
+        await node.values(
+            f"DEFINE TABLE t; DEFINE USER dan ROLE owner ON DATABASE shop.main {NEW};"
+            f"DEFINE USER mem ROLE member ON DATABASE shop.main {NEW};"
+            "DROP USER mem REASON 'a trace';"
+            f"DEFINE USER mem ROLE member ON DATABASE shop.main {NEW};"
+            "DEFINE NAMESPACE bank; DEFINE DATABASE bank.vip;"
+            f"DEFINE USER eve ROLE owner ON DATABASE bank.vip {NEW};"
+        )
+        loud = "GRANT READ ON TABLE t TO mem; REVOKE READ ON TABLE t FROM mem;" * 60
+        assert isinstance(await told(node, "dan", loud), type(None) | type(NONE))
+        while len(found := await node.value("INFO FOR AUDIT")) > 60:
+            await asyncio.sleep(0.01)
+        assert len(found) == 60
+        assert "a trace" in [each["reason"] for each in found]
+        assert [each for each in found if "eve" in (each["statement"] or "")]
+        # Of who made most the newest are there.
+        assert found[0]["statement"] == "REVOKE READ ON TABLE t FROM mem"
+        assert [each["seq"] for each in found] == sorted(each["seq"] for each in found)[::-1]
+
+
+def test_the_room_is_shared_out_evenly() -> None:
+    def gone(room: int, **made: int) -> dict[str, int]:
+        """How many of each one's have to go. Names: namespace, database, user, a letter each."""
+        shared: dict[Maker, list[int]] = {}
+        at: dict[int, str] = {}
+        for name, count in made.items():
+            first = len(at)
+            maker = Maker(ord(name[0]), ord(name[1]), turned_away=False, user=name[2])
+            shared[maker] = [*range(first, first + count)]
+            at |= dict.fromkeys(shared[maker], name)
+        beyond = [at[sequence] for sequence in statements.beyond(shared, room)]
+        assert sum(made.values()) - len(beyond) == room
+        return {name: beyond.count(name) for name in made}
+
+    assert gone(10, aau=90, bbu=2) == {"aau": 82, "bbu": 0}
+    assert gone(10, aau=6, bbu=6) == {"aau": 1, "bbu": 1}
+    assert gone(12, aau=50, abu=50, bbu=6) == {"aau": 47, "abu": 47, "bbu": 0}
+    assert gone(12, aau=50, aav=3, abu=2, bbu=1) == {"aau": 44, "aav": 0, "abu": 0, "bbu": 0}
+    assert gone(3, aau=5) == {"aau": 2}
 
 
 def test_the_defaults() -> None:
