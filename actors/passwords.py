@@ -61,7 +61,10 @@ class Verify(Request[Verdict]):
 
 
 class PasswordActor(ThreadActor):
-    """One thread that hashes."""
+    """One thread that hashes. It gives way: a flood of passwords would take every core from those
+    who have signed in."""
+
+    gives_way = True
 
     def __init__(self, runtime: Runtime, rng: Rng, cost: Cost) -> None:
         super().__init__(runtime)

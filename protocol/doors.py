@@ -182,3 +182,7 @@ class Scheduler(Protocol):
     def threads(self) -> bool:
         """Whether actors that block get threads of their own. In simulation they do not: their
         mailboxes are drained on the loop, so that one seed decides every interleaving."""
+
+    def give_way(self) -> None:
+        """Have the thread that calls this leave the processor to the others from now on, where the
+        system can tell them apart."""

@@ -48,6 +48,7 @@ class Runtime:
     ) -> None:
         self.loop = scheduler.loop
         self.threads = scheduler.threads
+        self.give_way = scheduler.give_way
         self.clock = clock
         self._on_failure = on_failure
         self._on_error = on_error

@@ -62,6 +62,9 @@ class ThreadActor(Actor):
     """
 
     actor_inbox: ThreadInbox
+    gives_way = False
+    """Whether its thread leaves the processor to the others, the loop's above all: for what
+    computes long, and what nobody else waits for."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
@@ -90,6 +93,8 @@ class ThreadActor(Actor):
     # --- with a thread ----------------------------------------------------------------------
 
     def _run(self) -> None:
+        if self.gives_way:
+            self.runtime.give_way()
         self._begin()
         inbox = self.actor_inbox
         while not self.actor_stopped.is_set():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +13,7 @@ import pykka
 import pytest
 from pykka._envelope import Envelope
 
+from actors.doors import NICE, SystemClock, SystemScheduler
 from actors.runtime import (
     Actor,
     LoopActor,
@@ -279,6 +282,27 @@ def test_no_thread_is_alive_after_stop() -> None:
         for ref in refs:
             await stop(ref)
         assert threading.active_count() == before
+
+    play("real", main)
+
+
+class GivesWay(OnThread):
+    gives_way = True
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no niceness")
+def test_a_thread_that_gives_way_is_nicer_than_the_loop() -> None:
+    async def main() -> None:
+        runtime = Runtime(SystemScheduler(), SystemClock(), lambda *_: None, lambda _: None)
+        refs = [kind.start(runtime) for kind in (OnThread, GivesWay)]
+        threads = [actor_of(ref)._thread for ref in refs]
+        for ref in refs:
+            await ask(ref, Add(1))  # it has begun
+        own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+        found = [os.getpriority(os.PRIO_PROCESS, thread.native_id) for thread in threads]
+        assert found == [own, min(own + NICE, 19)]
+        for ref in refs:
+            await stop(ref)
 
     play("real", main)
 

@@ -98,6 +98,9 @@ class SteppedScheduler:
         """The stepped loop."""
         return self._loop
 
+    def give_way(self) -> None:
+        """Nothing: there is one thread."""
+
 
 class ThreadScheduler:
     """The running real loop, with real threads."""
@@ -111,3 +114,6 @@ class ThreadScheduler:
     def loop(self) -> asyncio.AbstractEventLoop:
         """The running loop."""
         return self._loop
+
+    def give_way(self) -> None:
+        """Nothing: tests are in no hurry."""
