@@ -37,7 +37,7 @@ from protocol.errors import (
 from protocol.requests import Caller, Surface
 from storage import users
 from storage.catalog import Space
-from storage.effects import Entry
+from storage.entries import Entry
 from storage.statements import AUDIT, STATEMENTS, Maker, after, forget, forget_each, makers, oldest
 from storage.transactions import Transaction
 

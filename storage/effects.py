@@ -26,6 +26,7 @@ import msgspec
 from protocol import limits
 from storage import keys
 from storage.engine import Batch
+from storage.entries import Body, Entry
 
 PUT: Final = 1
 DELETE: Final = 2
@@ -52,30 +53,6 @@ class EffectsDamaged(Exception):
     """A frame whose checksum holds has a body that no commit of ours would write."""
 
 
-class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """What the statement log or the audit trail keeps of a commit beside its attribution."""
-
-    kept: int
-    """Where: a sum of `statements.STATEMENTS` and `statements.AUDIT`."""
-    request: str
-    """The id of the request."""
-    address: str
-    """Where the caller came from."""
-    namespace: str | None
-    database: str | None
-    """The place that the statement stood in, by its names."""
-    places: tuple[tuple[int, ...], ...]
-    """All that it touched, by the ids of namespace and database; (): the store itself."""
-    action: str | None = None
-    """What was done, where no statement says it."""
-    refused: str | None = None
-    """The name of the error that it was refused with; None: it was done."""
-    needs: str | None = None
-    """What was missing, of a right that was refused."""
-    more: int = 0
-    """How many others like it have come since the one before, none of which has an entry."""
-
-
 class Attribution(msgspec.Struct, frozen=True):
     """Who changed the store and how: the part of the statement log that travels in the commit."""
 
@@ -99,17 +76,8 @@ class Commit:
     effects: list[Effect]
 
 
-class _Body(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    by: str
-    how: str
-    statement: str | None
-    reason: str | None
-    effects: list[tuple[Any, ...]]
-    entry: Entry | None = None
-
-
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(_Body)
+_decoder: Final = msgspec.msgpack.Decoder(Body)
 
 
 def encode(attribution: Attribution, effects: list[Effect]) -> bytes:
@@ -149,7 +117,7 @@ def _array_head(count: int) -> bytes:
 def decode(body: bytes) -> Commit:
     """What a body says, checked in form. :raises EffectsDamaged:"""
     try:
-        found: _Body = _decoder.decode(body)
+        found: Body = _decoder.decode(body)
     except msgspec.MsgspecError as error:
         raise EffectsDamaged(f"the body of a frame is no commit: {error}") from None
     for effect in found.effects:

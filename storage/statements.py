@@ -18,7 +18,8 @@ import msgspec
 from msgspec import structs
 
 from storage import keys
-from storage.effects import Attribution, Entry
+from storage.effects import Attribution
+from storage.entries import Entry
 from storage.transactions import Transaction
 
 STATEMENTS: Final = 1

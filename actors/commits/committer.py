@@ -30,7 +30,8 @@ from actors.runtime import Runtime, tell
 from protocol import limits
 from protocol.errors import Busy, DiskFull, Failed, Refusal, UnknownOutcome
 from storage import keys
-from storage.effects import Attribution, Entry, only_removes
+from storage.effects import Attribution, only_removes
+from storage.entries import Entry
 from storage.frames import Frame
 from storage.ledger import Ledger
 from storage.reserve import disk_full
