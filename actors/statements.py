@@ -86,7 +86,7 @@ class Statements:
         self._runtime = runtime
         self._committer = committer
         self._rights = rights
-        self._allowances: OrderedDict[tuple[str, ...], _Allowance] = OrderedDict()
+        self._allowances: OrderedDict[tuple[object, ...], _Allowance] = OrderedDict()
         self._waiting: list[_Own] = []
         self._turn: asyncio.Handle | None = None
 
@@ -119,11 +119,13 @@ class Statements:
 
         :param tx: that it was run in, which may have ended
         """
-        more = self._admit(("statement", caller.user, "" if refusal is None else refusal.code))
+        places = self._rights.places(tx)
+        code = "" if refusal is None else refusal.code
+        more = self._admit(("statement", caller.user, code, places))
         if more is None:
             return
         origin = Origin(request, caller.surface, caller.address)
-        entry = _entry(origin, self._rights.places(tx), place, audited, refusal)
+        entry = _entry(origin, places, place, audited, refusal)
         self._add(_Own(By(caller.user, caller.surface), statement, reason, entry), more)
 
     def denied(
@@ -131,15 +133,15 @@ class Statements:
     ) -> None:
         """Keep an entry of an operation on keys that a right was missing for. Where it came from is
         asked in a turn of its own: before its answer a request may have no name yet."""
-        kind = ("statement", user, refusal.code)
-        more = self._admit(kind)
+        places = (self._rights.ids(space.database),)
+        more = self._admit(("statement", user, refusal.code, places))
         if more is None:
             return
 
         def keep() -> None:
             origin, database = asker.origin, space.database
             place = database.namespace.name, database.name
-            entry = _entry(origin, (self._rights.ids(database),), place, True, refusal)
+            entry = _entry(origin, places, place, True, refusal)
             self._add(_Own(By(user, origin.surface), statement, None, entry), more)
 
         self._runtime.loop.call_soon(keep)
@@ -158,18 +160,22 @@ class Statements:
             password that went into the wrong field
         :param refused: the code of the refusal
         """
-        more = self._admit((action, network(address) if refused else name, refused))
-        if more is None:
-            return
         with self._committer.begin() as tx:
             places = self._rights.home(tx, name)
             known = users.is_taken(tx, name)
+        more = self._admit((action, network(address) if refused else name, refused, places))
+        if more is None:
+            return
         by = By(name if known else "", surface)
         entry = Entry(AUDIT, "", address, None, None, places, action, refused or None)
         self._add(_Own(by, None, None, entry), more)
 
-    def _admit(self, kind: tuple[str, ...]) -> int | None:
-        """How many like it were not kept since the last that was; None: this one is not either."""
+    def _admit(self, kind: tuple[object, ...]) -> int | None:
+        """How many like it were not kept since the last that was; None: this one is not either.
+
+        :param kind: what makes one like another; the place is part of it, for the number is told to
+            whoever owns that
+        """
         now_us = self._runtime.clock.monotonic_us()
         allowance = self._allowances.get(kind)
         if allowance is None:

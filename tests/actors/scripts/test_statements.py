@@ -298,6 +298,33 @@ async def test_a_flood_of_refusals_is_counted_and_not_kept(
     ]  # fmt: skip
 
 
+async def test_what_was_not_kept_is_counted_for_each_place(
+    house: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statements, "BURST", 1)
+    await house.values(
+        "USE bank.vip; DEFINE TABLE account; DEFINE SPACE c;"
+        f"DEFINE USER guest ROLE member {NEW};"
+        f"DEFINE USER vip ROLE member ON DATABASE bank.vip {NEW};"
+        f"DEFINE USER own ROLE member ON DATABASE shop.main {NEW};"
+        "GRANT READ ON TABLE account TO guest; GRANT READ ON TABLE shop.main.thing TO guest"
+    )
+
+    async def turned_away(name: str) -> None:
+        with pytest.raises(SignInRefused):
+            await ask(house.node.sessions, SignIn(name, "wrong horse", "http", "192.0.2.7:1"))
+
+    for _ in range(3):
+        assert await told(house, "guest", "USE bank.vip; DELETE account:1") == "NotAllowed"
+        await turned_away("vip")
+    assert await told(house, "guest", "DELETE thing:1") == "NotAllowed"
+    await turned_away("own")
+    mine = await told(house, "dan", "INFO FOR AUDIT LIMIT 2")
+    assert {(e["user"], e["refused"], e["more"]) for e in mine} == {
+        ("guest", "NotAllowed", 0), ("own", "SignInRefused", 0)
+    }  # fmt: skip
+
+
 async def test_a_node_that_takes_no_changes_refuses_all_the_same(house: Running) -> None:
     await house.values("DEFINE NODE ROLES serving")
     sequence = house.node.committer.committed
