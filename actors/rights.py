@@ -339,7 +339,8 @@ class Rights:
         """All that a transaction has touched, as an entry says it; see `Entry.places`."""
         touched = tx.touched
         if len(touched) == 1:
-            return (_ids(touched[0]),)
+            (only,) = touched
+            return (_ids(only),)
         return tuple(dict.fromkeys(map(_ids, touched))) or ((),)
 
     def ids(self, place: Namespace | Database) -> Ids:

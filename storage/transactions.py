@@ -98,7 +98,7 @@ class Transaction:
     _noted_bytes = 0
     place: object = None
     """Of what it touches, the last."""
-    touched: tuple[object, ...] = ()
+    touched: Collection[object] = ()
     """Of what it touches, all: see `touch`."""
     timed: dict[bytes, Callable[[bytes, int], bytes]] | None = None
     """How a value is made of what was written under a key and of `time`; see `put_time`."""
@@ -399,10 +399,15 @@ class Transaction:
 
     def touch(self, place: object) -> None:
         """Remember that it has to do with a place. For what is kept of its commit: the place means
-        nothing here, and the same one may come more than once."""
+        nothing here, but can be hashed. Going to and fro between some costs no more than that."""
         if place is not self.place:
             self.place = place
-            self.touched = (*self.touched, place)
+            if not self.touched:
+                self.touched = (place,)  # of most it stays the only one, which is not hashed
+                return
+            if not isinstance(self.touched, dict):
+                self.touched = dict.fromkeys(self.touched)
+            self.touched[place] = None
 
     # --- looking up declarations ----------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from storage.moments import Moment
 from storage.reads import Reads
 from storage.sheets import Sheet
 from storage.transactions import Transaction
+from tests.storage.books import Book
 from tests.storage.engines import KINDS, make
 from tests.storage.story import Story
 
@@ -451,3 +452,15 @@ def test_planted_bug_is_caught(
 def _run(seeds: Iterable[int]) -> None:
     for seed in seeds:
         Story(seed).run()
+
+
+def test_places_are_touched_once_however_often_they_come() -> None:
+    with Book().begin() as tx:
+        assert list(tx.touched) == []
+        tx.touch("a")
+        tx.touch("a")
+        assert list(tx.touched) == ["a"]
+        for _ in range(1000):
+            for each in ("b", "a", "c"):
+                tx.touch(each)
+        assert list(tx.touched) == ["a", "b", "c"]
