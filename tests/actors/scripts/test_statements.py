@@ -96,6 +96,13 @@ async def test_a_refused_right_is_kept(house: Running) -> None:
     assert audited["needs"] == "WRITE ON TABLE shop.main.thing"
 
 
+async def test_of_what_was_refused_no_more_is_kept_than_was_reached(house: Running) -> None:
+    script = "BEGIN; CREATE thing:1; SELECT * FROM nowhere; USE bank.vip; COMMIT"
+    assert await told(house, "root", script, record=True) == "Unknown"
+    (kept,) = await told(house, "dan", "INFO FOR STATEMENTS LIMIT 1")
+    assert kept["statement"] == "BEGIN; CREATE thing:1; SELECT * FROM nowhere"
+
+
 async def test_a_refused_operation_on_keys_is_kept(house: Running) -> None:
     await house.values("DEFINE SPACE c; GRANT READ ON SPACE c TO mem")
 
