@@ -196,8 +196,8 @@ class ScriptRun(Execution):
                 self.wait = None
 
     def _keep(self, first: int, end: int, refusal: Refusal | None = None) -> None:
-        """Let the statement log keep what has changed nothing: of a refusal no more of the text than
-        was reached, for of the rest nobody has asked what it touches."""
+        """Let the statement log keep what has changed nothing: of what was refused no more than was
+        reached, for of the rest nobody has asked what it touches."""
         request = self.request
         if refusal is not None and self._at is not None:
             end = self._at + 1
