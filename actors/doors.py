@@ -30,9 +30,10 @@ batches a second and this gives 2 000, for the same number of commits. Smaller g
 system's timers don't fire earlier.
 """
 
-NICE: Final = 10
-"""Added to the niceness of threads that give way. They get a tenth of what the loop gets where both
-want one core, and all of it where nobody does."""
+NICE: Final = 5
+"""Added to the niceness of threads that give way. They get a third of what the loop gets where both
+want one core, and all of it where nobody does. With 10 a sign-in beside others' work on the machine
+waits for seconds."""
 
 ACCEPTS_WAITING: Final = 1024
 """Connections that the system holds until the node accepts them."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from protocol import limits
-from protocol.errors import Conflict
+from protocol.errors import Conflict, SessionEnded
 from tests.nodes import OWNER, PASSWORD, Running
 
 ROWS = 20_000
@@ -61,8 +61,9 @@ ITS_OWN = (
     "DEFINE FIELD n ON thing TYPE int", "DEFINE FIELD f ON thing TYPE int DEFAULT 1",
     "DEFINE INDEX i ON thing FIELDS n", "ALTER TABLE thing SET COMMENT 'c'", "DROP TABLE thing",
     "DEFINE DATABASE OVERWRITE shop.main COMMENT 'c'", "DROP DATABASE shop.main",
-    "DROP NAMESPACE shop", "DROP USER ana", f"ALTER USER ana SET PASSWORD '{PASSWORD} 2'",
+    "DROP NAMESPACE shop",
 )  # fmt: skip
+ENDS_IT = ("DROP USER ana", f"ALTER USER ana SET PASSWORD '{PASSWORD} 2'")
 
 
 async def beside(here: Running, statement: str) -> bool:
@@ -77,8 +78,12 @@ async def beside(here: Running, statement: str) -> bool:
         await asyncio.sleep(0)
     answer = await here.answer(statement)
     assert answer.refusal is None, answer.refusal
-    assert begun.is_set() and not updating.done(), "it was over before that was declared"
+    ended = updating.done() and type(updating.result().refusal) is SessionEnded
+    assert begun.is_set() and (ended or not updating.done()), "it was over before that was declared"
     refusal = (await updating).refusal
+    if statement in ENDS_IT:
+        assert type(refusal) is SessionEnded, refusal
+        return True
     assert refusal is None or isinstance(refusal, Conflict), refusal
     return refusal is not None
 
@@ -90,4 +95,9 @@ async def test_what_it_has_not_looked_up_leaves_it_alone(here: Running, statemen
 
 @pytest.mark.parametrize("statement", ITS_OWN)
 async def test_what_it_has_looked_up_makes_it_run_again(here: Running, statement: str) -> None:
+    assert await beside(here, statement)
+
+
+@pytest.mark.parametrize("statement", ENDS_IT)
+async def test_what_ends_its_users_sessions_ends_it(here: Running, statement: str) -> None:
     assert await beside(here, statement)
