@@ -161,11 +161,15 @@ def apply(effects: list[Effect], sequence: int, batch: Batch) -> bool:
 
 def only_removes(body: bytes) -> bool:
     """Whether a commit takes away and adds nothing, but for tallies of what is left; False for one
-    that is larger than any reserve. Decodes it: for a disk that is full.
+    that is larger than any reserve, and for one that changes nothing: it makes no room. Decodes it:
+    for a disk that is full.
 
     :raises EffectsDamaged: it is no commit
     """
-    return len(body) <= limits.LOG_RESERVE_BYTES and all(
+    if len(body) > limits.LOG_RESERVE_BYTES:
+        return False
+    effects = decode(body).effects
+    return bool(effects) and all(
         effect[0] in _DELETIONS or (effect[0] == PUT and effect[1][keys.TAG_AT] in keys.TALLIES)
-        for effect in decode(body).effects
+        for effect in effects
     )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from storage import effects, keys
 from storage.effects import Attribution, EffectsDamaged
+from storage.entries import Entry
 
 some_bytes = st.binary(max_size=40)
 sequences = st.integers(0, 2**63)
@@ -87,6 +88,12 @@ def test_every_cut_is_damage() -> None:
 RECORD = keys.STORE_RANGE + bytes((keys.RECORD,)) + b"r"
 COUNT = keys.STORE_RANGE + bytes((keys.COUNT,)) + b"t"
 REMOVED: list[Any] = [(effects.DELETE_RECORD, RECORD, 3), (effects.PUT, COUNT, bytes(8))]
+
+
+def test_what_changes_nothing_takes_no_reserve() -> None:
+    """A refusal or a sign-in that is kept: what a full disk keeps free is for who makes room."""
+    entry = Entry(1, "r-1", "192.0.2.1:1", None, None, ((),))
+    assert not effects.only_removes(effects.encode(Attribution("a", "b", entry=entry), []))
 
 
 @pytest.mark.parametrize(
