@@ -24,6 +24,7 @@ from actors.checkpoints import CheckpointNow, CheckpointsActor, FlushActor, Note
 from actors.commits import NODE, CommitsActor, Committer
 from actors.doors import Doors
 from actors.facts import Facts, Listening
+from actors.forgetting import ForgettingActor
 from actors.indexes import Indexes, IndexesActor
 from actors.log import LogActor, LogFigures, has_room
 from actors.log_checks import LogChecks, LogChecksActor, LogReadActor
@@ -40,7 +41,7 @@ from actors.scripts.services import Services
 from actors.sessions import LetGo, Sessions, SessionsActor
 from actors.settings import FirstOwner, NodeSettings
 from actors.spaces import Spaces
-from actors.statements import Statements, StatementsActor
+from actors.statements import Statements
 from actors.store import Store
 from actors.topics import Topics
 from protocol import limits
@@ -244,7 +245,7 @@ class Node:
         if self.settings.serves:
             keep = self.settings.keep_statements
             self._supervise(
-                lambda: StatementsActor.start(runtime, committer, keep), refoldable=True
+                lambda: ForgettingActor.start(runtime, committer, keep), refoldable=True
             )
         plans = Plans()
         self._scripts = self._supervise(

@@ -340,17 +340,13 @@ class Rights:
         touched = tx.touched
         if len(touched) == 1:
             (only,) = touched
-            return (_ids(only),)
-        return tuple(dict.fromkeys(map(_ids, touched))) or ((),)
-
-    def ids(self, place: Namespace | Database) -> Ids:
-        """A place that was judged, as an entry says it."""
-        return _ids(place)
+            return (ids_of(only),)
+        return tuple(dict.fromkeys(map(ids_of, touched))) or ((),)
 
     def home(self, tx: Transaction, name: str) -> tuple[Ids, ...]:
         """The same of what is done with a user itself, as it signs in."""
         found = users.find(tx, name)
-        return (() if found is None else _ids(self._place_of(tx, found)),)
+        return (() if found is None else ids_of(self._place_of(tx, found)),)
 
     def entries(self, tx: Transaction, caller: Caller, user: str | None) -> Shown:
         """What a caller may see of entries of the statement log: its own, and an owner those that
@@ -390,7 +386,7 @@ class Rights:
             return ()
         if who.user is None or who.user.role != OWNER:
             return None
-        return _ids(self._place_of(tx, who.user)) or None
+        return ids_of(self._place_of(tx, who.user)) or None
 
     # --- what a grant is on -----------------------------------------------------------------------
 
@@ -441,7 +437,9 @@ _STORE_OWNER: Final = Standing("", None, all=True)
 _OPERATOR: Final = Standing("operator", None, all=True)
 
 
-def _ids(place: object) -> Ids:
+def ids_of(place: object) -> Ids:
+    """A place that was judged, as an entry says it: the ids of its noun, without the noun, for
+    every change of the store asks."""
     if type(place) is Database:
         return place.namespace.id, place.id
     return (place.id,) if type(place) is Namespace else ()

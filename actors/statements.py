@@ -12,33 +12,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final
 
 import structlog
 
-from actors.commits import NODE, Asker, By, Committer, Origin
-from actors.rights import Ids, Rights
-from actors.runtime import LoopActor, Runtime, handles, tell
+from actors.commits import Asker, By, Committer, Origin
+from actors.rights import Ids, Rights, ids_of
+from actors.runtime import Runtime
 from actors.tries import network
-from protocol import limits
-from protocol.errors import (
-    Busy,
-    Conflict,
-    DiskFull,
-    Failed,
-    NotAllowed,
-    NotWritable,
-    Refusal,
-    UnknownOutcome,
-)
+from protocol.errors import NotAllowed, Refusal
 from protocol.requests import Caller, Surface
 from storage import users
 from storage.catalog import Space
 from storage.entries import Entry
-from storage.statements import AUDIT, STATEMENTS, Maker, after, forget, forget_each, makers, oldest
+from storage.statements import AUDIT, STATEMENTS, after
 from storage.transactions import Transaction
 
 log = structlog.get_logger("statements")
@@ -49,14 +37,6 @@ REMEMBERED: Final = 1_024
 """Of whom it is remembered how many came."""
 WAITING: Final = 1_024
 """Entries that wait for their turn of the loop."""
-LOOK_SECONDS: Final = 60.0
-"""How often it is looked whether there are more than are to be kept."""
-_LATER: Final = (NotWritable, Conflict, Busy, DiskFull, UnknownOutcome, Failed)
-"""Why nothing is forgotten for now."""
-SPARE_PART: Final = 10
-"""There may be this part of them more until the oldest are forgotten: all at once, not singly."""
-AT_ONCE: Final = 1_000
-"""Of the audit trail that are forgotten in one commit."""
 
 
 @dataclass(slots=True)
@@ -133,7 +113,7 @@ class Statements:
     ) -> None:
         """Keep an entry of an operation on keys that a right was missing for. Where it came from is
         asked in a turn of its own: before its answer a request may have no name yet."""
-        places = (self._rights.ids(space.database),)
+        places = (ids_of(space.database),)
         more = self._admit(("statement", user, refusal.code, places))
         if more is None:
             return
@@ -170,6 +150,13 @@ class Statements:
         entry = Entry(AUDIT, "", address, None, None, places, action, refused or None)
         self._add(_Own(by, None, None, entry), more)
 
+    def did(self, action: str) -> None:
+        """Keep an entry of the audit trail of what whoever runs the node has had it do."""
+        more = self._admit((action,))
+        if more is not None:
+            entry = Entry(AUDIT, "", "local", None, None, ((),), action)
+            self._add(_Own(By("", "command"), None, None, entry), more)
+
     def _admit(self, kind: tuple[object, ...]) -> int | None:
         """How many like it were not kept since the last that was; None: this one is not either.
 
@@ -191,13 +178,6 @@ class Statements:
         allowance.left -= 1
         more, allowance.more = allowance.more, 0
         return more
-
-    def did(self, action: str) -> None:
-        """Keep an entry of the audit trail of what whoever runs the node has had it do."""
-        more = self._admit((action,))
-        if more is not None:
-            entry = Entry(AUDIT, "", "local", None, None, ((),), action)
-            self._add(_Own(By("", "command"), None, None, entry), more)
 
     def _add(self, own: _Own, more: int) -> None:
         if len(self._waiting) >= WAITING:
@@ -243,130 +223,3 @@ def _entry(
         refused, needs = refusal.code, refusal.detail.get("needs")
     needed = needs if isinstance(needs, str) else None
     return Entry(kept, origin.request, origin.address, *place, places, None, refused, needed)
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """Said to itself: it is time to see whether there are more entries than are to be kept."""
-
-
-_Part = tuple[tuple[object, ...], list[int]]
-"""What is left of the way to whoever has made entries, and their sequences."""
-
-
-@dataclass(slots=True)
-class _Count:
-    """How many entries there are."""
-
-    keep: int
-    """As many are to be."""
-    found: int = 0
-    upto: int = 0
-    """Of commits up to that one."""
-
-
-class StatementsActor(LoopActor):
-    """Forgets the oldest entries when there are more than are to be kept, some at a time.
-
-    :param keep: entries of the statement log
-    """
-
-    def __init__(self, runtime: Runtime, committer: Committer, keep: int) -> None:
-        super().__init__(runtime)
-        self._committer = committer
-        self._counts = {STATEMENTS: _Count(keep), AUDIT: _Count(limits.ENTRIES_KEPT)}
-
-    def on_start(self) -> None:
-        """Begin to look."""
-        self.after(LOOK_SECONDS, self._look)
-
-    def _look(self) -> None:
-        tell(self.actor_ref, _Look())
-
-    @handles(_Look)
-    async def look(self, _message: _Look) -> None:
-        """Look, and look again later."""
-        try:
-            for where, count in self._counts.items():
-                await self._prune(where, count)
-        except _LATER as refusal:
-            log.info("old entries are still kept", why=str(refusal))
-        self.after(LOOK_SECONDS, self._look)
-
-    async def _prune(self, where: int, count: _Count) -> None:
-        committer, upto = self._committer, self._committer.released_upto
-        with committer.begin() as tx:
-            tx.pause()
-            if upto > count.upto:
-                for some in oldest(tx, where, count.upto, upto):
-                    count.found += len(some)
-                    await asyncio.sleep(0)
-                count.upto = upto
-            excess = count.found - count.keep
-            if excess <= count.keep // SPARE_PART:
-                return
-            if where == AUDIT:
-                shared: dict[Maker, list[int]] = {}
-                for entries in makers(tx, where, upto):
-                    for maker, sequence in entries:
-                        shared.setdefault(maker, []).append(sequence)
-                    await asyncio.sleep(0)
-            else:
-                before = upto + 1
-                for some in oldest(tx, where, 0, upto):
-                    if len(some) > excess:
-                        before = some[excess]
-                        break
-                    excess -= len(some)
-                    await asyncio.sleep(0)
-        if where == AUDIT:
-            gone = beyond(shared, count.keep)
-            for first in range(0, len(gone), AT_ONCE):
-                await self._forget(
-                    partial(forget_each, sequences=gone[first : first + AT_ONCE]), where
-                )
-        else:
-            await self._forget(partial(forget, before=before), where)
-        count.found = count.keep
-
-    async def _forget(self, forget: Callable[[Transaction, int], None], where: int) -> None:
-        committer = self._committer
-        with committer.begin() as tx:
-            forget(tx, where)
-            promise = committer.commit(tx, NODE, reason="entries beyond those that are kept")
-        await committer.released(promise)
-
-
-def beyond(shared: Mapping[Maker, list[int]], room: int) -> list[int]:
-    """Which entries of the audit trail have to go: the oldest of whoever has made most. The room
-    is shared out evenly, first between the namespaces and the store itself, then between the
-    databases of each, and at last between the users: nobody can push out another's by making
-    many.
-
-    :param shared: the sequences of each one's, the oldest first
-    :param room: how many there may be
-    """
-    return _beyond([(maker, entries) for maker, entries in shared.items()], room)
-
-
-def _beyond(shared: list[_Part], room: int) -> list[int]:
-    parts: dict[object, list[_Part]] = {}
-    for maker, entries in shared:
-        parts.setdefault(maker[0], []).append((maker[1:], entries))
-    gone: list[int] = []
-    by_size = sorted((_size(part), number) for number, part in enumerate(parts.values()))
-    every = list(parts.values())
-    for place, (size, number) in enumerate(by_size):
-        # Who needs less than its share leaves the rest to those who come after it.
-        share = min(size, room // (len(by_size) - place))
-        room -= share
-        part = every[number]
-        if len(part) == 1:
-            gone += part[0][1][: size - share]
-        elif size > share:
-            gone += _beyond(part, share)
-    return gone
-
-
-def _size(part: list[_Part]) -> int:
-    return sum(len(entries) for _, entries in part)

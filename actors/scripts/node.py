@@ -18,13 +18,7 @@ ID_CHARACTERS: Final = 128
 """Shown of an id that names nothing."""
 
 
-@handles(
-    tree.DefineNode,
-    "none",
-    writes=False,
-    needs=[Need(OWN, Kind.NODE)],
-    audited=True,
-)
+@handles(tree.DefineNode, "none", writes=False, needs=[Need(OWN, Kind.NODE)], audited=True)
 def define_node(run: Execution, statement: tree.DefineNode) -> Value:
     """Set the node's roles, endpoints or origins. Not a write: accepted in every role, kept beside
     the log, so it can't be part of a transaction that might be cancelled."""

@@ -162,7 +162,7 @@ class Running:
                 return waiter.end(Cancelled(why))
         return False
 
-    def session_ended(self, name: str, cut: bool = True, sparing: str | None = None) -> None:
+    def session_ended(self, name: str, cut: bool, sparing: str | None) -> None:
         """What runs in a session that somebody has ended ends with it, at its next slice. Where its
         time was over, scripts that wait for messages wait no more: what comes later is not for
         them. Neither does one of them make others wait any more.
@@ -174,7 +174,7 @@ class Running:
         for run in list(self._of_session.get(name, {}).values()):
             _end(run, cut, sparing)
 
-    def sessions_ended(self, user: str, but: str | None = None, sparing: str | None = None) -> None:
+    def sessions_ended(self, user: str, but: str | None, sparing: str | None) -> None:
         """The same of those who brought the user's password themselves: it was changed, or the user
         is no more. (The user's sessions end one by one.)"""
         for run in self:

@@ -14,13 +14,7 @@ from storage import users
 from storage.users import User, check_role
 
 
-@handles(
-    tree.DefineUser,
-    "none",
-    writes=True,
-    needs=[OnNoun(OWN, "space")],
-    audited=True,
-)
+@handles(tree.DefineUser, "none", writes=True, needs=[OnNoun(OWN, "space")], audited=True)
 def define_user(run: Execution, statement: tree.DefineUser, space: Noun) -> Value:
     """:raises AlreadyExists: the name is taken and the statement does not say what then"""
     check_role(statement.role)
@@ -45,13 +39,7 @@ def define_user(run: Execution, statement: tree.DefineUser, space: Noun) -> Valu
     return NONE
 
 
-@handles(
-    tree.AlterUser,
-    "none",
-    writes=True,
-    needs=[Need(OWN, Kind.USER, ("name",))],
-    audited=True,
-)
+@handles(tree.AlterUser, "none", writes=True, needs=[Need(OWN, Kind.USER, ("name",))], audited=True)
 def alter_user(run: Execution, statement: tree.AlterUser, user: User) -> Value:
     """Change a user's password or role; its sessions end.
 
@@ -68,13 +56,7 @@ def alter_user(run: Execution, statement: tree.AlterUser, user: User) -> Value:
     return NONE
 
 
-@handles(
-    tree.DropUser,
-    "none",
-    writes=True,
-    needs=[Need(OWN, Kind.USER, ("name",))],
-    audited=True,
-)
+@handles(tree.DropUser, "none", writes=True, needs=[Need(OWN, Kind.USER, ("name",))], audited=True)
 def drop_user(run: Execution, statement: tree.DropUser, user: User) -> Value:
     """Remove a user with its grants; its sessions end.
 

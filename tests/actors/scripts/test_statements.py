@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from actors import statements
+from actors import forgetting, statements
 from actors.commits import Origin
 from actors.runtime import ask
 from actors.settings import NodeSettings
@@ -343,7 +343,7 @@ async def test_a_node_that_takes_no_changes_refuses_all_the_same(house: Running)
 
 
 async def test_the_oldest_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statements, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(forgetting, "LOOK_SECONDS", 0.01)
     async with running(tmp_path / "s", settings={"keep_statements": 20}) as node:
         await node.values("DEFINE TABLE t")
         for number in range(30):
@@ -363,7 +363,7 @@ async def test_the_oldest_are_forgotten(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 async def test_none_may_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statements, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(forgetting, "LOOK_SECONDS", 0.01)
     async with running(tmp_path / "s", settings={"keep_statements": 0}) as node:
         await node.values("DEFINE TABLE t; CREATE t:1")
         while await node.value("INFO FOR STATEMENTS"):
@@ -373,9 +373,9 @@ async def test_none_may_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 async def test_nobody_pushes_others_out_of_the_audit_trail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statements, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(forgetting, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(limits, "ENTRIES_KEPT", 60)
-    monkeypatch.setattr(statements, "AT_ONCE", 7)
+    monkeypatch.setattr(forgetting, "AT_ONCE", 7)
     async with running(tmp_path / "s") as node:
         await node.values(
             f"DEFINE TABLE t; DEFINE USER dan ROLE owner ON DATABASE shop.main {NEW};"
@@ -407,7 +407,7 @@ def test_the_room_is_shared_out_evenly() -> None:
             maker = Maker(ord(name[0]), ord(name[1]), turned_away=False, user=name[2])
             shared[maker] = [*range(first, first + count)]
             at |= dict.fromkeys(shared[maker], name)
-        beyond = [at[sequence] for sequence in statements.beyond(shared, room)]
+        beyond = [at[sequence] for sequence in forgetting.beyond(shared, room)]
         assert sum(made.values()) - len(beyond) == room
         return {name: beyond.count(name) for name in made}
 
