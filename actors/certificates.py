@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import structlog
@@ -18,13 +18,13 @@ from actors.facts import Facts
 from actors.runtime import LoopActor, Runtime, handles, tell
 from protocol import limits
 from protocol.requests import Surface
+from protocol.values import instant
 
 log = structlog.get_logger("node")
 
 WARNING: Final = timedelta(days=limits.CERTIFICATE_WARNING_DAYS)
 LEAST_SECONDS: Final = 1.0
 """Between two looks: a timer that is a little early is no reason to look again at once."""
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class CertificatesActor(LoopActor):
                 surfaces[one.certificate_expires].append(one.surface)
         if not surfaces:
             return
-        now = EPOCH + timedelta(microseconds=self.runtime.clock.wall_us())
+        now = instant(self.runtime.clock.wall_us())
         for expires, presented_by in surfaces.items():
             _say(expires, presented_by, now)
         self._next = self.after(_pause_seconds(surfaces, now), self._wake)

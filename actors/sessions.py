@@ -20,7 +20,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from hashlib import blake2b, sha256
 from typing import Final, Protocol
 
@@ -48,6 +48,7 @@ from protocol.requests import (
     SignOut,
     Surface,
 )
+from protocol.values import instant
 from storage import users
 from storage.transactions import Transaction
 from storage.users import User
@@ -407,9 +408,8 @@ class SessionsActor(LoopActor):
         user, surface, address = seen.known, message.surface, message.address
         token, session = self._sessions.begin(user, surface, address, seen.users_version)
         self._statements.came("sign in", user.name, surface, address)
-        wall = datetime(1970, 1, 1, tzinfo=UTC)
-        wall += timedelta(microseconds=self.runtime.clock.wall_us(), seconds=limits.SESSION_SECONDS)
-        return Session(token, wall, limits.SESSION_IDLE_SECONDS, session.caller)
+        expires = instant(self.runtime.clock.wall_us()) + timedelta(seconds=limits.SESSION_SECONDS)
+        return Session(token, expires, limits.SESSION_IDLE_SECONDS, session.caller)
 
     @handles(SignOut)
     def sign_out(self, message: SignOut) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
 import structlog
@@ -18,6 +17,7 @@ from actors.doors import Doors
 from actors.settings import NodeSettings
 from protocol import limits
 from protocol.doors import Room
+from protocol.values import instant
 from storage import lineage, rebuilding
 from storage.directory import StoreDirectory
 from storage.engine import Engine, EngineFailed, EngineUnreadable
@@ -238,7 +238,7 @@ def _close_engine(engine: Engine) -> None:
 def _day(time_us: int) -> str:
     """A date for people. A clock that is out of its mind may be beyond the calendar."""
     try:
-        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)).isoformat()
+        return instant(time_us).isoformat()
     except OverflowError:
         return f"{time_us} µs after 1970"
 

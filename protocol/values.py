@@ -419,6 +419,11 @@ def moment(nanoseconds: int) -> datetime:
     return _EPOCH + microseconds(nanoseconds) * MICROSECOND
 
 
+def instant(time_us: int) -> datetime:
+    """The datetime so many microseconds after 1970. :raises OverflowError: as `moment`"""
+    return _EPOCH + time_us * MICROSECOND
+
+
 def check_unicode(text: str) -> None:
     """:raises TypeRefused: the text holds half of a surrogate pair, which UTF-8 can't carry"""
     try:

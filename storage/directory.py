@@ -24,11 +24,11 @@ First start, in this order, each step durable before the next: the directory, `t
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
 from protocol.doors import Clock, Fs, Lock, Rng
+from protocol.values import instant
 from storage.facts import read_facts, replace_file, write_facts
 from storage.faults import (
     StoreDamaged,
@@ -151,8 +151,7 @@ class StoreDirectory:
         header = SegmentHeader(store_id.bytes, self.rng.bytes(SALT_BYTES), 1, FIRST_EPOCH, now_us)
         first = f"{self.log_path}/{segment_name(1)}"
         replace_file(self.fs, self.tmp_path, first, header.encode())
-        created = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=now_us)
-        facts = {"store": str(store_id), "created": created.isoformat()}
+        facts = {"store": str(store_id), "created": instant(now_us).isoformat()}
         write_facts(self.fs, self.tmp_path, self._store_file, facts)
 
 

@@ -17,12 +17,12 @@ nor total falls from one message to the next.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from struct import Struct
 from typing import Any, Final
 
 from protocol import binary
 from protocol.errors import BadRequest
+from protocol.values import instant
 from storage.appends import HEAD, NUMBER, Append, unpack_counter
 from storage.topics import Place, Topic
 from storage.transactions import Transaction
@@ -32,8 +32,6 @@ Answer = dict[str, Any]
 _ROW: Final = Struct(">QQQHHI")
 _BODY: Final = Struct(">QHHI")
 assert _ROW.size == HEAD.size + _BODY.size == 32
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MessageRows:
@@ -195,7 +193,7 @@ def answer(position: int, row: bytes) -> Answer:
     """A message as it is answered; one that was delayed shows `due`."""
     at_us, _, due_us, key, id, headers = _ROW.unpack_from(row)
     at = _ROW.size
-    made: Answer = {"position": position, "at": moment(at_us), "key": None, "id": None}
+    made: Answer = {"position": position, "at": instant(at_us), "key": None, "id": None}
     if key:
         made["key"] = row[at : at + key].decode()
         at += key
@@ -206,10 +204,5 @@ def answer(position: int, row: bytes) -> Answer:
     made["value"] = binary.unpack(row[at + headers :])
     made["bytes"] = len(row)
     if due_us:
-        made["due"] = moment(due_us)
+        made["due"] = instant(due_us)
     return made
-
-
-def moment(time_us: int) -> datetime:
-    """A time as it is answered."""
-    return _EPOCH + timedelta(microseconds=time_us)

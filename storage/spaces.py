@@ -24,13 +24,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final, Protocol
 
 from protocol import binary, limits
 from protocol.errors import NotANumber, NumberTooLarge, TooLarge, TypeRefused
 from protocol.spaces import When, check_expire, check_holder, check_key
-from protocol.values import NONE, Value, check, identical, type_name, without_none
+from protocol.values import NONE, Value, check, identical, instant, type_name, without_none
 from storage import keys
 from storage.catalog import Space
 from storage.effects import SEQUENCE_BYTES
@@ -46,7 +46,6 @@ assert _HEAD.size == SEQUENCE_BYTES + _TAIL.size == 17
 _LOCK: Final = 1
 _LARGE: Final = 2
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NOTED: Final = 64
 """Of what one listing passed over; one would do, and the rest is the sweep's."""
 
@@ -263,9 +262,9 @@ class Keys(Entries):
             self._note(name, before, found)
             return {"held": False, "fence": None, "until": None}
         if found is not None and not _is_held(found, content, fence):
-            until = _moment(found.expires_us) if found.expires_us else None
+            until = instant(found.expires_us) if found.expires_us else None
             return {"held": False, "fence": None, "until": until}
-        answer: Answer = {"held": True, "fence": None, "until": _moment(expires_us)}
+        answer: Answer = {"held": True, "fence": None, "until": instant(expires_us)}
         if found is not None:
             self._write(name, found, expires_us)
             answer["fence"] = found.fence or None
@@ -499,10 +498,6 @@ def _bare(value: Any) -> Any:
     if type(value) is dict or type(value) is list:
         return without_none({"value": value})["value"]
     return value
-
-
-def _moment(time_us: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=time_us)
 
 
 _NOTHING: Final = binary.pack(None)

@@ -11,12 +11,13 @@ changed by the thousand does not push out who was let in.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import structs
 
+from protocol.values import instant
 from storage import keys
 from storage.effects import Attribution
 from storage.entries import Entry
@@ -26,7 +27,6 @@ STATEMENTS: Final = 1
 AUDIT: Final = 2
 """Where an entry is kept; `Entry.kept` is a sum of them."""
 _TAGS: Final = {STATEMENTS: keys.STATEMENT, AUDIT: keys.AUDIT}
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Row(msgspec.Struct, frozen=True, array_like=True):
@@ -97,7 +97,7 @@ def _kept(key: bytes, value: bytes) -> Kept:
     row = _decoder.decode(value)
     return Kept(
         keys.kept_sequence(key),
-        _EPOCH + timedelta(microseconds=row.time_us),
+        instant(row.time_us),
         row.by,
         row.how,
         row.statement,

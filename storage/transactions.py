@@ -14,12 +14,13 @@ one state of the store, as it was at one moment since they began.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from protocol import limits
 from protocol.errors import TooLarge
+from protocol.values import instant
 from storage import keys
 from storage.appends import Append, Mark
 from storage.effects import SEQUENCE_BYTES, Chunk
@@ -37,7 +38,6 @@ T = TypeVar("T")
 _NEVER: Final = bytes(SEQUENCE_BYTES)
 """The sequence before the first change of a record."""
 _NO_APPENDS: Final[Mapping[bytes, Append]] = MappingProxyType({})
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _OVERHEAD_BYTES: Final = 16
 """What an effect takes in a frame beside its key and value, at most."""
 
@@ -117,7 +117,7 @@ class Transaction:
     @property
     def now(self) -> datetime:
         """`now_us` as a datetime."""
-        return _EPOCH + timedelta(microseconds=self.now_us)
+        return instant(self.now_us)
 
     # --- reading --------------------------------------------------------------------------------
 

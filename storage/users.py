@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from protocol import binary, limits
 from protocol.errors import AlreadyExists, BadRequest, LastOwner, TooLarge, Unknown
 from protocol.rights import Grant, Kind, Noun, Verb, Verbs
 from protocol.text import check_name
+from protocol.values import instant
 from storage import keys
 from storage.transactions import Transaction
 
 OWNER: Final = "owner"
 ROLES: Final = (OWNER, "editor", "viewer", "member")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ def _declared_at(value: bytes, time_us: int) -> bytes:
     user of the same name has done, also if that one went in the same commit."""
     fields = binary.unpack(value)
     assert isinstance(fields, dict)
-    return binary.pack({**fields, "created": _EPOCH + timedelta(microseconds=time_us)})
+    return binary.pack({**fields, "created": instant(time_us)})
 
 
 def _user(name: str, value: bytes) -> User:

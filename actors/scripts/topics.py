@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -46,7 +46,6 @@ from storage.hand_outs import HandOuts
 from storage.messages import Messages, bounded_bytes, redrive
 from storage.topics import START, Place, Topic
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CONSUMES: Final = [Need(TakeMessages.needs, Kind.TOPIC, ("topic",))]
 _DEFINES_GROUP: Final = [
     Need(DEFINE, Kind.TOPIC, ("topic",)),

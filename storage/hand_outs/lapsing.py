@@ -8,9 +8,10 @@ from typing import Final
 
 from protocol import limits
 from protocol.text import format_datetime
+from protocol.values import instant
 from storage.hand_outs.books import AHEAD_US, ENTRY, PLACE, Books
 from storage.hand_outs.rows import OUT, HandOut
-from storage.message_rows import MessageRows, headers_of, moment, with_headers
+from storage.message_rows import MessageRows, headers_of, with_headers
 from storage.topics import find_topic
 
 DEAD_HEADERS: Final = (
@@ -150,7 +151,7 @@ class Lapsing(Books):
         message = self._messages.get(position)
         said = (
             self.group.topic.name, self.group.name, str(position), str(row.attempt),
-            row.error.decode() or became, format_datetime(moment(self._now_us)),
+            row.error.decode() or became, format_datetime(instant(self._now_us)),
         )  # fmt: skip
         return with_headers(
             message, {**headers_of(message), **dict(zip(DEAD_HEADERS, said, strict=True))}

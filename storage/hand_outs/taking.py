@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from protocol import limits
 from protocol.errors import BadRequest
-from protocol.values import check_unicode
+from protocol.values import check_unicode, instant
 from storage.appends import NUMBER
 from storage.groups import Group
 from storage.hand_outs.books import AHEAD_US, ENTRY, PLACE, STEP, Answer
 from storage.hand_outs.lapsing import Lapsing
 from storage.hand_outs.rows import ALONE, OUT, WAITING, HandOut
-from storage.message_rows import answer, due_us, key_of, moment
+from storage.message_rows import answer, due_us, key_of
 
 
 class Taken:
@@ -30,7 +30,7 @@ class Taken:
         self.deadline_us = now_us + group.deadline_us
         self.member = b"" if member is None else member.encode()
         self._shown = member
-        self._until = moment(self.deadline_us)
+        self._until = instant(self.deadline_us)
         self._receipt = f"{group.id}.{epoch}"
 
     def fits(self, row: bytes) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -18,6 +18,7 @@ from actors.node import Node
 from actors.settings import FirstOwner, NodeSettings, keep_log
 from protocol.doors import Clock
 from protocol.requests import Surface
+from protocol.values import instant
 from protocol.version import VERSION
 from surfaces.command import addresses, certificates, descriptors, heap, notify
 from surfaces.command.addresses import Address, AddressRefused, Reservation
@@ -72,7 +73,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
                 _present(node, surfaces, certificate)
                 renewal = Renewal(
                     _certificate_files(command),
-                    partial(_now, doors.clock),
+                    lambda: instant(doors.clock.wall_us()),
                     surfaces,
                     partial(_renewed, node, surfaces),
                 )
@@ -172,16 +173,12 @@ def _certificate_files(command: Serve) -> tuple[str, str] | None:
     return command.cert, command.cert_key
 
 
-def _now(clock: Clock) -> datetime:
-    return datetime.fromtimestamp(clock.wall_us() / 1_000_000, UTC)
-
-
 def _certificate(command: Serve, clock: Clock) -> Certificate | None:
     files = _certificate_files(command)
     if files is None:
         return None
     try:
-        return certificates.load(*files, _now(clock))
+        return certificates.load(*files, instant(clock.wall_us()))
     except CertificateRefused as refused:
         raise NotOpened(str(refused)) from refused
 

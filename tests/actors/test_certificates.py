@@ -8,11 +8,12 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from actors.certificates import EPOCH, CertificatesActor, Look
+from actors.certificates import CertificatesActor, Look
 from actors.facts import Facts, Listening
 from actors.runtime import stop, tell
 from protocol.doors import Clock
 from protocol.requests import Surface
+from protocol.values import instant
 from storage.memory import MemoryEngine
 from tests.actors.nodes import running, simulated_doors
 from tests.actors.parts import Failures, play
@@ -20,7 +21,7 @@ from tests.logbook import Logbook
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.doors import START_US, LoopClock, ManualClock
 
-NOW = EPOCH + timedelta(microseconds=START_US)
+NOW = instant(START_US)
 DAY = timedelta(days=1)
 SOON = "the certificate expires soon"
 OVER = "the certificate has expired"
@@ -83,7 +84,7 @@ def test_a_line_a_day_from_fourteen_days_ahead_and_an_error_from_the_moment_on(
             said: list[str] = []
 
             async def until(moment: datetime, *more: str) -> None:
-                now = EPOCH + timedelta(microseconds=clock.wall_us())
+                now = instant(clock.wall_us())
                 await asyncio.sleep((moment - now).total_seconds())
                 said.extend(more)
                 assert [level for level, _, _ in lines(logbook)] == said, moment

@@ -296,12 +296,12 @@ def promises_too_long() -> None:
     """A worker is told a deadline that is a second later than the one that holds."""
     from storage.hand_outs import taking
 
-    moment = vars(taking)["moment"]
+    instant = vars(taking)["instant"]
 
     def later(time_us: int) -> object:
-        return moment(time_us + 1_000_000)
+        return instant(time_us + 1_000_000)
 
-    vars(taking)["moment"] = later
+    vars(taking)["instant"] = later
 
 
 def forgets_attempts() -> None:
