@@ -14,10 +14,12 @@ and nobody waits by blocking:
     passwords    hashing, one for each core                     threads
     flush        waits for the engine                           thread
     commits      the ledger: transactions, what is in flight    loop
+    log reads    reads what the log holds                       thread
     log          writes and syncs                               thread
 
-`Committer` (commits/), `Roles`, `Passwords`, `Sessions`, `Spaces` and `Topics` are what others on
-the loop use of those actors without a message: to begin and commit a transaction must not wait.
+`Committer` (commits/), `LogReads`, `Roles`, `Passwords`, `Sessions`, `Spaces` and `Topics` are what
+others on the loop use of those actors without a message: to begin and commit a transaction must
+not wait.
 Scripts that wait for messages stand in `waiting.py` meanwhile.
 
 `runtime/` alone knows how an actor is run; `node.py` starts, supervises and stops them all;

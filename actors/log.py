@@ -7,9 +7,9 @@ Invariants:
 - What is durable has to fit into the state. So a batch is refused, as on a full disk, unless the
   disk has room for it and for all that the state has yet to flush: RocksDB that once met a full
   disk takes nothing more until it is opened again.
-- On a full disk old log goes first, however much of it was to be kept, down to what the state has
-  flushed; only then is a batch refused. What stands first in it and only takes something away is
-  written with the reserve even then.
+- On a full disk old log goes first, however much of it was to be kept or is pinned, down to what
+  the state has flushed; only then is a batch refused. What stands first in it and only takes
+  something away is written with the reserve even then.
 - After a full disk refused a batch, every commit handed over before the commits actor heard of it
   is dropped too: those commits were made on top of the refused ones. `generation` tells them from
   what comes later and takes their sequences again.
@@ -28,6 +28,7 @@ import structlog
 from pykka import ActorRef
 from pykka._envelope import Envelope
 
+from actors.log_pins import Pins
 from actors.runtime import Runtime, ThreadActor, tell_now
 from protocol.doors import Room
 from protocol.errors import DiskFull
@@ -125,6 +126,7 @@ class LogActor(ThreadActor):
         takes nothing
     :param figures: what is counted
     :param holds: whether the state keeps so many bytes more in memory until it is flushed
+    :param pins: what of it has to stay, but on a full disk; None: nobody's
     """
 
     def __init__(
@@ -136,6 +138,7 @@ class LogActor(ThreadActor):
         flushed: Callable[[], int] | None = None,
         figures: LogFigures | None = None,
         holds: Callable[[int], bool] | None = None,
+        pins: Pins | None = None,
     ) -> None:
         super().__init__(runtime)
         self._log = log
@@ -144,6 +147,7 @@ class LogActor(ThreadActor):
         self._flushed = flushed
         self._figures = figures or LogFigures()
         self._holds = holds
+        self._pins = Pins(runtime.clock, log.first) if pins is None else pins
         self._last_batch_bytes = 0
         self._refused = 0
         self._broken = False
@@ -188,7 +192,9 @@ class LogActor(ThreadActor):
 
     def _prune(self, envelope: Envelope[Any], asked: Prune) -> None:
         try:
-            self._guarded(partial(self._log.retire, asked.flushed, asked.keep, asked.now_us))
+            settle = self._pins.settle
+            retire = partial(self._log.retire, asked.flushed, asked.keep, asked.now_us, settle)
+            self._guarded(retire)
         except DiskFull as refusal:
             self.refuse(envelope, refusal)
         else:
@@ -202,6 +208,7 @@ class LogActor(ThreadActor):
             gone = self._guarded(partial(self._log.give_way, self._flushed()))
         except DiskFull:
             return 0  # not even room to say where the log begins
+        self._pins.gone(self._log.first)
         if gone:
             self._figures.given_way += gone
             log.warning(

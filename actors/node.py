@@ -24,10 +24,13 @@ from actors.checkpoints import CheckpointNow, CheckpointsActor, FlushActor, Note
 from actors.commits import NODE, CommitsActor, Committer
 from actors.doors import Doors
 from actors.facts import Facts, Listening
+from actors.feeds import Feeds, FeedsActor
 from actors.forgetting import ForgettingActor
 from actors.indexes import Indexes, IndexesActor
 from actors.log import LogActor, LogFigures, has_room
-from actors.log_checks import LogChecks, LogChecksActor, LogReadActor
+from actors.log_checks import LogChecksActor
+from actors.log_pins import Pins
+from actors.log_reads import LogChecks, LogReadActor, LogReads
 from actors.messages.engine import MessageEngine
 from actors.passwords import Passwords
 from actors.rights import Rights
@@ -79,8 +82,10 @@ class Node:
     """A node. `start` makes one; `stop` ends it, whatever happened to it."""
 
     committer: Committer
+    open_feeds: Feeds
     roles: Roles
     passwords: Passwords
+    reads: LogReads
     running: Running
     spaces: Spaces
     topics: Topics
@@ -160,6 +165,7 @@ class Node:
             engine.flushed_sequence if serves else None,
             self._log_figures,
             lambda count: engine.holds(committer.unsettled_bytes + count),
+            pins := Pins(runtime.clock, opened.first),
         )
         self._roles = self.roles = Roles(runtime, directory)
         committer.has_room = partial(has_room, opened, unflushed)
@@ -181,10 +187,11 @@ class Node:
             ),
             refoldable=False,
         )
+        reader = self._supervise(
+            lambda: LogReadActor.start(runtime, opened, self.log_checks), refoldable=True
+        )
+        self.reads = LogReads(committer, opened, reader, pins)
         if serves:
-            reader = self._supervise(
-                lambda: LogReadActor.start(runtime, opened, self.log_checks), refoldable=True
-            )
             self._supervise(
                 lambda: LogChecksActor.start(runtime, committer, reader), refoldable=True
             )
@@ -225,6 +232,15 @@ class Node:
         committer.on_withdraw.append(self.topics.waits.taken_back)
         sessions.rests = self.running
         self.moments = Moments(runtime, committer)
+        self.open_feeds = feeds = Feeds(
+            runtime, committer, self.reads, self.rights, sessions, self.running
+        )
+        self._feeds = self._supervise(
+            lambda: FeedsActor.start(
+                runtime, feeds, committer, self.rights, sessions, self.store.id
+            ),
+            refoldable=True,
+        )
         services = Services(
             committer=committer,
             roles=self.roles,
@@ -239,6 +255,7 @@ class Node:
             indexes=indexes,
             clock=self.doors.clock,
             facts=self.facts,
+            reads=self.reads,
             store_id=self.store.id,
             slow_us=self.settings.slow_us,
         )
@@ -351,6 +368,11 @@ class Node:
         return self._scripts.ref
 
     @property
+    def feeds(self) -> ActorRef[Any]:
+        """Asked to have a table followed."""
+        return self._feeds.ref
+
+    @property
     def sessions(self) -> ActorRef[Any]:
         """Asked who a caller is."""
         return self._sessions.ref
@@ -382,6 +404,8 @@ class Node:
         """Let what is running finish, for as long as that may take. Surfaces accept nothing new
         by now, and wait for their own answers."""
         self.not_ready()
+        if self._commits is not None:
+            self.open_feeds.end_all(Draining("the node is stopping"))
         until_us = self.doors.clock.monotonic_us() + limits.DRAIN_SECONDS * 1_000_000
         while len(self.running) and self.failure is None:
             if self.doors.clock.monotonic_us() >= until_us:

@@ -165,6 +165,10 @@ class Rights:
         user = users.find(tx, caller.user)
         if user is None:
             raise SessionEnded(f"there is no user {caller.user} any more: sign in again")
+        return self.standing_of(user)
+
+    def standing_of(self, user: User) -> Standing:
+        """What a user holds whose row this is."""
         if user.role == OWNER and user.space is None:
             return _STORE_OWNER
         known = self._standings.get(user.name)

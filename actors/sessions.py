@@ -274,6 +274,14 @@ class Sessions:
         digest = self._digests.get(name)
         return digest is not None and self._clock.monotonic_us() < self._open[digest].ends_us
 
+    def keep(self, name: str) -> bool:
+        """Count as used by what goes on in it. False: it has ended. :param name: as `is_open`"""
+        if not self.is_open(name):
+            return False
+        self._open[self._digests[name]].used_us = self._clock.monotonic_us()
+        self._open.move_to_end(self._digests[name])
+        return True
+
     def end(self, token: str) -> Caller:
         """Sign out; who that was. :raises SessionEnded: there is no such session"""
         session = self.use(token)

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import indexes, machine, records, spaces, stores, topics
+from bench import feeds, history, indexes, machine, records, spaces, stores, topics
 from bench.figures import Row, median, spread
 from bench.page import number, page
 from bench.settings import Settings
@@ -23,21 +23,23 @@ RESULTS = Path("bench", "results.json")
 STORES = Path("build")
 """Not the system's folder for temporary files, which may be memory."""
 WIDTH = 140
+SOURCES = (records, indexes, spaces, topics, feeds, history, stores)
+"""Modules of rows."""
 
 
 def main() -> None:
     """Run what the command line asks for."""
     asked = _parser().parse_args()
-    stores = asked.directory or asked.top / STORES
-    stores.mkdir(exist_ok=True)
-    directory = Path(tempfile.mkdtemp(prefix="storenode-bench-", dir=stores))
+    folder = asked.directory or asked.top / STORES
+    folder.mkdir(exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="storenode-bench-", dir=folder))
     settings = Settings(directory, asked.rounds, asked.scale)
     console = Console(width=WIDTH)
     found: list[Row] = []
     try:
         facts = machine.facts(directory)
         console.print(facts_line(facts, settings))
-        for source in (records, indexes, spaces, topics, stores):
+        for source in SOURCES:
             for row in source.rows(settings, lambda name: asked.row in (None, name)):
                 console.print(f"measured: {row.name}", style="dim")
                 found.append(row)
@@ -98,7 +100,7 @@ def facts_line(facts: dict[str, Any], settings: Settings) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    names = (*records.NAMES, *indexes.NAMES, *spaces.NAMES, *topics.NAMES, *stores.NAMES)
+    names = [name for source in SOURCES for name in source.NAMES]
     parser.add_argument("--row", choices=names, help="only this row")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="of the amounts of work")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -34,14 +35,20 @@ class NodeProcess:
     :param directory: made when missing; it survives the process
     :param module: what is run as the command
     :param tree: whose node it is: this one's, or a compiled one's
+    :param flags: more of them
     """
 
     def __init__(
-        self, directory: Path, module: str = "surfaces.command.main", tree: Path = ROOT
+        self,
+        directory: Path,
+        module: str = "surfaces.command.main",
+        tree: Path = ROOT,
+        flags: Sequence[str] = (),
     ) -> None:
         self.directory = directory
         self._module = module
         self._tree = tree
+        self._flags = flags
         self.start_seconds = 0.0
         """From the start of the process to its saying that it is ready."""
         self.http = ""
@@ -54,7 +61,7 @@ class NodeProcess:
         log_path = self.directory.with_suffix(".log")
         with log_path.open("w") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", self._module, str(self.directory), *SURFACES],
+                [sys.executable, "-m", self._module, str(self.directory), *SURFACES, *self._flags],
                 cwd=self._tree,
                 env=_environment(self._tree),
                 stdin=subprocess.DEVNULL,

@@ -109,7 +109,7 @@ class _Ground:
         if self._redis is not None and shutil.which("webdis"):
             self._webdis = self._held.enter_context(_webdis(directory / "webdis", self._redis))
         if shutil.which("etcd"):
-            self._etcd = self._held.enter_context(_etcd(directory / "etcd"))
+            self._etcd = self._held.enter_context(etcd(directory / "etcd"))
 
     def _gaps(self, row: Row, **ports: int | None) -> None:
         for name, port in ports.items():
@@ -427,7 +427,8 @@ def _webdis(directory: Path, redis: int) -> Iterator[int]:
 
 
 @contextmanager
-def _etcd(directory: Path) -> Iterator[int]:
+def etcd(directory: Path) -> Iterator[int]:
+    """etcd with its gateway; the port."""
     port, peer = free_port(), free_port()
     words = (
         "etcd", "--data-dir", str(directory / "data"),

@@ -1,11 +1,11 @@
 """Who may say what on a wire connection, seen from the node, without input or output.
 
-| state | HELLO | AUTH | RUN, KV, TOPIC, PING | CANCEL | BYE | the node says |
+| state | HELLO | AUTH | RUN, KV, TOPIC, WATCH, PING | CANCEL, UNWATCH | BYE | the node says |
 |---|---|---|---|---|---|---|
 | AWAITING_HELLO | → SIGNING_IN | broken | broken | broken | → CLOSED | REFUSED → CLOSED |
 | SIGNING_IN | kept | kept | kept | kept | kept | WELCOME, ERROR → OPEN; REFUSED → CLOSED |
-| OPEN | broken | → SIGNING_IN | opens its id | – | → LEAVING | an answer, PONG, BYE |
-| LEAVING | ignored | ignored | ignored | ignored | ignored | an answer; the last → CLOSED |
+| OPEN | broken | → SIGNING_IN | opens its id | – | → LEAVING | an answer, CHANGE, PONG, BYE |
+| LEAVING | ignored | ignored | ignored | ignored | ignored | CHANGE, an answer; the last → CLOSED |
 | CLOSED | – | – | – | – | – | – |
 
 An answer is ANSWER, VALUE or ERROR. "kept": the message stays unread until the sign-in has been
@@ -13,13 +13,15 @@ answered, so that everything behind an AUTH is run by whom it names. "broken": t
 speak the protocol; it is told so (REFUSED before WELCOME, ERROR with id 0 after it) and the
 connection closes.
 
-A RUN, KV or TOPIC whose body is refused (a value that is none, too deep) is handed on with its
-refusal, and answered as any other; any other message with such a body is broken.
+A RUN, KV, TOPIC or WATCH whose body is refused (a value that is none, too deep) is handed on with
+its refusal, and answered as any other; any other message with such a body is broken.
 
-Ids: a request's id is open from RUN, KV, TOPIC, PING or AUTH until it is answered. Opening it twice
-is broken, for the second answer could not be told from the first. The bytes of its frame count from
-there to there too (`asked`): whoever reads on decides by them. CANCEL carries the id of a RUN or a
-TOPIC; when that is not open any more it is ignored, as the answer may have crossed it.
+Ids: a request's id is open from RUN, KV, TOPIC, WATCH, PING or AUTH until it is answered. Opening
+it twice is broken, for the second answer could not be told from the first. The bytes of its frame
+count from there to there too (`asked`): whoever reads on decides by them. CANCEL carries the id of
+a RUN or a TOPIC; when that is not open any more it is ignored, as the answer may have crossed it. A
+WATCH is answered when its feed is over. Until then the node says CHANGE with its id, as often as
+there is something to tell; UNWATCH carries the id and asks for the end, and may cross it as well.
 """
 
 from __future__ import annotations
@@ -47,9 +49,9 @@ class State(Enum):
     CLOSED = auto()
 
 
-_OPENS: Final = frozenset({Kind.RUN, Kind.KV, Kind.TOPIC, Kind.PING})
+_OPENS: Final = frozenset({Kind.RUN, Kind.KV, Kind.TOPIC, Kind.WATCH, Kind.PING})
 _CLOSES: Final = frozenset({Kind.ANSWER, Kind.VALUE, Kind.ERROR, Kind.PONG})
-_REFUSED_ALONE: Final = frozenset({Kind.RUN, Kind.KV, Kind.TOPIC})
+REFUSED_ALONE: Final = frozenset({Kind.RUN, Kind.KV, Kind.TOPIC, Kind.WATCH})
 """A body of these that can't be taken is answered; of others it breaks the conversation."""
 
 
@@ -148,7 +150,7 @@ class Conversation:
 
     def _take(self, message: Message) -> None:
         kind, id = message.kind, message.id
-        if message.refusal is not None and kind not in _REFUSED_ALONE:
+        if message.refusal is not None and kind not in REFUSED_ALONE:
             raise message.refusal
         if kind in _OPENS or kind is Kind.AUTH:
             if id == 0:
@@ -191,5 +193,7 @@ class Conversation:
             self.asked -= self.open.pop(id)
             if self.state is State.LEAVING and not self.open:
                 self.state = State.CLOSED
+        elif kind is Kind.CHANGE:
+            assert id in self.open, f"id {id} is not open: nothing is told on it"
         elif kind is Kind.REFUSED:
             self.state = State.CLOSED

@@ -134,7 +134,7 @@ class Fs(Protocol):
     def room(self, path: str) -> Room:
         """What may still be written and made below `path`, quotas not seen."""
 
-    def takes(self, folder: str, count: int) -> bool:
+    def takes(self, folder: str, size: int) -> bool:
         """Whether a new file of so many bytes would be taken in a directory, quotas included. It is
         made there for a moment; nothing is left of it.
 

@@ -177,6 +177,11 @@ class Cancelled(Refusal, status=408):
     """The caller cancelled the request or went away."""
 
 
+class TooSlow(Refusal, status=408):
+    """The reader of a feed did not keep up: it can come back with the last sequence that it was
+    sent."""
+
+
 class RequestTimeout(Refusal, status=408):
     """The request did not arrive in time."""
 
@@ -245,6 +250,11 @@ class LogPruned(Refusal, status=410):
     """The log begins later; the message says where."""
 
 
+class Diverged(Refusal, status=410):
+    """The position to go on from is not of this history: it is another store's, or this one was
+    restored or has gone on otherwise since. What was made of it has to be made anew."""
+
+
 class AnswerTooLarge(Refusal, status=413):
     """The answer is larger than a wire frame, or finds no room; the message says its size.
 
@@ -303,6 +313,10 @@ class Sealed(Refusal, status=423):
 
 class TooManyTries(Refusal, status=429, retry=True, retry_after_s=30):
     """Too many failed sign-ins, and too many that wait for their turn behind them."""
+
+
+class UpgradeRequired(Refusal, status=426):
+    """Only a WebSocket of version 13 is spoken on this route."""
 
 
 class HeadTooLarge(Refusal, status=431):

@@ -50,20 +50,29 @@ class Kind(IntEnum):
     BYE = 6
     KV = 7
     TOPIC = 8
+    WATCH = 9
+    UNWATCH = 10
     WELCOME = 32
     REFUSED = 33
     ANSWER = 34
     ERROR = 35
     PONG = 36
     VALUE = 37
+    CHANGE = 38
 
 
 FROM_CLIENT: Final = frozenset(
-    {Kind.HELLO, Kind.AUTH, Kind.RUN, Kind.CANCEL, Kind.PING, Kind.BYE, Kind.KV, Kind.TOPIC}
-)
+    {
+        Kind.HELLO, Kind.AUTH, Kind.RUN, Kind.CANCEL, Kind.PING, Kind.BYE, Kind.KV, Kind.TOPIC,
+        Kind.WATCH, Kind.UNWATCH,
+    }
+)  # fmt: skip
 FROM_NODE: Final = frozenset(
-    {Kind.WELCOME, Kind.REFUSED, Kind.ANSWER, Kind.ERROR, Kind.PONG, Kind.BYE, Kind.VALUE}
-)
+    {
+        Kind.WELCOME, Kind.REFUSED, Kind.ANSWER, Kind.ERROR, Kind.PONG, Kind.BYE, Kind.VALUE,
+        Kind.CHANGE,
+    }
+)  # fmt: skip
 _KINDS: Final[dict[int, Kind]] = {int(kind): kind for kind in Kind}
 
 
@@ -291,6 +300,14 @@ def encode_in_steps(kind: Kind, id: int, body: dict[str, Any], tick: Tick) -> by
     binary.pack_in_steps([int(kind), id, body], tick, add)
     parts[0] = length.to_bytes(PREFIX_BYTES, "big")
     return b"".join(parts)
+
+
+def around(kind: Kind, id: int, packed: bytes) -> bytes:
+    """The frame of a message whose body is packed already, and fits."""
+    head = b"\x93" + binary.pack(int(kind)) + binary.pack(id)
+    length = len(head) + len(packed)
+    assert length <= limits.FRAME_BYTES, f"{length} bytes are no frame"
+    return b"%b%b%b" % (length.to_bytes(PREFIX_BYTES, "big"), head, packed)
 
 
 def _too_large(length: int) -> AnswerTooLarge:

@@ -56,6 +56,32 @@ IN_FLIGHT_BYTES: Final = 320 * MIB
 """Memory of commits that the state has not taken; past this, changes are refused `Busy`. The
 largest transaction of small records takes 250 MiB until the state has taken it, and must not shut
 out the others meanwhile."""
+FEEDS: Final = 16_384
+"""Change feeds open on a node: as many as a surface holds connections."""
+CONNECTION_FEEDS: Final = 256
+"""Change feeds open on one connection of the wire."""
+FILTER_BYTES: Final = 4 * KIB
+FILTER_NODES: Final = 256
+"""The filter of a feed: it is compiled in one go, and judged for each change of the table."""
+FILTER_TICKS: Final = 16_384
+"""Work of a filter on one record, in ticks of up to some tenths of a millisecond each; with more
+its feed ends."""
+USER_FILTERS: Final = 64
+"""Different filters of one user's feeds: each holds what it was compiled into."""
+FEED_PART_BYTES: Final = MIB
+"""What is to be told of a commit and is larger than this comes to a feed in parts, of about so many
+stored bytes each. One change that is larger is a part by itself."""
+FEED_BEHIND_BYTES: Final = 4 * MIB
+"""What may wait for the reader of a feed, beside the part that is on its way; with more the feed
+ends, and the reader comes back for it."""
+FEED_CHANGE_BYTES: Final = 8 * MIB
+"""A change whose record as it was would make it larger than this comes without that."""
+FEED_BEAT_SECONDS: Final = 15
+"""A feed says at least so often how far the store has come, so that a reader's position does not
+age while its table is quiet."""
+FEED_IMAGES_BYTES: Final = 16 * MIB
+"""Records as they were, kept for the feeds that show or judge them: the next change of a record
+then need not read the log."""
 TAIL_BYTES: Final = 8 * MIB
 """Newest frames kept in memory for whoever follows the store: about what a disk takes in a tenth
 of a second, so that one who fell behind and has read the log to its end finds the next frame."""
@@ -75,6 +101,9 @@ LOG_CHECK_AFTER_SECONDS: Final = 5
 """After a start, which is left alone …"""
 LOG_CHECK_ROUND_SECONDS: Final = 24 * 3600
 """… and after each round."""
+LOG_PIN_SECONDS: Final = 600
+"""A reader keeps old log from being pruned for so long at most: a gigabyte at 2 MB a second, and no
+longer than an operator who asks for room would wait."""
 CLOCK_JUMP_SECONDS: Final = 366 * 86_400
 """How far the wall clock may be ahead of the log's newest frame at a start: longer than a store may
 rest and nobody remember that. Log time never goes back, so a clock that is decades ahead would end
@@ -105,6 +134,19 @@ ENTRIES_SHOWN: Final = 100
 """Of them in one answer, unless LIMIT says otherwise."""
 ENTRIES_SHOWN_MAX: Final = 1_000
 """As many as LIMIT may say."""
+HISTORY_ENTRIES: Final = 100
+"""Changes in one answer of INFO FOR HISTORY, unless LIMIT says otherwise."""
+HISTORY_ENTRIES_MAX: Final = 1_000
+"""As many as LIMIT may say."""
+HISTORY_BYTES: Final = 4 * MIB
+"""Its answer goes on in another one past so many bytes of records."""
+HISTORY_FRAMES: Final = 100_000
+"""Frames that it searches for a record that is not there: as many as a node keeps, a second's
+work of the thread that reads the log."""
+HISTORY_READ_BYTES: Final = 256 * MIB
+"""Bytes of the log that it reads, as far as these are fewer."""
+HISTORY_SECONDS: Final = 5
+"""And for so long: others read the log too."""
 
 CACHE_INLINE_BYTES: Final = 4 * KIB
 """A larger value of a cache key is stored beside its entry: a listing of keys then reads none."""
@@ -285,7 +327,8 @@ SESSIONS: Final = 100_000
 # --- surfaces (each has its own count) ------------------------------------------------------------
 CONNECTIONS: Final = 16_384
 """Held at once; one more is told that the surface is full. An idle one costs a descriptor and some
-5 KiB: with both surfaces at their ceiling, fewer than 40 000 open files and a quarter gigabyte."""
+5 KiB, a WebSocket 18: with both surfaces at their ceiling, fewer than 40 000 open files and a
+quarter gigabyte, or half of one."""
 DESCRIPTORS_KEPT: Final = 512
 """Open files that no connection gets, so that log and state can always open theirs: 256 tables of
 the state engine, segments, what is being written anew. Where fewer than twice as many are allowed
@@ -319,6 +362,18 @@ BODY_SECONDS_BYTES: Final = 64 * KIB
 WRITE_SECONDS: Final = 30
 """A peer that takes nothing for so long is cut off."""
 IDLE_SECONDS: Final = 75
+SOCKET_MESSAGE_BYTES: Final = 64 * KIB
+"""One message that a client sends over a WebSocket: feeds read none but a few words, and each
+socket may hold one that is not whole."""
+PING_SECONDS: Final = 30
+"""Between two pings on a WebSocket: routers forget a quiet connection after some minutes, some
+proxies after one."""
+PONG_SECONDS: Final = 40
+"""From a ping, or the last sign of life, to the answer: a peer that vanished is noticed within
+75 s, as long as an idle connection of requests has, and a slow one gets to read what was sent
+before."""
+CLOSE_SECONDS: Final = 5
+"""For a peer's goodbye on a WebSocket once it has been sent ours."""
 REQUESTS_BYTES: Final = 256 * MIB
 """What requests make one surface hold at once, from their first byte to their answer: 16384
 connections with 16 MiB each would not fit any machine. One user's are at most half of what the

@@ -19,6 +19,7 @@ from protocol.paths import read_path, stored_path
 from protocol.text import check_name
 from storage import fields, keys, users
 from storage.announcing import OnChange, kept, read_kept
+from storage.effects import SEQUENCE_BYTES
 from storage.fields import Field
 from storage.indexes import BUILDING, Index, Keeper, keeper
 from storage.transactions import Transaction
@@ -323,8 +324,21 @@ def define_table(
         id = next_id(tx, keys.TABLE_IDS)
         made = _placed(id, database, name, schemafull, comment, on_change)
     value = _packed(made.id, comment, schemafull=schemafull, on_change=kept(on_change))
+    if present is None:
+        tx.put_record(_declared_key(made), b"", 0)
     tx.put(keys.table(database.namespace.id, database.id, name), value)
     return made
+
+
+def declared_at(tx: Transaction, table: Table) -> int:
+    """The sequence of the commit that declared a table; 0 of one that this transaction has
+    declared, and 1 in a store whose version did not keep it."""
+    value = tx.get(_declared_key(table))
+    return 1 if value is None else int.from_bytes(value[:SEQUENCE_BYTES], "big")
+
+
+def _declared_key(table: Table) -> bytes:
+    return keys.table_declared(table.database.namespace.id, table.database.id, table.id)
 
 
 def define_field(tx: Transaction, table: Table, made: Field, taken: Taken = Taken.REFUSE) -> bool:
@@ -406,6 +420,7 @@ def drop_table(tx: Transaction, table: Table) -> None:
     """Drop a table with its records."""
     tx.delete_range(*keys.within(table.prefix))
     tx.delete(table.count_key)
+    tx.delete_range(*keys.within(_declared_key(table)))
     database = table.database
     tx.delete_range(*keys.fields(database.namespace.id, database.id, table.id))
     if table.indexes:
@@ -519,8 +534,12 @@ def _made_space(
 
 
 def _indexes(tx: Transaction, table: Table) -> tuple[Index, ...]:
-    database = table.database
-    start, end = keys.indexes(database.namespace.id, database.id, table.id)
+    return indexes_of(tx, table.database.namespace.id, table.database.id, table.id)
+
+
+def indexes_of(tx: Transaction, namespace: int, database: int, table: int) -> tuple[Index, ...]:
+    """The indexes of the table of these numbers, by name; none: there is no such table."""
+    start, end = keys.indexes(namespace, database, table)
     return tuple(_index(start + name.encode(), value) for name, value in _named(tx, start, end))
 
 

@@ -11,6 +11,8 @@ import errno
 import fcntl
 import os
 import shutil
+from contextlib import suppress
+from itertools import count
 from typing import Final
 
 from protocol.doors import Room
@@ -193,13 +195,12 @@ class Disk:
         files = figures.f_favail if figures.f_files else UNCOUNTED
         return Room(figures.f_bavail * figures.f_frsize, files)
 
-    def takes(self, folder: str, count: int) -> bool:
+    def takes(self, folder: str, size: int) -> bool:
         """Whether a new file of so many bytes would be taken in a directory, quotas included."""
-        path = f"{folder}/.takes"
         try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+            descriptor, path = _new_file(f"{folder}/.takes")
             try:
-                _allocate(descriptor, count)
+                _allocate(descriptor, size)
             finally:
                 os.close(descriptor)
                 os.unlink(path)
@@ -208,6 +209,17 @@ class Disk:
                 raise
             return False
         return True
+
+
+def _new_file(path: str) -> tuple[int, str]:
+    """A file that nobody else has, under that name or one beside it: the log's thread may ask at
+    the same moment as the state's."""
+    for number in count():
+        name = f"{path}-{number}" if number else path
+        with suppress(FileExistsError):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            return os.open(name, flags, FILE_MODE), name
+    raise AssertionError("numbers don't end")
 
 
 def _allocate(descriptor: int, count: int) -> None:

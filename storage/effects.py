@@ -10,20 +10,27 @@ the statement log or the audit trail keeps one (`statements.py`). An effect is a
 | 3 | start, end | delete every key with start <= key < end |
 | 4 | key, fields, previous | put a record: the state holds this frame's sequence · fields |
 | 5 | key, previous | delete a record |
+| 6 | prefix, start, end | entries with this prefix were made of the records from start to end |
 
 `previous` is the sequence of the commit that changed the record before this one, 0 when it did not
 exist: following it backwards is the record's history. Effects are absolute. Replaying them decides
 nothing, and replaying a frame twice gives what replaying it once does.
+
+What indexes hold of records is no effect: it follows from the records, and `derived.py` makes it of
+them where frames are replayed. Op 6 tells it which records the build of an index had visited.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import msgpack
 import msgspec
 
 from protocol import limits
+from protocol.values import Tick
 from storage import keys
 from storage.engine import Batch
 from storage.entries import Body, Entry
@@ -33,6 +40,7 @@ DELETE: Final = 2
 DELETE_RANGE: Final = 3
 PUT_RECORD: Final = 4
 DELETE_RECORD: Final = 5
+DERIVE: Final = 6
 
 _SHAPES: Final[dict[int, tuple[type, ...]]] = {
     PUT: (bytes, bytes),
@@ -40,10 +48,23 @@ _SHAPES: Final[dict[int, tuple[type, ...]]] = {
     DELETE_RANGE: (bytes, bytes),
     PUT_RECORD: (bytes, bytes, int),
     DELETE_RECORD: (bytes, int),
+    DERIVE: (bytes, bytes, bytes),
 }
 
 Effect = tuple[Any, ...]
 """The op and what follows it in the table above."""
+
+
+class Derive(NamedTuple):
+    """Of which records the build of an index has put the entries."""
+
+    prefix: bytes
+    """What the keys of the entries begin with."""
+    start: bytes
+    """The key of the first record."""
+    end: bytes
+    """Behind the last."""
+
 
 SEQUENCE_BYTES: Final = 8
 _DELETIONS: Final = frozenset({DELETE, DELETE_RANGE, DELETE_RECORD})
@@ -126,6 +147,63 @@ def decode(body: bytes) -> Commit:
     return Commit(who, found.effects)
 
 
+LONG_BYTES: Final = 64 * limits.KIB
+"""A longer body is decoded in steps: at once it would hold up the loop, or every other thread."""
+BEFORE_EFFECTS: Final = 4
+EFFECTS_A_STEP: Final = 512
+PIECE_BYTES: Final = limits.MIB
+
+
+def read(body: bytes, tick: Tick) -> tuple[Attribution, Iterator[Any]]:
+    """Who a commit was by, and its effects, as whoever looks for a few of them reads them.
+
+    :param tick: called now and then while a long one is read
+    :raises EffectsDamaged: it is no commit; while it is read, where it is long
+    """
+    if len(body) <= LONG_BYTES:
+        found = decode(body)
+        return found.attribution, iter(found.effects)
+    steps = decode_in_steps(body, tick)
+    return next(steps), steps
+
+
+def decode_in_steps(body: bytes, tick: Tick) -> Iterator[Any]:
+    """As `decode`, for a body of megabytes: its `Attribution`, then its effects one by one.
+
+    :param tick: called now and then
+    :raises EffectsDamaged: at what no commit of ours would write
+    """
+    reader = msgpack.Unpacker(
+        max_buffer_size=max(len(body), 1), use_list=False, strict_map_key=False
+    )
+    fed = 0
+
+    def take(read: Callable[[], Any]) -> Any:
+        nonlocal fed
+        while True:
+            try:
+                return read()
+            except msgpack.OutOfData:
+                if fed == len(body):
+                    raise
+                tick()
+                piece = body[fed : fed + PIECE_BYTES]
+                reader.feed(piece)
+                fed += len(piece)
+
+    try:
+        take(reader.read_array_header)
+        yield Attribution(*(take(reader.unpack) for _ in range(BEFORE_EFFECTS)))
+        for number in range(take(reader.read_array_header)):
+            if not number % EFFECTS_A_STEP:
+                tick()
+            effect = take(reader.unpack)
+            _check(effect if type(effect) is tuple else ())
+            yield effect
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise EffectsDamaged(f"the body of a frame is no commit: {error}") from None
+
+
 def _check(effect: Effect) -> None:
     shape = _SHAPES.get(effect[0]) if effect and type(effect[0]) is int else None
     if shape is None or tuple(map(type, effect[1:])) != shape:
@@ -154,6 +232,7 @@ def apply(effects: list[Effect], sequence: int, batch: Batch) -> bool:
             batch.delete_range(key, effect[2])
             catalog = catalog or keys.touches_catalog(key, effect[2])
         else:
+            assert op != DERIVE, "what is derived needs more than a batch"
             batch.delete(key)
             catalog = catalog or keys.is_catalog(key)
     return catalog

@@ -49,20 +49,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
 from protocol.doors import File
-from protocol.limits import MIB, TRANSACTION_BYTES
+from protocol.limits import KIB, MIB, TRANSACTION_BYTES
 
 MAGIC: Final = b"STORELOG"
-FORMAT: Final = 3
+FORMAT: Final = 4
 """1 had neither digest nor `released up to`; it is refused, never read as this one."""
-READ: Final = frozenset({2, FORMAT})
-"""Formats that are read. The frames of 2 have no entries for the statement log."""
+READ: Final = frozenset({2, 3, FORMAT})
+"""Formats that are read. The frames of 2 have no entries for the statement log; those of 2 and 3
+say what indexes hold, which those of 4 leave to whoever reads them (derived.py)."""
 SALT_BYTES: Final = 8
 STORE_RANGE: Final = 1
 """The one range of today, named `store`."""
@@ -105,7 +106,10 @@ assert _PREFIX.size == _PREFIX_BYTES == _SEQUENCE_AT
 assert _PREFIX.size + _COVERED.size == FRAME_HEADER_BYTES
 
 _WINDOW_BYTES: Final = MIB
-"""Read from a segment at a time."""
+"""Read from a segment at a time, at most …"""
+_FIRST_BYTES: Final = 4 * KIB
+"""… and at first: whoever wants one frame must not pay for a megabyte."""
+_GROWTH: Final = 4
 
 
 class Frame(NamedTuple):
@@ -160,12 +164,19 @@ class SegmentHeader:
     """Digest of the frame before the first."""
     released: int = 0
     """The highest sequence known to have been released when the segment was begun."""
+    form: int = field(default_factory=lambda: FORMAT)
+    """The format of its frames."""
+
+    @property
+    def is_of_this_format(self) -> bool:
+        """Whether frames may follow those that it has: older readers know no others."""
+        return self.form == FORMAT
 
     def encode(self) -> bytes:
         """The 104 bytes."""
         head = _SEGMENT.pack(
             MAGIC,
-            FORMAT,
+            self.form,
             self.range,
             self.flags,
             self.store_id,
@@ -199,7 +210,7 @@ class SegmentHeader:
         if _sum(data[:end]) != data[end:SEGMENT_HEADER_BYTES]:
             raise BadHeader("the checksum of the segment header does not match")
         joins, released = _JOINED.unpack_from(data, _LASTING_BYTES)
-        return cls(store_id, salt, first, epoch, time, reach, flags, joins, released)
+        return cls(store_id, salt, first, epoch, time, reach, flags, joins, released, form)
 
 
 def _sum(data: bytes) -> bytes:
@@ -263,18 +274,49 @@ class Walk:
         self._file = file
         self._codec = codec
         self._end = end
+        self._window = b""
+        self._start = offset
+        self._step = _FIRST_BYTES
         self.offset = offset
         self.bad: str | None = None
 
+    def heads(self, sequence: int) -> Iterator[tuple[int, int, int]]:
+        """Walk to the frame of a sequence by the heads of those before it: sequence, flags and
+        offset of each. Of their bodies nothing is read, or said."""
+        end, codec = self._end, self._codec
+        while self.offset < end:
+            offset = self.offset
+            window, at = self._window, offset - self._start
+            if len(window) - at < FRAME_HEADER_BYTES:
+                window, at = self._read(offset, 0), 0
+                if len(window) < FRAME_HEADER_BYTES:
+                    self.bad = "the file ends inside the header of a frame"
+                    return
+            [length] = _WORD.unpack_from(window, at)
+            size = FRAME_HEADER_BYTES + length
+            if not codec.head_holds(window, at) or length > BODY_BYTES_MAX:
+                self.bad = "the head check of the frame does not match"
+                return
+            if offset + size > end:
+                self.bad = "the file ends inside the frame"
+                return
+            found, _, _, _, _, flags = _COVERED.unpack_from(window, at + _PREFIX_BYTES)
+            if found >= sequence and not flags & MARK:
+                return
+            self.offset = offset + size
+            if size >= _FIRST_BYTES:
+                self._step = _FIRST_BYTES  # what is read behind a head is mostly body
+            yield found, flags, offset
+
     def __iter__(self) -> Iterator[Placed]:
-        window, start = b"", self.offset
+        window, start = self._window, self._start
         end, codec, file = self._end, self._codec, self._file
         seeded = codec._seeded
         while self.offset < end:
             offset = self.offset
             at = offset - start
             if len(window) - at < FRAME_HEADER_BYTES:
-                window, start, at = file.read(offset, min(_WINDOW_BYTES, end - offset)), offset, 0
+                window, start, at = self._read(offset, 0), offset, 0
                 if len(window) < FRAME_HEADER_BYTES:
                     self.bad = "the file ends inside the header of a frame"
                     return
@@ -286,14 +328,19 @@ class Walk:
             if offset + size > end:
                 self.bad = "the file ends inside the frame"
                 return
-            if len(window) - at < size:
-                wanted = max(size, min(_WINDOW_BYTES, end - offset))
-                window, start, at = file.read(offset, wanted), offset, 0
+            if len(window) - at < size <= _WINDOW_BYTES:
+                window, start, at = self._read(offset, size), offset, 0
                 if len(window) < size:
                     self.bad = "the file ends inside the frame"
                     return
             covered_at, body_at = at + _PREFIX_BYTES, at + FRAME_HEADER_BYTES
-            body = window[body_at : at + size]
+            if size <= _WINDOW_BYTES:
+                body = window[body_at : at + size]
+            else:  # by itself: to copy megabytes out of a window holds up every other thread
+                body = file.read(offset + FRAME_HEADER_BYTES, length)
+                if len(body) < length:
+                    self.bad = "the file ends inside the frame"
+                    return
             digest = seeded.copy()
             digest.update(window[covered_at:body_at])
             digest.update(body)
@@ -304,6 +351,13 @@ class Walk:
             sequence, epoch, durable, released, time, flags = fields
             self.offset = offset + size
             yield Placed(Frame(sequence, epoch, time, flags, body), durable, released, offset)
+
+    def _read(self, offset: int, least: int) -> bytes:
+        """Read on, each time more."""
+        count = max(least, min(self._step, self._end - offset))
+        self._step = min(self._step * _GROWTH, _WINDOW_BYTES)
+        self._window, self._start = self._file.read(offset, count), offset
+        return self._window
 
 
 def end_of_content(file: File, offset: int, end: int) -> int:

@@ -16,8 +16,11 @@ of the old one. So what UNIQUE promised holds all the while.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
+from operator import itemgetter
 from typing import Final
 
 from protocol import binary, limits
@@ -27,11 +30,15 @@ from protocol.text import check_name
 from storage import catalog, indexes, keys, records
 from storage.catalog import Table, Taken
 from storage.effects import SEQUENCE_BYTES
+from storage.engine import Pair
 from storage.indexes import BUILDING, FAILED, READY, REBUILDING, Entries, Index, Rows
 from storage.transactions import Transaction
 
-_LOOK: Final = 16
-"""Records visited between two questions whether it is enough."""
+TOGETHER_BYTES: Final = 16 * limits.KIB
+"""Of the values of records that are visited together, between two questions whether it is enough.
+What a record makes for an index takes about as long as it has bytes there."""
+
+_value: Final = itemgetter(1)
 
 
 def define_index(
@@ -118,9 +125,9 @@ def _begin(tx: Transaction, table: Table, index: Index, tick: Callable[[], None]
         return index
     visit = _Visit(tx, index)
     for pairs in tx.scan(*keys.within(table.prefix)):
-        for key, value in pairs:
-            visit.record(key, value)
-        tick()
+        for _ in visit.records(pairs):
+            tick()
+    tx.derive(index.entries, *keys.within(table.prefix))
     ready = replace(index, state=READY)
     catalog.put_index(tx, ready)
     return ready
@@ -141,6 +148,16 @@ def _check_paths(paths: Sequence[Path]) -> None:
 # --- building -------------------------------------------------------------------------------------
 
 
+def _parts(pairs: list[Pair]) -> Iterator[list[Pair]]:
+    """The pairs of a step of a scan, as many together as are small enough; at least one."""
+    ends = list(accumulate(map(len, map(_value, pairs))))
+    begun = before = 0
+    while begun < len(pairs):
+        end = max(bisect_right(ends, before + TOGETHER_BYTES), begun + 1)
+        yield pairs[begun:end]
+        begun, before = end, ends[end - 1]
+
+
 class _Visit:
     """Gives records that were there before an index their entries."""
 
@@ -149,8 +166,36 @@ class _Visit:
         self._rows = Rows((index,))
         self._entries = Entries(index, self._rows.heads)
 
-    def record(self, key: bytes, value: bytes) -> None:
-        """:raises Duplicate, TooLarge: it can't have them"""
+    def records(self, pairs: list[Pair]) -> Iterator[tuple[int, bytes]]:
+        """Visit some, column by column where nothing stands in the way. Says after every few how
+        many they were, and the key of the last.
+
+        :raises Duplicate, TooLarge: the next one can't have its entries
+        """
+        for some in _parts(pairs):
+            if self._together(some):
+                yield len(some), some[-1][0]
+                continue
+            for key, value in some:
+                self._alone(key, value)
+                yield 1, key
+
+    def _together(self, pairs: list[Pair]) -> bool:
+        """Visit these if all is simple; whether it was."""
+        ids = [key[keys.RECORD_PREFIX_BYTES :] for key, _ in pairs]
+        made = self._entries.of_alike(self._rows.of_stored([value for _, value in pairs]), ids)
+        if made is None:
+            return False
+        found, count = made
+        if self._entries.index.unique:
+            claims = [entry for entry, value in found.items() if len(value) > 1]
+            if len(found) < count or (claims and not self._tx.none_of(claims)):
+                return False
+        self._tx.put_all(found)
+        return True
+
+    def _alone(self, key: bytes, value: bytes) -> None:
+        """:raises Duplicate, TooLarge: it can't have its entries"""
         row, id = self._rows.of_packed(value[SEQUENCE_BYTES:]), key[keys.RECORD_PREFIX_BYTES :]
         found = self._entries.of(row, id)
         if self._entries.index.unique:
@@ -206,16 +251,17 @@ def build_slice(tx: Transaction, key: bytes, enough: Callable[[], bool]) -> bool
     visit = _Visit(tx, index)
     try:
         for pairs in tx.scan(start, end):
-            for position, (record, value) in enumerate(pairs):
-                visit.record(record, value)
-                done += 1
-                if position % _LOOK == 0 and (tx.size > limits.INDEX_SLICE_BYTES or enough()):
+            for more, record in visit.records(pairs):
+                done += more
+                if tx.size > limits.INDEX_SLICE_BYTES or enough():
                     reached = {"visited": done, "last": record[keys.RECORD_PREFIX_BYTES :]}
                     tx.put(index.build, binary.pack(reached))
+                    tx.derive(index.entries, start, record + b"\0")
                     return True
     except Refusal as problem:
         _fail(tx, declared, problem)
         return False
+    tx.derive(index.entries, start, end)
     if index.id != declared.id:
         _clear(tx, replace(declared, anew=None))
     tx.delete(index.build)

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from protocol import limits, order
@@ -34,6 +35,7 @@ from protocol.paths import EACH, Path
 from protocol.text import brief, format_record
 from protocol.values import NONE, NoneValue, RecordId
 from storage import keys
+from storage.effects import SEQUENCE_BYTES
 from storage.engine import Pair
 from storage.transactions import Transaction
 
@@ -169,6 +171,14 @@ class Rows:
         row = self._decode(raw)
         return [getattr(row, slot) for slot in self._slots]
 
+    def of_stored(self, values: Sequence[bytes]) -> list[list[Any]]:
+        """For each of `heads` its value in every record, of their values as they are stored."""
+        if self._decode is None:
+            return self.of_many([unpack_object(value[SEQUENCE_BYTES:]) for value in values])
+        decode = self._decode
+        rows = [decode(value[SEQUENCE_BYTES:]) for value in values]
+        return [list(map(attrgetter(slot), rows)) for slot in self._slots]
+
 
 class Entries:
     """Makes the entries of one index."""
@@ -222,10 +232,11 @@ class Entries:
         :param columns: as `Rows.of_many` reads them
         :raises TooLarge: as `of`
         """
-        if not any(rest for _, rest in self._parts):
-            found = self._of_plain([columns[head] for head, _ in self._parts], ids)
-            if found is not None:
-                return found
+        if not ids:
+            return {}, 0
+        alike = self.of_alike(columns, ids)
+        if alike is not None:
+            return alike
         entries: dict[bytes, bytes] = {}
         count = 0
         for number, id in enumerate(ids):
@@ -233,6 +244,20 @@ class Entries:
             count += len(one)
             entries.update(one)
         return entries, count
+
+    def of_alike(
+        self, columns: list[list[Any]], ids: list[bytes]
+    ) -> tuple[dict[bytes, bytes], int] | None:
+        """As `of_many`, of records that are simple enough to be looked at column by column; None
+        where one of them has to be looked at by itself, or is refused."""
+        try:
+            found = [
+                [value_at(value, rest) for value in columns[head]] if rest else columns[head]
+                for head, rest in self._parts
+            ]
+        except (_Linked, TooLarge):
+            return None
+        return self._of_plain(found, ids)
 
     def _of_plain(
         self, columns: list[list[Any]], ids: list[bytes]

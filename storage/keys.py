@@ -26,6 +26,7 @@ are given out for each topic: nobody learns from them how many groups others hav
 | 24 | ns (4) db (4) topic (4) name | signed 64 bit | the position of a reader |
 | 25 | ns (4) db (4) topic (4) group (4) | struct | where a group stands, see `groups.py` |
 | 26 | ns (4) db (4) topic (4) | signed 64 bit | last id of a group of the topic |
+| 27 | ns (4) db (4) table (4) | 8-byte sequence | the commit that declared the table |
 | 30 | ns (4) db (4) table (4) id | 8-byte sequence · msgpack | a record, see `records.py` |
 | 31 | ns (4) db (4) space (4) key | 8-byte sequence · entry | a cache key, see `spaces.py` |
 | 40 | ns (4) db (4) space (4) key | msgpack | a cache key's value, when it is large |
@@ -43,7 +44,8 @@ are given out for each topic: nobody learns from them how many groups others hav
 | 70 | sequence (8) | msgpack | an entry of the statement log, see `statements.py` |
 | 71 | sequence (8) | msgpack | an entry of the audit trail |
 
-Values of tags 30 and 31 are stamped: they begin with the sequence of the commit that wrote them.
+Values of tags 27, 30 and 31 are stamped: they begin with the sequence of the commit that wrote
+them.
 
 Tags 10 to 1F are the catalog: what statements look up by name and remember, see
 `lookups.py`. All that belongs to a place begins, after the tag, with the numbers of that place:
@@ -54,6 +56,7 @@ dropping one is a range delete for each tag of `PLACED`. The engine's own note,
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 from typing import Any, Final
 
 from protocol import limits, order
@@ -90,6 +93,7 @@ TOPIC_TRIMMED: Final = 0x23
 READER: Final = 0x24
 GROUP_STATE: Final = 0x25
 GROUP_IDS: Final = 0x26
+DECLARED: Final = 0x27
 MESSAGE: Final = 0x60
 MESSAGE_ID: Final = 0x61
 MESSAGE_ID_TIME: Final = 0x62
@@ -126,6 +130,7 @@ PLACED: Final = (
     FIELD,
     COUNT,
     ENTRY_COUNT,
+    DECLARED,
     RECORD,
     ENTRY,
     CONTENT,
@@ -145,7 +150,7 @@ OF_ACCESS: Final = frozenset({USER})
 """Tags of the catalog that say who may do what."""
 _TOGETHER: Final = frozenset({FIELD, INDEX, GROUP})
 """Tags of the catalog whose keys go on with what they are of, and are looked up all at once."""
-STAMPED: Final = frozenset({RECORD, ENTRY})
+STAMPED: Final = frozenset({DECLARED, RECORD, ENTRY})
 """Tags whose values begin with the sequence of the commit that wrote them."""
 
 TALLIES: Final = frozenset({COUNT, ENTRY_COUNT, TOPIC_TRIMMED, GROUP_STATE})
@@ -165,6 +170,11 @@ ALL_GROUP_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 7))
 
 EVERYTHING: Final[Range] = (STORE_RANGE, b"\xff\xff")
 """All keys of all ranges, and not the engine's own."""
+LOGGED: Final[tuple[Range, ...]] = (
+    (STORE_RANGE, STORE_RANGE + bytes((INDEX_ENTRY,))),
+    (STORE_RANGE + bytes((INDEX_ENTRY + 1,)), EVERYTHING[1]),
+)
+"""All of them that the log speaks of, in order: what indexes hold follows from the others."""
 
 _ONE: Final = struct.Struct(">I")
 _TWO: Final = struct.Struct(">II")
@@ -248,6 +258,11 @@ def user(name: str) -> bytes:
     return _USER + name.encode()
 
 
+def user_name(key: bytes) -> str:
+    """The name in the key of a user's declaration."""
+    return key[len(_USER) :].decode()
+
+
 def users() -> Range:
     """All declarations of users, by name."""
     return within(_USER)
@@ -258,9 +273,20 @@ def count(namespace: int, database: int, table: int) -> bytes:
     return _COUNT + _THREE.pack(namespace, database, table)
 
 
+def table_declared(namespace: int, database: int, table: int) -> bytes:
+    """Where it stands which commit declared a table."""
+    return _tag(DECLARED) + _THREE.pack(namespace, database, table)
+
+
 def record_prefix(namespace: int, database: int, table: int) -> bytes:
     """What the keys of a table's records begin with; `record_id` reads what follows."""
     return _RECORD + _THREE.pack(namespace, database, table)
+
+
+def table_of(prefix: bytes) -> tuple[int, int, int]:
+    """The numbers of namespace, database and table in what the keys of its records begin with."""
+    namespace, database, table = _THREE.unpack_from(prefix, TAG_AT + 1)
+    return namespace, database, table
 
 
 def record(prefix: bytes, id: Any) -> bytes:
@@ -462,9 +488,14 @@ def touches_catalog(start: bytes, end: bytes) -> bool:
     return start < _tag(_CATALOG_END) and end > _tag(_CATALOG)
 
 
+def touches(start: bytes, end: bytes, tags: Collection[int]) -> bool:
+    """Whether a range holds any key of some tags."""
+    return any(start < _tag(tag + 1) and end > _tag(tag) for tag in tags)
+
+
 def touches_access(start: bytes, end: bytes) -> bool:
     """Whether a range holds any key that says who may do what."""
-    return any(start < _tag(tag + 1) and end > _tag(tag) for tag in OF_ACCESS)
+    return touches(start, end, OF_ACCESS)
 
 
 def declared(key: bytes) -> tuple[bytes, ...]:

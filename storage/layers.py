@@ -110,7 +110,9 @@ class KeyOrder:
 class Layer:
     """The changes of one transaction. A value of None is a deletion."""
 
-    __slots__ = ("_order", "_seen", "catalog", "declared", "ranges", "sequence", "size", "writes")
+    __slots__ = (
+        "_order", "_seen", "catalog", "declared", "entries", "ranges", "sequence", "size", "writes",
+    )  # fmt: skip
 
     def __init__(self, sequence: int = 0) -> None:
         self.sequence = sequence
@@ -122,6 +124,8 @@ class Layer:
         """Whether a declaration is among what changed."""
         self.declared: set[bytes] = _NOTHING
         """`keys.declared` of the declarations that were written or deleted one by one."""
+        self.entries = False
+        """Whether entries of indexes are among what was committed."""
         self._order = KeyOrder()
         self._seen: list[ref[Sheet]] = []
         """Scans under way that look at it as it was when they began."""

@@ -32,6 +32,7 @@ from storage.layers import InFlight, Layer, apply_writes
 from storage.lineage import Lineage
 from storage.lookups import Lookups
 from storage.moments import Moment
+from storage.replay import Replay, stands_alone
 from storage.transactions import Transaction
 
 REPLAY_BATCH_BYTES: Final = 1 << 20
@@ -112,7 +113,8 @@ class Ledger:
         self._time = max(end.time, clock.wall_us())
         self._ticks = clock.monotonic_us()
         self._frame_time = end.time
-        self._replaying: Batch | None = None
+        self._replay = Replay(engine, lambda: Transaction(self, self._committed, self._frame_time))
+        self._replayed_last: Frame | None = None
         self._replaying_bytes = 0
         self.lookups = Lookups(engine.applied)
         self._paused: dict[int, Transaction] = {}
@@ -177,30 +179,28 @@ class Ledger:
             raise StateUnusable(
                 f"the state stands at {self._committed} and the log goes on at {frame.sequence}"
             )
-        commit = effects.decode(frame.body)
-        if self._replaying is None:
-            self._replaying = self.engine.batch()
-        if effects.apply(commit.effects, frame.sequence, self._replaying):
-            self.lookups = Lookups(frame.sequence)
-        for key, row in statements.rows(frame.sequence, frame.time, commit.attribution).items():
-            self._replaying.put(key, row)
-        self._committed = frame.sequence
+        commit, replay, sequence = effects.decode(frame.body), self._replay, frame.sequence
+        alone = self._settled.begun != NO_DIGEST or stands_alone(commit.effects)
+        if alone:
+            self._replayed()
+        add = replay.add_alone if alone else replay.add
+        if add(commit.effects, sequence):
+            self.lookups = Lookups(sequence)
+        replay.put(statements.rows(sequence, frame.time, commit.attribution))
+        self._committed, self._replayed_last = sequence, frame
         self._frame_time = max(self._frame_time, frame.time)
         self._replaying_bytes += len(frame.body)
-        if self._replaying_bytes > REPLAY_BATCH_BYTES or frame.sequence >= self._end:
-            self._replayed(frame)
+        if alone or self._replaying_bytes > REPLAY_BATCH_BYTES or sequence >= self._end:
+            self._replayed()
 
-    def _replayed(self, last: Frame) -> None:
-        if self._replaying is not None:
-            self._write(
-                self._replaying,
-                self._settled._replace(
-                    sequence=last.sequence, digest=last.digest(), begun=NO_DIGEST
-                ),
-            )
-            self._replaying = None
+    def _replayed(self) -> None:
+        """Bring to the engine what was replayed."""
+        last, self._replayed_last = self._replayed_last, None
+        if last is not None:
+            stands = Lineage(self._settled.store_id, last.sequence, last.digest())
+            self._write(self._replay.take(), stands)
             self._replaying_bytes = 0
-        self._durable = self._released = self._committed
+            self._durable = self._released = self._committed
 
     def _write(self, batch: Batch, stands: Lineage) -> None:
         """Apply a batch, and note in it where and in which history that brings the state."""
@@ -256,7 +256,7 @@ class Ledger:
                 if value is not None:
                     own.write(key, make(value, time))
         if tx.prepared is None:
-            changes = [*_range_effects(tx), *_write_effects(tx, own.writes.items())]
+            changes = [*_first_effects(tx), *_write_effects(tx, own.writes.items())]
             body = effects.encode(attribution, changes + self._sums(tx))
         else:
             late = _write_effects(tx, ((key, own.writes[key]) for key in _late_keys(tx)))
@@ -286,7 +286,7 @@ class Ledger:
         """Encode the changes of a large transaction before its commit, in steps of about a
         millisecond, so that the commit itself is short. Between the steps control may be given
         away, after a `pause`; nothing more may be changed."""
-        chunks = [effects.encode_some(_range_effects(tx))]
+        chunks = [effects.encode_some(_first_effects(tx))]
         late = frozenset(_late_keys(tx))
         for part in tx.own.in_steps(PREPARE_KEYS):
             rows = [row for row in part if row[0] not in late] if late else part
@@ -347,7 +347,8 @@ class Ledger:
 
         A commit too large for one part stays in flight until its last part is written. A crash in
         between leaves the engine at the commit before, with some of this one's effects; replaying
-        it from its beginning gives the same state, since effects are absolute.
+        it from its beginning gives the same state, since effects are absolute, and what indexes
+        hold is derived as if nothing had been there.
 
         :raises EngineFailed: this part is not in the engine and stays in flight
         """
@@ -386,11 +387,18 @@ class Ledger:
         if begun == 0:
             layer.apply_ranges(batch)
             self._part_of = list(writes)
-        part = self._part_of[begun : begun + SETTLE_KEYS]
+        # Entries of indexes first: whoever replays the commit on top of a part of it takes for done
+        # what a record has there when the record itself is (derived.py). So twice over all keys.
+        count = len(self._part_of)
+        at = begun if layer.entries else begun + count
+        part = looked = self._part_of[at % count : at % count + SETTLE_KEYS]
+        if layer.entries:
+            first = at < count
+            part = [key for key in looked if (key[keys.TAG_AT] == keys.INDEX_ENTRY) is first]
         apply_writes([(key, writes[key]) for key in part], layer.sequence, batch)
-        if begun + len(part) < len(self._part_of):
+        if at + len(looked) < 2 * count:
             self._write(batch, self._settled._replace(begun=self._digests[0]))
-            self._part_at += len(part)
+            self._part_at += len(looked)
             return True
         self._write_settled(batch, [layer])
         readers: list[Transaction | Moment] = [*self._paused.values(), *self.moments]
@@ -496,8 +504,11 @@ class Ledger:
         return True
 
 
-def _range_effects(tx: Transaction) -> list[Effect]:
-    return [(effects.DELETE_RANGE, start, end) for start, end in tx.own.ranges]
+def _first_effects(tx: Transaction) -> list[Effect]:
+    return [
+        *((effects.DELETE_RANGE, start, end) for start, end in tx.own.ranges),
+        *((effects.DERIVE, *derive) for derive in tx.derives),
+    ]
 
 
 def _late_keys(tx: Transaction) -> list[bytes]:
@@ -511,6 +522,9 @@ def _late_keys(tx: Transaction) -> list[bytes]:
 def _write_effects(tx: Transaction, writes: Iterable[tuple[bytes, bytes | None]]) -> list[Effect]:
     found: list[Effect] = []
     for key, value in writes:
+        if key[keys.TAG_AT] == keys.INDEX_ENTRY:
+            tx.own.entries = True
+            continue  # see derived.py
         if key[keys.TAG_AT] not in keys.STAMPED:
             found.append((effects.DELETE, key) if value is None else (effects.PUT, key, value))
         elif value is None:

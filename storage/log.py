@@ -60,7 +60,7 @@ log as it was when it was called.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -87,7 +87,7 @@ from storage.log_reading import LogReader, LogSizes
 from storage.recovery import Ending, Recovery, refuse_lost
 from storage.reserve import NO_ROOM, disk_full, drop_temporary
 from storage.retention import Keep
-from storage.segments import Segment
+from storage.segments import FIRST_OF, Segment
 
 _PLENTY: Final = 256
 """Zeros are put ahead while the disk has room for so many times as many."""
@@ -261,18 +261,24 @@ class Log(LogReader):
         finally:
             self._close_file()
 
-    def retire(self, flushed: int, keep: Keep | None, now_us: int) -> None:
+    def retire(
+        self, flushed: int, keep: Keep | None, now_us: int, settle: Callable[[int], int] = int
+    ) -> None:
         """Prune what need not be kept, as far as the state has it.
 
         :param flushed: what the state has flushed: what is behind it is the log's alone
         :param keep: None: all of it
         :param now_us: log time
+        :param settle: asked before anything goes: told where the log would begin, answers that or
+            an earlier sequence, which somebody needs
         :raises DiskFull: as `prune`
         :raises OSError: as `prune`
         """
-        if keep is not None:
-            kept_from = keep.begins(self._segments, self.last, now_us)
-            self.prune(min(flushed + 1, kept_from))
+        if keep is None:
+            return
+        below = min(flushed + 1, keep.begins(self._segments, self.last, now_us))
+        at = bisect_right(self._segments, below, key=FIRST_OF) - 1
+        self.prune(settle(self._segments[max(at, 0)].first))
 
     def give_way(self, flushed: int) -> int:
         """The disk is full: prune all that the state has flushed. Answers how many frames went.
@@ -297,7 +303,7 @@ class Log(LogReader):
         :raises OSError: as the disk says; the log is whole, and the next open finishes
         """
         self._refuse_failed()
-        keep = bisect_right([segment.first for segment in self._segments], below) - 1
+        keep = bisect_right(self._segments, below, key=FIRST_OF) - 1
         if keep <= 0:
             return
         gone, kept = self._segments[:keep], self._segments[keep:]
@@ -338,7 +344,11 @@ class Log(LogReader):
         """Whether the last segment is closed to frames; a mark may still follow them."""
         segment = self._segments[-1]
         frames = self.last - segment.first + 1
-        return segment.size >= self._sizes.segment_bytes or frames >= self._sizes.segment_frames
+        return (
+            segment.size >= self._sizes.segment_bytes
+            or frames >= self._sizes.segment_frames
+            or not segment.header.is_of_this_format
+        )
 
     def _roll(self, reserved: bool) -> None:
         self._take_zeros_off()

@@ -18,11 +18,11 @@ from protocol.limits import (
 )
 from storage.directory import StoreDirectory
 from storage.faults import LogDamaged, LogFailed
-from storage.frames import NO_DIGEST, Frame
+from storage.frames import COPIED, NO_DIGEST, Frame
 from storage.log_facts import LogFacts
 from storage.recovery import Ending, Recovery, end_of_torn, find_ending, refuse_changed
 from storage.reserve import Headroom, Reserve
-from storage.segments import Extent, Segment, find_segments, pruned
+from storage.segments import FIRST_OF, Extent, Segment, find_segments, pruned
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,31 +151,55 @@ class LogReader:
         """The first sequence of the segment after the one that holds a sequence; of the last one,
         what will follow its end."""
         segments = self._segments
-        at = bisect_right([segment.first for segment in segments], sequence)
+        at = bisect_right(segments, sequence, key=FIRST_OF)
         return segments[at].first if at < len(segments) else self.last + 1
 
     def read(self, from_sequence: int, upto: int | None = None) -> Iterator[Frame]:
         """The frames from a sequence on, in order, as far as the log goes now.
 
-        Costs the walk of at most 64 KiB to find the first one in a segment walked before.
+        What is before the first one in a part of its segment that was written or walked before
+        costs some heads; in one that nobody has walked yet, the head of each frame.
 
         :param upto: the last sequence wanted
         :raises LogPruned: the log begins later; at the call, or later if it is pruned meanwhile
         :raises LogDamaged: at the frame that is not what was written
         """
-        if from_sequence < self.first:
-            raise pruned(from_sequence, self.first)
-        last = self.last if upto is None else min(upto, self.last)
+        # Taken now, and in this order: on another thread the log grows and is pruned meanwhile.
+        newest = self.last
         segments = self._segments
-        # Taken now: the generator may run on another thread, while the last segment grows.
-        extent = Extent(
-            self._fs,
-            segments,
-            sizes=[segment.size for segment in segments],
-            ends=[*(segment.first for segment in segments[1:]), self.last + 1],
-            begins=lambda: self.first,
-        )
-        return extent.read(from_sequence, last)
+        if from_sequence < segments[0].first:
+            raise pruned(from_sequence, segments[0].first)
+        extent = Extent(self._fs, segments, newest, lambda: self.first)
+        return extent.read(from_sequence, newest if upto is None else min(upto, newest))
+
+    def frame(self, sequence: int) -> Frame:
+        """One frame.
+
+        :param sequence: at most `last`
+        :raises LogPruned: the log begins later
+        :raises LogDamaged: it is not what was written
+        """
+        [frame] = self.read(sequence, sequence)
+        return frame
+
+    def known_epoch(self, sequence: int) -> int | None:
+        """The epoch of a frame, or of the one before the first, as the headers tell it, so without
+        reading a frame; None: they do not.
+
+        :param sequence: at most `last`
+        """
+        segments = self._segments
+        if sequence + 1 < segments[0].first:
+            return None
+        at = bisect_right(segments, sequence + 1, key=FIRST_OF) - 1
+        before = segments[at].header.epoch
+        if segments[at].first == sequence + 1:
+            # A recovery writes down the epoch of the first frame that it copied.
+            copied = segments[at].header.flags & COPIED
+            return before if at == 0 or not copied else None
+        newest = at + 1 == len(segments)
+        after = self.epoch if newest else segments[at + 1].header.epoch
+        return before if before == after else None  # epochs never fall
 
     def digest_at(self, sequence: int) -> bytes | None:
         """The digest of a frame, or of the one before the first; None where the log has neither.
@@ -189,8 +213,7 @@ class LogReader:
                 return segment.header.joins
         if not self.first <= sequence < self.last:
             return None
-        [frame] = self.read(sequence, sequence)
-        return frame.digest()
+        return self.frame(sequence).digest()
 
     def _close_file(self) -> None:
         if self._file is not None:

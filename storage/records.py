@@ -46,6 +46,15 @@ def stored(tx: Transaction, table: Table, id: Any) -> Stored | None:
     return Stored(int.from_bytes(value[:SEQUENCE_BYTES], "big"), value[SEQUENCE_BYTES:])
 
 
+def last_change(tx: Transaction, table: Table, id: Any) -> int:
+    """The commit that last changed a record which is there, or was before this transaction deleted
+    it; 0: there is none. What the transaction itself has written is no commit yet."""
+    found = stored(tx, table, id)
+    if found is not None:
+        return found.sequence
+    return tx.deleted(keys.record(table.prefix, id))
+
+
 def new_id(tx: Transaction, nth: int) -> UUID:
     """A time-ordered uuid (version 7): milliseconds, then their fraction, then `nth`, then chance.
 

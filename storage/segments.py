@@ -5,9 +5,11 @@ What holds between segments, and what their names and flags mean, stands at the 
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final
 
 from protocol.doors import File, Fs
@@ -26,8 +28,13 @@ from storage.frames import (
     Walk,
 )
 
-INDEX_BYTES: Final = 64 * 1024
-"""Distance between two remembered places of a segment: what a read of one frame may walk."""
+PLACE_FRAMES: Final = 8
+"""Of so many frames of a segment one is remembered by its place: a byte of memory for each frame of
+the log, and a read of one walks past seven heads at most."""
+
+
+def _no_places() -> array[int]:
+    return array("Q")
 
 
 @dataclass(slots=True)
@@ -39,22 +46,25 @@ class Segment:
     codec: FrameCodec
     size: int
     """Bytes of it that count. Of all but the last segment: all. Behind that the last has zeros."""
-    places: list[tuple[int, int]] = field(default_factory=list)
-    """(sequence, offset) of some frames, ascending; grows while the segment is walked."""
+    places: array[int] = field(default_factory=_no_places)
+    """Offsets of its first frame and of each `PLACE_FRAMES`-th after that, as far as somebody has
+    written or walked it."""
 
     @property
     def first(self) -> int:
         return self.header.first
 
     def note(self, sequence: int, offset: int) -> None:
-        """Remember a place, if the one before it is far enough away."""
-        if not self.places or offset - self.places[-1][1] >= INDEX_BYTES:
-            self.places.append((sequence, offset))
+        """Where a frame stands; said of each in turn, and kept of some."""
+        if sequence - self.header.first == len(self.places) * PLACE_FRAMES:
+            self.places.append(offset)
 
     def place_before(self, sequence: int) -> tuple[int, int]:
-        """The nearest remembered place at or before a sequence."""
-        at = bisect_right(self.places, (sequence, 1 << 63)) - 1
-        return self.places[at] if at >= 0 else (self.first, SEGMENT_HEADER_BYTES)
+        """The nearest frame at or before a sequence whose place is remembered, and that place."""
+        at = min((sequence - self.header.first) // PLACE_FRAMES, len(self.places) - 1)
+        if at < 0:
+            return self.header.first, SEGMENT_HEADER_BYTES
+        return self.header.first + at * PLACE_FRAMES, self.places[at]
 
 
 def open_segment(fs: Fs, path: str, first: int, store_id: bytes) -> Segment:
@@ -117,16 +127,19 @@ def find_segments(
     return found, left_over
 
 
+FIRST_OF: Final = attrgetter("first")
+"""The key by which segments are searched."""
+
+
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a reader may read: segments as they were when it was made, while the log goes on."""
+    """What a reader may read: the log as it was when this was made, while it goes on. Such a list
+    of segments is never changed, the newest of them only grows, and all of `last` is in them."""
 
     fs: Fs
     segments: list[Segment]
-    sizes: list[int]
-    """Bytes of each that counted then."""
-    ends: list[int]
-    """Of each, the first sequence that is not its own any more."""
+    last: int
+    """The newest sequence there was."""
     begins: Callable[[], int]
     """The first sequence that the log holds now."""
 
@@ -137,28 +150,29 @@ class Extent:
         :raises LogDamaged: at the frame that is not what was written
         """
         segments = self.segments
-        at = bisect_right([segment.first for segment in segments], sequence) - 1
+        at = bisect_right(segments, sequence, key=FIRST_OF) - 1
         while sequence <= last:
             segment, newest = segments[at], at + 1 == len(segments)
+            end = self.last + 1 if newest else segments[at + 1].first
             superseded = not newest and bool(segments[at + 1].header.flags & COPIED)
-            stop = min(self.ends[at], last + 1)
-            whole = stop == self.ends[at] and not superseded
+            stop = min(end, last + 1)
             try:
                 file = self.fs.open_read(segment.path)
             except FileNotFoundError:
                 if self.begins() > sequence:
                     raise pruned(sequence, self.begins()) from None
                 raise LogDamaged(segment.path, 0, sequence, "the segment is missing") from None
-            # The newest segment's places are noted by whoever writes it.
-            places = [] if newest else list(segment.places)
+            # The newest segment's places are noted by whoever writes it, and it may have grown.
+            places = None if newest else _Places(segment)
+            whole = stop == end and not newest and not superseded
             try:
-                frames = _read_one(file, segment, sequence, stop, whole, self.sizes[at], places)
+                frames = _read_one(file, segment, sequence, stop, whole, places)
                 for frame in frames:
                     yield frame
             finally:
                 file.close()
-                if len(places) > len(segment.places):
-                    segment.places = places
+                if places is not None:
+                    places.keep()
             sequence = stop
             at += 1
             if sequence <= last and segments[at].header.joins != frame.digest():
@@ -166,37 +180,56 @@ class Extent:
                 raise LogDamaged(segments[at].path, 0, sequence, what)
 
 
+class _Places:
+    """Places that a walk finds, of a segment that others walk too: each replaces what is known by
+    what it knows, if that is more."""
+
+    __slots__ = ("_found", "_next", "_segment")
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self._found: array[int] | None = None
+        self._next = segment.first + len(segment.places) * PLACE_FRAMES
+
+    def note(self, sequence: int, offset: int) -> None:
+        """Where a frame stands; none is left out between the first one and those known before."""
+        if sequence != self._next:
+            return
+        if self._found is None:
+            self._found = self._segment.places[:]
+        self._found.append(offset)
+        self._next += PLACE_FRAMES
+
+    def keep(self) -> None:
+        """The walk is over."""
+        found = self._found
+        if found is not None and len(found) > len(self._segment.places):
+            self._segment.places = found
+
+
 def _read_one(
-    file: File,
-    segment: Segment,
-    sequence: int,
-    stop: int,
-    whole: bool,
-    size: int,
-    places: list[tuple[int, int]],
+    file: File, segment: Segment, sequence: int, stop: int, whole: bool, places: _Places | None
 ) -> Iterator[Frame]:
     """Frames sequence … stop-1 of one segment.
 
     :param whole: nothing but marks may follow them in the segment
-    :param places: learns what this walk sees beyond its last one
+    :param places: learns what this walk sees
     """
     expected, offset = segment.place_before(sequence)
-    known = places[-1][1] if places else SEGMENT_HEADER_BYTES
-    walk = Walk(file, segment.codec, offset, size)
+    walk = Walk(file, segment.codec, offset, segment.size)
+    for found, flags, at in walk.heads(sequence):
+        if _belongs(segment, found, flags, at, expected, stop):
+            if places is not None:
+                places.note(expected, at)
+            expected += 1
+    if walk.bad is not None:
+        raise LogDamaged(segment.path, walk.offset, expected, walk.bad)
     for frame, _, _, at in walk:
-        if frame.flags & MARK:
-            if frame.sequence != expected - 1:
-                what = f"a mark of sequence {frame.sequence} stands in its place"
-                raise LogDamaged(segment.path, at, expected, what)
+        if not _belongs(segment, frame.sequence, frame.flags, at, expected, stop):
             continue
-        if frame.sequence != expected or expected >= stop:
-            what = f"a frame of sequence {frame.sequence} stands in its place"
-            raise LogDamaged(segment.path, at, expected, what)
-        if at - known >= INDEX_BYTES:
-            places.append((expected, at))
-            known = at
-        if expected >= sequence:
-            yield frame
+        if places is not None:
+            places.note(expected, at)
+        yield frame
         expected += 1
         if expected == stop and not whole:
             return
@@ -204,6 +237,22 @@ def _read_one(
         raise LogDamaged(segment.path, walk.offset, expected, walk.bad)
     if expected < stop:
         raise LogDamaged(segment.path, walk.offset, expected, "the segment ends before it")
+
+
+def _belongs(segment: Segment, found: int, flags: int, at: int, expected: int, stop: int) -> bool:
+    """Whether a frame is the one to stand there; False: a mark does, and may.
+
+    :raises LogDamaged: neither
+    """
+    if flags & MARK:
+        if found == expected - 1:
+            return False
+        what = f"a mark of sequence {found} stands in its place"
+    elif found == expected and expected < stop:
+        return True
+    else:
+        what = f"a frame of sequence {found} stands in its place"
+    raise LogDamaged(segment.path, at, expected, what)
 
 
 def pruned(wanted: int, first: int) -> LogPruned:

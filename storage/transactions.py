@@ -23,7 +23,7 @@ from protocol.errors import TooLarge
 from protocol.values import instant
 from storage import keys
 from storage.appends import Append, Mark
-from storage.effects import SEQUENCE_BYTES, Chunk
+from storage.effects import SEQUENCE_BYTES, Chunk, Derive
 from storage.engine import Pair, View
 from storage.layers import UNCHANGED, Layer, Overlay, lookup
 from storage.lookups import Lookup
@@ -93,6 +93,8 @@ class Transaction:
     """Whether no barrier holds its commit back: for what nobody would run again."""
     appends: Mapping[bytes, Append] = _NO_APPENDS
     """By their counters."""
+    derives: Sequence[Derive] = ()
+    """What it has built of indexes."""
     noted: list[Noted] | None = None
     """What tables are to tell of, and have not yet; see `announcing.py`."""
     _noted_bytes = 0
@@ -162,6 +164,13 @@ class Transaction:
         if sequence > self.saw:
             self.saw = sequence
         return value
+
+    def beneath(self, key: bytes) -> bytes | None:
+        """The value of a key before this transaction changed anything, as `get` gives it; None
+        where it deletes a range around it. It is not remembered as read."""
+        if any(start <= key < end for start, end in self.own.ranges):
+            return None
+        return self._look(key)
 
     def is_unreleased(self, key: bytes) -> bool:
         """Whether what a key held when this began came from a commit that nobody had been shown.
@@ -305,6 +314,11 @@ class Transaction:
         self._changing().write_all(rows)
         self.prepared = None
         self._grow(sum(map(len, rows)) + sum(map(len, rows.values())) + _OVERHEAD_BYTES * len(rows))
+
+    def derive(self, entries: bytes, start: bytes, end: bytes) -> None:
+        """The entries of an index, which begin with `entries`, have been put of the records from
+        `start` to `end`, as they are after this transaction: its frame says no more of them."""
+        self.derives = (*self.derives, Derive(entries, start, end))
 
     def fold(self, rows: Mapping[bytes, bytes]) -> Layer:
         """Set what comes of the frame of this transaction as it is, so that no effect has to say
@@ -492,6 +506,11 @@ class Transaction:
     def previous(self, key: bytes) -> int:
         """The sequence before a record's deletion by this transaction."""
         return self._gone[key]
+
+    def deleted(self, key: bytes) -> int:
+        """The sequence of a record that this transaction itself has deleted, as `previous`; 0: it
+        has not."""
+        return 0 if self.own is UNCHANGED else self._gone.get(key, 0)
 
     def release(self) -> None:
         """End without a commit. Ending twice is fine."""

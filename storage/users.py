@@ -62,7 +62,7 @@ def find(tx: Transaction, name: str) -> User | None:
         key = keys.user(name)
         value = tx.get(key)
         if value is not None:
-            found = tx.remember(at, _user(name, value), key)
+            found = tx.remember(at, read_row(name, value), key)
     return found
 
 
@@ -75,7 +75,7 @@ def everyone(tx: Transaction) -> list[User]:
     """All users, by name."""
     start, end = keys.users()
     return [
-        _user(key[len(start) :].decode(), value)
+        read_row(key[len(start) :].decode(), value)
         for pairs in tx.scan(start, end)
         for key, value in pairs
     ]
@@ -208,7 +208,8 @@ def _declared_at(value: bytes, time_us: int) -> bytes:
     return binary.pack({**fields, "created": instant(time_us)})
 
 
-def _user(name: str, value: bytes) -> User:
+def read_row(name: str, value: bytes) -> User:
+    """The user whose row this is."""
     fields = binary.unpack(value)
     assert isinstance(fields, dict)
     grants = tuple(

@@ -25,3 +25,13 @@ def read_at_most(transport: asyncio.Transport, size: int) -> None:
     """
     if hasattr(transport, "max_size"):  # asyncio's selector transport; it is no part of its promise
         transport.max_size = size
+
+
+def unsent(transport: asyncio.Transport) -> int:
+    """Bytes written that the system has not taken. Of TLS asyncio tells what waits to be encrypted,
+    and nothing of what is, which may be all of one long write: that waits in the transport below,
+    which is no part of its promise.
+    """
+    waiting = transport.get_write_buffer_size()
+    below = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
+    return waiting if below is None else waiting + int(below.get_write_buffer_size())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from pykka._envelope import Envelope
 
@@ -65,6 +65,8 @@ class ThreadActor(Actor):
     gives_way = False
     """Whether its thread leaves the processor to the others, the loop's above all: for what
     computes long, and what nobody else waits for."""
+    answers: ClassVar[tuple[type[BaseException], ...]] = (Refusal,)
+    """What a request may be answered with that is no bug."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
@@ -165,7 +167,7 @@ class ThreadActor(Actor):
 
     def refuse(self, envelope: Envelope[Any], error: BaseException) -> None:
         """Answer one message with an exception."""
-        if not isinstance(error, Refusal):
+        if not isinstance(error, self.answers):
             self.runtime.noticed(type(self).__name__, error)
         assert isinstance(envelope.reply_to, LoopFuture)
         self.runtime.cross(envelope.reply_to.fail, error)

@@ -13,6 +13,7 @@ from actors.scripts import (  # noqa: F401  (handlers)
     flow,
     functions,
     grants,
+    history,
     indexes,
     inserting,
     node,

@@ -1,5 +1,5 @@
-"""The scripts being run, operations on messages that wait for some, and the answers that wait for
-the disk: for INFO FOR RUNNING, KILL, and callers that go away."""
+"""The scripts being run, operations on messages that wait for some, open feeds, and the answers
+that wait for the disk: for INFO FOR RUNNING, KILL, and callers that go away."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ class Run(NamedTuple):
 
 
 class Resting(Protocol):
-    """An operation on messages that waits for some, or for another's barrier, and holds nothing."""
+    """An operation on messages that waits for some, or for another's barrier, and holds nothing; or
+    an open feed."""
 
     caller: Caller
     began_us: int
@@ -92,6 +93,7 @@ class Running:
         self._committer = committer
         self._runs: dict[str, Run] = {}
         self._resting: dict[str, Resting] = {}
+        self._feeds: dict[str, Resting] = {}
         self._of_session: dict[str, dict[str, Run | Resting]] = {}
         """The same by the names of their sessions, as far as they have one."""
         self._waiting: dict[Surface, int] = {}
@@ -107,14 +109,17 @@ class Running:
         """A script has begun."""
         request = run.request
         self._runs[request.request] = run
-        if request.caller.session is not None:
-            self._of_session.setdefault(request.caller.session, {})[request.request] = run
+        self._enter_session(request.caller.session, request.request, run)
 
     def remove(self, request: str) -> None:
         """A script has ended."""
         run = self._runs.pop(request, None)
         if run is not None:
             self._leave_session(run.request.caller.session, request)
+
+    def _enter_session(self, session: str | None, request: str, one: Run | Resting) -> None:
+        if session is not None:
+            self._of_session.setdefault(session, {})[request] = one
 
     def _leave_session(self, session: str | None, request: str) -> None:
         if session is not None:
@@ -127,13 +132,22 @@ class Running:
         """An operation on messages waits. :raises Busy: as many wait as may"""
         self._check_waiting(one.caller.surface)
         self._resting[one.request] = one
-        if one.caller.session is not None:
-            self._of_session.setdefault(one.caller.session, {})[one.request] = one
+        self._enter_session(one.caller.session, one.request, one)
 
     def go_on(self, one: Resting) -> None:
         """It waits no more."""
         del self._resting[one.request]
         self._leave_session(one.caller.session, one.request)
+
+    def follow(self, feed: Resting) -> None:
+        """A feed is open: it waits for as long as it is, and that counts nowhere."""
+        self._feeds[feed.request] = feed
+        self._enter_session(feed.caller.session, feed.request, feed)
+
+    def unfollow(self, feed: Resting) -> None:
+        """It is over."""
+        del self._feeds[feed.request]
+        self._leave_session(feed.caller.session, feed.request)
 
     @property
     def resting(self) -> int:
@@ -144,7 +158,7 @@ class Running:
         """End every script at its next slice, and every wait."""
         for run in self:
             run.turn.cancel(why.also())  # each says where it was ended
-        for one in list(self._resting.values()):
+        for one in [*self._resting.values(), *self._feeds.values()]:
             one.end(why)
 
     def cancel(self, request: str, why: str = "the script was cancelled") -> bool:
@@ -154,7 +168,7 @@ class Running:
         if run is not None:
             run.turn.cancel(Cancelled(why))
             return True
-        resting = self._resting.get(request)
+        resting = self._resting.get(request) or self._feeds.get(request)
         if resting is not None:
             return resting.end(Cancelled(why))
         for waiter in self._committer.waiters:
@@ -181,6 +195,9 @@ class Running:
             caller = run.request.caller
             if caller.user == user and caller.session is None:
                 _end(run, True, sparing)
+        for feed in list(self._feeds.values()):
+            if feed.caller.user == user and feed.caller.session is None:
+                _end(feed, True, sparing)
 
     def waiting(self, surface: Surface) -> int:
         """How many scripts of a surface wait for messages. These don't count among those that
@@ -208,7 +225,8 @@ class Running:
 
     def info(self, now_us: int) -> list[Value]:
         """What INFO FOR RUNNING answers, longest first."""
-        every = [*self, *self._resting.values(), *self._committer.waiters]
+        waiting = [*self._resting.values(), *self._feeds.values()]
+        every = [*self, *waiting, *self._committer.waiters]
         return [one.info(now_us) for one in sorted(every, key=attrgetter("began_us"))]
 
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from actors.commits import Committer
 from actors.facts import Facts
+from actors.log_reads import LogReads
 from actors.passwords import Asker
 from actors.rights import Rights
 from actors.scripts.moments import Moments
@@ -93,6 +94,7 @@ class Services:
     indexes: Indexes
     clock: Clock
     facts: Facts
+    reads: LogReads
     store_id: str
     slow_us: int
     """From how long on a statement is slow."""

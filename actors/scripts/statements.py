@@ -27,8 +27,8 @@ def info_for_entries(run: Execution, statement: tree.InfoEntries) -> Value:
     :raises Unknown: somebody who is no owner asks for another's
     :raises NotAllowed: somebody who is no owner asks for the audit trail
     """
-    before = _number(run, statement.before, "BEFORE")
-    limit = _number(run, statement.limit, "LIMIT")
+    before = whole_number(run, statement.before, "BEFORE")
+    limit = whole_number(run, statement.limit, "LIMIT")
     most = limits.ENTRIES_SHOWN if limit is None else limit
     if not 0 <= most <= limits.ENTRIES_SHOWN_MAX:
         most_of_all = limits.ENTRIES_SHOWN_MAX
@@ -76,8 +76,8 @@ def _described(kept: Kept) -> dict[str, Value]:
     }
 
 
-def _number(run: Execution, expression: tree.Expression | None, clause: str) -> int | None:
-    """:raises TypeRefused: it is no whole number"""
+def whole_number(run: Execution, expression: tree.Expression | None, clause: str) -> int | None:
+    """What a clause says; None where it is not there. :raises TypeRefused: no whole number"""
     if expression is None:
         return None
     found = run.evaluate(expression)

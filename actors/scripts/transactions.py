@@ -131,7 +131,7 @@ class ScriptRun(Execution):
         committer = self.services.committer
         while (changed := committer.ledger.users_version) > committer.released_upto:
             try:
-                self._until_released(committer.promise(changed))
+                self.until_released(committer.promise(changed))
             except DiskFull:
                 continue  # it was taken back: the rights are those of before
 
@@ -252,12 +252,12 @@ class ScriptRun(Execution):
         """The next part of a statement begins when the one before is released: no more than one is
         ever in flight. :raises Refusal: the script is ended, or the part was taken back"""
         try:
-            self._until_released(self.promise)
+            self.until_released(self.promise)
         except Refusal as refusal:
             raise self._located(refusal, number) from refusal.__cause__
 
-    def _until_released(self, promise: Promise) -> None:
-        """:raises Refusal: the script is ended, or what was promised was taken back"""
+    def until_released(self, promise: Promise) -> None:
+        """Wait. :raises Refusal: the script is ended, or what was promised was taken back"""
         committer, told = self.services.committer, list[Any]()
 
         def hear(lost: BaseException | None) -> None:

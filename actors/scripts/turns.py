@@ -57,6 +57,7 @@ class Turns:
 
     def worker(self) -> greenlet:
         """A greenlet that runs what it is switched to with, and then is idle again."""
+        assert getcurrent().parent is None, "a turn is made on the loop, and not in another turn"
         if self.idle:
             return self.idle.pop()
         worker = greenlet(partial(_serve, weakref.ref(self)))

@@ -29,7 +29,9 @@ origins = ORIGINS (NONE | string {"," string})
 info = INFO FOR (STORE | NAMESPACE [name] | DATABASE [database] | TABLE name | INDEX name ON name
     | SPACE name | TOPIC name | GROUP name ON name | FUNCTION name | USERS | USER name
     | GRANTS [OF name] | NODE | STATE | RUNNING
-    | (STATEMENTS | AUDIT) [BEFORE expression] [LIMIT expression] [OF name])
+    | (STATEMENTS | AUDIT) [BEFORE expression] [LIMIT expression] [OF name]
+    | HISTORY OF (addressed | place) [BEFORE expression] [LIMIT expression])
+place = NAMESPACE name | DATABASE database | TABLE name | name ["." name]
 kill = KILL expression
 """
 
@@ -194,16 +196,18 @@ class Places(Records):
     def _used_database(self) -> str | None:
         return self.name("database") if self.take_word("DATABASE") else None
 
-    def info(self) -> tree.Info | tree.InfoEntries:
+    def info(self) -> tree.Info | tree.InfoEntries | tree.InfoHistory:
         at = self._begin("INFO")
         self.expect_word("FOR")
         word = self.word()
         if word not in _SUBJECTS:
             self.unexpected(either(*_SUBJECTS))
         self.i += 1
+        if word == "HISTORY":
+            self.expect_word("OF")
+            return tree.InfoHistory(self._historic(), *self._paged(), at)
         if word in ("STATEMENTS", "AUDIT"):
-            before = self.expression() if self.take_word("BEFORE") else None
-            limit = self.expression() if self.take_word("LIMIT") else None
+            before, limit = self._paged()
             user = self.name("user") if self.take_word("OF") else None
             return tree.InfoEntries(word, before, limit, user, at)  # type: ignore[arg-type]
         names: tuple[str, ...] = ()
@@ -220,6 +224,28 @@ class Places(Records):
             if word == "DATABASE" and self.take_mark("."):
                 names += (self.name("database"),)
         return tree.Info(word, names, at)  # type: ignore[arg-type]
+
+    def _paged(self) -> tuple[tree.Expression | None, tree.Expression | None]:
+        """`BEFORE e LIMIT e`, each or neither."""
+        before = self.expression() if self.take_word("BEFORE") else None
+        return before, self.expression() if self.take_word("LIMIT") else None
+
+    def _historic(self) -> tree.Expression | tree.NounRef:
+        """What a history is asked of: a record, or what has none."""
+        word = self.word()
+        nouns = ("NAMESPACE", "DATABASE", "TABLE")
+        if word in nouns and self.kinds[self.i + 1] in (NAME, QUOTED):
+            self.i += 1
+            names = self._database() if word == "DATABASE" else (None, self.name(word.lower()))
+            return tree.NounRef(word, tuple(name for name in names if name is not None))
+        target = self.target()
+        if isinstance(target, tree.ExpressionTarget):
+            return target.expression
+        if isinstance(target, tree.RecordRange):
+            self.unexpected("one record, table:id")
+        if self.take_mark("."):
+            return tree.NounRef("DATABASE", (target.table, self.name("database")))
+        return tree.NounRef("TABLE", (target.table,))
 
     def kill(self) -> tree.Kill:
         at = self._begin("KILL")
@@ -246,4 +272,5 @@ DROPS: Final[dict[str, Any]] = {
 _SUBJECTS: Final = (
     "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "TOPIC", "GROUP", "USERS", "USER",
     "GRANTS", "NODE", "STATE", "RUNNING", "FUNCTION", "STATEMENTS", "AUDIT",
+    "HISTORY",
 )  # fmt: skip

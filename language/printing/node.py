@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from language import tree
-from language.printing.clauses import dotted, join, on_table
+from language.printing.clauses import clause, dotted, join, on_table
 from language.printing.expressions import print_expression
+from language.printing.records import target
 from language.printing.statements import STATEMENTS
 from language.words import quote
 from protocol.text import quote_string
@@ -27,12 +28,22 @@ def _info(node: tree.Info) -> str:
     return join("INFO FOR", node.subject, dotted(*node.names))
 
 
+def _history(node: tree.InfoHistory) -> str:
+    of = node.of
+    if isinstance(of, tree.NounRef):
+        asked = f"{of.kind} {dotted(*of.names)}"
+    else:
+        asked = target(tree.ExpressionTarget(of))
+    paged = clause("BEFORE", node.before), clause("LIMIT", node.limit)
+    return join("INFO FOR HISTORY OF", asked, *paged)
+
+
 def _entries(node: tree.InfoEntries) -> str:
     return join(
         "INFO FOR",
         node.subject,
-        f"BEFORE {print_expression(node.before)}" if node.before is not None else "",
-        f"LIMIT {print_expression(node.limit)}" if node.limit is not None else "",
+        clause("BEFORE", node.before),
+        clause("LIMIT", node.limit),
         f"OF {quote(node.user)}" if node.user is not None else "",
     )
 
@@ -42,6 +53,7 @@ STATEMENTS.update(
         tree.DefineNode: _define_node,
         tree.Info: _info,
         tree.InfoEntries: _entries,
+        tree.InfoHistory: _history,
         tree.Kill: lambda node: f"KILL {print_expression(node.id)}",
     }
 )

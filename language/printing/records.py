@@ -17,7 +17,8 @@ from language.printing.statements import STATEMENTS
 from language.words import quote
 
 
-def _target(node: tree.Target) -> str:
+def target(node: tree.Target) -> str:
+    """What a statement reads or writes."""
     if isinstance(node, tree.TableTarget):
         return quote(node.table)
     if isinstance(node, tree.RecordRange):
@@ -61,7 +62,7 @@ def select_text(node: tree.Select) -> str:
         f"SELECT{' DISTINCT' if node.distinct else ''}{' VALUE' if node.value else ''}",
         ", ".join(shown),
         paths("OMIT", node.omit),
-        f"FROM {'ONLY ' if node.only else ''}{', '.join(map(_target, node.sources))}",
+        f"FROM {'ONLY ' if node.only else ''}{', '.join(map(target, node.sources))}",
         clause("WHERE", node.where),
         f"SPLIT {print_path(node.split)}" if node.split is not None else "",
         _group(node.group),
@@ -105,7 +106,7 @@ def _returning(node: tree.Return | None) -> str:
 def _write(word: str, node: Any) -> str:
     return join(
         word,
-        _target(node.target),
+        target(node.target),
         _data(getattr(node, "data", None)),
         clause("WHERE", getattr(node, "where", None)),
         clause("LIMIT", getattr(node, "limit", None)),

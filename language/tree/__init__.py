@@ -66,6 +66,7 @@ from language.tree.node import (
     Grant,
     Info,
     InfoEntries,
+    InfoHistory,
     InfoSubject,
     Kill,
     NounRef,
@@ -163,7 +164,7 @@ Statement = (
     | DefineIndex | DropIndex | RebuildIndex | Explain
     | DefineFunction | DropFunction
     | DefineUser | AlterUser | DropUser | Grant | Revoke | DefineNode | Info | InfoEntries
-    | Kill
+    | InfoHistory | Kill
 )  # fmt: skip
 
 
@@ -195,7 +196,8 @@ __all__ = [
     "DropNamespace", "DropReader", "DropSpace", "DropTable", "DropTopic", "DropUser", "Each",
     "Evaluate", "Exists", "ExpireKey", "Explain", "Expression", "ExpressionTarget", "Extend",
     "FieldType", "For", "FunctionParameter", "GetKey", "GiveUp", "Grant", "GroupSetting", "If",
-    "IncrKey", "Index", "Info", "InfoEntries", "InfoSubject", "Insert", "Kill", "Kind", "Let",
+    "IncrKey", "Index", "Info", "InfoEntries", "InfoHistory", "InfoSubject", "Insert", "Kill",
+    "Kind", "Let",
     "ListKeys", "LiteralType", "LockKey", "Merge", "Nack", "Name", "Node", "NounRef", "Object",
     "OnChange", "OptionType", "Order", "Parameter", "PersistKey", "PlainType", "Position",
     "Publish", "Range", "ReadTopic", "RebuildIndex", "RecordLiteral", "RecordRange", "RecordType",

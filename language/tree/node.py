@@ -118,6 +118,18 @@ class InfoEntries:
 
 
 @dataclass(frozen=True, slots=True)
+class InfoHistory:
+    """`INFO FOR HISTORY OF`: the changes of a record, newest first."""
+
+    of: Expression | NounRef
+    """What names the record; or a place or table, which has no history."""
+    before: Expression | None = None
+    """Only those of commits before that sequence."""
+    limit: Expression | None = None
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Kill:
     """End a running script by the id that INFO FOR RUNNING shows."""
 

@@ -65,6 +65,8 @@ def error_fields(refusal: Refusal) -> bytes:
     fields = b""
     if refusal.status == 401:
         fields += b"WWW-Authenticate: Bearer\r\n"
+    if refusal.status == 426:
+        fields += b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
     wait = refusal.detail.get("retry_after_s", refusal.retry_after_s)
     if wait is not None and COMMITTED not in refusal.detail:
         fields += b"Retry-After: %d\r\n" % max(1, round(float(str(wait))))

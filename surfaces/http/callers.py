@@ -5,7 +5,7 @@ from __future__ import annotations
 from actors.runtime import ask_now
 from protocol.errors import SignInRefused
 from protocol.requests import AuthenticatePassword, AuthenticateToken, Caller
-from surfaces.http.credentials import Token, credential
+from surfaces.http.credentials import Password, Token, credential
 from surfaces.http.exchange import Exchange
 
 
@@ -13,7 +13,11 @@ async def caller(exchange: Exchange) -> Caller:
     """The caller of a request. :raises Refusal: as the sessions actor refuses; `SignInRefused`
     when there is no credential"""
     assert exchange.head is not None
-    given = credential(exchange.head)
+    return await caller_with(exchange, credential(exchange.head))
+
+
+async def caller_with(exchange: Exchange, given: Token | Password | None) -> Caller:
+    """The caller who presents a credential with a request. :raises Refusal: as `caller`"""
     sessions = exchange.connection.surface.node.sessions
     address = exchange.connection.address
     if given is None:

@@ -23,12 +23,13 @@ from protocol import limits
 from protocol.conversation import HELLO_BYTES
 from protocol.errors import Busy, Full, Refusal, RequestTimeout
 from surfaces.holdings import Account
-from surfaces.http.exchange import Context, Exchange, Route
+from surfaces.http.exchange import SWITCHING, Context, Exchange, Route
 from surfaces.http.head import Head
 from surfaces.http.outgoing import SMALL_ANSWER, Outgoing
 from surfaces.http.reading import Reading
 from surfaces.http.shared import Http
 from surfaces.http.shortcuts import Shortcuts
+from surfaces.http.stream import Stream, nodelay
 from surfaces.sockets import half_close, read_at_most
 
 GONE: Final = 499
@@ -77,6 +78,8 @@ class Connection(asyncio.Protocol):
         self.context = Context("", "http")
         self.address = ""
         self.closed = False
+        self.stream: Stream | None = None
+        """What takes and sends from an upgrade on."""
         self._waiting = Account(surface.requests)
         """What came, and is not judged yet."""
         self._queue_bytes = 0
@@ -110,7 +113,13 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse, run what is complete, send what is ready."""
-        if self.reading.ended:
+        reading = self.reading
+        if reading.ended:
+            if self.stream is not None:
+                self.stream.received(data)
+            elif reading.behind is not None and not self._linger_until:
+                reading.behind += data
+                self._pace_reading()
             return
         try:
             self._read(data)
@@ -141,6 +150,8 @@ class Connection(asyncio.Protocol):
         self.closed = self.reading.ended = True
         self._forget_waiting()
         self.outgoing.close()
+        if self.stream is not None:
+            self.stream.lost()
         self._waiting.hold(0)
         if self.current is not None:
             self.current.status = GONE
@@ -155,7 +166,7 @@ class Connection(asyncio.Protocol):
         """The client caught up."""
         self.outgoing.resume()
         self.outgoing.count()
-        self.go_on()
+        self._has_room()
 
     # --- what is read ---------------------------------------------------------------------------
 
@@ -257,7 +268,7 @@ class Connection(asyncio.Protocol):
         assert exchange is self.current
         self.current = None
         self.surface.finished(exchange)
-        if self.closed:
+        if self.closed or exchange.status == SWITCHING:
             return
         if exchange.close_after:
             self._close()
@@ -266,15 +277,79 @@ class Connection(asyncio.Protocol):
 
     def end(self) -> None:
         """Close at once. What was not sent is lost."""
-        if self.busy:
+        if self.closed:
+            return
+        self.leave()
+        if self.unsent or (self.busy and self.stream is None):
             self.abort()
-        elif not self.closed:
+        else:
             self.transport.close()
 
     def abort(self) -> None:
         """Cut the connection: what was not sent is lost."""
         if not self.closed:
             self.transport.abort()
+
+    # --- after an upgrade -----------------------------------------------------------------------
+
+    def detach(self) -> Stream:
+        """What stands for this connection from here on: its requests are over."""
+        reading = self.reading
+        early, reading.behind = reading.behind or b"", None
+        reading.retire()
+        self._waiting.pass_to(self.outgoing.account.user)
+        if self._reading_paused and not self.closed:
+            self._reading_paused = False
+            self.transport.resume_reading()
+        self.stream = Stream(self, early)
+        return self.stream
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the system has not taken."""
+        return self.outgoing.unsent
+
+    @property
+    def choked(self) -> bool:
+        """Whether nothing more should be sent."""
+        return self.outgoing.choked
+
+    def hold(self, size: int) -> bool:
+        """So many bytes that came are held now. False: there is no room for them."""
+        return self._waiting.hold(size)
+
+    def pause_reading(self) -> None:
+        """Take in no more."""
+        if not self.closing:
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Go on."""
+        if not self.closing:
+            self.transport.resume_reading()
+
+    def set_nodelay(self, value: bool) -> None:
+        """Whether small writes leave at once."""
+        if not self.closing:
+            nodelay(self.transport, value)
+
+    def hang_up(self, *, linger: bool) -> None:
+        """Send what is left, and end. :param linger: more may be on its way here"""
+        if linger and not self.closing:
+            self._close()
+        elif not self.closed:
+            self.transport.close()
+
+    def leave(self) -> None:
+        """The surface is stopping: who has a socket is told."""
+        if self.stream is not None:
+            self.stream.leave()
+
+    def _has_room(self) -> None:
+        if self.stream is None:
+            self.go_on()
+        elif not self.outgoing.choked:
+            self.stream.room()
 
     @property
     def closing(self) -> bool:
@@ -286,6 +361,8 @@ class Connection(asyncio.Protocol):
         """Whether a request is running or waiting, or its answer is still being sent."""
         if self.closed or (self._linger_until and not self.outgoing.unsent):
             return False
+        if self.stream is not None and self.stream.parting:
+            return True
         waiting = self.current or self.queue or self.reading.receiving
         return bool(waiting or self.outgoing.unsent)
 
@@ -299,9 +376,13 @@ class Connection(asyncio.Protocol):
                 self.transport.abort()
             elif self._linger_until:
                 self._linger_until = now + deadlines.linger_s
+            elif self.stream is not None:
+                self.stream.still_taking(now)
         elif self._linger_until:
             if now >= self._linger_until:
                 self.transport.abort()
+        elif self.stream is not None:
+            self.stream.check(now)
         elif reading.in_head or not reading.served:
             self._check_head(now, deadlines.head_s)
         elif reading.receiving is not None:
@@ -338,8 +419,8 @@ class Connection(asyncio.Protocol):
         """Count what the client has taken meanwhile."""
         choked = self.outgoing.choked
         self.outgoing.count()
-        if choked and not self.outgoing.choked:
-            self._pump()
+        if choked:
+            self._has_room()
 
     def end_with(self, refusal: Refusal) -> None:
         """The last answer of this connection, after those of the requests before it."""
@@ -355,7 +436,7 @@ class Connection(asyncio.Protocol):
 
     def _pump(self) -> None:
         """Run what waits, one after the other, until one takes longer."""
-        if self._pumping or self.closed:
+        if self._pumping or self.closed or self.stream is not None:
             return
         self._pumping = True
         try:
@@ -378,7 +459,7 @@ class Connection(asyncio.Protocol):
     def _pace_reading(self) -> None:
         """Read on, so that a client that goes away is noticed, unless too much waits already."""
         full, reading = self.full, self.reading
-        if full or reading.judging or reading.kept:
+        if full or reading.judging or reading.kept or reading.behind:
             if not self._reading_paused:
                 self._reading_paused = True
                 self.transport.pause_reading()

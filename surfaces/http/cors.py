@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from protocol.errors import ForeignOrigin
+from protocol.requests import NodeStatus
 from surfaces.http.head import Head
 from surfaces.http.hosts import is_foreign
 
@@ -30,6 +31,16 @@ def check_credential(head: Head, endpoints: Sequence[str]) -> None:
         raise ForeignOrigin(
             "a page of another origin presents a token: Authorization: Bearer", origin=origin[:200]
         )
+
+
+def foreign_page(head: Head, status: NodeStatus) -> str | None:
+    """The origin of a page that is neither the node's own nor one of `DEFINE NODE ORIGINS`, cut to
+    be shown; None where no page asks, or one of those."""
+    origin = head.text(b"origin")
+    if origin is None or origin.lower() in status.origins:
+        return None
+    host = head.text(b"host") or ""
+    return origin[:200] if is_foreign(origin, host, status.endpoints) else None
 
 
 def fields(head: Head, origins: Sequence[str]) -> bytes:

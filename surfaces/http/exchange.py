@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import structlog
 from tornado.httputil import (
@@ -28,6 +28,9 @@ from protocol.jsonvalues import to_json
 from surfaces.http import answers, cors
 from surfaces.http.head import Head
 from surfaces.http.shared import Http
+from surfaces.http.stream import Stream
+
+SWITCHING: Final = 101
 
 log = structlog.get_logger("surfaces.http")
 
@@ -44,6 +47,7 @@ class Route:
     :ivar probe: does not count among the running requests and is answered while draining
     :ivar accepts: media types of the body; empty: a body is read and ignored
     :ivar body_max: bytes
+    :ivar upgrades: a WebSocket, whose handler says itself why it refuses one: `Socket`
     """
 
     method: str
@@ -54,6 +58,7 @@ class Route:
     probe: bool = False
     accepts: tuple[str, ...] = ()
     body_max: int = limits.SMALL_BODY_BYTES
+    upgrades: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,9 @@ class Link(Protocol):
 
     def abort(self) -> None:
         """Cut the connection."""
+
+    def detach(self) -> Stream:
+        """The connection is no longer one of requests."""
 
 
 class Exchange(HTTPConnection):
@@ -168,7 +176,7 @@ class Exchange(HTTPConnection):
     ) -> asyncio.Future[None]:
         """Send the head of the answer, and `chunk` with it."""
         assert isinstance(start_line, ResponseStartLine)
-        assert "Content-Length" in headers or start_line.code in (204, 304)
+        assert "Content-Length" in headers or start_line.code in (101, 204, 304)
         lines = b"".join(answers.field(name, value) for name, value in headers.get_all())
         if "Cache-Control" not in headers:
             lines += b"Cache-Control: no-store\r\n"
@@ -183,6 +191,10 @@ class Exchange(HTTPConnection):
     def finish(self) -> None:
         """The answer is complete."""
         self.finished()
+
+    def detach(self) -> Stream:
+        """What stands for the connection behind an answer that switches protocols."""
+        return self.connection.detach()
 
     # --- the lean side --------------------------------------------------------------------------
 
@@ -345,7 +357,9 @@ class Exchange(HTTPConnection):
         if self.head is not None and b"origin" in self.head.fields:
             lines += cors.fields(self.head, surface.node.status().origins)
         ending = surface.stopping and connection.is_last and not self._probe
-        if self.close_after or ending:
+        if status == SWITCHING:
+            pass  # the answer's own field of Connection says Upgrade
+        elif self.close_after or ending:
             self.close_after = True
             lines += b"Connection: close\r\n"
         elif self.head is not None and self.head.version == "HTTP/1.0":

@@ -56,6 +56,8 @@ class Head:
     keep_alive: bool
     length: int
     """Of the body in bytes; -1 when it comes in chunks of unknown number."""
+    upgrade: bool = False
+    """Whether Upgrade and Connection ask for another protocol behind it."""
 
     @property
     def has_body(self) -> bool:
@@ -82,7 +84,12 @@ class Head:
 
 
 def judge(
-    method: str, target: bytes, version: str, fields: dict[bytes, bytes], keep_alive: bool
+    method: str,
+    target: bytes,
+    version: str,
+    fields: dict[bytes, bytes],
+    keep_alive: bool,
+    upgrade: bool,
 ) -> Head:
     """The head of what llhttp parsed.
 
@@ -100,7 +107,10 @@ def judge(
         raise BadRequest("a request of HTTP/1.1 names its Host")
     host = "" if authority is None else host_of(authority)
     path, query = _split(method, target, authority)
-    return Head(method, path, query, "HTTP/" + version, fields, host, keep_alive, length)
+    return Head(
+        method, path, query, "HTTP/" + version, fields, host, keep_alive and not upgrade, length,
+        upgrade,
+    )  # fmt: skip
 
 
 def host_of(authority: bytes) -> str:

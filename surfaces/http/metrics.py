@@ -73,6 +73,21 @@ class SurfaceCollector(Collector):
             "store_log_damage", "Places where the log was found damaged", status.log_damage
         )
 
+        yield from self._feeds()
+
+    def _feeds(self) -> Iterator[Metric]:
+        feeds = self._surface.node.open_feeds
+        yield GaugeMetricFamily("store_feeds", "Change feeds open, on all surfaces", len(feeds))
+        yield CounterMetricFamily(
+            "store_feed_commits", "Commits told, once for each feed that told them", feeds.told
+        )
+        ended = CounterMetricFamily(
+            "store_feeds_ended", "Feeds that the node has ended, by why", labels=["code"]
+        )
+        for code, count in sorted(feeds.ends.items()):
+            ended.add_metric([code], count)
+        yield ended
+
     def _http(self) -> Iterator[Metric]:
         surface = self._surface
         counters = surface.counters
@@ -97,6 +112,9 @@ class SurfaceCollector(Collector):
             counters.refused_connections,
         )
         yield GaugeMetricFamily("store_http_connections", "Connections held", surface.held)
+        yield GaugeMetricFamily(
+            "store_http_sockets", "Of these, the ones that are WebSockets", surface.sockets
+        )
         yield GaugeMetricFamily("store_http_running", "Requests running", surface.running)
 
 

@@ -293,6 +293,32 @@ OPERATIONS.update(
     }
 )
 
+_FOLLOWED: Final = """Follow a table over a WebSocket: every commit that changes it, once, whole and
+in order. What is wrong with the feed itself is told on the socket, and then the close code is 4000
+and the status. See `docs/feeds.md`."""
+
+OPERATIONS["GET", "/watch"] = {
+    "summary": "Follow a table",
+    "description": _FOLLOWED,
+    "parameters": [
+        _in_query("ns", "the namespace", required=True),
+        _in_query("db", "the database", required=True),
+        _in_query("table", "the table", required=True),
+        _in_query(
+            "from", "the last commit that is known; 0: all that the log holds", type="integer"
+        ),
+        _in_query("store", "the store that `from` is of, as `open` said"),
+        _in_query("epoch", "the epoch that `from` is of, as `open` said", type="integer"),
+        _in_query("actions", "of create, update, delete, with commas; all when absent"),
+        _in_query("before", "1: with each record as it was", enum=["0", "1"]),
+        _in_query("where", "a condition on the record"),
+    ],
+    "responses": {
+        "101": {"description": "a WebSocket whose text frames are JSON objects"},
+    },
+    "refusals": (401, 403, 426, 429),
+}
+
 _SECURITY: Final[dict[str, list[Json]]] = {
     "none": [],
     "optional": [{}, {"token": []}, {"password": []}],

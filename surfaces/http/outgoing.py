@@ -8,6 +8,7 @@ from typing import Final
 
 from protocol import limits
 from surfaces.holdings import NOBODY, Account
+from surfaces.sockets import unsent
 
 BATCH_BYTES: Final = 256 * limits.KIB
 """Of answers that wait for the end of the read they came in. Requests that a read brings take a
@@ -30,8 +31,10 @@ class Outgoing:
         self._batch: list[bytes] | None = None
         self._batch_bytes = 0
         self._drained: list[asyncio.Future[None]] = []
-        self._unsent = 0
+        self._written = 0
+        self._taken = 0
         self._stalled_since = 0.0
+        self._sending = False
 
     @property
     def choked(self) -> bool:
@@ -41,7 +44,7 @@ class Outgoing:
     @property
     def unsent(self) -> int:
         """Bytes that the system has not taken."""
-        return self.transport.get_write_buffer_size()
+        return unsent(self.transport)
 
     def gather(self) -> None:
         """What is sent until `flush` leaves together."""
@@ -88,10 +91,13 @@ class Outgoing:
     def still_sending(self, now: float) -> bool:
         """Whether answers wait for the client; notes since when it has taken nothing."""
         unsent = self.unsent
-        if unsent and (not self._unsent or unsent < self._unsent):
+        taken = self._written - unsent
+        # A peer may take less than is sent to it, so that ever more waits, and yet not be stalled.
+        if not unsent or taken > self._taken or not self._sending:
             self._stalled_since = now
-        self._unsent = unsent
-        return unsent > 0
+        self._sending = unsent > 0
+        self._taken = taken
+        return self._sending
 
     def stalled(self, now: float) -> float:
         """For how long the client has taken nothing."""
@@ -118,6 +124,7 @@ class Outgoing:
         self.account.hold(0)
 
     def _write(self, data: bytes) -> None:
+        self._written += len(data)
         self.transport.write(data)
-        if self.transport.get_write_buffer_size():
+        if self.unsent:
             self.count()

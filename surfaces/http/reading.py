@@ -46,6 +46,13 @@ REQUEST_BYTES: Final = 2 * limits.KIB
 """What a request that waits takes in memory beside its head and its body."""
 
 
+class _Upgrade(Exception):
+    """Behind a request comes another protocol."""
+
+    def __init__(self, rest: bytes) -> None:
+        self.rest = rest
+
+
 class Reader(Asking, Protocol):
     """The connection that is read."""
 
@@ -93,6 +100,8 @@ class Reading:
         """Whether a request has come."""
         self.kept = b""
         """Came behind as many requests as may wait."""
+        self.behind: bytes | None = None
+        """Came behind a request for an upgrade; None: there is no such request."""
         self.in_head = False
         # Times on the loop's clock; 0 where the phase does not last.
         self.head_since = 0.0
@@ -113,7 +122,7 @@ class Reading:
     @property
     def held(self) -> int:
         """Bytes of what is coming that are nobody's yet."""
-        held = len(self.kept)
+        held = len(self.kept) + len(self.behind or b"")
         if self.in_head:
             held += self._head_read
         elif self.receiving is not None and self.receiving.owner is None:
@@ -126,9 +135,11 @@ class Reading:
             data = self.kept + data
         try:
             rest = self._parse(data)
-        except HttpParserUpgrade:
-            self.ended = True  # the request is answered as if it had not asked for an upgrade
+        except _Upgrade as upgrade:
+            self.ended = True  # where the route has no upgrade, it is as if none had been asked
             rest = b""
+            if self.behind is not None:
+                self.behind = upgrade.rest
         except HttpParserError as error:
             self._unreadable(error)
             rest = b""
@@ -146,7 +157,10 @@ class Reading:
                     break
             step = self._step()
             part, data = (data, b"") if len(data) <= step else (data[:step], data[step:])
-            self.parser.feed_data(part)
+            try:
+                self.parser.feed_data(part)
+            except HttpParserUpgrade as upgrade:
+                raise _Upgrade(part[upgrade.args[0] :] + data) from None
         return data
 
     def _stops(self) -> bool:
@@ -166,7 +180,14 @@ class Reading:
             self.receiving.release()
             self.receiving = None
         self.kept = b""
+        self.behind = None
         self.in_head = False
+
+    def retire(self) -> None:
+        """Nothing more comes that is a request."""
+        self.ended = True
+        del self.parser  # a few KiB, which a socket would keep for as long as it stands
+        self._fields = {}
 
     # --- llhttp's side: an exception raised here ends the parsing -------------------------------
 
@@ -218,7 +239,8 @@ class Reading:
             self._target,
             parser.get_http_version(),
             self._fields,
-            parser.should_keep_alive() and not parser.should_upgrade(),
+            parser.should_keep_alive(),
+            parser.should_upgrade(),
         )
         self._take_head(head)
         if unknown is not None and unknown[2] == self._target:
@@ -238,6 +260,8 @@ class Reading:
             exchange.body_limit = limits.SMALL_BODY_BYTES
             if head.length > limits.SMALL_BODY_BYTES or head.length < 0 or b"expect" in head.fields:
                 raise  # its body is not worth reading: answer, and close
+        if head.upgrade and exchange.route is not None and exchange.route.upgrades:
+            self.behind = b""
         if head.has_body:
             small = 0 <= head.length <= limits.UNCOUNTED_BYTES
             exchange.large = (

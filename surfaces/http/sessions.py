@@ -6,10 +6,10 @@ from actors.runtime import ask
 from protocol.errors import BadRequest, ForeignOrigin, SignInRefused
 from protocol.requests import ChangePassword, Session, SignIn, SignOut
 from protocol.text import duration, format_datetime, format_duration
+from surfaces.http import cors
 from surfaces.http.callers import caller
 from surfaces.http.credentials import Password, Token, credential
 from surfaces.http.handler import Handler
-from surfaces.http.hosts import is_foreign
 
 
 class SessionHandler(Handler):
@@ -43,16 +43,9 @@ class SessionHandler(Handler):
         self.answer(_shown(session))
 
     def _refuse_other_sites(self) -> None:
-        origin = self.asked.text(b"origin")
-        if origin is None:
-            return
-        host = self.asked.text(b"host") or ""
-        status = self.surface.node.status()
-        if origin.lower() in status.origins:
-            return
-        if is_foreign(origin, host, status.endpoints):
-            shown = origin[:200]
-            raise ForeignOrigin(f"a page of {shown!r} may not sign in here", origin=shown)
+        origin = cors.foreign_page(self.asked, self.surface.node.status())
+        if origin is not None:
+            raise ForeignOrigin(f"a page of {origin!r} may not sign in here", origin=origin)
 
     async def delete(self) -> None:
         """Sign out."""

@@ -35,6 +35,9 @@ class Deadlines:
     write_s: float = limits.WRITE_SECONDS
     idle_s: float = limits.IDLE_SECONDS
     linger_s: float = limits.LINGER_SECONDS
+    ping_s: float = limits.PING_SECONDS
+    pong_s: float = limits.PONG_SECONDS
+    close_s: float = limits.CLOSE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,11 @@ class Http(ABC):
     @abstractmethod
     def held(self) -> int:
         """Connections that stand."""
+
+    @property
+    @abstractmethod
+    def sockets(self) -> int:
+        """Of these, the ones that are WebSockets."""
 
     @abstractmethod
     def unready(self) -> Literal["draining", "full"] | None:

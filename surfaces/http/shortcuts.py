@@ -17,6 +17,7 @@ from surfaces.http import answers
 from surfaces.http.exchange import Exchange, Link, Route
 from surfaces.http.head import Head
 from surfaces.http.known import KnownHead
+from surfaces.http.queries import parameters
 from surfaces.http.shared import Http
 from surfaces.http.spaces import (
     LONG_BODY,
@@ -24,7 +25,6 @@ from surfaces.http.spaces import (
     WAYS,
     Asked,
     no_key,
-    parameters,
     read_value,
     shown_value,
 )

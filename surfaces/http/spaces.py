@@ -8,13 +8,11 @@ known comes here without a delegate, from `shortcuts.py`.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from json.encoder import encode_basestring
 from typing import Any, Final
-from urllib.parse import unquote_to_bytes
 
 from tornado.httputil import HTTPMessageDelegate
 
@@ -49,6 +47,7 @@ from surfaces.http.callers import caller
 from surfaces.http.credentials import Token, credential
 from surfaces.http.exchange import Exchange
 from surfaces.http.head import Head
+from surfaces.http.queries import decoded, integer, needed, parameters
 from surfaces.http.shared import Http
 
 LIST: Final = "/kv/{ns}/{db}/{space}"
@@ -62,9 +61,6 @@ Given = Callable[[], Value]
 """Gives the value of a request's body."""
 Show = Callable[[Any, bool], tuple[bytes, bytes]]
 """Of an answer, and whether it leaves as msgpack: the body, and more field lines of the head."""
-
-_BAD_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_INTEGER: Final = re.compile(r"-?[0-9]{1,19}\Z")
 
 
 def template(path: str) -> str | None:
@@ -229,44 +225,8 @@ def _say_who(exchange: Exchange) -> None:
 # --- what a request asks --------------------------------------------------------------------------
 
 
-def decoded(part: str, plus: bool = False) -> str:
-    """A part of a target, percent-decoded once. :raises BadRequest: it is no UTF-8 then"""
-    if plus:
-        part = part.replace("+", " ")
-    if "%" not in part and part.isascii():
-        return part
-    if _BAD_PERCENT.search(part):
-        raise BadRequest(f"{part[:80]!r} has a % without two hexadecimal digits after it")
-    try:
-        return unquote_to_bytes(part.encode("latin-1")).decode()
-    except UnicodeDecodeError:
-        raise BadRequest(f"{part[:80]!r} is not UTF-8") from None
-
-
-def parameters(query: str, known: tuple[str, ...]) -> dict[str, str]:
-    """The parameters of a query. :raises BadRequest: one is not known here, or stands twice"""
-    found: dict[str, str] = {}
-    for part in query.split("&") if query else ():
-        name, _, value = part.partition("=")
-        name = decoded(name, plus=True)
-        if name not in known:
-            takes = f"takes {', '.join(known)}" if known else "takes no query"
-            raise BadRequest(f"{name[:80]!r} is no parameter here: this route {takes}")
-        if name in found:
-            raise BadRequest(f"the parameter {name} stands twice")
-        found[name] = decoded(value, plus=True)
-    return found
-
-
 def _key(raw: str) -> str:
     return check_key(decoded(raw))
-
-
-def _integer(text: str, name: str) -> int:
-    number = int(text) if _INTEGER.match(text) else None
-    if number is None or not limits.INT_MIN <= number <= limits.INT_MAX:
-        raise BadRequest(f"{name} is an integer of 64 bits, not {text[:40]!r}")
-    return number
 
 
 def _expire(query: dict[str, str]) -> int | None:
@@ -278,18 +238,12 @@ def _lives(text: str) -> int:
     return check_expire(parse_duration(text) // MICROSECOND)
 
 
-def _needed(query: dict[str, str], name: str) -> str:
-    if name not in query:
-        raise BadRequest(f"this route needs the parameter {name}")
-    return query[name]
-
-
 def _lasting(query: dict[str, str]) -> int:
-    return _lives(_needed(query, "expire"))
+    return _lives(needed(query, "expire"))
 
 
 def _holder(query: dict[str, str]) -> str:
-    return check_holder(_needed(query, "holder"))
+    return check_holder(needed(query, "holder"))
 
 
 def read_value(head: Head, body: bytes, tick: Tick | None = None) -> Value:
@@ -334,7 +288,7 @@ def _delete(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
 
 
 def _incr(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
-    return IncrKey(_key(raw), _integer(query.get("by", "1"), "by"))
+    return IncrKey(_key(raw), integer(query.get("by", "1"), "by"))
 
 
 def _expiring(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
@@ -354,7 +308,7 @@ def _unlock(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
 
 
 def _list(given: Given, raw: str, query: dict[str, str]) -> KeyOperation:
-    limit = check_limit(_integer(query.get("limit", str(limits.KEYS_LISTED)), "limit"))
+    limit = check_limit(integer(query.get("limit", str(limits.KEYS_LISTED)), "limit"))
     prefix = check_prefix(query.get("prefix", ""), "prefix")
     return ListKeys(prefix, check_prefix(query.get("after", ""), "after"), limit)
 

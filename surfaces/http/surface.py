@@ -108,6 +108,8 @@ class HttpSurface(Serving):
         """Wait until every request in flight is answered and its answer sent, at most so long.
         Answers how many connections are still busy."""
         self.admission.draining = True
+        for connection in list(self.connections):
+            connection.leave()
         until = self.loop.time() + seconds
         while (busy := self._busy()) and (left := until - self.loop.time()) > 0:
             self._quiet.clear()
@@ -167,6 +169,11 @@ class HttpSurface(Serving):
         """Connections that stand."""
         return len(self.connections)
 
+    @property
+    def sockets(self) -> int:
+        """Of these, the ones that are WebSockets."""
+        return sum(connection.stream is not None for connection in self.connections)
+
     def _refused(self) -> None:
         self.counters.refused_connections += 1
 
@@ -186,7 +193,11 @@ class HttpSurface(Serving):
         exchange.route = route
         if b"origin" in head.fields:
             cors.check_credential(head, self.node.status().endpoints)
-        if route.credential == "required" and b"authorization" not in head.fields:
+        if (
+            route.credential == "required"
+            and b"authorization" not in head.fields
+            and not route.upgrades  # it may stand elsewhere: handshake.py
+        ):
             raise SignInRefused("this needs a credential: Authorization: Bearer or Basic")
         if self.stopping and not route.probe:
             raise self.admission.leaving()
@@ -197,20 +208,23 @@ class HttpSurface(Serving):
 
         :param judged: it was put off already, for want of room
         """
-        if exchange.refusal is not None:
-            exchange.refuse(exchange.refusal)
+        route, head, refusal = exchange.route, exchange.head, exchange.refusal
+        if refusal is not None and (route is None or not route.upgrades):
+            exchange.refuse(refusal)
             return
-        route, head = exchange.route, exchange.head
         assert route is not None
         assert head is not None
-        if not route.probe:
+        if refusal is None and not route.probe:
             if self.admission.full and not self._lets_in(exchange):
                 if not judged:
                     self.admission.judge_later(partial(self._judge, exchange))
                     return
-                exchange.refuse(self.admission.busy())
-                return
-            exchange.runs()
+                exchange.refusal = self.admission.busy()
+                if not route.upgrades:
+                    exchange.refuse(exchange.refusal)
+                    return
+            else:
+                exchange.runs()
         try:
             if route.lean is not None:
                 exchange.delegate = delegate = route.lean(self, exchange)

@@ -16,8 +16,9 @@ from protocol.values import MICROSECOND
 
 MAGIC: Final = "STORE"
 MAJOR: Final = 1
-MINOR: Final = 0
+MINOR: Final = 1
 """The newest minor that this node speaks; `docs/wire.md` says what each one brought."""
+MINOR_OF_FEEDS: Final = 1
 CLIENT_CHARACTERS: Final = 128
 ENVELOPE_BYTES: Final = 4 * limits.KIB
 """What stands around the results in the frame of an answer, at most: a refusal among it."""

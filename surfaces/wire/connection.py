@@ -24,7 +24,7 @@ While it is TALKING it may wait, for one reason or several (`surfaces/wire/link.
 
 | it waits while | until |
 |---|---|
-| CHOKED: the peer does not take its answers | the transport says that it does |
+| CHOKED: the peer does not take its answers; sooner with feeds | the transport says that it does |
 | OVER: all peers of its user together don't | there is room among what they hold |
 | CROWDED: its open requests hold too much | some are answered |
 | KEYS, MESSAGES: there is no room for what some ask for | the peer has taken what there was |
@@ -37,13 +37,12 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum, auto
-from functools import partial
 from typing import Any, Final, cast
 
 import structlog
 
 from protocol import limits
-from protocol.conversation import HELLO_BYTES, Conversation, State
+from protocol.conversation import HELLO_BYTES, REFUSED_ALONE, Conversation, State
 from protocol.errors import AnswerTooLarge, Busy, Failed, Refusal, RequestTimeout, after
 from protocol.frames import Kind, Message, encode
 from protocol.values import LONG, Tick
@@ -58,10 +57,8 @@ from surfaces.wire.outgoing import Outgoing
 from surfaces.wire.scripts import Scripts
 from surfaces.wire.shared import Wire
 from surfaces.wire.signing import Signing
-
-LINGER_SECONDS: Final = 2
-"""How long a connection that has been told its last word stays open for it to be read. Closing at
-once would answer what the peer is still sending with a reset, which can overtake that word."""
+from surfaces.wire.times import FrameTime, Linger
+from surfaces.wire.watches import Watches
 
 READ_BYTES: Final = 256 * limits.KIB
 """What one read of a signed-in peer brings at most; before that HELLO_BYTES, for what it brings
@@ -95,13 +92,16 @@ class WireConnection(asyncio.Protocol):
         self.outgoing = Outgoing(Account(wire.answers))
         self.address = "unknown"
         self.token: str | None = None
+        self.minor = 0
         self._loop = asyncio.get_running_loop()
         self._requests = Account(wire.requests)
         """What its open requests, and the one that is coming, hold."""
         self._scripts = Scripts(self)
         self._keys = Keys(self)
         self._messages = Messages(self)
-        self._signing = Signing(self, self._scripts, self._messages, self._keys)
+        self._watches = Watches(self)
+        parts = (self._scripts, self._messages, self._keys, self._watches)
+        self._signing = Signing(self, *parts)
         self._life = Life.COMING
         self._waits = 0
         """The reasons why nothing is acted on, as the second table has them."""
@@ -109,9 +109,8 @@ class WireConnection(asyncio.Protocol):
         self._advancing = False
         """What is said now leaves when all that was read has been acted on."""
         self._reading = True
-        self._frame: asyncio.TimerHandle | None = None
-        """Ends a frame that does not come whole in time."""
-        self._linger_timer: asyncio.TimerHandle | None = None
+        self._frame = FrameTime(self.talk, self._frame_is_late)
+        self._linger = Linger(self.outgoing)
         self._watched = False
         """Whether the surface looks whether the peer takes what there is for it."""
         self._took = 0
@@ -176,8 +175,7 @@ class WireConnection(asyncio.Protocol):
         if self.over:
             return
         try:
-            self._keys.go_on()
-            self._messages.go_on()
+            self._take_up()
             self.advance()
         except Exception as error:
             self.wire.broken(self, error)
@@ -193,6 +191,16 @@ class WireConnection(asyncio.Protocol):
     def gone(self) -> bool:
         """Whether nobody is there."""
         return self._life is Life.GONE
+
+    @property
+    def choked(self) -> bool:
+        """As `Link.choked`."""
+        return self._waits & (CHOKED | OVER) != 0
+
+    def answers_wait_at(self, size: int) -> None:
+        """As `Link.answers_wait_at`."""
+        if not self.gone:
+            self._transport.set_write_buffer_limits(high=size)
 
     def hold(self, why: int) -> None:
         """Act on nothing more until `release`."""
@@ -236,6 +244,7 @@ class WireConnection(asyncio.Protocol):
         self._scripts.run()
         self._messages.ask()
         self._keys.ask()
+        self._watches.ask()
         if (
             talk.quiet
             and self._reading
@@ -244,7 +253,8 @@ class WireConnection(asyncio.Protocol):
             return  # all that was read is answered: there is nothing to count, await or end
         self._count()
         self._steer()
-        self._await_frame()
+        if not self.over:
+            self._frame.begin()
         if self._goodbye_over:
             self.end_if_done()
 
@@ -278,15 +288,13 @@ class WireConnection(asyncio.Protocol):
         message = self.talk.next(tick)
         if message is not None and message.body is not None:
             self.talk.weigh(message.id, weigh(message.body, tick))
-            if message.kind in (Kind.RUN, Kind.KV, Kind.TOPIC) and not self._count_asked():
+            if message.kind in REFUSED_ALONE and not self._count_asked():
                 message = Message(message.kind, message.id, None, _too_much())
         return message
 
     def _act(self, message: Message) -> None:
         kind = message.kind
-        if self._frame is not None:
-            self._frame.cancel()
-            self._frame = None
+        self._frame.stop()
         if kind is Kind.KV:
             self._keys.begin(message)
         elif kind is Kind.TOPIC:
@@ -300,9 +308,14 @@ class WireConnection(asyncio.Protocol):
             self._messages.cancel(message.id)
         elif kind is Kind.AUTH:
             self._signing.change(message)
+        elif kind is Kind.WATCH:
+            self._watches.begin(message)
+        elif kind is Kind.UNWATCH:
+            self._watches.unwatch(message.id)
         elif kind is Kind.HELLO:
             self._signing.greet(message)
         elif kind is Kind.BYE:
+            self._watches.leave()
             self.end_if_done()
 
     def _steer(self) -> None:
@@ -357,18 +370,9 @@ class WireConnection(asyncio.Protocol):
         except Refusal as refusal:
             self.break_off(refusal)
 
-    def _await_frame(self) -> None:
-        """A frame that has begun to come has a time to be whole, for as long as it is read."""
-        awaited = self.talk.awaited
-        if not awaited or self._frame is not None or self.over:
-            return
-        seconds = limits.BODY_SECONDS + awaited / limits.BODY_SECONDS_BYTES
-        self._frame = self._loop.call_later(seconds, self._frame_is_late)
-
     def _frame_is_late(self) -> None:
-        self._frame = None
         if not self._reading:
-            self._await_frame()  # it is the node that did not read on
+            self._frame.begin()  # it is the node that did not read on
         else:
             self.break_off(RequestTimeout("a frame did not arrive in time"))
 
@@ -417,7 +421,7 @@ class WireConnection(asyncio.Protocol):
         waited, outgoing = self._waits, self.outgoing
         if outgoing.waiting and (outgoing.flush() or outgoing.account.counted):
             self._watch()
-        if waited or self._requests.counted:
+        if waited or self._requests.counted or self._watches.stand_still:
             self._go_on(waited)
 
     def _watch(self) -> None:
@@ -449,7 +453,7 @@ class WireConnection(asyncio.Protocol):
             self.abort()
             return False
         self._count_unsent()
-        if waited:
+        if waited or self._watches.stand_still:
             self._go_on(waited)
         self._watched = self.outgoing.unsent > 0
         return self._watched
@@ -463,11 +467,16 @@ class WireConnection(asyncio.Protocol):
         if waited & CROWDED and (not asked or self._has_room(asked)):
             self.release(CROWDED)
         self._requests.hold(asked + self.talk.unread)
-        if not self._waits & (CHOKED | OVER):
-            self._keys.go_on()
-            self._messages.go_on()
+        if not self.choked:
+            self._take_up()
         if waited and not self._waits:
             self._loop.call_soon(self._advance_later)
+
+    def _take_up(self) -> None:
+        """The peer has taken something: go on with what waits for that."""
+        self._keys.go_on()
+        self._messages.go_on()
+        self._watches.go_on()
 
     def _has_room(self, asked: int) -> bool:
         """Whether what made it wait fits by now."""
@@ -519,6 +528,7 @@ class WireConnection(asyncio.Protocol):
         if self.talk.state is State.AWAITING_HELLO:
             self.break_off(self.wire.admission.leaving())
         elif self.talk.welcomed:
+            self._watches.drain()
             self.send(Kind.BYE, 0)
             self._loop.call_later(GOODBYE_SECONDS, self._waited_for_goodbye)
 
@@ -555,6 +565,7 @@ class WireConnection(asyncio.Protocol):
         """Nobody will read the answers: end what runs."""
         self._scripts.abandon()
         self._messages.abandon()
+        self._watches.abandon()
         self._keys.abandon()
 
     def _finish(self) -> None:
@@ -571,26 +582,12 @@ class WireConnection(asyncio.Protocol):
             self._steer()
         else:
             self._transport.close()
-        self._linger()
-
-    def _linger(self) -> None:
-        waiting = self._transport.get_write_buffer_size() > 0
-        seconds = limits.WRITE_SECONDS if waiting else LINGER_SECONDS
-        judge = partial(self._judge_linger, self.outgoing.taken, waiting)
-        self._linger_timer = self._loop.call_later(seconds, judge)
-
-    def _judge_linger(self, taken_before: int, waited: bool) -> None:
-        if waited and self.outgoing.taken > taken_before:
-            self._linger()
-        else:
-            self._transport.abort()
+        self._linger.begin()
 
     def _stop_timers(self) -> None:
         self._signing.stop()
-        for timer in (self._frame, self._linger_timer):
-            if timer is not None:
-                timer.cancel()
-        self._frame = self._linger_timer = None
+        self._linger.stop()
+        self._frame.stop()
 
 
 def _too_much() -> Busy:

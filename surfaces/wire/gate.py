@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import structlog
 
 from actors.commits import Asker
+from actors.feeds import Feed, OpenFeed
 from actors.messages.asked import Sender, TakeRoom
 from actors.runtime import ask, ask_now, call_now, tell
 from actors.spaces import Answers, Names
@@ -92,6 +93,9 @@ class Gate(Protocol):
             found no room for what it would hand out, and has done nothing
         """
 
+    async def feed(self, asked: OpenFeed) -> Feed:
+        """Follow a table. The feed may be over before this returns: its sink has been told."""
+
     def cancel(self, request: str) -> None:
         """Stop a running script; nobody waits for it."""
 
@@ -149,6 +153,11 @@ class NodeGate:
     ) -> Ended:
         sender = Sender(request, caller, place)
         return self._node.messages.ask(sender, operation, told, timeout_us=timeout_us, room=room)
+
+    async def feed(self, asked: OpenFeed) -> Feed:
+        feed = await ask(self._node.feeds, asked)
+        assert isinstance(feed, Feed)
+        return feed
 
     def cancel(self, request: str) -> None:
         try:

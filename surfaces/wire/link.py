@@ -1,5 +1,5 @@
 """What the parts of a wire connection ask of it: those that sign in, run scripts, ask for keys and
-messages."""
+messages, follow tables."""
 
 from __future__ import annotations
 
@@ -35,8 +35,17 @@ class Link(Protocol):
     talk: Conversation
     outgoing: Outgoing
     address: str
+    minor: int
+    """The one agreed on."""
     token: str | None
     """Of who is signed in."""
+
+    @property
+    def choked(self) -> bool:
+        """Whether the peer does not take its answers, or all of its user together don't."""
+
+    def answers_wait_at(self, size: int) -> None:
+        """From so many bytes on that the peer has not taken it is read no more."""
 
     @property
     def over(self) -> bool:

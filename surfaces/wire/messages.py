@@ -21,6 +21,7 @@ from protocol.frames import Kind, Message, encode_in_steps
 from protocol.messages import MessageOperation, TakeMessages
 from protocol.requests import Caller
 from protocol.values import Tick, is_large, let_go
+from surfaces.wire.askers import Askers
 from surfaces.wire.gate import Ended
 from surfaces.wire.link import MESSAGES, Link
 from surfaces.wire.outgoing import Outgoing
@@ -87,8 +88,12 @@ class Messages:
         self._left: list[_Open] = []
         """What found no room."""
         self._room = _Room(link.outgoing)
-        self.starting: asyncio.Future[Caller] | None = None
+        self._askers = Askers(link)
+
+    @property
+    def starting(self) -> asyncio.Future[Caller] | None:
         """Done when it is known whose those are that were read last."""
+        return self._askers.starting
 
     def begin(self, message: Message) -> None:
         """A TOPIC has been read."""
@@ -143,38 +148,11 @@ class Messages:
             self.cancel(id)
 
     def _ask(self, batch: list[_Open]) -> None:
-        link = self._link
-        token = link.token
-        assert token is not None, "a TOPIC was begun for nobody"
-        try:
-            asked = link.wire.gate.caller(token, link.address)
-        except Refusal as refusal:
-            self._refuse_all(batch, refusal)
-        except Exception:
-            self._refuse_all(batch, link.failed(link.name(batch[0].id)))
-        else:
-            if isinstance(asked, Caller):
-                self._start(batch, asked)
-                return
-            self.starting = asked
-            link.wire.under_way.follow(asked)
-            asked.add_done_callback(partial(self._judged, batch))
-
-    def _judged(self, batch: list[_Open], asked: asyncio.Future[Caller]) -> None:
-        """It is known whose they are."""
-        link = self._link
-        if self.starting is asked:
-            self.starting = None
-        try:
-            caller = asked.result()
-        except Refusal as refusal:
-            self._refuse_all(batch, refusal)
-        except asyncio.CancelledError:
-            self._refuse_all(batch, link.wire.admission.leaving())
-        except Exception:
-            self._refuse_all(batch, link.failed(link.name(batch[0].id)))
-        else:
-            self._start(batch, caller)
+        self._askers.ask(
+            self._link.name(batch[0].id),
+            partial(self._start, batch),
+            partial(self._refuse_all, batch),
+        )
 
     def _start(self, batch: list[_Open], caller: Caller) -> None:
         link, room = self._link, self._room

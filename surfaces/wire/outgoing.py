@@ -7,6 +7,7 @@ import asyncio
 
 from protocol import limits
 from surfaces.holdings import Account
+from surfaces.sockets import unsent
 
 
 class Outgoing:
@@ -23,12 +24,17 @@ class Outgoing:
     @property
     def unsent(self) -> int:
         """Bytes that the peer's side has not taken."""
-        return self._waiting_bytes + self.transport.get_write_buffer_size()
+        return self._waiting_bytes + unsent(self.transport)
 
     @property
     def taken(self) -> int:
         """Bytes that the peer's side has taken so far."""
-        return self._written - self.transport.get_write_buffer_size()
+        return self._written - unsent(self.transport)
+
+    @property
+    def said(self) -> int:
+        """Bytes said so far: where the last of them is taken, `taken` has come here."""
+        return self._written + self._waiting_bytes
 
     @property
     def room(self) -> int:
@@ -52,7 +58,7 @@ class Outgoing:
         self._waiting_bytes = 0
         self._written += len(data)
         self.transport.write(data)
-        return self.transport.get_write_buffer_size()
+        return unsent(self.transport)
 
     def count(self) -> bool:
         """Count what is left now. False: there is no room for it among what is held of its user,

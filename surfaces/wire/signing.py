@@ -18,20 +18,23 @@ from surfaces.wire.keys import Keys
 from surfaces.wire.link import Link
 from surfaces.wire.messages import Messages
 from surfaces.wire.scripts import Scripts
+from surfaces.wire.watches import Watches
 
 
 class Signing:
     """:param link: the connection
-    :param scripts, messages, keys: what it has begun, by whom it spoke for then
+    :param scripts, messages, keys, watches: what it has begun, by whom it spoke for then
     """
 
-    def __init__(self, link: Link, scripts: Scripts, messages: Messages, keys: Keys) -> None:
+    def __init__(
+        self, link: Link, scripts: Scripts, messages: Messages, keys: Keys, watches: Watches
+    ) -> None:
         self._link = link
         self._scripts = scripts
         self._messages = messages
         self._keys = keys
+        self._watches = watches
         self._loop = asyncio.get_running_loop()
-        self._minor = 0
         self._own_session = False
         """Whether the session was opened here, and ends with the connection."""
         self._by = 0.0
@@ -84,7 +87,7 @@ class Signing:
         try:
             if link.wire.admission.draining:
                 raise link.wire.admission.leaving()
-            self._minor, credential = bodies.read_hello(message.body)
+            link.minor, credential = bodies.read_hello(message.body)
             caller = await self._sign_in(credential)
         except Refusal as refusal:
             link.turn_away(message.id, refusal)
@@ -95,7 +98,8 @@ class Signing:
 
     async def _change(self, message: Message) -> None:
         link, id = self._link, message.id
-        for starting in (self._scripts.starting, self._messages.starting):
+        for begun in (self._scripts, self._messages, self._watches):
+            starting = begun.starting
             if starting is not None:
                 # What came before is being started by the session that this may end.
                 await asyncio.wait([starting])
@@ -140,7 +144,7 @@ class Signing:
         self._link.wire.under_way.spawn(self._link.wire.gate.sign_out(token))
 
     def _welcome(self, id: int, caller: Caller | None) -> None:
-        body = bodies.welcome(self._minor, self._link.wire.gate.status(), caller)
+        body = bodies.welcome(self._link.minor, self._link.wire.gate.status(), caller)
         if caller is None:
             self._await()
         self._link.welcome(id, None if caller is None else caller.user, body)

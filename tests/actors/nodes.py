@@ -69,6 +69,7 @@ async def run(
     parameters: Mapping[str, Any] | None = None,
     caller: Caller = ANA,
     place: tuple[str | None, str | None] = ("a", "b"),
+    reason: str | None = None,
 ) -> ScriptAnswer:
     """Run a script; a refusal is in the answer."""
     request = RunScript(
@@ -78,6 +79,7 @@ async def run(
         dict(parameters or {}),
         namespace=place[0],
         database=place[1],
+        reason=reason,
     )
     return await ask(node.scripts, request)
 

@@ -18,10 +18,12 @@ from actors.checkpoints import CheckpointsActor, FlushActor
 from actors.commits import By, CommitsActor, Committer
 from actors.doors import SystemClock
 from actors.log import LogActor, LogFigures, has_room
+from actors.log_pins import Pins
+from actors.log_reads import LogChecks, LogReadActor, LogReads
 from actors.passwords import Cost, Passwords
 from actors.rights import Rights
 from actors.roles import Roles
-from actors.runtime import Actor, Runtime, stop
+from actors.runtime import Actor, Runtime, Supervised, stop
 from actors.sessions import Sessions, SessionsActor
 from actors.statements import Statements
 from protocol.doors import Clock, Scheduler
@@ -104,6 +106,7 @@ class Parts:
     commits: ActorRef[CommitsActor]
     log_ref: ActorRef[LogActor]
     figures: LogFigures
+    pins: Pins
     failures: Failures
     rng: SeededRng
 
@@ -159,6 +162,7 @@ async def parts(
         ledger.replay(frame)
     made.commits = CommitsActor.start(runtime, committer)
     made.figures = LogFigures()
+    made.pins = Pins(clock, log.first)
     made.log_ref = LogActor.start(
         runtime,
         log,
@@ -167,6 +171,7 @@ async def parts(
         made.engine.flushed_sequence if gives_way else None,
         made.figures,
         made.engine.holds,
+        made.pins,
     )
     committer.has_room = partial(has_room, log, made.engine.unflushed_bytes)
     committer.attach(ledger, made.commits, made.log_ref, lambda: None)
@@ -176,6 +181,20 @@ async def parts(
         await stop(made.log_ref)
         await stop(made.commits)
         made.directory.close()
+
+
+@asynccontextmanager
+async def reading(made: Parts, found: LogChecks | None = None) -> AsyncIterator[LogReads]:
+    """The log, read by a thread.
+
+    :param found: is told of damage
+    """
+    checks = found or LogChecks()
+    reader = Supervised(lambda: LogReadActor.start(made.runtime, made.log, checks), refoldable=True)
+    try:
+        yield LogReads(made.committer, made.log, reader, made.pins)
+    finally:
+        await stop(reader.ref)
 
 
 @asynccontextmanager

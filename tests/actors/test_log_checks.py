@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from actors import log_checks
-from actors.log_checks import LogChecks, LogChecksActor, LogReadActor
+from actors.log_checks import LogChecksActor
+from actors.log_reads import LogChecks, LogReadActor
 from actors.runtime import Supervised, stop
 from protocol import limits
 from storage.frames import SEGMENT_HEADER_BYTES

@@ -12,7 +12,9 @@ import pytest
 from bench import __main__ as command
 from bench import (
     builds,
+    feeds,
     figures,
+    history,
     indexes,
     jetstream,
     load,
@@ -53,6 +55,15 @@ def test_every_row_about_records_is_measured(tmp_path: Path) -> None:
     for row in found.values():
         assert row.sides[NODE][0] > 0
         assert len(row.sides) > 1 or row.gaps, "a peer was left out without a word"
+
+
+def test_the_rows_about_history_are_measured(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, rounds=1, scale=0.002)
+    found = {row.name: row for row in history.rows(settings, lambda name: True)}
+    assert sorted(found) == sorted(history.NAMES)
+    assert [note.split()[0] for note in found["history"].notes[::2]] == ["11", "3"]
+    for row in found.values():
+        assert all(figures[0] > 0 for figures in row.sides.values())
 
 
 @pytest.mark.hard
@@ -195,3 +206,13 @@ def test_a_queue_whose_peer_is_missing_says_what_to_install(
     for peer in (jetstream, rabbitmq):
         monkeypatch.setattr(peer, "PACKAGE", "no_such_package")
         assert "pip install" in (peer.missing() or "")
+
+
+@pytest.mark.hard
+def test_every_row_about_feeds_is_measured(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, rounds=1, scale=0.02)
+    found = {row.name: row for row in feeds.rows(settings, lambda name: True)}
+    assert sorted(found) == sorted(feeds.NAMES)
+    for row in found.values():
+        assert row.sides[NODE][0] > 0
+        assert len(row.sides) > 1 or row.gaps, "a peer was left out without a word"

@@ -7,9 +7,11 @@ from typing import Any
 import msgpack
 import pytest
 
+from storeclient.changes import read_commit
 from storeclient.errors import ProtocolBroken, Refused, StoreError
-from storeclient.exchange import Credential, Exchange, Welcome
+from storeclient.exchange import Credential, Exchange, Over, Welcome
 from storeclient.frames import FrameReader, Kind
+from storeclient.values import RecordId
 
 ERROR: dict[str, Any] = {
     "code": "Unknown", "message": "no", "status": 404, "retry": False, "detail": {},
@@ -103,3 +105,48 @@ def test_records_in_records_without_end() -> None:
     body = b"\x93\x22\x01\x82\xa3seq\x01\xa7results" + chain
     with pytest.raises(ProtocolBroken):
         FrameReader().feed(len(body).to_bytes(4, "big") + body)
+
+
+def test_changes_to_who_does_not_watch() -> None:
+    """It ends the connection; what came before it is settled, the rest by the end."""
+    exchange: Exchange[str] = Exchange()
+    first, _ = exchange.ask(Kind.PING, None, "first")
+    second, _ = exchange.ask(Kind.RUN, {"script": ""}, "second")
+    sent = frame(Kind.PONG, first, None) + frame(Kind.CHANGE, second, {"type": "beat", "seq": 1})
+    assert exchange.receive(sent) == [("first", None)]
+    assert exchange.broken and isinstance(exchange.cause, ProtocolBroken)
+    assert [waiter for waiter, _ in exchange.end(exchange.cause)] == ["second"]
+
+
+def test_changes_behind_the_end_of_a_watch_are_dropped() -> None:
+    exchange: Exchange[str] = Exchange()
+    id, _ = exchange.ask(Kind.WATCH, {}, "watch")
+    over = frame(Kind.ANSWER, id, {"seq": 1})
+    assert exchange.receive(over + frame(Kind.CHANGE, id, {"seq": 1})) == [("watch", Over())]
+    assert not exchange.open and not exchange.broken
+
+
+COMMIT: dict[str, Any] = {
+    "type": "commit", "seq": 5, "at": None, "by": None, "reason": None,
+    "changes": [{"action": "create", "id": RecordId("t", 1), "value": {}}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"changes": None}, {"changes": [1]}, {"changes": [{}]}, {"seq": "x"}, {"part": 1},
+     {"changes": [COMMIT["changes"][0] | {"id": "t:1"}]}, {"of": 2**60, "part": 2**60},
+     {"part": 2, "of": 2}],
+)  # fmt: skip
+def test_a_commit_whose_fields_are_of_other_types(wrong: dict[str, Any]) -> None:
+    assert read_commit([COMMIT]).changes[0].last
+    with pytest.raises(ProtocolBroken):
+        read_commit([COMMIT | wrong])
+
+
+def test_parts_of_two_commits() -> None:
+    parts = [COMMIT | {"seq": seq, "part": seq, "of": 2} for seq in (1, 2)]
+    with pytest.raises(ProtocolBroken):
+        read_commit(list(parts))
+    whole = [COMMIT | {"part": number, "of": 2} for number in (1, 2)]
+    assert [change.last for change in read_commit(list(whole)).changes] == [False, True]

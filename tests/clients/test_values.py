@@ -24,6 +24,7 @@ HTTP_ONLY = {
     "HeadTooLarge",
     "NotImplementedHere",
     "RequestTimeout",
+    "UpgradeRequired",
 }
 
 scalars = (

@@ -52,11 +52,12 @@ ASKED: Final = {
     "RUNNING": ["RUNNING"],
     "STATEMENTS": ["STATEMENTS"],
     "AUDIT": ["AUDIT"],
+    "HISTORY": ["HISTORY OF many:1"],
 }
-OF_ENTRIES: Final = {"STATEMENTS", "AUDIT"}
+OF_ENTRIES: Final = {"STATEMENTS", "AUDIT", "HISTORY"}
 """What is asked by a statement of its own."""
-FREE: Final = {"settings"}
-"""Whose own fields stand elsewhere: they are the flags."""
+FREE: Final = {"settings", "value"}
+"""Whose own fields stand elsewhere: they are the flags, or those of a record."""
 
 
 def fields(answer: Any) -> Iterator[str]:

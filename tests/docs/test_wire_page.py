@@ -9,7 +9,7 @@ from decimal import Decimal
 from protocol import binary, limits
 from protocol.conversation import HELLO_BYTES
 from protocol.frames import FROM_CLIENT, FROM_NODE, FrameReader, Kind, Message
-from surfaces.wire import bodies
+from surfaces.wire import bodies, feeds
 from tests.architecture.sources import ROOT
 
 PAGE = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
@@ -71,6 +71,14 @@ def test_every_field_stands_there() -> None:
     assert fields("HELLO") == bodies._HELLO
     assert fields("AUTH") == bodies._AUTH
     assert fields("RUN") == set(bodies._RUN)
+    assert fields("WATCH") == feeds._WATCH
+
+
+def test_the_newest_minor_is_the_last_that_stands_there() -> None:
+    minors = [
+        int(number) for number in re.findall(r"^\| (\d+) \| ", PAGE.split("## Minors")[1], re.M)
+    ]
+    assert max(minor for minor in minors if minor <= bodies.MINOR) == bodies.MINOR
 
 
 def test_extensions_and_limits() -> None:

@@ -236,6 +236,11 @@ NOUNS = st.one_of(
         st.lists(NAMES, min_size=1, max_size=3).map(tuple),
     ),
 )
+HISTORYLESS = st.one_of(
+    NAMES.map(lambda name: tree.NounRef("NAMESPACE", (name,))),
+    NAMES.map(lambda name: tree.NounRef("TABLE", (name,))),
+    st.lists(NAMES, min_size=1, max_size=2).map(lambda names: tree.NounRef("DATABASE", (*names,))),
+)
 VERBS = st.lists(st.sampled_from(["READ", "WRITE", "ODD"]), min_size=1, max_size=3).map(tuple)
 ROLES = st.sampled_from(["owner", "editor", "viewer", "member", "writable", "odd"])
 VARIABLES = NAMES.filter(str.isidentifier)
@@ -278,6 +283,12 @@ PLACES = st.one_of(
         st.none() | INTS.map(tree.Constant),
         st.none() | st.just(tree.Parameter("limit")),
         st.none() | NAMES,
+    ),
+    st.builds(
+        tree.InfoHistory,
+        SMALL | HISTORYLESS,
+        st.none() | INTS.map(tree.Constant),
+        st.none() | st.just(tree.Parameter("limit")),
     ),
 )
 LITERALS = st.one_of(

@@ -109,7 +109,7 @@ def test_auth_holds_back_what_follows_it(answer: Kind) -> None:
     assert held.id == 3
 
 
-@pytest.mark.parametrize("kind", [Kind.RUN, Kind.PING, Kind.AUTH])
+@pytest.mark.parametrize("kind", [Kind.RUN, Kind.WATCH, Kind.PING, Kind.AUTH])
 def test_an_open_id_is_not_opened_again(kind: Kind) -> None:
     talk = opened()
     talk.receive(encode(Kind.RUN, 5, {}) + encode(kind, 5, {}))
@@ -118,7 +118,7 @@ def test_an_open_id_is_not_opened_again(kind: Kind) -> None:
         talk.next()
 
 
-@pytest.mark.parametrize("kind", [Kind.RUN, Kind.PING, Kind.AUTH])
+@pytest.mark.parametrize("kind", [Kind.RUN, Kind.WATCH, Kind.PING, Kind.AUTH])
 def test_id_0_is_no_request(kind: Kind) -> None:
     talk = opened()
     talk.receive(encode(kind, 0, {}))
@@ -144,6 +144,33 @@ def test_answering_twice_is_a_bug() -> None:
         talk.send(Kind.PONG, 5)
 
 
+@pytest.mark.parametrize("end", [Kind.ANSWER, Kind.ERROR])
+def test_a_watch_is_open_until_it_is_answered_however_much_it_tells(end: Kind) -> None:
+    talk = opened()
+    talk.receive(encode(Kind.WATCH, 5, {}) + encode(Kind.UNWATCH, 5) + encode(Kind.BYE, 0))
+    assert talk.next() is not None
+    for _ in range(3):
+        talk.send(Kind.CHANGE, 5, {})
+    assert talk.next() is not None
+    assert talk.next() is not None
+    assert state(talk) is State.LEAVING
+    talk.send(Kind.CHANGE, 5, {})
+    assert list(talk.open) == [5]
+    talk.send(end, 5, {})
+    assert state(talk) is State.CLOSED
+
+
+def test_telling_on_what_is_not_open_is_a_bug() -> None:
+    talk = opened()
+    talk.receive(encode(Kind.WATCH, 5, {}))
+    assert talk.next() is not None
+    with pytest.raises(AssertionError):
+        talk.send(Kind.CHANGE, 6, {})
+    talk.send(Kind.ANSWER, 5, {})
+    with pytest.raises(AssertionError):
+        talk.send(Kind.CHANGE, 5, {})
+
+
 @pytest.mark.parametrize("kind", sorted((FROM_NODE - FROM_CLIENT) | {Kind.HELLO}))
 def test_what_a_client_never_says_once_open(kind: Kind) -> None:
     talk = opened()
@@ -152,9 +179,10 @@ def test_what_a_client_never_says_once_open(kind: Kind) -> None:
         talk.next()
 
 
-def test_cancel_opens_nothing() -> None:
+@pytest.mark.parametrize("kind", [Kind.CANCEL, Kind.UNWATCH])
+def test_what_asks_for_an_end_opens_nothing(kind: Kind) -> None:
     talk = opened()
-    talk.receive(encode(Kind.CANCEL, 99))
+    talk.receive(encode(kind, 99))
     assert talk.next() is not None
     assert not talk.open
 

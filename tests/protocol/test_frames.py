@@ -63,6 +63,9 @@ MESSAGES = [
     Message(Kind.KV, 4, {"op": "set", "ns": "a", "key": "k", "value": EVERY_VALUE}),
     Message(Kind.TOPIC, 5, {"op": "publish", "ns": "a", "topic": "t", "value": EVERY_VALUE}),
     Message(Kind.VALUE, 4, {"value": EVERY_VALUE, "ttl": None}),
+    Message(Kind.WATCH, 6, {"ns": "a", "db": "b", "table": "t", "from": 7, "actions": ["create"]}),
+    Message(Kind.UNWATCH, 6, None),
+    Message(Kind.CHANGE, 6, {"type": "commit", "seq": 8, "changes": [{"value": EVERY_VALUE}]}),
 ]
 
 

@@ -548,11 +548,11 @@ class SimulatedDisk:
         files = max(0, self.files - len(self._names))
         return Room(self.left(self.capacity), files)
 
-    def takes(self, folder: str, count: int) -> bool:
+    def takes(self, folder: str, size: int) -> bool:
         """Whether a file of so many bytes would fit; leaves no trace, as if it had never been."""
         self._directory(folder)
         room = Room(self.left(min(self.capacity, self.quota)), self.room(folder).files)
-        return room.holds(Room(count, 1))
+        return room.holds(Room(size, 1))
 
     def left(self, bound: int) -> int:
         """What is left of so many bytes."""

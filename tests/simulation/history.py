@@ -154,11 +154,15 @@ class Fold:
                 if key[keys.TAG_AT] == keys.ENTRY:
                     self._set(key, effect[2])
                     continue
+                if key[keys.TAG_AT] != keys.RECORD:
+                    continue  # which commit declared a table: no record of anybody's
                 rows, id = self._rows.setdefault(key[3:15], {}), keys.record_id(key)
                 if isinstance(id, UUID) and id not in rows:
                     made.append(id)
                 rows[id] = unpack_object(effect[2])
                 self._puts.append((key[3:15], id))
+            elif effect[0] == effects.DERIVE:
+                continue  # what indexes hold is compared with the records elsewhere
             elif effect[0] == effects.DELETE_RANGE:
                 for gone in [k for k in self.pairs if key <= k < effect[2]]:
                     self._remove(gone)

@@ -18,6 +18,7 @@ from actors.commits import Committer
 from actors.scripts.transactions import ScriptRun
 from storage import effects, indexes, keys, records
 from storage.appends import Append
+from storage.derived import Kept
 from storage.frames import Frame, Placed
 from storage.hand_outs import HandOuts, books
 from storage.layers import apply_writes
@@ -163,6 +164,10 @@ def _replay_no_range(found: list[Any], sequence: int, batch: Any) -> bool:
     return _fine_range([e for e in found if e[0] != effects.DELETE_RANGE], sequence, batch)
 
 
+def _derives_nothing(_kept: Kept, changed: Any, get: Any) -> dict[bytes, bytes | None]:
+    return {}
+
+
 _fine_hand_over = Committer.hand_over
 _handed_over: dict[int, bytes] = {}
 
@@ -250,6 +255,7 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
     "a count is kept wrong": (records, "delete", _delete_uncounted),
     "an answer does not wait for what it saw": (ScriptRun, "_release", _release_without_saw),
     "a replay forgets range deletes": (effects, "apply", _replay_no_range),
+    "a replay derives nothing": (Kept, "follow", _derives_nothing),
     "the state runs ahead of the log": (Committer, "hand_over", _ahead_of_the_log),
     "half of a large commit reaches the state": (Ledger, "_settle_large", _settles_half),
     "a refused commit stays": (Ledger, "withdraw", _keeps_what_was_refused),

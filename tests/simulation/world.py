@@ -46,7 +46,7 @@ from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
 from tests.simulation.doors import LoopClock, SeededRng, SteppedScheduler
 from tests.simulation.history import Broken, History, Request
 from tests.simulation.scripts import PREPARE, Author, Script
-from tests.storage.index_entries import wrong_entries
+from tests.storage.index_entries import all_differences, wrong_entries
 
 ANA = Caller("ana", "owner", None, None, "wire", "192.0.2.1:5000")
 HOUR_US = 3_600_000_000
@@ -366,6 +366,9 @@ class Life:
         if ledger.committed == last:
             if state_hash(ledger.engine) != world.history.hash_at(last):
                 raise Broken(f"the state at {last} is not that of its log")
+            with ledger.begin() as tx:
+                if wrong := all_differences(tx):
+                    raise Broken(f"after a start an index is not that of its records: {wrong}")
             if self.found_at:
                 world.figures.replayed += 1
             else:

@@ -50,6 +50,17 @@ def differences(tx: Transaction, table: Table) -> list[str]:
     ]
 
 
+def all_differences(tx: Transaction) -> list[str]:
+    """The differences in all tables of the store."""
+    return [
+        one
+        for namespace in catalog.namespaces(tx)
+        for database in catalog.databases(tx, namespace)
+        for table in catalog.tables(tx, database)
+        for one in differences(tx, table)
+    ]
+
+
 async def wrong_entries(node: Node, database: str, namespace: str = "shop") -> list[str]:
     """The differences in all tables of a database."""
     with node.committer.begin() as tx:

@@ -159,6 +159,7 @@ def test_dropping_takes_everything_along_and_nothing_else(book: Book) -> None:
                 continue
             wanted.add(keys.table(namespace.id, database.id, table.name))
             wanted.add(table.count_key)
+            wanted.add(keys.table_declared(namespace.id, database.id, table.id))
             wanted.update(keys.record(table.prefix, id) for id in range(3))
         for path, key in {
             "a": keys.namespace("a"), "b": keys.namespace("b"),

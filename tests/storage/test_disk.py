@@ -7,7 +7,9 @@ import multiprocessing
 import os
 import random
 import stat
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -286,3 +288,16 @@ def test_power_cut_decides(disk: SimulatedDisk) -> None:
     file = disk.open_read("/d/f")
     assert len(possible) > 1
     assert contents(disk) == {file.read(0, 100)}
+
+
+def test_threads_may_ask_for_room_at_the_same_moment(tmp_path: Path) -> None:
+    fs, folder = Disk(), str(tmp_path)
+    together = threading.Barrier(4)
+
+    def ask(_number: int) -> int:
+        together.wait()
+        return sum(fs.takes(folder, 4_096) for _ in range(500))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(ask, range(4))) == [500] * 4
+    assert not list(tmp_path.iterdir())

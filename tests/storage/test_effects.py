@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol import limits
 from storage import effects, keys
 from storage.effects import Attribution, EffectsDamaged
 from storage.entries import Entry
@@ -109,3 +110,28 @@ def test_what_changes_nothing_takes_no_reserve() -> None:
 )
 def test_what_only_removes(more: list[Any], removes: bool) -> None:
     assert effects.only_removes(effects.encode(Attribution("a", "b"), REMOVED + more)) == removes
+
+
+@pytest.mark.parametrize("size", [0, 10, 300_000, 3_000_000])
+def test_steps_find_what_decoding_finds(size: int) -> None:
+    done = [
+        (effects.PUT, b"\x00\x01\x20a", b"1"),
+        (effects.PUT_RECORD, b"\x00\x01\x30k", bytes(size), 7),
+        *((effects.DELETE_RECORD, b"\x00\x01\x30%d" % number, number) for number in range(2_000)),
+        (effects.DELETE_RANGE, b"a", b"b"),
+    ]
+    who = effects.Attribution("ana", "http", "x", None)
+    ticks = list[int]()
+    found = list(effects.decode_in_steps(effects.encode(who, done), lambda: ticks.append(1)))
+    assert found == [who, *done]
+    assert len(ticks) > 3 + size // limits.MIB
+
+
+@pytest.mark.parametrize("cut", [1, 40, 200])
+def test_steps_refuse_what_is_no_commit(cut: int) -> None:
+    body = effects.encode(effects.Attribution("ana", "http"), [(effects.DELETE, b"x" * 300)])
+    with pytest.raises(effects.EffectsDamaged):
+        list(effects.decode_in_steps(body[:cut], lambda: None))
+    strange = effects.encode(effects.Attribution("ana", "http"), [(99, b"x")])
+    with pytest.raises(effects.EffectsDamaged):
+        list(effects.decode_in_steps(strange, lambda: None))

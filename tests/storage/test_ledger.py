@@ -9,7 +9,7 @@ import pytest
 
 from protocol import limits
 from protocol.errors import Busy, Conflict
-from storage import catalog, effects, keys, layers, ledger
+from storage import catalog, effects, keys, layers, ledger, replay
 from storage.effects import EffectsDamaged
 from storage.engine import Batch, EngineFailed
 from storage.frames import Frame
@@ -304,7 +304,9 @@ def test_replaying_a_part_twice_changes_nothing(book: Book) -> None:
     replayed(book, engine, 1)
     for _ in range(2):
         batch = engine.batch()
-        effects.apply(effects.decode(book.frames[1].body).effects, 2, batch)
+        layer = layers.Layer(2)
+        replay.fold(effects.decode(book.frames[1].body).effects, layer)
+        layer.apply(batch)
         engine.write(batch, 1)
     replayed(book, engine, 2)
     assert state_hash(engine) == state_hash(book.engine)

@@ -16,7 +16,7 @@ import pytest
 from protocol.doors import Room
 from protocol.errors import DiskFull, LogPruned
 from storage.directory import StoreDirectory, segment_name
-from storage.disk import Disk
+from storage.disk import Disk, DiskFile
 from storage.faults import LogDamaged, LogFailed, StoreFault, StoreTooNew, StoreTooOld
 from storage.frames import (
     FORMAT,
@@ -30,6 +30,7 @@ from storage.frames import (
 )
 from storage.log import Log
 from storage.log_reading import LogSizes
+from storage.segments import PLACE_FRAMES
 from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
 from tests.simulation.doors import ManualClock, SeededRng
 
@@ -374,6 +375,14 @@ def test_segment_of_the_format_before_is_read(
     assert Path(store.path, "log", segment_name(11)).read_bytes()[9] == min(READ)
     store.open()
     assert store.held() == list(range(1, 12))
+    before = Path(store.path, "log", segment_name(11)).read_bytes()
+    store.append(1)
+    store.close()
+    newest = Path(store.path, "log", segment_name(12)).read_bytes()
+    assert newest[9] == FORMAT, "what an older version can't read was put behind what it can"
+    assert Path(store.path, "log", segment_name(11)).read_bytes().startswith(before[:-200])
+    store.open()
+    assert store.held() == list(range(1, 13))
 
 
 def _in_this_format(segment: bytes) -> bytes:
@@ -574,6 +583,108 @@ def test_read_that_is_overtaken_by_a_prune_says_so(store: Store) -> None:
     store.log.prune(21)
     with pytest.raises(LogPruned):
         list(reader)
+
+
+def test_a_read_takes_the_log_as_it_was_at_its_beginning(store: Store) -> None:
+    """Another thread may read between any two steps of an append, a roll or a prune."""
+    store.append(5)
+    log = store.log
+    log.last = 3  # the segment has its new size, and the log not yet its new end
+    assert [frame.sequence for frame in log.read(1)] == [1, 2, 3]
+    log.last = 5
+    store.append(6)
+    store.append(5)
+    log.first, segments = 1, log._segments  # the segments went, and its beginning is not said yet
+    log._segments = segments[1:]
+    with pytest.raises(LogPruned) as refusal:
+        log.read(3)
+    assert refusal.value.detail == {"first": 12}
+
+
+def test_any_frame_is_found_from_any_other(store: Store) -> None:
+    """Whether its segment was written, walked, walked in part, or not looked at since the start."""
+    store.sizes = LogSizes(1_000_000, 100, 4_096, 1_000)
+    store.reopen()
+    written: list[Frame] = []
+    for number in range(70):
+        written += store.append(random.Random(number).randrange(1, 6), size=number * 40)
+        if number % 7 == 0:
+            store.log.mark()
+    asked = list(range(1, len(written) + 1))
+    for seed in range(5):
+        random.Random(seed).shuffle(asked)
+        for sequence in asked:
+            assert store.log.frame(sequence) == written[sequence - 1]
+        ends = [segment.first for segment in store.log._segments[1:]]
+        for segment, end in zip(store.log._segments, ends, strict=False):
+            frames = end - segment.first
+            assert len(segment.places) == -(-frames // PLACE_FRAMES), "all of it has been walked"
+        assert list(store.log.read(1)) == written
+        store.reopen(clean=bool(seed % 2))
+        list(store.log.read(1, asked[0]))
+
+
+def test_a_frame_is_read_past_damage_in_the_bodies_before_it(store: Store) -> None:
+    """A head that is damaged is another thing: then nobody knows where the next frame begins."""
+    store.append(9)
+    [large] = store.append(1, size=100_000)
+    store.append(10)
+    store.close()
+    path = Path(store.path, "log", segment_name(1))
+    content = bytearray(path.read_bytes())
+    at = SEGMENT_HEADER_BYTES + 3 * FRAME
+    content[at + FRAME - 1] ^= 1
+    path.write_bytes(content)
+    log = store.open()
+    assert log.frame(10) == large
+    with pytest.raises(LogDamaged) as refusal:
+        log.frame(4)
+    assert (refusal.value.sequence, refusal.value.offset) == (4, at)
+    content[at + 20] ^= 1
+    path.write_bytes(content)
+    log = store.reopen()
+    assert [log.frame(sequence).sequence for sequence in (3, 11)] == [3, 11]
+    with pytest.raises(LogDamaged) as refusal:
+        log.frame(10)
+    assert (refusal.value.sequence, refusal.value.offset) == (4, at)
+
+
+def test_a_frame_costs_few_reads_and_few_bytes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one that is far from the beginning of a segment that was written or walked before."""
+    store.sizes = LogSizes(1_000_000, 1_000, 4_096, 1_000)
+    store.reopen()
+    store.append(1_000)
+    store.append(1)
+    taken: list[int] = []
+    read = DiskFile.read
+
+    def counting(file: DiskFile, offset: int, count: int) -> bytes:
+        taken.append(count)
+        return read(file, offset, count)
+
+    monkeypatch.setattr(DiskFile, "read", counting)
+    for sequence in (1, 15, 16, 500, 1_000):
+        taken.clear()
+        store.log.frame(sequence)
+        assert sum(taken) <= 8 * 1024, "not a megabyte"
+
+
+def test_epochs_are_known_from_headers_or_not_at_all(store: Store) -> None:
+    log = store.log
+    for epoch, count in ((1, 15), (2, 20), (3, 5)):
+        log.epoch = epoch  # as another leader's frames bring it
+        for _ in range(count):
+            store.append()
+    true = {frame.sequence: frame.epoch for frame in log.read(1)}
+    known = {sequence: log.known_epoch(sequence) for sequence in true}
+    unknown = {sequence for sequence, epoch in known.items() if epoch is None}
+    assert unknown == {*range(11, 20), *range(31, 41)}, "in segments where it rose"
+    assert all(epoch in (None, true[sequence]) for sequence, epoch in known.items())
+    assert log.known_epoch(0) == 1
+    log.prune(21)
+    assert (log.known_epoch(20), log.known_epoch(19)) == (2, None)
 
 
 def test_reader_on_another_thread_sees_a_prefix(store: Store) -> None:

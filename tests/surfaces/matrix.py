@@ -49,6 +49,7 @@ GET /ready                                  |              | +++++ ++++ +++ +
 GET /metrics                                |              | +SEEE ++++ +++ +
 POST /session                               |              | SSBBB ++++ +++ +
 POST /script                                | READ         | SSEEE UUN+ +++ +
+GET /watch                                  | READ         | SSEEE UUN+ +++ +
 GET /kv/{ns}/{db}/{space}                   | READ         | SSEEE KKN+ +++ +
 GET /kv/{ns}/{db}/{space}/key/{key}         | READ         | SSEEE KKN+ +++ +
 PUT /kv/{ns}/{db}/{space}/key/{key}         | WRITE        | SSEEE KKN+ N++ +
@@ -86,6 +87,8 @@ TOPIC ack                                   | CONSUME      | SSSEE UUN+ N++ +
 TOPIC nack                                  | CONSUME      | SSSEE UUN+ N++ +
 TOPIC extend                                | CONSUME      | SSSEE UUN+ N++ +
 TOPIC give_up                               | CONSUME      | SSSEE UUN+ N++ +
+WATCH                                       | READ         | SSSEE UUN+ +++ +
+UNWATCH                                     |              | ----- ---- --- -
 BYE                                         |              | ----- ---- --- -
 """
 """A connection whose AUTH was refused speaks for nobody; one whose session has ended is told so."""
@@ -98,12 +101,16 @@ process_open_fds                            |              | +SEEE ++++ +++ +
 process_resident_memory_bytes               |              | +SEEE ++++ +++ +
 process_start_time_seconds                  |              | +SEEE ++++ +++ +
 process_virtual_memory_bytes                |              | +SEEE ++++ +++ +
+store_feeds                                 |              | +SEEE ++++ +++ +
+store_feed_commits_total                    |              | +SEEE ++++ +++ +
+store_feeds_ended_total                     |              | +SEEE ++++ +++ +
 store_http_connections                      |              | +SEEE ++++ +++ +
 store_http_connections_accepted_total       |              | +SEEE ++++ +++ +
 store_http_connections_refused_total        |              | +SEEE ++++ +++ +
 store_http_request_seconds                  |              | +SEEE ++++ +++ +
 store_http_requests_total                   |              | +SEEE ++++ +++ +
 store_http_running                          |              | +SEEE ++++ +++ +
+store_http_sockets                          |              | +SEEE ++++ +++ +
 store_log_begins                            |              | +SEEE ++++ +++ +
 store_log_damage                            |              | +SEEE ++++ +++ +
 store_log_given_way_frames_total            |              | +SEEE ++++ +++ +

@@ -29,6 +29,7 @@ from surfaces.http.routes import ROUTES
 from surfaces.wire import spaces, topics
 from tests.nodes import OWNER, PASSWORD
 from tests.surfaces import matrix
+from tests.surfaces.http import sockets
 from tests.surfaces.http.raw import Answer, Raw
 from tests.surfaces.matrix import Row
 from tests.surfaces.served import Served, served
@@ -69,6 +70,7 @@ def user(letter: str, row: Row) -> str:
 KV: Final = "/kv/shop/main/c"
 REQUESTS: Final[dict[str, tuple[str, str]]] = {
     "POST /script": ("/script", "SELECT * FROM t"),
+    "GET /watch": ("/watch?ns=shop&db=main&table=t", ""),
     "POST /password": ("/password", json.dumps({"old": PASSWORD, "new": PASSWORD})),
     "GET /kv/{ns}/{db}/{space}": (KV, ""),
     "GET /kv/{ns}/{db}/{space}/key/{key}": (f"{KV}/key/k", ""),
@@ -89,6 +91,7 @@ TOPIC: Final = {"ns": "shop", "db": "main", "topic": "q"}
 RECEIPTS: Final = {"group": "g", "receipts": ["1.1.1.1"]}
 BODIES: Final[dict[str, dict[str, Any]]] = {
     "RUN": {"script": "SELECT * FROM t", "ns": "shop", "db": "main"},
+    "WATCH": {"ns": "shop", "db": "main", "table": "t"},
     "KV get": {"key": "k"},
     "KV set": {"key": "k", "value": 1},
     "KV swap": {"key": "k", "expect": 1, "value": 1},
@@ -234,7 +237,10 @@ class House:
                 credential = {"authorization": f"Bearer {await self.token(letter, row)}"}
             elif way == "password":
                 credential = {"authorization": basic(*self._password(letter, row))}
-            answers.append(await raw.ask(method, target, body, **fields, **credential))
+            if row.name == WATCH:
+                answers.append(await sockets.asked(await self.node.raw(), target, **credential))
+            else:
+                answers.append(await raw.ask(method, target, body, **fields, **credential))
         told = {told_http(answer) for answer in answers}
         assert len(told) == 1, (row.name, letter, told)
         return answers[0]
@@ -253,15 +259,24 @@ class House:
         kind = Kind[word]
         if kind is Kind.AUTH:
             peer.say(kind, 2, await self.greeting(letter, row))
-        elif kind in (Kind.PING, Kind.CANCEL, Kind.BYE):
+        elif kind in (Kind.PING, Kind.CANCEL, Kind.UNWATCH, Kind.BYE):
             peer.say(kind, 0 if kind is Kind.BYE else 3)
         else:
             peer.say(kind, 4, body_of(row.name))
-        if kind is Kind.CANCEL:  # it has no answer, so what is heard is that of a PING behind it
+        if kind in (
+            Kind.CANCEL,
+            Kind.UNWATCH,
+        ):  # it has no answer, so what is heard is that of a PING behind it
             peer.say(Kind.PING, 5)
             await peer.must_hear(Kind.PONG, 5)
             return "nothing"
-        return told_wire(await peer.hear())
+        told = told_wire(await peer.hear())
+        if kind is Kind.WATCH and told == "ok":
+            peer.say(Kind.UNWATCH, 4)
+            while (message := await peer.hear()) is not None and message.kind is Kind.CHANGE:
+                pass
+            assert message is not None and (message.kind, message.id) == (Kind.ANSWER, 4)
+        return told
 
     async def _hello(self, letter: str, row: Row) -> str:
         async with self.node.stranger() as peer:
@@ -270,6 +285,7 @@ class House:
             return told_wire(await peer.hear())
 
 
+WATCH: Final = "GET /watch"
 ONCE: Final = frozenset({"POST /password", "DELETE /session"})
 """Routes that mean something else when they are asked again, or with a password."""
 

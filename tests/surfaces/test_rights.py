@@ -474,13 +474,13 @@ OF_THE_REQUEST: Final = frozenset(
     for line in lines(
         """
         AnswerTooLarge AuditRefused BackupCorrupt BackupCut BackupExists BackupNameRefused Busy
-        Cancelled Conflict DiskFull DivisionByZero Draining ExpireRefused Failed ForeignOrigin
-        Full GrantOutsideSpace HeadTooLarge LastOwner LogPruned MisdirectedRequest NameRefused
-        NoBackupFolder NoHistory NoKey NoSuchRoute NotASpace NotAllowed NotEnoughReplicas
-        NotHeldHere NotImplementedHere NotInTransaction NotWritable RequestTimeout
-        RestoreRefused RestoreTargetExists Sealed SessionEnded SignInRefused StatementTimeout
-        StillHeld Thrown TooManyTries UnexpectedToken Unknown UnknownOutcome VersionNotSupported
-        WrongKey WrongMethod
+        Cancelled Conflict DiskFull Diverged DivisionByZero Draining ExpireRefused Failed
+        ForeignOrigin Full GrantOutsideSpace HeadTooLarge LastOwner LogPruned
+        MisdirectedRequest NameRefused NoBackupFolder NoHistory NoKey NoSuchRoute NotASpace
+        NotAllowed NotEnoughReplicas NotHeldHere NotImplementedHere NotInTransaction
+        NotWritable RequestTimeout RestoreRefused RestoreTargetExists Sealed SessionEnded
+        SignInRefused StatementTimeout StillHeld Thrown TooManyTries TooSlow UnexpectedToken
+        Unknown UnknownOutcome UpgradeRequired VersionNotSupported WrongKey WrongMethod
         """
     )
     for word in line.split()

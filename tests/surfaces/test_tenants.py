@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 import pytest
 
@@ -33,6 +34,7 @@ from surfaces.http.routes import ROUTES
 from tests.actors.scripts.test_rights import ROWS
 from tests.cases import format as cases
 from tests.nodes import OWNER, PASSWORD
+from tests.surfaces.http import sockets
 from tests.surfaces.http.raw import Answer
 from tests.surfaces.served import Served, served
 from tests.surfaces.test_matrix import BODIES, request_of
@@ -90,7 +92,9 @@ PLACES: Final = (("acme", "vip"), ("shop", "hidden"))
 VARIES: Final = (
     (r'"took":("[^"]*"|\{[^}]*\})', '"took":""'),
     (r'"request":"[^"]*"', '"request":""'),
-    (r'"(seq|sequence|committed|log_begins)":\d+', r'"\1":0'),
+    (r'"(seq|sequence|committed|log_begins|start|created)":\d+', r'"\1":0'),
+    (r'"store":"[^"]*"', '"store":""'),
+    (r"the newest is \d+", "the newest is 0"),
     (r"\d{4}-\d\d-\d\dT[0-9:.]+Z", "AT"),
     (r'"token":"[^"]*"', '"token":""'),
     (r'"(uptime|since|left)":("[^"]*"|[0-9.]+)', r'"\1":0'),
@@ -176,6 +180,11 @@ SELECT * FROM {CANARY}:1
 RETURN {CANARY}:1.word
 EXPLAIN ANALYZE SELECT * FROM {CANARY}
 INFO FOR TABLE {CANARY}
+INFO FOR HISTORY OF {CANARY}:1
+INFO FOR HISTORY OF {CANARY}
+INFO FOR HISTORY OF acme.vip
+INFO FOR HISTORY OF u:1
+INFO FOR HISTORY OF u:2
 INFO FOR TOPIC {CANARY}
 INFO FOR SPACE {CANARY}
 INFO FOR INDEX once ON u
@@ -341,11 +350,23 @@ class Listener:
             body = json.dumps({"old": WRONG, "new": PASSWORD}).encode()
             await self.http(who, "POST", "/password", body, content_type="application/json")
             return
+        if name == "GET /watch":
+            await self._watch(who, place)
+            return
         method, target, data, fields = request_of(name)
         target = target.replace("shop/main", "/".join(place))
         if "store_namespace" in fields:
             fields |= {"store_namespace": place[0], "store_database": place[1]}
         await self.http(who, method, target, data, **fields)
+
+    async def _watch(self, who: str, place: tuple[str, str]) -> None:
+        """A feed, from now on, from the beginning, and from positions that are too old or new."""
+        credential = {} if who == "nobody" else {"Authorization": f"Bearer {self._tokens[who]}"}
+        for more in ("", "&from=0", "&from=1", "&from=99999999", "&where=word = 'x'"):
+            query = quote(f"ns={place[0]}&db={place[1]}&table=u{more}", safe="=&")
+            raw = await self.node.raw()
+            answer = await sockets.asked(raw, f"/watch?{query}", **credential)
+            self._keep(f"{who}: watch {place} {more}", _text(answer))
 
     async def _messages(self, who: str) -> None:
         for name, body in BODIES.items():

@@ -9,6 +9,7 @@ from storeclient.answers import Answer, Result, ResultKind
 from storeclient.async_client import AsyncClient
 from storeclient.blocking import Consumer, Group, HandOut, Publisher, Reader, Topic
 from storeclient.cache import NEVER, AsyncCache, AsyncLease, Cache, Lease
+from storeclient.changes import Change, Commit, Position
 from storeclient.client import Client
 from storeclient.database import AsyncDatabase, Database
 from storeclient.errors import (
@@ -23,6 +24,7 @@ from storeclient.events import ConnectionEvent
 from storeclient.exchange import Welcome
 from storeclient.groups import AsyncConsumer, AsyncGroup, AsyncHandOut, Settled
 from storeclient.messages import Message
+from storeclient.mirrors import AsyncMirror, Copied, Mirror
 from storeclient.moments import AsyncMoment, Moment
 from storeclient.names import quote_name
 from storeclient.objects import into
@@ -30,11 +32,13 @@ from storeclient.texts import json_default
 from storeclient.topics import AsyncPublisher, AsyncReader, AsyncTopic, Published
 from storeclient.values import NONE, NoneValue, RecordId
 from storeclient.version import VERSION
+from storeclient.watches import AsyncWatch, Watch
 
 __version__ = VERSION
 
 __all__ = [
     "AsyncClient", "Client", "AsyncDatabase", "Database", "AsyncMoment", "Moment",
+    "AsyncWatch", "Watch", "Change", "Commit", "Position", "AsyncMirror", "Mirror", "Copied",
     "ConnectionEvent",
     "AsyncCache", "Cache", "AsyncLease", "Lease", "NEVER",
     "AsyncTopic", "Topic", "AsyncPublisher", "Publisher", "AsyncReader", "Reader",

@@ -7,10 +7,10 @@ import os
 import random
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from types import MappingProxyType, TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from storeclient import faults
 from storeclient.answers import Answer, Fields
@@ -27,14 +27,18 @@ from storeclient.errors import (
     SessionEnded,
     TypeRefused,
     Unreachable,
+    VersionNotSupported,
 )
 from storeclient.events import ConnectionEvent, OnConnection
-from storeclient.exchange import NotSent, Welcome
+from storeclient.exchange import MINOR_OF_FEEDS, NotSent, Welcome
+from storeclient.feeds import Feed
 from storeclient.frames import Kind
 from storeclient.outages import Pause
 from storeclient.settings import make_settings
 from storeclient.topics import AsyncTopic
 from storeclient.values import duration
+
+T = TypeVar("T")
 
 BACKOFF_FIRST_SECONDS: Final = 0.02
 BACKOFF_MOST_SECONDS: Final = 2.0
@@ -302,13 +306,38 @@ class AsyncClient:
         stop: asyncio.Future[None] | None = None,
         waits: bool = False,
     ) -> object:
+        return await self._go(
+            lambda connection: connection.ask(kind, body, wait, stop, waits),
+            body, repeatable, waits,
+        )  # fmt: skip
+
+    async def _watch(self, body: dict[str, Any]) -> Feed:
+        """A feed that has begun, told to nobody before: asking twice does no harm."""
+        seconds = None if self._timeout is None else self._timeout.total_seconds() + GRACE_SECONDS
+
+        async def begin(connection: Connection) -> Feed:
+            assert connection.welcome is not None
+            if connection.welcome.minor < MINOR_OF_FEEDS:
+                raise _too_old(connection.welcome)
+            return await connection.watch(body, seconds)
+
+        return await self._go(begin, body, repeatable=True)
+
+    async def _go(
+        self,
+        work: Callable[[Connection], Awaitable[T]],
+        body: dict[str, Any] | None,
+        repeatable: bool,
+        waits: bool = False,
+    ) -> T:
+        """Do something on a usable connection, and on another one where it was never begun."""
         signed_in_again = False
         turned_away: float | None = None
         pause = Pause()
         while True:
             connection = await self._usable()
             try:
-                return await connection.ask(kind, body, wait, stop, waits)
+                return await work(connection)
             except NotSent:
                 # One connection that ends in this moment says nothing. A peer that ends each of
                 # them as soon as it has welcomed it is none to go on connecting to for ever.
@@ -438,6 +467,14 @@ class AsyncClient:
             # Spread out, so that the clients of a node that restarts don't come back as one.
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, BACKOFF_MOST_SECONDS)
+
+
+def _too_old(welcome: Welcome) -> VersionNotSupported:
+    message = (
+        f"node {welcome.node} of version {welcome.version} speaks minor {welcome.minor} of the"
+        f" wire, which has no feeds: they came with {MINOR_OF_FEEDS}"
+    )
+    return VersionNotSupported({"code": "VersionNotSupported", "message": message, "status": 505})
 
 
 def _name_parameter(error: Refused, body: Mapping[str, Any] | None) -> None:

@@ -9,11 +9,15 @@ from typing import Any, cast
 
 from storeclient.errors import OutcomeUnknown, StoreError
 from storeclient.exchange import Exchange, NotSent, Reply, Settled, Welcome
+from storeclient.feeds import Feed
 from storeclient.frames import Kind
 from storeclient.settings import Settings
 
 GRACE_SECONDS = 5.0
 """Past a script's own timeout, for the node's answer about it to arrive."""
+
+
+Waiter = asyncio.Future[Reply] | Feed
 
 
 class Connection(asyncio.Protocol):
@@ -23,7 +27,7 @@ class Connection(asyncio.Protocol):
         """:param on_end: called once when it is over, if it was welcomed"""
         self._loop = asyncio.get_running_loop()
         self._on_end = on_end
-        self._exchange: Exchange[asyncio.Future[Reply]] = Exchange()
+        self._exchange: Exchange[Waiter] = Exchange()
         self._out: list[bytes] = []
         self._unsent: list[int] = []
         self._writable = asyncio.Event()
@@ -102,15 +106,8 @@ class Connection(asyncio.Protocol):
         :raises NotSent: the connection is not usable any more, nothing has been sent
         :raises StoreError: the node's error, or OutcomeUnknown
         """
-        if not self._writable.is_set():
-            await self._writable.wait()
-        if not self.usable:
-            raise NotSent
         waiter: asyncio.Future[Reply] = self._loop.create_future()
-        id, data = self._exchange.ask(kind, body, waiter)
-        self._quiet.clear()
-        self._send(data)
-        self._unsent.append(id)
+        id = await self._begin(kind, body, waiter)
         ends = self._end_at(id, stop) if stop is not None else None
         if waits:
             self._waits.add(id)
@@ -129,6 +126,37 @@ class Connection(asyncio.Protocol):
             self._waits.discard(id)
             if ends is not None and stop is not None:
                 stop.remove_done_callback(ends)
+
+    async def watch(self, body: dict[str, Any], timeout: float | None) -> Feed:
+        """A feed that has begun: what it says first is there.
+
+        :param timeout: seconds in which it has to
+        :raises NotSent, StoreError: as `ask`
+        """
+        ids: list[int] = []
+        feed = Feed(lambda: self._cancel(ids[0]), lambda: self._give_up(ids[0]))
+        ids.append(await self._begin(Kind.WATCH, body, feed))
+        try:
+            async with asyncio.timeout(timeout):
+                await feed.begun()
+        except BaseException as error:
+            feed.close()
+            if isinstance(error, TimeoutError):
+                raise OutcomeUnknown(f"no answer within {timeout:g} seconds") from None
+            raise
+        return feed
+
+    async def _begin(self, kind: Kind, body: dict[str, Any] | None, waiter: Waiter) -> int:
+        """Send a request: its id. :raises NotSent: the connection is not usable any more"""
+        if not self._writable.is_set():
+            await self._writable.wait()
+        if not self.usable:
+            raise NotSent
+        id, data = self._exchange.ask(kind, body, waiter)
+        self._quiet.clear()
+        self._send(data)
+        self._unsent.append(id)
+        return id
 
     def _end_at(
         self, id: int, stop: asyncio.Future[None]
@@ -171,7 +199,7 @@ class Connection(asyncio.Protocol):
         """Wait until what is open has been answered, say goodbye, end the connection. What only
         waits for something to come is ended."""
         self._exchange.leaving = True
-        for id in self._waits:
+        for id in (*self._waits, *self._exchange.watched):
             self._cancel(id)
         await self._quiet.wait()
         if not self._exchange.broken:
@@ -236,9 +264,11 @@ class Connection(asyncio.Protocol):
         self._writable.set()
         self._transport.close()
 
-    def _settle(self, settled: list[Settled[asyncio.Future[Reply]]]) -> None:
+    def _settle(self, settled: list[Settled[Waiter]]) -> None:
         for waiter, reply in settled:
-            if not waiter.done():
+            if isinstance(waiter, Feed):
+                waiter.take(reply)
+            elif not waiter.done():
                 waiter.set_result(reply)
         self._look()
 

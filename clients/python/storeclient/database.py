@@ -5,7 +5,7 @@ Two twins with the same methods, `AsyncDatabase` and `Database`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
@@ -13,13 +13,16 @@ from typing import Any, Protocol
 from storeclient.answers import Answer
 from storeclient.blocking import Submit, Topic, _Twin
 from storeclient.cache import AsyncCache, Cache
+from storeclient.changes import Action, Position
+from storeclient.mirrors import AsyncMirror, Mirror, OnCopy
 from storeclient.moments import KEEP, AsyncMoment, Moment, Runs
 from storeclient.names import quote_name
 from storeclient.pages import PAGE, Pages, each
 from storeclient.topics import AsyncTopic
+from storeclient.watches import AsyncWatch, Watch, Watches, asked
 
 
-class _Client(Runs, Protocol):
+class _Client(Runs, Watches, Protocol):
     """What a database needs of its client."""
 
     def cache(self, ns: str, db: str, space: str) -> AsyncCache: ...
@@ -124,6 +127,52 @@ class AsyncDatabase:
             async for row in each(pages, partial(self.query, repeatable=True)):
                 yield row
 
+    def watch(
+        self,
+        table: str,
+        start: int | Position | None = None,
+        *,
+        actions: Collection[Action] | None = None,
+        before: bool = False,
+        where: str | None = None,
+    ) -> AsyncWatch:
+        """Follow a table: its changes, for ever, as they are committed.
+
+            async for change in db.watch("item", answer.seq):
+                print(change.action, change.id, change.value)
+
+        :param start: the last commit that is known: the `seq` of an answer, or the `position` of
+            another watch. 0: all that the log holds. None: what comes from now on
+        :param actions: "create", "update", "delete"; None: all
+        :param before: each change has the record as it was
+        :param where: a condition on the record alone, such as `price > 10`: what begins to meet it
+            comes as "create", what no longer does as "delete"
+        :raises ValueError: of the name
+        """
+        quote_name(table)
+        body = asked(self.ns, self.db, table, actions, before, where)
+        return AsyncWatch(self._client, body, start)
+
+    def mirror(
+        self,
+        table: str,
+        *,
+        where: str | None = None,
+        page: int = PAGE,
+        on_copy: OnCopy | None = None,
+    ) -> AsyncMirror:
+        """A copy of a table, kept in step.
+
+            async with db.mirror("item", where="price > 10") as items:
+                print(len(items), items[RecordId("item", 1)])
+
+        :param where: a condition on the record alone: only what meets it
+        :param page: rows in one request, while it is copied
+        :param on_copy: told on the client's event loop of each time that it was copied, and why
+        :raises ValueError: of the name, or the condition ends the SELECT
+        """
+        return AsyncMirror(self, table, where, page, on_copy)
+
     def cache(self, space: str) -> AsyncCache:
         """As `AsyncClient.cache`."""
         return self._client.cache(self.ns, self.db, space)
@@ -182,6 +231,31 @@ class Database(_Twin):
     ) -> Iterator[dict[str, Any]]:
         """As `AsyncDatabase.rows`."""
         return self._each(self._twin.rows(select, params, page=page, consistent=consistent))
+
+    def watch(
+        self,
+        table: str,
+        start: int | Position | None = None,
+        *,
+        actions: Collection[Action] | None = None,
+        before: bool = False,
+        where: str | None = None,
+    ) -> Watch:
+        """As `AsyncDatabase.watch`, for `for`."""
+        twin = self._twin.watch(table, start, actions=actions, before=before, where=where)
+        return Watch(twin, self._submit)
+
+    def mirror(
+        self,
+        table: str,
+        *,
+        where: str | None = None,
+        page: int = PAGE,
+        on_copy: OnCopy | None = None,
+    ) -> Mirror:
+        """As `AsyncDatabase.mirror`, for `with`. `on_copy` is called in the client's thread."""
+        twin = self._twin.mirror(table, where=where, page=page, on_copy=on_copy)
+        return Mirror(twin, self._submit)
 
     def cache(self, space: str) -> Cache:
         """As `AsyncDatabase.cache`."""

@@ -213,6 +213,14 @@ class LogPruned(Refused):
     """The log begins later; the message says where."""
 
 
+class Diverged(Refused):
+    """A position is of another history: another store, one that was restored, the future."""
+
+
+class TooSlow(Refused):
+    """The reader of a feed did not keep up."""
+
+
 class AnswerTooLarge(Refused):
     """The answer is larger than a wire frame; the message says its size."""
 

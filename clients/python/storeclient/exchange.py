@@ -1,7 +1,8 @@
 """Requests and their answers on one connection, without input or output.
 
 Many requests are open at once; an answer finds its request by id. Invariant: each request is
-settled exactly once, by its answer or by the end of the connection, whatever the peer sends.
+settled exactly once, by its answer or by the end of the connection, whatever the peer sends. A
+WATCH is `Told` things before.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ Waiter = TypeVar("Waiter")
 
 MAGIC: Final = "STORE"
 MAJOR: Final = 1
-MINORS: Final = (0, 0)
+MINORS: Final = (0, 1)
 """Lowest and highest minor that this client speaks."""
+MINOR_OF_FEEDS: Final = 1
 HELLO_ID: Final = 0
 _NOTHING: Final = type(None)
 
@@ -61,8 +63,23 @@ class NotSent(Exception):
     """The connection ended before a byte of the request left: asking elsewhere is safe."""
 
 
-Reply = Answer | Fields | Welcome | StoreError | NotSent | None
-"""How a request was settled; None answers PING. The caller raises what is an exception."""
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a feed says; it goes on."""
+
+    body: dict[str, Any]
+    size: int
+    """Bytes of its frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """A feed is over, as was asked."""
+
+
+Reply = Answer | Fields | Welcome | Told | Over | StoreError | NotSent | None
+"""How a request was settled; None answers PING. The caller raises what is an exception. `Told` is
+not the end of a WATCH yet."""
 Settled = tuple[Waiter, Reply]
 
 
@@ -83,6 +100,11 @@ class Exchange(Generic[Waiter]):
     def open(self) -> int:
         """Requests not settled yet."""
         return len(self._waiting)
+
+    @property
+    def watched(self) -> list[int]:
+        """Ids of the feeds that are open."""
+        return [id for id, (kind, _) in self._waiting.items() if kind is Kind.WATCH]
 
     def greet(self, credential: Credential, waiter: Waiter) -> bytes:
         """The first bytes of a connection; settled with a Welcome or an error."""
@@ -108,17 +130,17 @@ class Exchange(Generic[Waiter]):
         return id, data
 
     def give_up(self, id: int) -> bytes | None:
-        """The bytes that cancel a request nobody waits for any more; None when it is settled.
+        """The bytes that end a request nobody waits for any more; None when it is settled.
 
         Its answer still comes and is dropped.
         """
-        if self._waiting.pop(id, None) is None:
-            return None
-        return encode(Kind.CANCEL, id)
+        found = self._waiting.pop(id, None)
+        return None if found is None else _end_early(found[0], id)
 
     def cancel(self, id: int) -> bytes:
         """The bytes that ask the node to end a request early. Its answer is still waited for."""
-        return encode(Kind.CANCEL, id)
+        found = self._waiting.get(id)
+        return _end_early(Kind.RUN if found is None else found[0], id)
 
     def bye(self) -> bytes:
         """The bytes that end the connection once all that is open has been answered."""
@@ -138,6 +160,16 @@ class Exchange(Generic[Waiter]):
                 self.broken = True
                 self.cause = _error(message)
                 break
+            elif message.kind == Kind.CHANGE:
+                found = self._waiting.get(message.id)
+                if found is None:
+                    continue  # it was given up
+                kind, waiter = found
+                if kind is not Kind.WATCH:
+                    self.broken = True
+                    self.cause = ProtocolBroken(f"the node tells of changes to a {kind.name}")
+                    break
+                settled.append((waiter, Told(message.body, message.size)))
             else:
                 found = self._waiting.pop(message.id, None)
                 if found is not None:  # else it was given up, and its answer crossed the CANCEL
@@ -169,6 +201,10 @@ class Exchange(Generic[Waiter]):
         return settled
 
 
+def _end_early(asked: Kind, id: int) -> bytes:
+    return encode(Kind.UNWATCH if asked is Kind.WATCH else Kind.CANCEL, id)
+
+
 def _reply(asked: Kind, message: Message) -> Reply:
     kind, body = message.kind, message.body
     try:
@@ -180,6 +216,8 @@ def _reply(asked: Kind, message: Message) -> Reply:
             return Fields(body)
         if kind == Kind.WELCOME and asked in (Kind.HELLO, Kind.AUTH):
             return _welcome(body)
+        if kind == Kind.ANSWER and asked is Kind.WATCH:
+            return Over()
         if kind == Kind.PONG and asked is Kind.PING:
             return None
     except StoreError as error:

@@ -27,12 +27,15 @@ class Kind(IntEnum):
     BYE = 6
     KV = 7
     TOPIC = 8
+    WATCH = 9
+    UNWATCH = 10
     WELCOME = 32
     REFUSED = 33
     ANSWER = 34
     ERROR = 35
     PONG = 36
     VALUE = 37
+    CHANGE = 38
 
 
 class Message(NamedTuple):
@@ -41,6 +44,8 @@ class Message(NamedTuple):
     kind: int
     id: int
     body: dict[str, Any]
+    size: int = 0
+    """Bytes of its frame."""
 
 
 def encode(kind: Kind, id: int, body: dict[str, Any] | None = None) -> bytes:
@@ -94,4 +99,4 @@ def _decode(frame: memoryview) -> Message:
         raise ProtocolBroken("the node sent what is no message") from error
     if type(kind) is not int or type(id) is not int or not isinstance(body, dict | None):
         raise ProtocolBroken("the node sent what is no message")
-    return Message(kind, id, body or {})
+    return Message(kind, id, body or {}, len(frame))

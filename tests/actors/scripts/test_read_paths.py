@@ -167,6 +167,9 @@ PLACES: Final[dict[str, str]] = {
     # --- what was kept
     "INFO FOR STATEMENTS BEFORE @": "InfoEntries.before",
     "INFO FOR STATEMENTS LIMIT @": "InfoEntries.limit",
+    "INFO FOR HISTORY OF @": "InfoHistory.of",
+    "INFO FOR HISTORY OF open:1 BEFORE @": "InfoHistory.before",
+    "INFO FOR HISTORY OF open:1 LIMIT @": "InfoHistory.limit",
 }
 """Statements, `@` being what reads, and the fields of nodes that each is the row of: they lie on
 the way from the statement to what reads, in the tree."""

@@ -289,6 +289,10 @@ ROWS: Final[dict[str, list[Row]]] = {
         Row("INFO FOR STATEMENTS OF other", HIDDEN, HIDDEN, HIDDEN, MAY, MAY),
         owns("INFO FOR AUDIT", "STORE", owner=MAY, other=MAY),
     ],
+    "InfoHistory": [
+        of("INFO FOR HISTORY OF u:1", "READ", ON_U),
+        of("INFO FOR HISTORY OF (u:1) BEFORE 9 LIMIT 1", "READ", ON_U),
+    ],
     "NODE": [Row("INFO FOR NODE", "INFO ON NODE", MAY, *("INFO ON NODE",) * 3)],
     "STATE": [Row("INFO FOR STATE", "INFO ON NODE", MAY, *("INFO ON NODE",) * 3)],
     "RUNNING": [owns("INFO FOR RUNNING", "NODE")],

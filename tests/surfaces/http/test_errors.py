@@ -7,6 +7,7 @@ import pytest
 from protocol.errors import CATALOGUE
 from surfaces.http.routes import ROUTES
 from tests.surfaces.http.raw import Answer, Raw
+from tests.surfaces.http.sockets import KEY
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 PATHS = sorted({route.path for route in ROUTES})
@@ -80,15 +81,23 @@ async def test_another_host_is_misdirected(raw: Raw, route: object) -> None:
     check_error(await raw.answer(), "MisdirectedRequest")
 
 
+UPGRADE = {
+    "upgrade": "websocket", "connection": "Upgrade", "sec_websocket_version": "13",
+    "sec_websocket_key": KEY,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "route",
     [route for route in ROUTES if route.credential == "required"],
     ids=lambda route: f"{route.method} {route.path}",
 )
-async def test_no_credential_and_a_bad_one(raw: Raw, route: object) -> None:
+async def test_no_credential_and_a_bad_one(port: int, route: object) -> None:
     method, path = route.method, route.path  # type: ignore[attr-defined]
+    more = UPGRADE if route.upgrades else {}  # type: ignore[attr-defined]
     for fields, code in (({}, "SignInRefused"), ({"authorization": "Bearer x"}, "SessionEnded")):
-        answer = await raw.ask(method, path, **fields)
+        async with await Raw.connect(port) as raw:  # a refused upgrade ends its connection
+            answer = await raw.ask(method, path, **fields, **more)
         check_error(answer, code)
         assert answer.fields["www-authenticate"] == "Bearer"
 

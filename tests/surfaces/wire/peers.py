@@ -11,10 +11,11 @@ from functools import partial
 from typing import Any
 
 from actors.commits import Asker
+from actors.feeds import Feed, OpenFeed
 from actors.messages.asked import TakeRoom
 from actors.sessions import token_digest
 from actors.spaces import Answers, Names
-from protocol.errors import Cancelled, Refusal, SessionEnded, SignInRefused
+from protocol.errors import Cancelled, Refusal, SessionEnded, SignInRefused, Unknown
 from protocol.frames import FrameReader, Kind, Message, encode
 from protocol.messages import MessageOperation, TakeMessages
 from protocol.requests import (
@@ -148,6 +149,10 @@ class FakeNode:
         elif operation.wait_us is None:
             asyncio.get_running_loop().call_soon(asked.tell, [])
         return asked
+
+    async def feed(self, asked: OpenFeed) -> Feed:
+        """None is opened here."""
+        raise Unknown(f"table {asked.table} is not defined", kind="table", name=asked.table)
 
     def run(self, request: RunScript, now: bool) -> asyncio.Future[ScriptAnswer]:
         return asyncio.ensure_future(self._run(request))

@@ -39,8 +39,10 @@ MARK = 2**52
 HELLO = encode(
     Kind.HELLO,
     0,
-    {"magic": "STORE", "major": 1, "minor": [0, 0], "user": USER, "password": PASSWORD},
+    {"magic": "STORE", "major": 1, "minor": [0, 1], "user": USER, "password": PASSWORD},
 )
+WATCH = encode(Kind.WATCH, 7, {"ns": "shop", "db": "main", "table": "t", "from": 0})
+UNWATCH = encode(Kind.UNWATCH, 7)
 SEEDS = [
     encode(Kind.RUN, 1, {"script": "RETURN $v", "params": {"v": 1}, "ns": "a", "db": "b"}),
     encode(
@@ -57,6 +59,22 @@ SEEDS = [
     ),
     encode(Kind.CANCEL, 1),
     encode(Kind.PING, 3),
+    encode(
+        Kind.WATCH,
+        6,
+        {
+            "ns": "shop",
+            "db": "main",
+            "table": "t",
+            "from": 0,
+            "actions": ["create"],
+            "before": True,
+            "where": "a > 1",
+            "store": "s",
+            "epoch": 1,
+        },
+    ),
+    encode(Kind.UNWATCH, 6),
     encode(Kind.AUTH, 4, {"user": USER, "password": PASSWORD}),
     encode(Kind.BYE, 0),
     HELLO,
@@ -185,18 +203,22 @@ async def test_a_hundred_thousand_mutated_frames(figure: Callable[[str, object],
 async def test_mutated_frames_before_the_real_node(
     tmp_path: Path, figure: Callable[[str, object], None]
 ) -> None:
-    """With a token, and without AUTH: wrong passwords are slowed down on purpose."""
+    """With a token, a feed that is open, and without AUTH: wrong passwords are slowed down on
+    purpose."""
     async with running(tmp_path / "store") as here:
         gate = NodeGate(here.node)
         surface = WireSurface(gate, WireSettings("127.0.0.1", 0))
         await surface.start()
         session = await gate.sign_in("root", OWNER_PASSWORD, "here")
-        greeting = {"magic": "STORE", "major": 1, "minor": [0, 0], "token": session.token}
+        greeting = {"magic": "STORE", "major": 1, "minor": [0, 1], "token": session.token}
         hello = encode(Kind.HELLO, 0, greeting)
-        seeds = [*SEEDS[:4], hello]
-        fuzzer = Fuzzer(surface, hello, seeds)
+        seeds = [*SEEDS[:6], WATCH, UNWATCH, hello]
+        fuzzer = Fuzzer(surface, hello + WATCH, seeds)
+        await here.values("DEFINE TABLE t; CREATE t:1; CREATE t:2")
         await fuzzer.run(3, 600)
+        assert fuzzer.outcomes[Kind.CHANGE.name] > 100, "hardly a feed was open"
         await until(lambda: surface.held == 0 and surface.running == 0)
+        assert len(here.node.open_feeds) == 0
         assert here.node.failure is None
         assert await here.value("RETURN 1") == 1
         await surface.close()

@@ -20,7 +20,7 @@ from protocol.frames import Kind, encode
 from protocol.requests import Result, RunScript, ScriptAnswer
 from protocol.values import RecordId
 from surfaces import listener
-from surfaces.wire import WireSettings, WireSurface, connection
+from surfaces.wire import WireSettings, WireSurface, connection, times
 from tests.certificates import self_signed
 from tests.logbook import Logbook
 from tests.surfaces.wire.peers import PASSWORD, USER, FakeNode, Peer, connected, serving, until
@@ -40,7 +40,7 @@ class TestGreeting:
             welcome = await peer.sign_in()
         assert welcome == {
             "major": 1,
-            "minor": 0,
+            "minor": 1,
             "version": "0.1.0-test",
             "node": "node-1",
             "limits": {
@@ -69,7 +69,7 @@ class TestGreeting:
             ({"magic": None}, "BadRequest"),
             ({"major": 2}, "VersionNotSupported"),
             ({"major": None}, "VersionNotSupported"),
-            ({"minor": [1, 5]}, "VersionNotSupported"),
+            ({"minor": [2, 5]}, "VersionNotSupported"),
             ({"minor": [2, 1]}, "VersionNotSupported"),
             ({"minor": 3}, "BadRequest"),
             ({"minor": [0, "5"]}, "BadRequest"),
@@ -430,7 +430,7 @@ class TestBroken:
     async def test_a_peer_that_never_closes_is_cut_off(
         self, peer: Peer, surface: WireSurface, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(connection, "LINGER_SECONDS", 0.05)
+        monkeypatch.setattr(times, "LINGER_SECONDS", 0.05)
         peer.writer.write(b"\x00\x00\x00\x00")
         await until(lambda: surface.held == 0)
 

@@ -1,0 +1,25 @@
+"""Change feeds: who follows a table, from which commit on, and how each of them hears of it.
+
+A feed is told every commit that changed its table once, whole, and in order, from a position on
+that its reader names. It is of the table, not of the name: what is declared anew under the name is
+another.
+
+| file | what it holds |
+|---|---|
+| `asked.py` | what a feed is asked for, and what a surface has to bring |
+| `actor.py` | lets a feed in: who asks, and whether the position is of this history |
+| `hub.py` | follows the store once for all feeds that have caught up |
+| `feed.py` | one of them: caught up, or reading the log until it is |
+| `views.py` | what feeds that want the same are told, made once for all of them |
+| `images.py` | records as they were |
+"""
+
+from actors.feeds.actor import FeedsActor
+from actors.feeds.asked import ACTIONS, Change, Form, Head, Opened, OpenFeed, Part, Sink
+from actors.feeds.feed import Feed
+from actors.feeds.hub import Feeds
+
+__all__ = [
+    "ACTIONS", "Change", "Feed", "Feeds", "FeedsActor", "Form", "Head", "OpenFeed", "Opened",
+    "Part", "Sink",
+]  # fmt: skip

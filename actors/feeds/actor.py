@@ -1,0 +1,160 @@
+"""Lets feeds in: who asks, what of, and whether the position that it brings is of this history."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from actors.commits import Committer
+from actors.feeds.asked import ACTIONS, Opened, OpenFeed
+from actors.feeds.feed import Feed
+from actors.feeds.hub import Feeds
+from actors.feeds.views import Wanted
+from actors.rights import Rights
+from actors.runtime import LoopActor, Runtime, handles
+from actors.sessions import Sessions
+from language.filters import Filter
+from protocol.errors import (
+    BadRequest,
+    Busy,
+    Diverged,
+    Failed,
+    LogPruned,
+    SessionEnded,
+    Unknown,
+)
+from protocol.requests import Caller
+from protocol.rights import INFO, READ
+from storage import catalog
+from storage.catalog import Table
+
+
+class _Found(NamedTuple):
+    """What a feed is asked of."""
+
+    table: Table
+    attributed: bool
+    """Whether who asks may know who changes it and why."""
+    created: int
+    """The commit that declared it."""
+    saw: int
+    """What must be released before anything is told that rests on this."""
+
+
+class FeedsActor(LoopActor):
+    """:param store_id: as callers see it"""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        feeds: Feeds,
+        committer: Committer,
+        rights: Rights,
+        sessions: Sessions,
+        store_id: str,
+    ) -> None:
+        super().__init__(runtime)
+        self._feeds = feeds
+        self._committer = committer
+        self._rights = rights
+        self._sessions = sessions
+        self._store_id = store_id
+
+    @handles(OpenFeed)
+    async def open(self, asked: OpenFeed) -> Feed:
+        """A feed that begins to tell; its sink has been told how.
+
+        :raises BadRequest, UnexpectedToken, TooLarge: of what is asked
+        :raises Unknown, NotAllowed: of the table; `detail.created`: the position is older than it
+        :raises Diverged: the position is of another history
+        :raises LogPruned: the log begins after it
+        :raises Busy: too many feeds are open
+        """
+        feeds, committer = self._feeds, self._committer
+        if not asked.actions or not asked.actions <= set(ACTIONS):
+            raise BadRequest(f"actions are some of {', '.join(ACTIONS)}")
+        found = self._look(asked)
+        condition = None if asked.where is None else Filter(asked.where)
+        await committer.released(committer.promise(found.saw))
+        start = await self._start(asked, found.created)
+        # Others ran meanwhile. From here to its beginning nothing is awaited.
+        now = self._look(asked)
+        if now.table.id != found.table.id:
+            raise Busy(f"table {now.table.path} is being declared anew: ask again")
+        self._check_session(asked.caller)
+        feeds.check_room(asked.caller.user, asked.where)
+        newest = committer.released_upto
+        table = now.table
+        wanted = Wanted(
+            table.prefix, asked.sink.form, asked.actions, asked.before, asked.where, now.attributed
+        )
+        start = newest if start is None else start
+        began_us = self.runtime.clock.monotonic_us()
+        feed = Feed(feeds, asked, feeds.view(wanted, table, condition), newest, start, began_us)
+        opened = Opened(
+            seq=newest,
+            start=start,
+            begins=feeds.reads.begins,
+            table=asked.table,
+            created=now.created,
+            store=self._store_id,
+            epoch=committer.ledger.epoch,
+        )
+        asked.sink.opened(opened)
+        feeds.begin(feed)
+        return feed
+
+    def _look(self, asked: OpenFeed) -> _Found:
+        """Judge who asks, of the table as it is now."""
+        with self._committer.begin() as tx:
+            caller, place = asked.caller, (asked.namespace, asked.database)
+            table = self._rights.table(tx, caller, place, asked.table, READ)
+            attributed = self._rights.holds(tx, caller, INFO, table)
+            return _Found(table, attributed, catalog.declared_at(tx, table), tx.saw)
+
+    def _check_session(self, caller: Caller) -> None:
+        if caller.session is not None and not self._sessions.is_open(caller.session):
+            raise SessionEnded("the session has ended: sign in again")
+
+    async def _start(self, asked: OpenFeed, created: int) -> int | None:
+        """The commit after which the feed begins; None: the newest."""
+        start, reads, newest = asked.start, self._feeds.reads, self._committer.released_upto
+        if asked.store is not None and asked.store != self._store_id:
+            raise Diverged(
+                f"the position is of store {asked.store}, this is {self._store_id}: copy anew",
+                store=self._store_id,
+            )
+        if start is None:
+            return None
+        if start > newest:
+            raise Diverged(f"sequence {start} is not there yet: the newest is {newest}", seq=newest)
+        if start == 0:
+            return max(reads.begins, created) - 1
+        if start < created:
+            path = f"{asked.namespace}.{asked.database}.{asked.table}"
+            raise Unknown(
+                f"table {path} was declared later, at {created}: copy anew",
+                kind="table",
+                name=path,
+                created=created,
+            )
+        if start + 1 < reads.begins:
+            raise LogPruned(
+                f"what follows {start} is no longer in the log: it begins at {reads.begins}",
+                first=reads.begins,
+            )
+        await self._check_epoch(asked, start)
+        return start
+
+    async def _check_epoch(self, asked: OpenFeed, start: int) -> None:
+        if asked.epoch is None:
+            return
+        epoch = await self._feeds.reads.epoch_at(start)
+        if epoch is not None and epoch != asked.epoch:
+            raise Diverged(
+                f"sequence {start} was written in epoch {epoch}, not in {asked.epoch}: copy anew",
+                epoch=epoch,
+            )
+
+    def on_stop(self) -> None:
+        """Its readers come back when there is another."""
+        self._feeds.end_all(Failed("the node's feeds have stopped"))

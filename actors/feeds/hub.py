@@ -1,0 +1,443 @@
+"""The hub: follows the store once for all feeds, and knows them all.
+
+It takes released frames from the tail of the commit door, decodes each once, and has the views of
+the tables that it changed tell the feeds that have caught up. As long as nobody follows a table it
+follows nothing and costs nothing.
+
+Invariants:
+
+- `position` is the last commit that it has gone through whole. A feed that is LIVE has told all up
+  to there; one joins only between two commits, and only at `position`. So no feed misses a commit
+  or tells one twice, however it came there.
+- What takes long for one feed makes no other late: nothing is computed in the hub's own turn but
+  what is the same for all who follow a table as it is.
+- Rights are judged in the order of the commits: a feed whose user loses its right in a commit tells
+  nothing of that one and of what follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from actors.commits import Committer
+from actors.commits.tail import FellBehind, Follower
+from actors.feeds.feed import Feed, State
+from actors.feeds.images import Images
+from actors.feeds.views import LONG, View, Wanted
+from actors.log_reads import LogReads
+from actors.rights import Rights
+from actors.runtime import Runtime
+from actors.scripts.running import Running
+from actors.scripts.turns import Turn, Turns
+from actors.sessions import Sessions
+from language.filters import Filter
+from protocol import limits
+from protocol.errors import (
+    Busy,
+    Cancelled,
+    Draining,
+    Failed,
+    LogPruned,
+    NotAllowed,
+    Refusal,
+    SessionEnded,
+    TooSlow,
+    Unknown,
+)
+from storage import feeds, users
+from storage.catalog import Table
+from storage.feeds import Commit
+from storage.frames import Frame
+
+TAKEN_BYTES: Final = 256 * limits.KIB
+"""Taken from the tail at once."""
+READ_BYTES: Final = limits.MIB
+"""Read from the log at once."""
+ENDS: Final = (SessionEnded, NotAllowed, Unknown, TooSlow, LogPruned, Draining)
+"""What mostly ends a feed: counted from the beginning, so that a first one shows as a change."""
+SHORT_KEPT: Final = 16
+LONG_KEPT: Final = 1
+"""Decoded commits that are kept, of up to `limits.FEED_PART_BYTES` and longer."""
+Decoded = dict[int, tuple[Commit, frozenset[bytes]]]
+"""Commits by their sequences, and the prefixes of the tables that were looked for in each."""
+BUCKETS: Final = limits.FEED_BEAT_SECONDS
+"""The feeds are told of time in so many parts, one each second."""
+
+
+class Feeds:
+    """See the head of the file."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        committer: Committer,
+        reads: LogReads,
+        rights: Rights,
+        sessions: Sessions,
+        running: Running,
+    ) -> None:
+        self._runtime = runtime
+        self._committer = committer
+        self.reads = reads
+        self._rights = rights
+        self._sessions = sessions
+        self._running = running
+        self._turns = Turns(runtime.loop, runtime.clock)
+        """Of the feeds that read the log. The hub's own work does not queue among them."""
+        self._hub_turns = Turns(runtime.loop, runtime.clock)
+        self._views: dict[Wanted, View] = {}
+        self._used: Counter[Wanted] = Counter()
+        """How many feeds each view has."""
+        self._prefixes: frozenset[bytes] = frozenset()
+        """Of the tables that they are of."""
+        self._of_table: dict[bytes, dict[Wanted, dict[Feed, None]]] = {}
+        """The feeds that are LIVE, by the prefix of their table's records and by view."""
+        self._feeds: dict[Feed, None] = {}
+        self._of_user: dict[str, dict[Feed, None]] = {}
+        self._buckets: list[dict[Feed, None]] = [{} for _ in range(BUCKETS)]
+        self._bucket = 0
+        self.position = 0
+        self._passing = False
+        """Whether it is in the midst of a commit."""
+        self._follower: Follower | None = None
+        self._turn: Turn | None = None
+        """Of the work on what was released; None: there is none."""
+        self._joining: list[Turn] = []
+        """Feeds that wait for the end of a commit."""
+        self._short: Decoded = {}
+        """Those decoded last: feeds that each read them for themselves do so together."""
+        self._long: Decoded = {}
+        """The same of long ones, which feeds go through at their readers' pace."""
+        self.images = Images()
+        self.opened = 0
+        self.told = 0
+        """Commits told, counted once for each feed."""
+        self.ends: Counter[str] = Counter({code.__name__: 0 for code in ENDS})
+        """Feeds that the node has ended, by the code of the reason."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    # --- feeds come and go ------------------------------------------------------------------------
+
+    def begin(self, feed: Feed) -> None:
+        """A feed has been let in: have it read what it lacks."""
+        if not self._feeds:
+            self._follow(self._committer.released_upto)
+            self._beat_later()
+        self._feeds[feed] = None
+        self._of_user.setdefault(feed.caller.user, {})[feed] = None
+        self._buckets[self.opened % BUCKETS][feed] = None
+        self.opened += 1
+        self._enter(feed.view)
+        self._running.follow(feed)
+        self._have_read(feed)
+
+    def check_room(self, user: str, where: str | None) -> None:
+        """:raises Busy: as many are open as may be, or this user's have as many filters"""
+        if len(self._feeds) >= limits.FEEDS:
+            raise Busy(f"{limits.FEEDS} feeds are open, and that is all")
+        if where is not None:
+            filters = {feed.asked.where for feed in self._of_user.get(user, ())} - {None, where}
+            if len(filters) >= limits.USER_FILTERS:
+                raise Busy(f"feeds of one user have at most {limits.USER_FILTERS} filters")
+
+    def ended(self, feed: Feed, code: str | None) -> None:
+        """A feed is over.
+
+        :param code: why the node has ended it; None: its reader has
+        """
+        del self._feeds[feed]
+        mine = self._of_user[feed.caller.user]
+        del mine[feed]
+        if not mine:
+            del self._of_user[feed.caller.user]
+        for bucket in self._buckets:
+            bucket.pop(feed, None)
+        self._detach(feed)
+        self._running.unfollow(feed)
+        if code is not None:
+            self.ends[code] += 1
+        self._leave(feed.view)
+        if not self._feeds:
+            self._rest()
+
+    def end_all(self, why: Refusal) -> None:
+        """End every feed."""
+        for feed in list(self._feeds):
+            feed.end(why)
+
+    def view(self, wanted: Wanted, table: Table, condition: Filter | None) -> View:
+        """What feeds that want this are told; for one that `begin`s at once."""
+        return self._views.get(wanted) or View(wanted, table, condition)
+
+    def _enter(self, view: View) -> None:
+        self._views[view.wanted] = view
+        self._used[view.wanted] += 1
+        self._prefixes |= {view.wanted.prefix}
+
+    def _leave(self, view: View) -> None:
+        self._used[view.wanted] -= 1
+        if not self._used[view.wanted]:
+            del self._used[view.wanted], self._views[view.wanted]
+            self._prefixes = frozenset(wanted.prefix for wanted in self._views)
+
+    def _detach(self, feed: Feed) -> None:
+        prefix, wanted = feed.view.wanted.prefix, feed.view.wanted
+        views = self._of_table.get(prefix, {})
+        feeds_of_view = views.get(wanted, {})
+        if feeds_of_view.pop(feed, self) is self:
+            return
+        if not feeds_of_view:
+            del views[wanted]
+        if not views:
+            del self._of_table[prefix]
+
+    def _attach(self, feed: Feed) -> None:
+        wanted = feed.view.wanted
+        self._of_table.setdefault(wanted.prefix, {}).setdefault(wanted, {})[feed] = None
+
+    def attribute(self, feed: Feed, attributed: bool) -> None:
+        """Tell a feed's reader who changes something and why, or don't any more."""
+        view = feed.view
+        if view.wanted.attributed is attributed:
+            return
+        self._detach(feed)
+        wanted = replace(view.wanted, attributed=attributed)
+        feed.view = self.view(wanted, view.table, view.condition)
+        self._enter(feed.view)
+        self._leave(view)
+        if feed.state is State.LIVE:
+            self._attach(feed)
+
+    # --- reading the log --------------------------------------------------------------------------
+
+    def _have_read(self, feed: Feed) -> None:
+        # Soon: a turn is made on the loop, and this may be called in one.
+        self._runtime.loop.call_soon(self._read, feed)
+
+    def _read(self, feed: Feed) -> None:
+        turn = Turn(self._turns)
+
+        def work() -> None:
+            try:
+                if feed.state is not State.OVER:
+                    feed.read(turn)
+            except Cancelled:
+                if feed.state is not State.OVER:
+                    raise
+            except Refusal as refusal:
+                feed.end(refusal)
+            except Exception as error:
+                self._runtime.noticed("a feed", error, request=feed.request)
+                feed.end(Failed(f"the node failed on this feed; its log has {feed.request}"))
+
+        turn.start_in_line(work, _nothing)
+
+    def take_in(self, feed: Feed, turn: Turn) -> bool:
+        """Have a feed that has read all there is hear what comes. False: there is more to read."""
+        if feed.position < self.position:
+            return False
+        if self._passing or feed.position > self.position:
+            self._joining.append(turn)
+            turn.park()
+            return False
+        self._attach(feed)
+        feed.state = State.LIVE
+        return True
+
+    def after(self, position: int, turn: Turn) -> Iterator[Commit]:
+        """The commits after one, up to where the hub stands or not as far.
+
+        :raises LogPruned: the log has begun later meanwhile
+        """
+        upto = self.position
+        if position >= upto:
+            return
+        frames = deque(turn.wait(self.reads.frames(position, upto, READ_BYTES)))
+        while frames:
+            turn.tick()
+            yield self._commit(frames.popleft(), turn)  # and is held by nobody here meanwhile
+
+    def commit(self, sequence: int, turn: Turn) -> Commit:
+        """A commit that has been told in part. :raises LogPruned: the log no longer has it"""
+        known = self._known(self._long, sequence)
+        return known or self._commit(turn.wait(self.reads.frame(sequence)), turn)
+
+    def fetcher(self, turn: Turn) -> Callable[[int], Frame | None]:
+        """What reads one commit of the log, for a view."""
+
+        def fetch(sequence: int) -> Frame | None:
+            try:
+                return turn.wait(self.reads.frame(sequence))
+            except LogPruned:
+                return None
+
+        return fetch
+
+    # --- following --------------------------------------------------------------------------------
+
+    def _follow(self, position: int) -> None:
+        self.position = position
+        self._woken()
+
+    def _rest(self) -> None:
+        """Nobody follows anything."""
+        if self._follower is not None:
+            self._follower.leave()
+            self._follower = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
+        self._passing = False
+        self._short.clear()
+        self._long.clear()
+        self.images = Images()
+
+    def _woken(self) -> None:
+        assert self._turn is None, "it is woken where it has asked to be"
+        turn = self._turn = Turn(self._hub_turns)
+
+        def work() -> None:
+            try:
+                self._go_on(turn)
+            except Cancelled:
+                if self._turn is turn:
+                    raise
+            except Exception as error:
+                self._runtime.noticed("feeds", error)
+                self.end_all(Failed("the node failed on what its feeds follow"))
+            finally:
+                if self._turn is turn:
+                    self._turn = None
+
+        turn.start_in_line(work, _nothing)
+
+    def _go_on(self, turn: Turn) -> None:
+        while frames := self._take(turn):
+            for frame in frames:
+                if not self._feeds:
+                    return
+                self._passing = True
+                self._pass(frame, turn)
+                self.position = frame.sequence
+                self._passing = False
+                joining, self._joining = self._joining, []
+                for each in joining:
+                    each.wake()
+                turn.tick()
+
+    def _take(self, turn: Turn) -> list[Frame]:
+        """What comes next, mostly from memory. Nothing: the tail will wake it."""
+        try:
+            if self._follower is None:
+                self._follower = self._committer.tail.follow(self.position, self._woken)
+            return self._follower.take(TAKEN_BYTES)
+        except FellBehind as behind:
+            self._follower = None
+            upto = behind.begins - 1
+        return turn.wait(self.reads.frames(self.position, upto, READ_BYTES))
+
+    def _pass(self, frame: Frame, turn: Turn) -> None:
+        """Tell one commit to the feeds that have caught up."""
+        commit = self._commit(frame, turn)
+        for name, row in commit.users.items():
+            self._judge(commit.sequence, name, row)
+        for prefix in commit.changes:
+            if prefix in self._of_table:
+                self._tell(commit, prefix, turn)
+        if commit.dropped:
+            for prefix in list(self._of_table):
+                if commit.drops(prefix):
+                    for feed in self._live(prefix):
+                        feed.drop()
+
+    def _judge(self, sequence: int, name: str, row: bytes | None) -> None:
+        mine = self._of_user.get(name)
+        if mine is None:
+            return
+        user = None if row is None else users.read_row(name, row)
+        standing = None if user is None else self._rights.standing_of(user)
+        for feed in list(mine):
+            if feed.judged < sequence:
+                feed.judge(standing)
+
+    def _tell(self, commit: Commit, prefix: bytes, turn: Turn) -> None:
+        for wanted in list(self._of_table[prefix]):
+            view = self._views.get(wanted)
+            if view is None:
+                continue  # its last feed went while another view was told
+            # A filter may take long, and a record as it was is read from the log: whoever asks for
+            # them has turns of its own for that, and makes nobody else late.
+            data = (
+                LONG
+                if view.looks_back
+                else view.told(commit, self.images, self.fetcher(turn), turn.tick)
+            )
+            if data is None:
+                continue
+            for feed in self._of_view(prefix, wanted):
+                if feed.state is not State.LIVE:
+                    continue  # it went while another was told
+                if data is LONG:
+                    # Each at its reader's pace: what is told may be many times what may wait.
+                    self._detach(feed)
+                    feed.fall_behind(self.position)
+                    self._have_read(feed)
+                else:
+                    feed.tell(data, commit.sequence)
+                    self.told += 1
+                turn.tick()
+
+    def _live(self, prefix: bytes) -> list[Feed]:
+        return [feed for view in self._of_table.get(prefix, {}).values() for feed in view]
+
+    def _of_view(self, prefix: bytes, wanted: Wanted) -> list[Feed]:
+        return list(self._of_table.get(prefix, {}).get(wanted, ()))
+
+    def _commit(self, frame: Frame, turn: Turn) -> Commit:
+        long = len(frame.body) > limits.FEED_PART_BYTES
+        decoded, most = (self._long, LONG_KEPT) if long else (self._short, SHORT_KEPT)
+        known = self._known(decoded, frame.sequence)
+        if known is not None:
+            return known
+        wanted = self._prefixes
+        commit = feeds.read(frame, wanted, turn.tick)
+        decoded[frame.sequence] = commit, wanted
+        while len(decoded) > most:
+            del decoded[next(iter(decoded))]
+        return commit
+
+    def _known(self, decoded: Decoded, sequence: int) -> Commit | None:
+        """A commit that was decoded already, for all the tables that are followed now."""
+        found = decoded.get(sequence)
+        return found[0] if found is not None and self._prefixes <= found[1] else None
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def _beat_later(self) -> None:
+        self._timer = self._runtime.loop.call_later(1, self.beat)
+
+    def beat(self) -> None:
+        """A part of the feeds: their sessions go on as long as they do, and their readers hear how
+        far the store has come."""
+        self._beat_later()
+        self._bucket = (self._bucket + 1) % BUCKETS
+        for feed in list(self._buckets[self._bucket]):
+            session = feed.caller.session
+            if session is not None and not self._sessions.keep(session):
+                feed.end(SessionEnded("the session has ended: sign in again"))
+            else:
+                feed.beat()
+
+
+def _nothing() -> None:
+    """Nothing has to be done before the loop gets its turn."""

@@ -1,0 +1,221 @@
+"""What a feed tells of a commit: its changes, judged by the filter and written in the form of its
+surface. Feeds that want the same share a view, so that what they are told is made once.
+
+A filter is judged on a record as it was and as it is. What begins to meet it comes as `create`,
+what no longer does as `delete`: who keeps a copy of what the filter lets through keeps it right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from actors.feeds.asked import Action, Change, Form, Head, Missing, Part
+from actors.feeds.images import PRUNED, Fetch, Images, Pruned
+from language.filters import Filter
+from protocol import limits
+from protocol.errors import Refusal
+from protocol.text import format_record
+from protocol.values import Tick
+from storage import feeds, records
+from storage.catalog import Table
+from storage.feeds import Commit
+
+CHANGE_BYTES: Final = 64
+"""What a change takes when it is told, beside its record and its id, about."""
+TOLD_BYTES: Final = 16 * limits.KIB
+TOLD_KEPT: Final = 16
+"""What is told of a commit stays with its view up to this size, and of so many commits, for the
+next of its feeds."""
+IDS: Final = 3
+"""How often its id is told, at most: by itself, in the record, and in the record as it was."""
+
+
+class Long(Enum):
+    """What is to be told of a commit does not go into one piece."""
+
+    LONG = "long"
+
+
+LONG: Final = Long.LONG
+
+Parts = list[tuple[int, int]]
+"""The parts that a commit is told in: the first of its table's changes, and the one behind the
+last. The changes themselves would hold the records as they were, of all parts at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a feed is to tell. Feeds of which all this is equal share a view."""
+
+    prefix: bytes
+    """Of the table's records."""
+    form: Form
+    actions: frozenset[str]
+    before: bool
+    where: str | None
+    attributed: bool
+    """Whether the reader may know who changed something and why."""
+
+
+class View:
+    """:param table: whose changes are told
+    :param condition: None: all are"""
+
+    def __init__(self, wanted: Wanted, table: Table, condition: Filter | None) -> None:
+        self.wanted = wanted
+        self.table = table
+        self.condition = condition
+        self._record_id = records.record_id(table)
+        self._told: dict[int, bytes | Long | None] = {}
+        """What was made of the last commits, where its feeds each read them for themselves."""
+        self._parts: tuple[int, Parts] = (0, [])
+        """Of the long commit that was told last …"""
+        self._written: tuple[tuple[int, int], bytes] = ((0, 0), b"")
+        """… and the part of it that was: of feeds that go through it together each asks."""
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether it needs records as they were."""
+        return self.wanted.before or self.condition is not None
+
+    def told(self, commit: Commit, images: Images, fetch: Fetch, tick: Tick) -> bytes | Long | None:
+        """A commit in one piece, if it goes into one; None: there is nothing to tell of it.
+
+        :raises Refusal: the filter can't be computed of one of its records
+        """
+        if commit.size > limits.FEED_PART_BYTES or commit.sequence == self._parts[0]:
+            return LONG
+        told = self._told
+        if commit.sequence in told:
+            return told[commit.sequence]
+        data = self._make(commit, images, fetch, tick)
+        if self.looks_back and (not isinstance(data, bytes) or len(data) <= TOLD_BYTES):
+            told[commit.sequence] = data
+            if len(told) > TOLD_KEPT:
+                del told[next(iter(told))]
+        return data
+
+    def _make(
+        self, commit: Commit, images: Images, fetch: Fetch, tick: Tick
+    ) -> bytes | Long | None:
+        written, size = list[bytes](), 0
+        for raw in commit.changes.get(self.wanted.prefix, ()):
+            change = self._change(raw, commit, images, fetch, tick)
+            if change is not None:
+                size += _weight(raw, change)
+                if size > limits.FEED_PART_BYTES:
+                    return LONG
+                written.append(self.wanted.form.change(change))
+        return self.wanted.form.commit(self._head(commit), written, None) if written else None
+
+    def parts(self, commit: Commit, images: Images, fetch: Fetch, tick: Tick) -> Parts:
+        """The parts of a long commit, to be written one by one. None at all: there is nothing to
+        tell of it.
+
+        :raises Refusal: as `told`
+        """
+        if self._parts[0] != commit.sequence:
+            parts, size = Parts(), limits.FEED_PART_BYTES
+            for at, raw in enumerate(commit.changes.get(self.wanted.prefix, ())):
+                change = self._change(raw, commit, images, fetch, tick)
+                if change is None:
+                    continue
+                weight = _weight(raw, change)
+                if size + weight > limits.FEED_PART_BYTES:
+                    parts.append((at, at + 1))
+                    size = weight
+                else:
+                    parts[-1] = parts[-1][0], at + 1
+                    size += weight
+            self._parts = commit.sequence, parts
+        return self._parts[1]
+
+    def written(
+        self,
+        commit: Commit,
+        parts: Parts,
+        number: int,
+        images: Images,
+        fetch: Fetch,
+        tick: Tick,
+    ) -> bytes:
+        """One of the parts, from 1. :raises Refusal: as `told`"""
+        at = commit.sequence, number
+        if self._written[0] != at:
+            changes, (start, end) = list[bytes](), parts[number - 1]
+            for raw in commit.changes[self.wanted.prefix][start:end]:
+                change = self._change(raw, commit, images, fetch, tick)
+                if change is not None:
+                    changes.append(self.wanted.form.change(change))
+            part = Part(number, len(parts)) if len(parts) > 1 else None
+            self._written = at, self.wanted.form.commit(self._head(commit), changes, part)
+        return self._written[1]
+
+    def forget(self) -> None:
+        """Nobody asks for parts any more."""
+        self._parts = 0, []
+        self._written = (0, 0), b""
+
+    def _head(self, commit: Commit) -> Head:
+        if self.wanted.attributed:
+            return Head(commit.sequence, commit.time, commit.by, commit.reason)
+        return Head(commit.sequence, commit.time, None, None)
+
+    def _change(
+        self, raw: feeds.Change, commit: Commit, images: Images, fetch: Fetch, tick: Tick
+    ) -> Change | None:
+        """A change as it is told; None: it is not."""
+        tick()
+        before = None
+        if self.looks_back:
+            before = images.before(raw, fetch, tick)
+            images.note(raw, commit.sequence)
+        told = self._judged(raw, before, tick)
+        return told if told is not None and told.action in self.wanted.actions else None
+
+    def _judged(
+        self, change: feeds.Change, before: bytes | Pruned | None, tick: Tick
+    ) -> Change | None:
+        """What became of a record, for who sees what the filter lets through; None: nothing."""
+        fields, existed = change.fields, bool(change.previous)
+        if self.condition is not None:
+            # A record as it was that is no longer known counts as let through: who never had it
+            # is told once too often, and nobody keeps what has gone.
+            existed = before is PRUNED or (
+                before is not None and self._passes(change, before, tick)
+            )
+            fields = fields if fields is not None and self._passes(change, fields, tick) else None
+        if fields is None and not existed:
+            return None
+        action: Action = "delete" if fields is None else "update" if existed else "create"
+        shown, missing = self._before(before, fields) if existed else (None, None)
+        id, looks = self._record_id(change.key), self.wanted.before
+        return Change(action, id, fields, shown, missing, looks)
+
+    def _passes(self, change: feeds.Change, fields: bytes, tick: Tick) -> bool:
+        assert self.condition is not None
+        try:
+            return self.condition.passes(change.key, fields, self._record_id, tick)
+        except Refusal as refusal:
+            record = format_record(self._record_id(change.key))
+            raise refusal.also(record=record) from refusal.__cause__
+
+    def _before(
+        self, before: bytes | Pruned | None, fields: bytes | None
+    ) -> tuple[bytes | None, Missing | None]:
+        if not self.wanted.before:
+            return None, None
+        if before is PRUNED:
+            return None, "pruned"
+        assert before is not None, "a record that is changed was there before"
+        if len(before) + len(fields or b"") > limits.FEED_CHANGE_BYTES:
+            return None, "omitted"
+        return before, None
+
+
+def _weight(raw: feeds.Change, change: Change) -> int:
+    """Bytes that a change takes when it is told, about."""
+    shown = len(change.fields or b"") + len(change.before or b"")
+    return CHANGE_BYTES + IDS * len(raw.key) + shown

@@ -1,0 +1,238 @@
+"""INFO FOR HISTORY OF: what became of a record, newest first, as the log tells it.
+
+The newest change of a record that is there stands in the state, and each change in the log says
+which was before it: so what it costs grows with what is answered, whatever else the log holds. A
+record that is no more has left nothing in the state: its deletion is searched for, from the newest
+frame backwards; likewise what a record of the same id was before one that was made anew.
+
+The log is read by its own thread, a part at a time, and the loop is given up meanwhile. Only what
+is released is read: what the transaction has seen in flight is waited for first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from actors.log_reads import LogReads
+from actors.scripts.handlers import OnRecords, handles
+from actors.scripts.statements import whole_number
+from actors.scripts.transactions import ScriptRun
+from language import tree
+from protocol import limits
+from protocol.binary import unpack_object
+from protocol.errors import BadRequest, Conflict, Failed, NoHistory
+from protocol.rights import INFO, READ
+from protocol.values import RecordId, Tick, Value, identical, instant, type_name
+from storage import keys, records
+from storage.catalog import Table
+from storage.faults import LogDamaged
+from storage.history import Change, Searched, Trail
+
+FEW: Final = 64
+"""Changes newer than BEFORE that are passed over to come to the first that is wanted; beyond that
+it is searched for: a record that has changed so often has done so nearby."""
+
+
+@handles(tree.InfoHistory, "info", writes=False, needs=[OnRecords(READ)])
+def info_for_history(run: ScriptRun, statement: tree.InfoHistory) -> Value:
+    """Changes of a record, newest first: the newest, or those before a commit.
+
+    :raises NoHistory: it is asked of a place or a table
+    :raises BadRequest: of no record, or LIMIT or BEFORE is none
+    :raises Failed: a frame that is needed is damaged
+    """
+    if isinstance(statement.of, tree.NounRef):
+        kind, names = statement.of.kind.lower(), ".".join(statement.of.names)
+        raise NoHistory(f"a {kind} has no history, its records have: table:id, not {names}")
+    record = run.evaluate(statement.of)
+    if not isinstance(record, RecordId):
+        raise BadRequest(f"the history is that of one record, table:id, not {type_name(record)}")
+    table = run.table(record.table, READ)
+    limit = whole_number(run, statement.limit, "LIMIT")
+    most = limits.HISTORY_ENTRIES if limit is None else limit
+    if not 1 <= most <= limits.HISTORY_ENTRIES_MAX:
+        most_of_all = limits.HISTORY_ENTRIES_MAX
+        raise BadRequest(f"LIMIT of a history is 1 to {most_of_all}", limit=most_of_all)
+    before = whole_number(run, statement.before, "BEFORE")
+    if before is not None and before < 0:
+        raise BadRequest("BEFORE is a sequence, which is not below zero")
+    attributed = run.rights.holds(run.transaction, run.caller, INFO, table)
+    newest, upto = _standing(run, table, record)
+    below = upto + 1 if before is None else min(before, upto + 1)
+    reading = _Reading(run, run.services.reads, keys.record(table.prefix, record.id))
+    try:
+        found = reading.changes(newest, below, most)
+    except LogDamaged as damage:
+        raise Failed(
+            f"the log is damaged at commit {damage.sequence}, which this history needs",
+            sequence=damage.sequence,
+        ) from damage
+    return {
+        "record": record,
+        "entries": found.entries(attributed, run.tick),
+        "complete": found.stopped is None,
+        "stopped": found.stopped,
+        "next": found.next,
+        "begins": run.services.reads.begins,
+    }
+
+
+def _standing(run: ScriptRun, table: Table, record: RecordId) -> tuple[int, int]:
+    """The commit that last changed a record, 0 when it is not there, and the newest commit that is
+    looked at: the transaction's, as far as it is released.
+
+    :raises Conflict: what the transaction has seen was taken back
+    """
+    tx, committer = run.transaction, run.services.committer
+    newest = records.last_change(tx, table, record.id)
+    if tx.withdrawn:
+        raise Conflict("a commit that this transaction had seen was taken back: disk full")
+    if tx.saw > committer.released_upto:
+        run.until_released(committer.promise(tx.saw))
+    return newest, min(tx.sequence, committer.released_upto)
+
+
+@dataclass(slots=True)
+class _Found:
+    """Changes in a row, newest first, and why there are no more."""
+
+    changes: list[Change] = field(default_factory=list)
+    shown: int = 0
+    """How many of them are; one behind them only says what the last of these has changed."""
+    stopped: str | None = None
+    next: int | None = None
+
+    def entries(self, attributed: bool, tick: Tick) -> list[Value]:
+        """As they are answered.
+
+        :param attributed: whether the caller may know who made them, and why
+        """
+        entries: list[Value] = []
+        after: dict[str, Any] | None = None
+        for at, change in enumerate(self.changes):
+            fields = None if change.fields is None else unpack_object(change.fields)
+            tick()
+            if entries:
+                _compare(entries[-1], after, fields, tick)
+            if at == self.shown:
+                break
+            entries.append(_entry(change, fields, attributed))
+            after = fields
+        return entries
+
+
+def _entry(change: Change, fields: dict[str, Any] | None, attributed: bool) -> dict[str, Value]:
+    """A change. What it has changed is known here of one that made the record; of any other, null
+    stays where the log no longer holds the one before."""
+    made = not change.previous
+    return {
+        "seq": change.sequence,
+        "at": instant(change.time),
+        "by": change.by if attributed else None,
+        "action": "delete" if fields is None else "create" if made else "update",
+        "value": fields,
+        "changed": list(fields or ()) if made else None,
+        "reason": change.reason if attributed else None,
+    }
+
+
+def _compare(
+    entry: Any, after: dict[str, Any] | None, before: dict[str, Any] | None, tick: Tick
+) -> None:
+    """Say of an entry which fields it has changed, by the change before it: those that it gave
+    another value or none, in the order of the value, then those that it took away."""
+    if entry["action"] == "create":
+        return
+    after, before = after or {}, before or {}
+    changed = [
+        name
+        for name in after
+        if name not in before or not identical(after[name], before[name], tick)
+    ]
+    entry["changed"] = changed + [name for name in before if name not in after]
+
+
+class _Reading:
+    """Reads the log for one statement, until it has what it wants or has used up its budget."""
+
+    def __init__(self, run: ScriptRun, reads: LogReads, key: bytes) -> None:
+        self._run = run
+        self._reads = reads
+        self._key = key
+        self._frames = limits.HISTORY_FRAMES
+        self._bytes = limits.HISTORY_READ_BYTES
+        clock = run.services.clock
+        self._until_us = clock.monotonic_us() + limits.HISTORY_SECONDS * 1_000_000
+        self._clock = clock
+
+    def changes(self, newest: int, below: int, most: int) -> _Found:
+        """The changes before a commit.
+
+        :param newest: the record's newest one; 0: it is not there
+        """
+        at = self._first(newest, below)
+        while not at:
+            begins = self._reads.begins
+            if below <= begins:
+                return _Found(stopped=None if begins == 1 else "pruned")
+            searched = self._search(below)
+            at, below = searched.found, searched.reached
+            if not at and self._spent and below > self._reads.begins:
+                return _Found(stopped="budget", next=below)
+        return self._down(at, most)
+
+    def _first(self, newest: int, below: int) -> int:
+        """The newest change before a commit, as far as it is quickly told; 0: it is not."""
+        if newest < below:
+            return newest
+        if below > 1 and self._follow(below - 1, 1).changes:
+            return below - 1  # as whoever goes on where the last answer ended asks
+        at, passed = newest, 0
+        while at >= max(below, self._reads.begins) and passed < FEW:
+            trail = self._follow(at, FEW - passed)
+            passed += len(trail.changes)
+            for change in trail.changes:
+                if change.sequence < below:
+                    return change.sequence
+            at = trail.goes_on
+        return at if at < below else 0
+
+    def _down(self, at: int, most: int) -> _Found:
+        """The changes from one on."""
+        found = _Found()
+        changes, held = found.changes, 0
+        while at >= self._reads.begins and len(changes) <= most:
+            trail = self._follow(at, most + 1 - len(changes))
+            if not trail.changes:
+                assert at < self._reads.begins, "a record's change is none"
+                break  # pruned in this moment
+            changes += trail.changes
+            held += sum(len(change.fields or b"") for change in trail.changes)
+            at = trail.goes_on
+            if (held > limits.HISTORY_BYTES or self._spent) and len(changes) > 1:
+                break
+        found.shown = len(changes)
+        if len(changes) > most or at >= self._reads.begins:
+            # The next one is known, but what was before it may not be.
+            found.shown = min(len(changes) - 1, most)
+            found.stopped = "limit" if found.shown == most else "budget"
+            found.next = changes[found.shown].sequence + 1
+        elif at:
+            found.stopped = "pruned"
+        return found
+
+    def _follow(self, at: int, count: int) -> Trail:
+        trail = self._run.turn.wait(self._reads.changes(self._key, at, count))
+        self._bytes -= trail.read
+        return trail
+
+    def _search(self, below: int) -> Searched:
+        searched = self._run.turn.wait(self._reads.search(self._key, below))
+        self._bytes -= searched.read
+        self._frames -= searched.frames
+        return searched
+
+    @property
+    def _spent(self) -> bool:
+        return self._frames <= 0 or self._bytes <= 0 or self._clock.monotonic_us() >= self._until_us

@@ -1,0 +1,103 @@
+"""A feed on one connection, from WATCH until it is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from storeclient.changes import is_whole
+from storeclient.errors import ProtocolBroken, StoreError
+from storeclient.exchange import NotSent, Over, Reply, Told
+
+BEHIND_BYTES: Final = 4 * 1024 * 1024
+"""Told in whole commits and not asked for: with more the feed is ended, and opened anew where it
+was left when all of it has been. To stop reading would hold up all else on the connection."""
+
+
+class Feed:
+    """What a feed says, as it comes.
+
+    :param stop: asks the node to end it; what was told before comes all the same
+    :param close: the same, and nothing more of it comes
+    """
+
+    def __init__(self, stop: Callable[[], None], close: Callable[[], None]) -> None:
+        self._stop = stop
+        self._close = close
+        self._said: deque[Told] = deque()
+        self._bytes = 0
+        self._whole = 0
+        """What of these ends with a whole commit."""
+        self._stopped = False
+        self._end: Reply = None
+        self._over = False
+        self._news: asyncio.Future[None] | None = None
+
+    def take(self, reply: Reply) -> None:
+        """Something has come of it."""
+        if isinstance(reply, Told):
+            self._said.append(reply)
+            self._bytes += reply.size
+            if is_whole(reply.body):
+                self._whole = self._bytes
+            if self._whole > BEHIND_BYTES and not self._stopped:
+                self._stopped = True
+                self._stop()
+        else:
+            self._end, self._over = reply, True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    async def begun(self) -> None:
+        """Wait until it says something.
+
+        :raises NotSent, StoreError: it is over, and has said nothing
+        """
+        while not self._said:
+            if self._over:
+                self._ended()
+                return
+            await self._wait()
+
+    async def _wait(self) -> None:
+        self._news = asyncio.get_running_loop().create_future()
+        try:
+            await self._news
+        finally:
+            self._news = None
+
+    async def next(self) -> dict[str, Any] | None:
+        """What it says next; None: it is over, as was asked.
+
+        :raises NotSent: its WATCH was not sent
+        :raises StoreError: it is over
+        """
+        while not self._said:
+            if self._over:
+                self._ended()
+                return None
+            await self._wait()
+        told = self._said.popleft()
+        self._bytes -= told.size
+        self._whole = max(self._whole - told.size, 0)
+        return told.body
+
+    def _ended(self) -> None:
+        end = self._end
+        if isinstance(end, StoreError | NotSent):
+            raise end
+        if not isinstance(end, Over):
+            raise ProtocolBroken("the node ended a feed with what is no end of one")
+
+    def close(self) -> None:
+        """Nobody asks for more."""
+        if not self._over:
+            self._over, self._end = True, Over()
+            self._said.clear()
+            self._wake()
+            self._close()

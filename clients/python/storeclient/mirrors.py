@@ -1,0 +1,260 @@
+"""A copy of a table, or of what meets a condition, kept in step with it.
+
+It is read whole in one moment of the store, and followed from there: nothing lies between. Where
+what follows can't be told any more, it is read anew by itself; until that is done, what there was
+is shown.
+
+Two twins with the same methods, `AsyncMirror` and `Mirror`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from storeclient.blocking import Submit, _Twin
+from storeclient.changes import Commit, Position
+from storeclient.errors import Closed, Diverged, LogPruned, StoreError, Unknown
+from storeclient.names import quote_name
+from storeclient.outages import Pause, is_outage
+from storeclient.pages import Pages
+from storeclient.values import RecordId
+
+if TYPE_CHECKING:
+    from storeclient.database import AsyncDatabase
+
+_COPIED_ANEW: Final = (LogPruned, Diverged, Unknown)
+"""What follows can't be told: the log begins later, the history is another, the table is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A mirror has been read whole."""
+
+    seq: int
+    """The commit that it shows."""
+    rows: int
+    why: StoreError | None
+    """What made that needed; None: it was the first time."""
+
+
+OnCopy = Callable[[Copied], None]
+Rows = Mapping[RecordId, dict[str, Any]]
+
+
+class AsyncMirror(Rows):
+    """The records of a table by their ids, a mapping that is only read. Made by
+    `AsyncDatabase.mirror`, and filled from `async with` on.
+
+    It changes between two turns of the event loop, a whole commit at a time. While the node is away
+    it shows what it showed last: `seq` says of when that is. Once it can't go on (`NotAllowed`, the
+    table is no more, the client was closed), reading it raises why.
+    """
+
+    def __init__(
+        self,
+        db: AsyncDatabase,
+        table: str,
+        where: str | None,
+        page: int,
+        on_copy: OnCopy | None,
+    ) -> None:
+        self._db = db
+        self._table = table
+        self._where = where
+        self._page = page
+        self._on_copy = on_copy
+        condition = "" if where is None else f" WHERE {where}"
+        self._select = f"SELECT * FROM {quote_name(table)}{condition}"
+        Pages(self._select, None, page)  # what is wrong with them is said here
+        self._rows: dict[RecordId, dict[str, Any]] = {}
+        self._position: Position | None = None
+        self._failure: Exception | None = None
+        self._work: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self.lock = threading.Lock()
+        """Held while it changes: for who reads it in another thread."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._table}: {len(self._rows)} at {self.seq}>"
+
+    # --- what it shows ----------------------------------------------------------------------------
+
+    @property
+    def seq(self) -> int:
+        """The commit that it shows; 0: none yet. It moves on with what is committed elsewhere too,
+        every 15 seconds."""
+        return 0 if self._position is None else self._position.seq
+
+    def __getitem__(self, id: RecordId) -> dict[str, Any]:
+        return self._shown()[id]
+
+    def __iter__(self) -> Iterator[RecordId]:
+        return iter(self._shown())
+
+    def __len__(self) -> int:
+        return len(self._shown())
+
+    def _shown(self) -> dict[RecordId, dict[str, Any]]:
+        if self._failure is not None:
+            raise self._failure
+        return self._rows
+
+    async def changed(self) -> None:
+        """Wait until it shows something else. :raises StoreError: it can't go on"""
+        self._shown()
+        await self._changed.wait()
+        self._shown()
+
+    async def reached(self, seq: int) -> None:
+        """Wait until it shows a commit, such as the `seq` of an answer of one's own. One that
+        changes nothing of what it shows is known of within 15 seconds.
+
+        :raises StoreError: it can't go on
+        """
+        while self.seq < seq:
+            await self.changed()
+        self._shown()
+
+    # --- how it is kept in step -------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self._work is not None:
+            raise RuntimeError("a mirror is entered once")
+        await self._copy(None)
+        self._work = asyncio.create_task(self._keep())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._work is not None
+        self._work.cancel()
+        await asyncio.gather(self._work, return_exceptions=True)
+        if self._failure is None:
+            self._failure = Closed("the mirror was left")
+        self._tell()
+
+    async def _keep(self) -> None:
+        try:
+            while True:
+                try:
+                    await self._follow()
+                except _COPIED_ANEW as error:
+                    await self._copy(error)
+        except Exception as error:
+            self._failure = error
+            self._tell()
+
+    async def _follow(self) -> None:
+        async with self._db.watch(self._table, self._position, where=self._where) as watch:
+            watch.on_move = self._move
+            watch.patient = True  # the table was read a moment ago: a node that is away comes back
+            async for commit in watch.commits():
+                self._apply(commit)
+
+    async def _copy(self, why: StoreError | None) -> None:
+        """Read all of it; where it was read before a node that is away is waited for."""
+        pause = Pause()
+        while True:
+            try:
+                seq, rows = await self._read()
+                break
+            except Unknown as error:
+                if "moment" not in error.detail:
+                    raise
+                # The node has started anew, or a grant has changed.
+            except StoreError as error:
+                if why is None or not is_outage(error):
+                    raise
+            await pause.rest()
+        with self.lock:
+            self._rows, self._position = rows, Position(seq)
+        self._tell()
+        if self._on_copy is not None:
+            told = Copied(seq, len(rows), why)
+            asyncio.get_running_loop().call_soon(self._on_copy, told)
+
+    async def _read(self) -> tuple[int, dict[RecordId, dict[str, Any]]]:
+        rows: dict[RecordId, dict[str, Any]] = {}
+        async with self._db.moment() as then:
+            async for row in then.rows(self._select, page=self._page):
+                rows[row["id"]] = row
+            return then.seq, rows
+
+    def _move(self, position: Position) -> None:
+        """Nothing of the table was changed up to there."""
+        self._position = position
+        self._tell()
+
+    def _apply(self, commit: Commit) -> None:
+        with self.lock:
+            for change in commit.changes:
+                if change.value is None:
+                    self._rows.pop(change.id, None)
+                else:
+                    self._rows[change.id] = change.value
+            self._position = Position(commit.seq)
+        self._tell()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed.clear()
+
+
+class Mirror(_Twin, Rows):
+    """A mirror, blocking. Made by `Database.mirror`; otherwise as `AsyncMirror`. Its methods may be
+    called from any thread; each sees whole commits."""
+
+    def __init__(self, twin: AsyncMirror, submit: Submit) -> None:
+        super().__init__(submit)
+        self._twin = twin
+
+    @property
+    def seq(self) -> int:
+        """As `AsyncMirror.seq`."""
+        return self._twin.seq
+
+    def __getitem__(self, id: RecordId) -> dict[str, Any]:
+        with self._twin.lock:
+            return self._twin[id]
+
+    def __iter__(self) -> Iterator[RecordId]:
+        with self._twin.lock:
+            return iter(list(self._twin))
+
+    def __len__(self) -> int:
+        with self._twin.lock:
+            return len(self._twin)
+
+    def snapshot(self) -> dict[RecordId, dict[str, Any]]:
+        """All of it as it is now."""
+        with self._twin.lock:
+            return dict(self._twin)
+
+    def changed(self) -> None:
+        """As `AsyncMirror.changed`."""
+        self._wait(self._twin.changed())
+
+    def reached(self, seq: int) -> None:
+        """As `AsyncMirror.reached`."""
+        self._wait(self._twin.reached(seq))
+
+    def __enter__(self) -> Self:
+        self._wait(self._twin.__aenter__())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._wait(self._twin.__aexit__(kind, error, trace))

@@ -1,0 +1,347 @@
+"""A table that is followed: its commits, each once, whole and in order, through outages.
+
+Two twins with the same methods, `AsyncWatch` and `Watch`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Iterator
+from contextlib import aclosing
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+from storeclient.blocking import Submit, _Twin
+from storeclient.changes import (
+    Action,
+    Body,
+    Change,
+    Commit,
+    Position,
+    is_whole,
+    read_commit,
+    read_seq,
+)
+from storeclient.errors import (
+    Diverged,
+    LogPruned,
+    NotAllowed,
+    ProtocolBroken,
+    Refused,
+    SessionEnded,
+    StoreError,
+    TooSlow,
+    Unknown,
+)
+from storeclient.feeds import Feed
+from storeclient.outages import Pause, is_outage
+
+COPY_ANEW: Final = "read the table anew, and watch it from the `seq` of that answer"
+_THEN: Final[dict[type[Refused], str]] = {
+    LogPruned: COPY_ANEW,
+    Diverged: COPY_ANEW,
+    Unknown: f"what is declared under its name now is another table: {COPY_ANEW}",
+    NotAllowed: "once READ is granted again, go on from `position`",
+    SessionEnded: "with a client of another token, go on from `position`",
+}
+"""What to do about what ends it."""
+
+
+class Watches(Protocol):
+    """What follows tables: a client, as its handles see it."""
+
+    async def _watch(self, body: dict[str, Any]) -> Feed: ...
+
+
+class AsyncWatch:
+    """A table that is followed. Made by `AsyncDatabase.watch`; nothing is asked before its first
+    iteration.
+
+    Iterated over, it is the changes of the table one by one, for ever; `commits` are the same,
+    commit by commit. It goes on by itself after a broken connection, with a node that comes back or
+    is busy, and where it was too slow: nothing is skipped and nothing comes twice.
+
+    What ends it is raised, and says what to do: `errors.LogPruned` and `errors.Diverged` (the log
+    has no more what follows `position`, or has another history), `errors.Unknown` (the table is
+    no more), `errors.NotAllowed`, `errors.SessionEnded` of a client that was given a token, and
+    what is wrong with what was asked for. So is a node that can't be reached in the first place.
+    """
+
+    def __init__(
+        self,
+        client: Watches,
+        body: dict[str, Any],
+        start: int | Position | None,
+    ) -> None:
+        """:param body: what WATCH asks for, without the position"""
+        self._client = client
+        self._body = body
+        self._position = Position(start) if isinstance(start, int) else start
+        self.patient = False
+        """Whether a node that is away is waited for: from the first time on that it has begun."""
+        self._stopping: asyncio.Future[None] | None = None
+        self._stopped = False
+        self._following: _Following | None = None
+        """The iteration: one at a time."""
+        self.on_move: Callable[[Position], None] | None = None
+        """Called when it is known that nothing has changed up to there: `position` moves without a
+        commit then."""
+
+    def __repr__(self) -> str:
+        at = "not begun" if self._position is None else f"at {self._position.seq}"
+        return f"<{type(self).__name__} of {self._body['table']}, {at}>"
+
+    @property
+    def position(self) -> Position | None:
+        """Where its reader has come to: begun there again, nothing is missed. None: it has not
+        begun, and was given no start.
+
+        It moves past a commit when what follows its last change is asked for, and not before: a
+        reader that is killed while it deals with a commit is told that commit again.
+        """
+        return self._position
+
+    def __aiter__(self) -> AsyncIterator[Change]:
+        return self._changes()
+
+    async def _changes(self) -> AsyncGenerator[Change, None]:
+        async with aclosing(self.commits()) as commits:
+            async for commit in commits:
+                for change in commit.changes:
+                    yield change
+
+    async def commits(self) -> AsyncGenerator[Commit, None]:
+        """The commits that change the table, each whole, for ever."""
+        if self._following is not None:
+            self._following.leave()  # one that was broken off, and is not collected yet
+        following = self._following = _Following(self)
+        try:
+            while (commit := await following.next()) is not None:
+                yield commit
+                self._position = following.at
+        finally:
+            following.leave()
+
+    def _moved(self, position: Position | None) -> None:
+        self._position = position
+        if self.on_move is not None and position is not None:
+            self.on_move(position)
+
+    async def stop(self) -> None:
+        """Whoever iterates comes to the end, once the commit under way is dealt with. Harmless when
+        done twice."""
+        self._stopped = True
+        if self._stopping is not None and not self._stopping.done():
+            self._stopping.set_result(None)
+        if self._following is not None:
+            self._following.leave()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+
+class _Following:
+    """One iteration: the feed that it hears, opened again wherever it ended.
+
+    :ivar at: where what was told ends
+    """
+
+    def __init__(self, watch: AsyncWatch) -> None:
+        self._watch = watch
+        self.at = watch._position
+        self._feed: Feed | None = None
+        self._opened: Body = {}
+        """How that began."""
+        self._parts: list[Body] = []
+        self._pause = Pause()
+        self._over = False
+        self._heard = True
+        """Whether the feed has said anything since it began: one that is ended at once each time is
+        not opened again and again without a rest."""
+
+    async def next(self) -> Commit | None:
+        """The commit that is told next; None: somebody has stopped it."""
+        watch = self._watch
+        if watch._stopping is None:
+            watch._stopping = asyncio.get_running_loop().create_future()
+        while not (self._over or watch._stopped):
+            try:
+                if self._feed is None:
+                    await self._unless_stopped(self._open())
+                    continue
+                body = await self._feed.next()
+            except StoreError as error:
+                await self._lost(error)
+                continue
+            if body is None:
+                self._left()
+            elif (commit := self._take(body)) is not None:
+                return commit
+        return None
+
+    def leave(self) -> None:
+        """Nobody asks any more."""
+        self._over = True
+        if self._feed is not None:
+            self._feed.close()
+
+    async def _open(self) -> None:
+        watch, at = self._watch, self.at
+        body = dict(watch._body)
+        if at is not None:
+            given = {"from": at.seq, "store": at.store, "epoch": at.epoch}
+            body |= {name: one for name, one in given.items() if one is not None}
+        if not self._heard:
+            await self._pause.rest(watch._stopping)
+        self._heard = False
+        feed = await watch._client._watch(body)
+        opened = await feed.next()
+        self._feed = feed
+        try:
+            if (
+                opened is None
+                or opened.get("type") != "open"
+                or type(opened.get("start")) is not int
+            ):
+                raise ProtocolBroken("a feed of the node does not say how it begins")
+            read_seq(opened)
+        except ProtocolBroken:
+            feed.close()
+            raise
+        self._opened = opened
+        watch.patient = True
+        self._move(opened["start"])
+        watch._moved(self.at)
+
+    async def _lost(self, error: StoreError) -> None:
+        """The feed is over, or did not begin. :raises StoreError: it can't go on by itself"""
+        begun = self._feed is not None
+        self._left()
+        known = self._watch.patient or (isinstance(error, Refused) and error.retry)
+        if begun and isinstance(error, TooSlow | SessionEnded):
+            return  # it comes back; where it can't sign in again it is told so then
+        if not (known and is_outage(error)):
+            raise _told_what_to_do(error, self._watch.patient)
+        if not begun:
+            await self._pause.rest(self._watch._stopping)
+            self._heard = True
+
+    def _left(self) -> None:
+        self._feed = None
+        self._parts.clear()  # of a commit that did not come whole: it does when this comes back
+
+    def _take(self, body: Body) -> Commit | None:
+        seq = read_seq(body)
+        self._heard = True
+        self._pause.over()
+        if body.get("type") != "commit":
+            # "caught_up" or "beat": who has asked for more has dealt with all before.
+            self._move(seq)
+            self._watch._moved(self.at)
+            return None
+        self._parts.append(body)
+        if not is_whole(body):
+            return None
+        commit = read_commit(self._parts)
+        self._parts = []
+        self._move(seq)
+        return commit
+
+    def _move(self, seq: int) -> None:
+        """All up to here was told."""
+        before, opened = self.at, self._opened
+        # Of which history a commit before the newest one is, at the time, is only known where that
+        # is the same as what the reader has come with.
+        knows = seq >= opened["seq"] or (before is not None and before.epoch == opened["epoch"])
+        epoch = opened["epoch"] if knows else None
+        if not knows and before is not None and before.seq == seq:
+            epoch = before.epoch
+        self.at = Position(seq, opened["store"], epoch)
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something, unless somebody stops it before."""
+        stopping = self._watch._stopping
+        assert stopping is not None
+        task = asyncio.ensure_future(work)
+        try:
+            await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        if not task.cancelled():
+            task.result()
+
+
+def _told_what_to_do(error: StoreError, known: bool) -> StoreError:
+    """:param known: whether the watch had begun"""
+    then = next((text for kind, text in _THEN.items() if isinstance(error, kind)), None)
+    late = isinstance(error, LogPruned | Diverged)
+    if then is not None and (known or late or "created" in getattr(error, "detail", ())):
+        said = str(error.args[0]).removesuffix(": copy anew").removesuffix(": sign in again")
+        error.args = (f"{said}: {then}",)
+    return error
+
+
+def asked(
+    ns: str,
+    db: str,
+    table: str,
+    actions: Collection[Action] | None,
+    before: bool,
+    where: str | None,
+) -> dict[str, Any]:
+    """What WATCH asks for, without the position."""
+    body: dict[str, Any] = {"ns": ns, "db": db, "table": table}
+    if actions is not None:
+        body["actions"] = list(actions)
+    if before:
+        body["before"] = True
+    if where is not None:
+        body["where"] = where
+    return body
+
+
+class Watch(_Twin):
+    """A table that is followed, blocking. Made by `Database.watch`; otherwise as `AsyncWatch`.
+    `stop` may be called from any thread."""
+
+    def __init__(self, twin: AsyncWatch, submit: Submit) -> None:
+        super().__init__(submit)
+        self._twin = twin
+
+    @property
+    def position(self) -> Position | None:
+        """As `AsyncWatch.position`."""
+        return self._twin.position
+
+    def __iter__(self) -> Iterator[Change]:
+        for commit in self.commits():
+            yield from commit.changes
+
+    def commits(self) -> Iterator[Commit]:
+        """As `AsyncWatch.commits`."""
+        return self._each(self._twin.commits())
+
+    def stop(self) -> None:
+        """As `AsyncWatch.stop`."""
+        self._wait(self._twin.stop())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()

@@ -1,0 +1,136 @@
+"""The filter of a feed: a condition on one record, judged again and again as the record changes.
+
+It reads that record and nothing else, and answers the same for the same record whenever it is
+asked: or what it let through once could not be taken back when it leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final, NoReturn
+
+from language import tree
+from language.compile import compile_condition
+from language.confined import check_reads_nothing, unknown_variable
+from language.functions import TABLE
+from language.names import children, shape_of, weight
+from language.parser import parse_expression
+from language.rows import Pairs
+from protocol import limits
+from protocol.doors import Rng
+from protocol.errors import BadRequest, TooLarge
+from protocol.paths import Path
+from protocol.values import RecordId, Tick, Value
+
+WHAT: Final = "the filter of a feed"
+
+RecordIds = Callable[[bytes], RecordId]
+"""The address of the record with such a key."""
+
+
+class Filter:
+    """A condition, compiled.
+
+    :ivar text: as it was given
+    """
+
+    __slots__ = ("_shape", "_work", "text")
+
+    def __init__(self, text: str) -> None:
+        """:raises UnexpectedToken, Unknown, BadRequest: it is no expression, or one that looks at
+            more than the record
+        :raises TooLarge: over `limits.FILTER_BYTES`
+        """
+        if len(text.encode("utf-8", "surrogatepass")) > limits.FILTER_BYTES:
+            raise TooLarge(
+                f"a filter has at most {limits.FILTER_BYTES} bytes", limit=limits.FILTER_BYTES
+            )
+        condition = parse_expression(text)
+        _check(condition)
+        self.text = text
+        self._shape = shape_of(condition)
+        self._work = compile_condition(condition, self._shape)
+
+    def passes(self, key: bytes, fields: bytes, record_id: RecordIds, tick: Tick) -> bool:
+        """Whether a record is let through.
+
+        :param key: the record's
+        :param fields: packed
+        :raises Refusal: the condition can't be computed of this record
+        """
+        (row,) = self._shape.from_pairs(Pairs([(key, fields)], record_id))
+        return self._work(row, _Alone(tick))
+
+
+def _check(condition: tree.Expression) -> None:
+    if weight(condition, limits.FILTER_NODES) > limits.FILTER_NODES:
+        raise TooLarge(
+            f"a filter has at most {limits.FILTER_NODES} names, values and operators",
+            limit=limits.FILTER_NODES,
+        )
+    other = unknown_variable(condition, frozenset({"this"}))
+    if other is not None:
+        raise BadRequest(f"{WHAT} knows $this, not ${other.name}")
+    check_reads_nothing(WHAT, "the record", condition, _place, {})
+    changing = _changing(condition)
+    if changing is not None:
+        raise BadRequest(
+            f"{WHAT} calls {changing}, which may answer otherwise the next time it is asked"
+        )
+
+
+def _place(node: tree.Expression) -> Path | None:
+    if isinstance(node, tree.Name):
+        return (node.name,)
+    return () if isinstance(node, tree.Parameter) and node.name == "this" else None
+
+
+def _changing(node: Any) -> str | None:
+    """The first function called that is not one of its arguments alone; None: there is none. What
+    a function of the database does may be defined anew."""
+    if isinstance(node, tree.Call) and not (node.name in TABLE and TABLE[node.name].fixed):
+        return node.name
+    found = (_changing(child) for child in children(node) if child is not None)
+    return next(filter(None, found), None)
+
+
+class _Alone:
+    """The `language.env.Env` of a filter: there is nothing around the record."""
+
+    __slots__ = ("_left", "_tick", "variables")
+
+    def __init__(self, tick: Tick) -> None:
+        self._tick = tick
+        self._left = limits.FILTER_TICKS
+        self.variables: dict[str, Any] = {}
+        """None but those of its closures."""
+
+    def tick(self) -> None:
+        """Give way. :raises TooLarge: the filter has worked too long on one record"""
+        self._left -= 1
+        if self._left < 0:
+            raise TooLarge(f"{WHAT} takes too many steps on one record", limit=limits.FILTER_TICKS)
+        self._tick()
+
+    @property
+    def now(self) -> datetime:
+        """No filter that was let in asks for the time."""
+        raise AssertionError("a filter asked for the time")
+
+    @property
+    def rng(self) -> Rng:
+        """Nor for chance."""
+        raise AssertionError("a filter asked for chance")
+
+    def select(self, select: tree.Select, parent: Value) -> NoReturn:
+        """Refused where it stands."""
+        raise AssertionError("a filter has a SELECT")
+
+    def record(self, record: RecordId) -> NoReturn:
+        """A link that only the record shows. :raises BadRequest:"""
+        raise BadRequest(f"{WHAT} may look at the record, not beyond a link in it")
+
+    def call(self, name: str, arguments: list[Any]) -> NoReturn:
+        """Refused where it stands."""
+        raise AssertionError("a filter calls a function of the database")

@@ -1,0 +1,106 @@
+"""The request that asks for a WebSocket, judged (RFC 6455, 4.2.1).
+
+A browser sets no Authorization for a socket: what it can say is which subprotocols it speaks, so a
+token may stand among these, as `store.bearer.<token>`. It is never echoed, and never in the query,
+which proxies log.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from protocol.errors import BadRequest, ForeignOrigin, UpgradeRequired
+from protocol.requests import NodeStatus
+from surfaces.http import cors
+from surfaces.http.credentials import Token
+from surfaces.http.head import Head
+
+VERSION: Final = b"13"
+BEARER: Final = "store.bearer."
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""Of RFC 9110: what a subprotocol is written with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a client offers.
+
+    :ivar subprotocols: without the one that is a token
+    :ivar token: a browser's, which then can't read how an upgrade was refused
+    """
+
+    subprotocols: tuple[str, ...]
+    token: Token | None = field(repr=False)
+
+    @property
+    def names_some(self) -> bool:
+        """Whether one is to be chosen."""
+        return bool(self.subprotocols) or self.token is not None
+
+
+def judge(head: Head) -> Offer:
+    """What a request for a WebSocket offers.
+
+    :raises UpgradeRequired: it asks for none, or for another version
+    :raises BadRequest: it is not well-formed
+    """
+    wanted = head.fields.get(b"upgrade", b"").lower()
+    if head.method != "GET" or wanted != b"websocket":
+        raise UpgradeRequired("here is a WebSocket: the request says Upgrade: websocket")
+    if head.version != "HTTP/1.1":
+        raise BadRequest("a WebSocket begins with HTTP/1.1")
+    if not head.upgrade:
+        raise BadRequest("Connection: Upgrade is missing; a proxy in between has to pass it on")
+    if head.has_body:
+        raise BadRequest("a request for a WebSocket has no body")
+    version = head.fields.get(b"sec-websocket-version")
+    if version is None:
+        raise BadRequest("Sec-WebSocket-Version is missing")
+    if version != VERSION:
+        raise UpgradeRequired("a WebSocket here has Sec-WebSocket-Version: 13", version=13)
+    _check_key(head.fields.get(b"sec-websocket-key"))
+    return _offer(head)
+
+
+def check_page(head: Head, status: NodeStatus) -> None:
+    """A browser lets any page open a socket to anywhere, and sends on it what it keeps for that
+    place. :raises ForeignOrigin: a page asks that is neither the node's own nor declared"""
+    origin = cors.foreign_page(head, status)
+    # A browser that hides where a page comes from still says that it is another place.
+    site = head.fields.get(b"sec-fetch-site", b"none").lower()
+    if b"origin" not in head.fields and site not in (b"none", b"same-origin"):
+        origin = "null"
+    if origin is not None:
+        raise ForeignOrigin(f"a page of {origin!r} may open no WebSocket here", origin=origin)
+
+
+def _check_key(key: bytes | None) -> None:
+    if key is None:
+        raise BadRequest("Sec-WebSocket-Key is missing")
+    try:
+        found = base64.b64decode(key, validate=True)
+    except binascii.Error:
+        found = b""
+    if len(found) != 16:
+        raise BadRequest("Sec-WebSocket-Key is base64 of 16 bytes")
+
+
+def _offer(head: Head) -> Offer:
+    """What is wrong is not shown: a token may stand in it."""
+    given = head.text(b"sec-websocket-protocol")
+    if given is None:
+        return Offer((), None)
+    names = [name.strip(" \t") for name in given.split(",")]
+    if not all(_TOKEN.fullmatch(name) for name in names) or len(set(names)) < len(names):
+        raise BadRequest("Sec-WebSocket-Protocol is a list of names, each once")
+    tokens = [name.removeprefix(BEARER) for name in names if name.startswith(BEARER)]
+    if len(tokens) > 1 or tokens == [""]:
+        raise BadRequest(f"Sec-WebSocket-Protocol holds one token at most: {BEARER}<token>")
+    if tokens and b"authorization" in head.fields:
+        raise BadRequest("either Authorization or a token as a subprotocol, not both")
+    others = tuple(name for name in names if not name.startswith(BEARER))
+    return Offer(others, Token(tokens[0]) if tokens else None)

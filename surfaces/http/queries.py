@@ -1,0 +1,65 @@
+"""What the target of a request says: its path and its query, decoded."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from protocol import limits
+from protocol.errors import BadRequest
+
+_BAD_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_INTEGER: Final = re.compile(r"-?[0-9]{1,19}\Z")
+
+
+def decoded(part: str, plus: bool = False) -> str:
+    """A part of a target, percent-decoded once. :raises BadRequest: it is no UTF-8 then"""
+    if plus:
+        part = part.replace("+", " ")
+    if "%" not in part and part.isascii():
+        return part
+    if _BAD_PERCENT.search(part):
+        raise BadRequest(f"{part[:80]!r} has a % without two hexadecimal digits after it")
+    try:
+        return unquote_to_bytes(part.encode("latin-1")).decode()
+    except UnicodeDecodeError:
+        raise BadRequest(f"{part[:80]!r} is not UTF-8") from None
+
+
+def parameters(query: str, known: tuple[str, ...]) -> dict[str, str]:
+    """The parameters of a query. :raises BadRequest: one is not known here, or stands twice"""
+    found: dict[str, str] = {}
+    for part in query.split("&") if query else ():
+        name, _, value = part.partition("=")
+        name = decoded(name, plus=True)
+        if name not in known:
+            takes = f"takes {', '.join(known)}" if known else "takes no query"
+            raise BadRequest(f"{name[:80]!r} is no parameter here: this route {takes}")
+        if name in found:
+            raise BadRequest(f"the parameter {name} stands twice")
+        found[name] = decoded(value, plus=True)
+    return found
+
+
+def integer(text: str, name: str) -> int:
+    """The value of a parameter. :raises BadRequest: it is no integer of 64 bits"""
+    number = int(text) if _INTEGER.match(text) else None
+    if number is None or not limits.INT_MIN <= number <= limits.INT_MAX:
+        raise BadRequest(f"{name} is an integer of 64 bits, not {text[:40]!r}")
+    return number
+
+
+def needed(query: dict[str, str], name: str) -> str:
+    """The value of a parameter that has to be there. :raises BadRequest: it is not"""
+    if name not in query:
+        raise BadRequest(f"this route needs the parameter {name}")
+    return query[name]
+
+
+def natural(text: str, name: str) -> int:
+    """The value of a parameter that counts. :raises BadRequest: it is no integer, or below 0"""
+    number = integer(text, name)
+    if number < 0:
+        raise BadRequest(f"{name} is 0 or more, not {number}")
+    return number

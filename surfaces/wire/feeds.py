@@ -1,0 +1,152 @@
+"""WATCH messages, and the bodies of CHANGE: what a feed is asked for, and how it is told.
+
+A body is packed once for all feeds that share a view; each puts its own head before it. What the
+store has packed goes into it as it is: the log, the state and the wire write values alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgpack
+
+from actors.feeds import ACTIONS, Change, Form, Head, Opened, OpenFeed, Part, Sink
+from protocol import binary
+from protocol.errors import BadRequest
+from protocol.requests import Caller
+from protocol.values import instant
+from surfaces.wire.bodies import field
+
+Body = dict[str, Any]
+
+_WATCH: Final = frozenset(
+    {"ns", "db", "table", "from", "actions", "before", "where", "store", "epoch"}
+)
+
+
+def read_watch(body: Body | None, caller: Caller, request: str, sink: Sink) -> OpenFeed:
+    """What a WATCH asks for.
+
+    :param request: names it
+    :raises BadRequest: a field is missing, unknown, or of the wrong type
+    """
+    body = body or {}
+    if not body.keys() <= _WATCH:
+        unknown = sorted(body.keys() - _WATCH)[0][:64]
+        raise BadRequest(f"WATCH has no field {unknown!r}", field=unknown)
+    names = [field("WATCH", body, name, str) for name in ("ns", "db", "table")]
+    namespace, database, table = names
+    if namespace is None or database is None or table is None:
+        raise BadRequest("WATCH needs ns, db and table", field="table")
+    return OpenFeed(
+        caller,
+        request,
+        namespace,
+        database,
+        table,
+        sink,
+        start=_natural(body, "from"),
+        store=field("WATCH", body, "store", str),
+        epoch=_natural(body, "epoch"),
+        actions=_actions(body),
+        before=field("WATCH", body, "before", bool) or False,
+        where=field("WATCH", body, "where", str),
+    )
+
+
+def _natural(body: Body, name: str) -> int | None:
+    number = field("WATCH", body, name, int)
+    if number is not None and number < 0:
+        raise BadRequest(f"WATCH {name} is 0 or more", field=name)
+    return number
+
+
+def _actions(body: Body) -> frozenset[str]:
+    asked = field("WATCH", body, "actions", list)
+    if asked is None:
+        return frozenset(ACTIONS)
+    words = [word for word in asked if type(word) is str]
+    if len(words) < len(asked):
+        raise BadRequest("WATCH actions is a list of strings", field="actions")
+    return frozenset(words)
+
+
+def _text(text: str) -> bytes:
+    return binary.pack(text)
+
+
+_ID: Final = _text("id")
+_VALUE: Final = _text("value")
+_BEFORE: Final = _text("before")
+_CHANGES: Final = _text("changes")
+_ACTION_IS: Final = {word: _text("action") + _text(word) for word in ACTIONS}
+_MISSING: Final = {
+    None: b"",
+    "pruned": binary.pack("before_pruned") + binary.pack(True),
+    "omitted": binary.pack("before_omitted") + binary.pack(True),
+}
+_NULL: Final = binary.pack(None)
+
+
+_heads: Final = msgpack.Packer(autoreset=True)
+_map_head: Final[Callable[[int], bytes]] = _heads.pack_map_header
+_array_head: Final[Callable[[int], bytes]] = _heads.pack_array_header
+
+
+def _record(id: bytes, fields: bytes | None) -> bytes:
+    """A record as SELECT shows it: its id, then its fields.
+
+    :param id: packed
+    """
+    if fields is None:
+        return _NULL
+    first = fields[0]
+    if first & 0xF0 == 0x80:
+        count, start = first & 0x0F, 1
+    elif first == 0xDE:
+        count, start = int.from_bytes(fields[1:3], "big"), 3
+    else:
+        assert first == 0xDF, "the fields of a record are a map"
+        count, start = int.from_bytes(fields[1:5], "big"), 5
+    return b"".join((_map_head(count + 1), _ID, id, memoryview(fields)[start:]))
+
+
+class WireForm(Form):
+    """Each message of a feed as the body of a CHANGE."""
+
+    def change(self, change: Change) -> bytes:
+        id = binary.pack(change.id)
+        parts = [_ACTION_IS[change.action], _ID, id, _VALUE, _record(id, change.fields)]
+        count = 3
+        if change.shows_before:
+            parts += _BEFORE, _record(id, change.before), _MISSING[change.missing]
+            count += 1 if change.missing is None else 2
+        return _map_head(count) + b"".join(parts)
+
+    def commit(self, head: Head, changes: Sequence[bytes], part: Part | None) -> bytes:
+        said: Body = {
+            "type": "commit", "seq": head.sequence, "at": instant(head.time), "by": head.by,
+            "reason": head.reason,
+        }  # fmt: skip
+        if part is not None:
+            said.update(part=part.number, of=part.of)
+        # One more field follows what is packed here, so the head of the map is another.
+        fields = binary.pack(said)[1:]
+        return b"".join(
+            (_map_head(len(said) + 1), fields, _CHANGES, _array_head(len(changes)), *changes)
+        )
+
+    def caught_up(self, sequence: int) -> bytes:
+        return binary.pack({"type": "caught_up", "seq": sequence})
+
+    def beat(self, sequence: int) -> bytes:
+        return binary.pack({"type": "beat", "seq": sequence})
+
+
+FORM: Final = WireForm()
+
+
+def opened(told: Opened) -> bytes:
+    """The body of the first CHANGE."""
+    return binary.pack({"type": "open", **told._asdict()})

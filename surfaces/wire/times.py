@@ -1,0 +1,78 @@
+"""The times that a peer has: for a frame to come whole, and for the last word to be read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from protocol import limits
+from protocol.conversation import Conversation
+from surfaces.wire.outgoing import Outgoing
+
+LINGER_SECONDS: Final = 2
+"""How long a connection that has been told its last word stays open for it to be read. Closing at
+once would answer what the peer is still sending with a reset, which can overtake that word."""
+
+
+class FrameTime:
+    """A frame that has begun to come has a time to be whole.
+
+    :param talk: what it comes to
+    :param late: called when it is not
+    """
+
+    def __init__(self, talk: Conversation, late: Callable[[], None]) -> None:
+        self._talk = talk
+        self._late = late
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """It runs now, if one has begun and it does not yet."""
+        awaited = self._talk.awaited
+        if awaited and self._timer is None:
+            seconds = limits.BODY_SECONDS + awaited / limits.BODY_SECONDS_BYTES
+            self._timer = self._loop.call_later(seconds, self._over)
+
+    def _over(self) -> None:
+        self._timer = None
+        self._late()
+
+    def stop(self) -> None:
+        """It is whole, or not awaited any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Linger:
+    """Cuts the connection when its time is over, or when the peer takes nothing more.
+
+    :param outgoing: what there is to take
+    """
+
+    def __init__(self, outgoing: Outgoing) -> None:
+        self._outgoing = outgoing
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """The last word is said."""
+        waiting = self._outgoing.unsent > 0
+        seconds = limits.WRITE_SECONDS if waiting else LINGER_SECONDS
+        judge = partial(self._judge, self._outgoing.taken, waiting)
+        self._timer = self._loop.call_later(seconds, judge)
+
+    def _judge(self, taken_before: int, waited: bool) -> None:
+        if waited and self._outgoing.taken > taken_before:
+            self.begin()
+        else:
+            self._outgoing.transport.abort()
+
+    def stop(self) -> None:
+        """The connection is over."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,230 @@
+"""GET /watch: a table is followed over a WebSocket, on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from actors.node import Node
+from surfaces.http.surface import HttpSurface
+from tests.surfaces.http import sockets
+from tests.surfaces.http.conftest import PASSWORD, Serve
+from tests.surfaces.http.raw import Raw
+from tests.surfaces.http.sockets import Peer
+
+BASIC = "Basic " + b64encode(f"root:{PASSWORD}".encode()).decode()
+PLACE = {"ns": "a", "db": "b", "table": "t"}
+
+
+class Watcher(Peer):
+    """One connection that follows a table."""
+
+    async def until(self, kind: str) -> dict[str, Any]:
+        """The next message of a kind; what comes before it is `heard`."""
+        while True:
+            said = (await self.frame()).json
+            assert isinstance(said, dict)
+            if said["type"] == kind:
+                return said
+            self.heard.append(said)
+
+    heard: list[dict[str, Any]]
+
+
+@asynccontextmanager
+async def watching(
+    surface: HttpSurface, query: dict[str, str] | str | None = None, **fields: str | None
+) -> AsyncIterator[Watcher]:
+    """A feed of table t; `query` says otherwise."""
+    said = query if isinstance(query, str) else urlencode({**PLACE, **(query or {})})
+    fields.setdefault("Authorization", BASIC)
+    asks = sockets.asks(**fields).replace(b"/echo", b"/watch?" + said.encode(), 1)
+    watcher = Watcher(await Raw.connect(surface.address[1]))
+    watcher.heard = []
+    async with watcher:
+        await watcher.begin(asks)
+        yield watcher
+
+
+async def script(surface: HttpSurface, text: str, **fields: Any) -> int:
+    """Run a script that must succeed; the sequence that it committed."""
+    async with await Raw.connect(surface.address[1]) as raw:
+        body = json.dumps({"script": text, "ns": "a", "db": "b", **fields}).encode()
+        answer = await raw.ask(
+            "POST", "/script", body, content_type="application/json", authorization=BASIC
+        )
+        assert answer.status == 200, answer.body
+        return int(answer.json["seq"])
+
+
+@pytest.fixture
+async def surface(serve: Serve, node: Node) -> HttpSurface:
+    found = await serve()
+    await script(
+        found, "DEFINE NAMESPACE a; DEFINE DATABASE a.b; USE a.b; DEFINE TABLE t", ns=None, db=None
+    )
+    return found
+
+
+async def test_a_table_is_followed_from_where_the_reader_says(
+    surface: HttpSurface, node: Node
+) -> None:
+    first = await script(surface, "CREATE t:1 SET a = 'ä', d = 1.50dec")
+    await script(surface, "CREATE t:2 SET a = 2")
+    async with watching(surface, {"from": str(first)}) as watcher:
+        opened = await watcher.until("open")
+        assert opened == {
+            "type": "open", "seq": opened["seq"], "start": first, "begins": 1, "table": "t",
+            "created": opened["created"], "store": node.store.id, "epoch": 1,
+        }  # fmt: skip
+        assert opened["created"] < first < opened["seq"]
+        caught_up = await watcher.until("caught_up")
+        assert caught_up["seq"] >= opened["seq"]
+        (missed,) = watcher.heard
+        assert missed["seq"] == first + 1
+        last = await script(surface, "UPDATE t:1 SET a = 3; DELETE t:2", reason="tidy")
+        updated, deleted = await watcher.until("commit"), await watcher.until("commit")
+        assert updated == {
+            "type": "commit", "seq": last - 1, "at": updated["at"], "by": "root", "reason": "tidy",
+            "changes": [
+                {
+                    "action": "update", "id": "t:1",
+                    "value": {"id": {"$rec": "t:1"}, "a": 3, "d": {"$dec": "1.50"}},
+                }
+            ],
+        }  # fmt: skip
+        assert updated["at"].endswith("Z")
+        assert deleted["changes"] == [{"action": "delete", "id": "t:2", "value": None}]
+        assert surface.running == 0
+
+
+async def test_what_was_before_and_a_filter_are_asked_for_in_the_query(
+    surface: HttpSurface,
+) -> None:
+    await script(surface, "CREATE t:1 SET a = 1")
+    query = {"where": "a > 0 AND 'x+y' = 'x+y'", "before": "1", "actions": "update,delete"}
+    async with watching(surface, query) as watcher:
+        await watcher.until("caught_up")
+        await script(surface, "UPDATE t:1 SET a = 2; CREATE t:2 SET a = 7; UPDATE t:1 SET a = 0")
+        updated, left = await watcher.until("commit"), await watcher.until("commit")
+        assert [one["changes"][0]["before"]["a"] for one in (updated, left)] == [1, 2]
+        assert left["changes"][0]["action"] == "delete"
+        assert left["changes"][0]["value"] is None
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "code"),
+    [
+        ("ns=a&db=b", 400, "BadRequest"),
+        ("ns=a&db=b&table=t&x=1", 400, "BadRequest"),
+        ("ns=a&db=b&table=t&from=-1", 400, "BadRequest"),
+        ("ns=a&db=b&table=t&from=x", 400, "BadRequest"),
+        ("ns=a&db=b&table=t&from=1&from=2", 400, "BadRequest"),
+        ("ns=a&db=b&table=t&before=yes", 400, "BadRequest"),
+        ("ns=a&db=b&table=t&epoch=1.5", 400, "BadRequest"),
+    ],
+)
+async def test_what_is_wrong_with_the_request_is_its_answer(
+    surface: HttpSurface, query: str, status: int, code: str
+) -> None:
+    asks = sockets.asks(Authorization=BASIC).replace(b"/echo", b"/watch?" + query.encode(), 1)
+    async with await Raw.connect(surface.address[1]) as raw:
+        await raw.send(asks)
+        answer = await raw.answer()
+        assert (answer.status, answer.json["error"]["code"]) == (status, code)
+
+
+@pytest.mark.parametrize(
+    ("query", "close", "code"),
+    [
+        ({"table": "nothing"}, 4404, "Unknown"),
+        ({"db": "nowhere"}, 4404, "Unknown"),
+        ({"from": "1000000"}, 4410, "Diverged"),
+        ({"store": "f" * 32}, 4410, "Diverged"),
+        ({"from": "1"}, 4404, "Unknown"),
+        ({"where": "a >"}, 4400, "UnexpectedToken"),
+        ({"where": "(SELECT * FROM t) = []"}, 4400, "BadRequest"),
+        ({"actions": "create,rename"}, 4400, "BadRequest"),
+    ],
+)
+async def test_what_is_wrong_with_the_feed_is_told_on_the_socket(
+    surface: HttpSurface, query: dict[str, str], close: int, code: str
+) -> None:
+    async with watching(surface, query) as watcher:
+        refused = await watcher.until("error")
+        assert refused["error"]["code"] == code
+        assert (await watcher.frame()).code == close
+
+
+async def test_without_a_credential_there_is_no_feed(surface: HttpSurface) -> None:
+    for fields in ({}, {"Authorization": "Bearer nonsense"}):
+        asks = sockets.asks(**fields).replace(b"/echo", b"/watch?ns=a&db=b&table=t", 1)
+        async with await Raw.connect(surface.address[1]) as raw:
+            await raw.send(asks)
+            answer = await raw.answer()
+            assert answer.status == 401
+
+
+async def test_a_page_brings_its_token_beside_the_protocol_and_hears_that_it_ended(
+    surface: HttpSurface,
+) -> None:
+    async with await Raw.connect(surface.address[1]) as raw:
+        body = json.dumps({"user": "root", "password": PASSWORD}).encode()
+        session = await raw.ask("POST", "/session", body, content_type="application/json")
+        token = session.json["token"]
+        offered = f"store.watch.v1, store.bearer.{token}"
+        page = {"Authorization": None, "Sec-WebSocket-Protocol": offered}
+        async with watching(surface, **page) as watcher:
+            assert watcher.answer.fields["sec-websocket-protocol"] == "store.watch.v1"
+            await watcher.until("caught_up")
+            await raw.ask("DELETE", "/session", authorization=f"Bearer {token}")
+            refused = await watcher.until("error")
+            assert refused["error"]["code"] == "SessionEnded"
+            assert (await watcher.frame()).code == 4401
+        async with watching(surface, **page) as again:
+            assert (await again.until("error"))["error"]["code"] == "SessionEnded"
+            assert (await again.frame()).code == 4401
+
+
+async def test_a_reader_that_speaks_is_told_that_a_feed_takes_nothing(surface: HttpSurface) -> None:
+    async with watching(surface) as watcher:
+        await watcher.until("caught_up")
+        await watcher.text("hello")
+        assert (await watcher.until("error"))["error"]["code"] == "BadRequest"
+        assert (await watcher.frame()).code == 4400
+
+
+async def test_a_reader_that_has_gone_leaves_nothing_behind(
+    surface: HttpSurface, node: Node
+) -> None:
+    async with watching(surface) as watcher:
+        await watcher.until("caught_up")
+        assert len(node.open_feeds) == 1
+    while len(node.open_feeds):
+        await asyncio.sleep(0)
+    assert not node.committer.tail._followers
+
+
+async def test_a_stopping_surface_says_so(surface: HttpSurface) -> None:
+    async with watching(surface) as watcher:
+        await watcher.until("caught_up")
+        surface.stop_accepting()
+        draining = asyncio.create_task(surface.drain())
+        assert (await watcher.until("error"))["error"]["code"] == "Draining"
+        assert (await watcher.frame()).code == 4503
+        await watcher.send(sockets.masked(0x88, (4503).to_bytes(2, "big")))
+        assert await draining == 0
+
+
+async def test_a_plain_request_is_told_what_is_needed(surface: HttpSurface) -> None:
+    async with await Raw.connect(surface.address[1]) as raw:
+        answer = await raw.ask("GET", "/watch?ns=a&db=b&table=t", authorization=BASIC)
+        assert answer.status == 426
+        assert answer.fields["upgrade"] == "websocket"
