@@ -15,13 +15,12 @@ from typing import Any
 
 from protocol import binary, limits
 from protocol.errors import AlreadyExists, TooLarge, Unknown
-from protocol.paths import read_path, stored_path
 from protocol.text import check_name
-from storage import fields, keys, users
+from storage import fields, index_rows, keys, users
 from storage.announcing import OnChange, kept, read_kept
 from storage.effects import SEQUENCE_BYTES
 from storage.fields import Field
-from storage.indexes import BUILDING, Index, Keeper, keeper
+from storage.indexes import Index, Keeper, keeper
 from storage.transactions import Transaction
 
 
@@ -495,14 +494,14 @@ def _table(
     row = _unpacked(value)
     on_change = read_kept(row.get("on_change"))
     table = _placed(row["id"], database, name, row["schemafull"], row["comment"], on_change)
+    numbers = (database.namespace.id, database.id, table.id)
     if defined is None:
-        numbers = (database.namespace.id, database.id, table.id)
         defined = fields.load(tx, *keys.fields(*numbers))
     mine = defined.get(table.id, ())
-    declared = _indexes(tx, table)
+    declared = index_rows.each(tx, *numbers)
     if not mine and not declared:
         return table
-    to_come = [coming for index in declared if (coming := successor(index)) is not None]
+    to_come = [coming for index in declared if (coming := index_rows.successor(index)) is not None]
     return replace(table, fields=mine, indexes=declared, keeper=keeper([*declared, *to_come]))
 
 
@@ -533,74 +532,12 @@ def _made_space(
     )  # fmt: skip
 
 
-def _indexes(tx: Transaction, table: Table) -> tuple[Index, ...]:
-    return indexes_of(tx, table.database.namespace.id, table.database.id, table.id)
-
-
-def indexes_of(tx: Transaction, namespace: int, database: int, table: int) -> tuple[Index, ...]:
-    """The indexes of the table of these numbers, by name; none: there is no such table."""
-    start, end = keys.indexes(namespace, database, table)
-    return tuple(_index(start + name.encode(), value) for name, value in _named(tx, start, end))
-
-
-def find_index(tx: Transaction, key: bytes) -> Index | None:
-    """The index that is declared at a key, if it still is."""
-    value = tx.get(key)
-    return None if value is None else _index(key, value)
-
-
 def index(table: Table, name: str) -> Index:
     """The index of that name of a table. :raises Unknown:"""
     for found in table.indexes:
         if found.name == name:
             return found
     raise Unknown(f"table {table.path} has no index {name}", kind="index", name=name)
-
-
-def put_index(tx: Transaction, index: Index) -> None:
-    """Declare an index as it is here."""
-    paths = list(map(stored_path, index.paths))
-    value = _packed(
-        index.id, index.comment,
-        table=index.table, paths=paths, unique=index.unique, state=index.state,
-        problem=index.problem, anew=index.anew,
-    )  # fmt: skip
-    tx.put(index.key, value)
-
-
-def placed_index(key: bytes, index: Index) -> Index:
-    """An index with the keys that follow from where it is declared."""
-    numbers = (*keys.index_table(key), index.id)
-    return replace(
-        index,
-        key=key,
-        entries=keys.of_index(keys.INDEX_ENTRY, *numbers),
-        build=keys.of_index(keys.INDEX_BUILD, *numbers),
-    )
-
-
-def successor(index: Index) -> Index | None:
-    """What is being built to take the place of an index that is built anew."""
-    if index.anew is None:
-        return None
-    coming = replace(index, id=index.anew, state=BUILDING, anew=None)
-    return placed_index(index.key, coming)
-
-
-def _index(key: bytes, value: bytes) -> Index:
-    fields = _unpacked(value)
-    made = Index(
-        fields["id"],
-        keys.index_name(key),
-        fields["table"],
-        tuple(map(read_path, fields["paths"])),
-        unique=fields["unique"],
-        comment=fields["comment"],
-        state=fields["state"],
-        problem=fields["problem"],
-        anew=fields.get("anew"),
-    )
-    return placed_index(key, made)
 
 
 def check_comment(comment: str | None) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from storage import catalog, keys
+from storage import index_rows, keys
 from storage.effects import SEQUENCE_BYTES, Derive
 from storage.indexes import FAILED, Entries, Index, Rows
 from storage.transactions import Transaction
@@ -111,7 +111,7 @@ def _holds(get: Get, entry: bytes, holder: bytes) -> bool:
 def kept(tx: Transaction, prefix: bytes) -> Kept | None:
     """The indexes that are kept of the table whose records have keys with this prefix; None: it has
     none."""
-    declared = catalog.indexes_of(tx, *keys.table_of(prefix))
-    coming = [one for index in declared if (one := catalog.successor(index)) is not None]
+    declared = index_rows.each(tx, *keys.table_of(prefix))
+    coming = [one for index in declared if (one := index_rows.successor(index)) is not None]
     found = [index for index in (*declared, *coming) if index.state != FAILED]
     return Kept(found) if found else None

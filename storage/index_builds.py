@@ -27,7 +27,7 @@ from protocol import binary, limits
 from protocol.errors import AlreadyExists, BadRequest, Refusal, TooLarge
 from protocol.paths import Path
 from protocol.text import check_name
-from storage import catalog, indexes, keys, records
+from storage import catalog, index_rows, indexes, keys, records
 from storage.catalog import Table, Taken
 from storage.effects import SEQUENCE_BYTES
 from storage.engine import Pair
@@ -72,14 +72,14 @@ def define_index(
             return present
         if present.paths == tuple(paths) and present.unique == unique and present.state != FAILED:
             kept = replace(present, comment=comment)
-            catalog.put_index(tx, kept)
+            index_rows.put(tx, kept)
             return kept
         drop_index(tx, present)
     database = table.database
     key = keys.index(database.namespace.id, database.id, table.id, name)
     id = catalog.next_id(tx, keys.INDEX_IDS)
     made = Index(id, name, table.name, tuple(paths), unique, comment, BUILDING)
-    return _begin(tx, table, catalog.placed_index(key, made), tick)
+    return _begin(tx, table, index_rows.placed(key, made), tick)
 
 
 def rebuild_index(
@@ -93,11 +93,11 @@ def rebuild_index(
         _clear(tx, index)
         anew = replace(index, state=BUILDING, problem=None, anew=None)
         return _begin(tx, table, anew, tick)
-    coming = catalog.successor(index)
+    coming = index_rows.successor(index)
     if coming is not None:
         _clear(tx, coming)
     begun = replace(index, state=REBUILDING, anew=catalog.next_id(tx, keys.INDEX_IDS))
-    catalog.put_index(tx, begun)
+    index_rows.put(tx, begun)
     return begun
 
 
@@ -109,7 +109,7 @@ def drop_index(tx: Transaction, index: Index) -> None:
 
 def _clear(tx: Transaction, index: Index) -> None:
     """Its entries and how far it is built, and those of the one that was to take its place."""
-    for one in (index, catalog.successor(index)):
+    for one in (index, index_rows.successor(index)):
         if one is not None:
             tx.delete_range(*keys.within(one.entries))
             tx.delete(one.build)
@@ -120,7 +120,7 @@ def _is_small(tx: Transaction, table: Table) -> bool:
 
 
 def _begin(tx: Transaction, table: Table, index: Index, tick: Callable[[], None]) -> Index:
-    catalog.put_index(tx, index)
+    index_rows.put(tx, index)
     if not _is_small(tx, table):
         return index
     visit = _Visit(tx, index)
@@ -129,7 +129,7 @@ def _begin(tx: Transaction, table: Table, index: Index, tick: Callable[[], None]
             tick()
     tx.derive(index.entries, *keys.within(table.prefix))
     ready = replace(index, state=READY)
-    catalog.put_index(tx, ready)
+    index_rows.put(tx, ready)
     return ready
 
 
@@ -210,13 +210,13 @@ def unfinished(tx: Transaction) -> list[bytes]:
         key
         for pairs in tx.scan(*keys.all_indexes())
         for key, _ in pairs
-        if (index := catalog.find_index(tx, key)) is not None and _to_build(index) is not None
+        if (index := index_rows.find(tx, key)) is not None and _to_build(index) is not None
     ]
 
 
 def _to_build(index: Index) -> Index | None:
     """The one to visit records for: itself, or what is to take its place."""
-    return index if index.state == BUILDING else catalog.successor(index)
+    return index if index.state == BUILDING else index_rows.successor(index)
 
 
 def visited(tx: Transaction, index: Index) -> int:
@@ -239,7 +239,7 @@ def build_slice(tx: Transaction, key: bytes, enough: Callable[[], bool]) -> bool
     :param key: where it is declared
     :param enough: whether the slice has been at it for long enough
     """
-    declared = catalog.find_index(tx, key)
+    declared = index_rows.find(tx, key)
     index = None if declared is None else _to_build(declared)
     if declared is None or index is None:
         return False
@@ -265,11 +265,11 @@ def build_slice(tx: Transaction, key: bytes, enough: Callable[[], bool]) -> bool
     if index.id != declared.id:
         _clear(tx, replace(declared, anew=None))
     tx.delete(index.build)
-    catalog.put_index(tx, replace(index, state=READY))
+    index_rows.put(tx, replace(index, state=READY))
     return False
 
 
 def _fail(tx: Transaction, index: Index, problem: Refusal) -> None:
     _clear(tx, index)
     told = f"{problem.code}: {problem.message}"
-    catalog.put_index(tx, replace(index, state=FAILED, problem=told, anew=None))
+    index_rows.put(tx, replace(index, state=FAILED, problem=told, anew=None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from actors.node import Node
 from protocol.binary import unpack_object
-from storage import catalog, indexes, keys
+from storage import catalog, index_rows, indexes, keys
 from storage.catalog import Table
 from storage.effects import SEQUENCE_BYTES
 from storage.indexes import BUILDING, FAILED, Index
@@ -40,7 +40,7 @@ def differences(tx: Transaction, table: Table) -> list[str]:
             # Of values that two records have only one is held; the build is going to find it.
             ought = {key: found[key] for key in ought if key in found}
         wanted |= ought
-        coming = catalog.successor(index)
+        coming = index_rows.successor(index)
         if coming is not None:
             wanted |= {key: found[key] for key in recomputed(tx, table, coming) if key in found}
     return [

@@ -1,0 +1,77 @@
+"""How indexes stand in the catalog: their rows, read and written.
+
+What may be declared is the business of index_builds.py, how a table finds its own of catalog.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from protocol import binary
+from protocol.paths import read_path, stored_path
+from storage import keys
+from storage.indexes import BUILDING, Index
+from storage.transactions import Transaction
+
+
+def each(tx: Transaction, namespace: int, database: int, table: int) -> tuple[Index, ...]:
+    """The indexes of the table of these numbers, by name; none: there is no such table."""
+    scan = tx.scan(*keys.indexes(namespace, database, table))
+    return tuple(_read(key, value) for pairs in scan for key, value in pairs)
+
+
+def find(tx: Transaction, key: bytes) -> Index | None:
+    """The index that is declared at a key, if it still is."""
+    value = tx.get(key)
+    return None if value is None else _read(key, value)
+
+
+def put(tx: Transaction, index: Index) -> None:
+    """Declare an index as it is here."""
+    row = {
+        "id": index.id,
+        "comment": index.comment,
+        "table": index.table,
+        "paths": list(map(stored_path, index.paths)),
+        "unique": index.unique,
+        "state": index.state,
+        "problem": index.problem,
+        "anew": index.anew,
+    }
+    tx.put(index.key, binary.pack(row))
+
+
+def placed(key: bytes, index: Index) -> Index:
+    """An index with the keys that follow from where it is declared."""
+    numbers = (*keys.index_table(key), index.id)
+    return replace(
+        index,
+        key=key,
+        entries=keys.of_index(keys.INDEX_ENTRY, *numbers),
+        build=keys.of_index(keys.INDEX_BUILD, *numbers),
+    )
+
+
+def successor(index: Index) -> Index | None:
+    """What is being built to take the place of an index that is built anew."""
+    if index.anew is None:
+        return None
+    coming = replace(index, id=index.anew, state=BUILDING, anew=None)
+    return placed(index.key, coming)
+
+
+def _read(key: bytes, value: bytes) -> Index:
+    row = binary.unpack(value)
+    assert isinstance(row, dict)
+    made = Index(
+        row["id"],
+        keys.index_name(key),
+        row["table"],
+        tuple(map(read_path, row["paths"])),
+        unique=row["unique"],
+        comment=row["comment"],
+        state=row["state"],
+        problem=row["problem"],
+        anew=row.get("anew"),
+    )
+    return placed(key, made)
