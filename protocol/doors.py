@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 
 class Clock(Protocol):
@@ -84,6 +84,67 @@ class Room(NamedTuple):
         return self.bytes >= needed.bytes and self.files >= needed.files
 
 
+class Entry(NamedTuple):
+    """What has a name in a folder."""
+
+    kind: Literal["file", "folder", "other"]
+    """A link is something other."""
+    bytes: int
+    changed_us: int
+    """When it was last written, by the wall clock: microseconds since 1970."""
+
+
+class Folder(Protocol):
+    """A directory that is held open. Each name is one plain part of a path, is looked up in this
+    directory alone, and follows no link: whatever others do to the path meanwhile, nothing outside
+    of it is opened, made or replaced. Every failure is an OSError."""
+
+    def enter(self, name: str) -> Folder:
+        """The directory of that name in it. :raises NotADirectoryError: a link or file has it"""
+
+    def make_folder(self, name: str) -> None:
+        """Create a directory in it, mode 0700. :raises FileExistsError: something has the name"""
+
+    def remove_folder(self, name: str) -> None:
+        """Remove an empty directory in it."""
+
+    def create(self, name: str) -> File:
+        """A new file, held by this process alone until it is closed.
+
+        :raises FileExistsError: something has the name
+        """
+
+    def open_read(self, name: str) -> File:
+        """Open a file for reading. :raises FileNotFoundError: it is none, but a link, say"""
+
+    def is_held(self, name: str) -> bool:
+        """Whether some process has created the file of that name and has it open still."""
+
+    def names(self) -> list[str]:
+        """Names in it, sorted."""
+
+    def entry(self, name: str) -> Entry | None:
+        """What has the name; None: nothing."""
+
+    def is_at(self, file: File, name: str) -> bool:
+        """Whether an open file is what has the name."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file in it another name. :raises FileExistsError: something has that name"""
+
+    def unlink(self, name: str) -> None:
+        """Remove a file or a link in it."""
+
+    def sync(self) -> None:
+        """Make its entries durable."""
+
+    def room(self) -> Room:
+        """What may still be written and made in it, quotas not seen."""
+
+    def close(self) -> None:
+        """Let go of it. Closing twice is fine."""
+
+
 class Fs(Protocol):
     """Files and directories. Paths are strings; every failure is an OSError."""
 
@@ -110,6 +171,9 @@ class Fs(Protocol):
 
         :raises OSError: it is somebody else's
         """
+
+    def open_folder(self, path: str) -> Folder:
+        """Hold a directory open, to work in it alone. Links on the way to it are followed."""
 
     def rename(self, source: str, target: str) -> None:
         """Atomic replace."""

@@ -104,6 +104,14 @@ LOG_CHECK_ROUND_SECONDS: Final = 24 * 3600
 LOG_PIN_SECONDS: Final = 600
 """A reader keeps old log from being pruned for so long at most: a gigabyte at 2 MB a second, and no
 longer than an operator who asks for room would wait."""
+BACKUP_NAME_BYTES: Final = KIB
+BACKUP_NAME_PARTS: Final = 16
+"""Of a backup's name: a path inside the backup folder."""
+BACKUP_PART_BYTES: Final = 247
+"""Of one part of it: what file systems take, less `.partial`."""
+BACKUP_RESERVE_BYTES: Final = 64 * MIB
+BACKUP_RESERVE_FILES: Final = 64
+"""A backup leaves so much of a disk to the others on it, the store's log and state above all."""
 CLOCK_JUMP_SECONDS: Final = 366 * 86_400
 """How far the wall clock may be ahead of the log's newest frame at a start: longer than a store may
 rest and nobody remember that. Log time never goes back, so a clock that is decades ahead would end

@@ -16,80 +16,14 @@ from itertools import count
 from typing import Final
 
 from protocol.doors import Room
+from storage.disk_files import DIRECTORY_MODE, FILE_MODE, DiskFile, room_of
+from storage.folders import DiskFolder
 from storage.reserve import NO_ROOM
 
-FILE_MODE: Final = 0o600
-DIRECTORY_MODE: Final = 0o700
 OTHERS: Final = 0o077
-UNCOUNTED: Final = 1 << 62
-"""Files that may still be made where nobody counts them."""
 _KEEP_SIZE: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 _LIBC.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-
-
-class DiskFile:
-    """An open file (`protocol.doors.File`)."""
-
-    __slots__ = ("_descriptor",)
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def append(self, data: bytes, ahead: int = 0) -> None:
-        """Write all of `data` at the end, finishing short writes. The end is where the descriptor
-        stands: behind it there is nothing but what was put ahead."""
-        if ahead:
-            data += bytes(ahead)
-        written = os.write(self._descriptor, data)
-        if written != len(data):
-            rest = memoryview(data)[written:]
-            while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
-        if ahead:
-            os.lseek(self._descriptor, -ahead, os.SEEK_CUR)
-
-    def read(self, offset: int, count: int) -> bytes:
-        """Up to `count` bytes from `offset`; fewer only at the end of the file."""
-        data = os.pread(self._descriptor, count, offset)
-        if len(data) == count or not data:
-            return data
-        parts = [data]
-        have = len(data)
-        while have < count:
-            data = os.pread(self._descriptor, count - have, offset + have)
-            if not data:
-                break
-            parts.append(data)
-            have += len(data)
-        return b"".join(parts)
-
-    def sync(self) -> None:
-        """fdatasync: data and size are on the disk on return."""
-        os.fdatasync(self._descriptor)
-
-    def truncate(self, size: int) -> None:
-        """Cut the file to `size` bytes; durable after the next `sync`."""
-        os.ftruncate(self._descriptor, size)
-        os.lseek(self._descriptor, size, os.SEEK_SET)
-
-    def size(self) -> int:
-        """Current size in bytes."""
-        return os.fstat(self._descriptor).st_size
-
-    def forget_cache(self) -> None:
-        """Drop cached pages that are not waiting to be written.
-
-        After a failed sync those pages hold what the disk does not; dropped, the next read tells
-        the truth.
-        """
-        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-
-    def close(self) -> None:
-        """Close without syncing. Closing twice does nothing."""
-        if self._descriptor >= 0:
-            descriptor, self._descriptor = self._descriptor, -1
-            os.close(descriptor)
 
 
 class DiskLock:
@@ -150,6 +84,10 @@ class Disk:
         os.chmod(path, DIRECTORY_MODE)
         return True
 
+    def open_folder(self, path: str) -> DiskFolder:
+        """Hold a directory open, to work in it alone. Links on the way to it are followed."""
+        return DiskFolder.open(path)
+
     def rename(self, source: str, target: str) -> None:
         """Give `source` the name `target`, replacing what had it, in one step."""
         os.rename(source, target)
@@ -190,10 +128,7 @@ class Disk:
 
     def room(self, path: str) -> Room:
         """What this process may still write and make below `path`; quotas are not seen."""
-        figures = os.statvfs(path)
-        # Some file systems make inodes as they are asked for, and count none.
-        files = figures.f_favail if figures.f_files else UNCOUNTED
-        return Room(figures.f_bavail * figures.f_frsize, files)
+        return room_of(path)
 
     def takes(self, folder: str, size: int) -> bool:
         """Whether a new file of so many bytes would be taken in a directory, quotas included."""

@@ -25,6 +25,8 @@ PAST_THE_DOORS = re.compile(
 
 DOORS = (
     "storage/disk.py",
+    "storage/disk_files.py",
+    "storage/folders.py",
     "actors/doors.py",
     "surfaces/http/home.py",  # reads a page that is part of the package, once, when imported
     "surfaces/command/",  # the process itself, outside of every simulation

@@ -65,6 +65,8 @@ NEVER: dict[str, frozenset[str]] = {
 EXCEPT: dict[str, frozenset[str]] = {
     "protocol/doors.py": frozenset({"asyncio"}),  # the types of the doors
     "storage/disk.py": DISK | frozenset({"time"}),  # the production door to files
+    "storage/disk_files.py": DISK,  # parts of it
+    "storage/folders.py": DISK,
     "actors/doors.py": WORLD | CLOCKS | DISK,  # the other production doors
     "actors/runtime/": frozenset({"threading", "queue"}),  # the only room that runs actors
     "surfaces/logs.py": frozenset({"os"}),  # writes to the descriptor of standard error

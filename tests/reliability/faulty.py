@@ -111,7 +111,7 @@ def shows_keys_in_flight() -> None:
 
 def syncs_again() -> None:
     """Takes the second sync's word for it, as if the first had not failed."""
-    from storage.disk import DiskFile
+    from storage.disk_files import DiskFile
 
     sync = DiskFile.sync
 
@@ -126,7 +126,7 @@ def syncs_again() -> None:
 
 def ignores_sync_errors() -> None:
     """A failed sync is as good as any."""
-    from storage.disk import DiskFile
+    from storage.disk_files import DiskFile
 
     sync = DiskFile.sync
 
@@ -216,17 +216,17 @@ def stays_refused() -> None:
 
 def drops_short_writes() -> None:
     """Takes a short write for a whole one. Comes with `short_writes`."""
-    from storage import disk
+    from storage import disk_files
 
-    def append(self: disk.DiskFile, data: bytes, ahead: int = 0) -> None:
-        vars(disk)["os"].write(self._descriptor, data)
+    def append(self: disk_files.DiskFile, data: bytes, ahead: int = 0) -> None:
+        vars(disk_files)["os"].write(self._descriptor, data)
 
-    disk.DiskFile.append = append  # type: ignore[method-assign]
+    disk_files.DiskFile.append = append  # type: ignore[method-assign]
 
 
 def short_writes() -> None:
     """The system writes only a part of what it is given, now and then."""
-    from storage import disk
+    from storage import disk_files
 
     class Short:
         """`os`, but for `write`."""
@@ -242,7 +242,7 @@ def short_writes() -> None:
                 data = data[: max(1, len(data) * (self.calls % 7) // 7)]
             return os.write(descriptor, data)
 
-    vars(disk)["os"] = Short()
+    vars(disk_files)["os"] = Short()
 
 
 def locks_a_file() -> None:
@@ -342,7 +342,7 @@ def stalls() -> None:
     """No sync of a file returns as long as there is a file beside the store."""
     import time
 
-    from storage.disk import DiskFile
+    from storage.disk_files import DiskFile
 
     sync = DiskFile.sync
 

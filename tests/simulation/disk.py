@@ -29,7 +29,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from protocol.doors import Room
+from protocol.doors import File, Room
+from tests.simulation.folders import SimulatedFolder
 
 Image = dict[str, bytes | None]
 """What is on a medium: files by path, None for a directory. The root is the empty string."""
@@ -283,8 +284,8 @@ class SimulatedFile:
     def __init__(self, disk: SimulatedDisk, path: str, inode: _Inode, writable: bool) -> None:
         self._disk = disk
         self._life = disk.life
-        self._path = path
-        self._inode = inode
+        self.path = path
+        self.inode = inode
         self._writable = writable
         self._end = len(inode.cache)
         disk.open_files.add(self)
@@ -292,51 +293,51 @@ class SimulatedFile:
     def append(self, data: bytes, ahead: int = 0) -> None:
         """Write at the end; with a fault or a full disk only a part of it."""
         fault = self._touch("append")
-        assert self._writable, f"{self._path} was opened for reading"
-        there = len(self._inode.cache) - self._end  # what was put ahead takes no more room
+        assert self._writable, f"{self.path} was opened for reading"
+        there = len(self.inode.cache) - self._end  # what was put ahead takes no more room
         bound = min(self._disk.capacity, self._disk.quota)
         fits = there + self._disk.left(bound)
         whole = data + bytes(ahead)
         if fault is not None:
-            self._inode.write(self._end, whole[: min(fault.after_bytes, fits)])
-            raise _os_error(fault.error, self._path)
-        self._inode.write(self._end, whole[:fits])
+            self.inode.write(self._end, whole[: min(fault.after_bytes, fits)])
+            raise _os_error(fault.error, self.path)
+        self.inode.write(self._end, whole[:fits])
         if len(whole) > fits:
             full = errno.ENOSPC if bound == self._disk.capacity else errno.EDQUOT
-            raise _os_error(full, self._path)
+            raise _os_error(full, self.path)
         self._end += len(data)
 
     def read(self, offset: int, count: int) -> bytes:
         """Bytes as processes see them."""
         self._alive()
-        return bytes(self._inode.cache[offset : offset + count])
+        return bytes(self.inode.cache[offset : offset + count])
 
     def sync(self) -> None:
         """The medium holds what processes see, unless a fault is planned."""
         fault = self._touch("sync")
         if fault is not None:
-            self._inode.sync_failed()
-            raise _os_error(fault.error, self._path)
-        self._inode.sync()
+            self.inode.sync_failed()
+            raise _os_error(fault.error, self.path)
+        self.inode.sync()
 
     def truncate(self, size: int) -> None:
         """Cut; durable at the next sync."""
         fault = self._touch("truncate")
-        assert self._writable, f"{self._path} was opened for reading"
+        assert self._writable, f"{self.path} was opened for reading"
         if fault is not None:
-            raise _os_error(fault.error, self._path)
-        self._inode.truncate(size)
+            raise _os_error(fault.error, self.path)
+        self.inode.truncate(size)
         self._end = size
 
     def size(self) -> int:
         """Size as processes see it."""
         self._alive()
-        return len(self._inode.cache)
+        return len(self.inode.cache)
 
     def forget_cache(self) -> None:
         """Pages that are thought clean show what the medium holds."""
         self._alive()
-        self._inode.drop_clean_pages()
+        self.inode.drop_clean_pages()
 
     def close(self) -> None:
         """Close; never syncs."""
@@ -344,12 +345,12 @@ class SimulatedFile:
 
     def _alive(self) -> None:
         if self._life != self._disk.life:
-            raise ProcessIsDead(self._path)
-        assert self in self._disk.open_files, f"{self._path} is used after it was closed"
+            raise ProcessIsDead(self.path)
+        assert self in self._disk.open_files, f"{self.path} is used after it was closed"
 
     def _touch(self, kind: str) -> Fault | None:
         self._alive()
-        return self._disk.touch(kind, self._path)
+        return self._disk.touch(kind, self.path)
 
 
 class SimulatedLock:
@@ -484,6 +485,15 @@ class SimulatedDisk:
     def close_to_others(self, path: str) -> bool:
         """There are no others here."""
         return False
+
+    def open_folder(self, path: str) -> SimulatedFolder:
+        """Hold a directory open."""
+        return SimulatedFolder(self, _clean(path))
+
+    def is_file_at(self, file: File, path: str) -> bool:
+        """Whether an open file is what has a name."""
+        assert isinstance(file, SimulatedFile)
+        return self._names.get(path) is file.inode
 
     def rename(self, source: str, target: str) -> None:
         """Atomic replace."""

@@ -16,7 +16,8 @@ import pytest
 from protocol.doors import Room
 from protocol.errors import DiskFull, LogPruned
 from storage.directory import StoreDirectory, segment_name
-from storage.disk import Disk, DiskFile
+from storage.disk import Disk
+from storage.disk_files import DiskFile
 from storage.faults import LogDamaged, LogFailed, StoreFault, StoreTooNew, StoreTooOld
 from storage.frames import (
     FORMAT,

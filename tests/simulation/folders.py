@@ -1,0 +1,96 @@
+"""A folder of the simulated disk (`protocol.doors.Folder`). There are no links on it, and nobody
+else renames what is beneath: those belong to the tests of the real one."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from protocol.doors import Entry, File, Room
+
+if TYPE_CHECKING:
+    from tests.simulation.disk import SimulatedDisk
+
+
+class SimulatedFolder:
+    """A directory by its path."""
+
+    def __init__(self, disk: SimulatedDisk, path: str) -> None:
+        if not disk.is_directory(path):
+            raise _os_error(errno.ENOTDIR if disk.exists(path) else errno.ENOENT, path)
+        self._disk = disk
+        self._path = path
+
+    def enter(self, name: str) -> SimulatedFolder:
+        """A directory in it."""
+        return SimulatedFolder(self._disk, self._at(name))
+
+    def make_folder(self, name: str) -> None:
+        """Create a directory in it."""
+        self._disk.make_directory(self._at(name))
+
+    def remove_folder(self, name: str) -> None:
+        """Remove an empty directory in it."""
+        if self._disk.names(self._at(name)):
+            raise _os_error(errno.ENOTEMPTY, name)
+        self._disk.remove_tree(self._at(name))
+
+    def create(self, name: str) -> File:
+        """A new file."""
+        return self._disk.open(self._at(name), exclusive=True)
+
+    def open_read(self, name: str) -> File:
+        """Open for reading."""
+        return self._disk.open_read(self._at(name))
+
+    def is_held(self, name: str) -> bool:
+        """Whether a file is open."""
+        path = self._at(name)
+        return any(file.path == path for file in self._disk.open_files)
+
+    def names(self) -> list[str]:
+        """Names in it."""
+        return self._disk.names(self._path)
+
+    def entry(self, name: str) -> Entry | None:
+        """What has a name."""
+        path = self._at(name)
+        if not self._disk.exists(path):
+            return None
+        if self._disk.is_directory(path):
+            return Entry("folder", 0, 0)
+        return Entry("file", len(self._disk.image()[path] or b""), 0)
+
+    def is_at(self, file: File, name: str) -> bool:
+        """Whether an open file is what has the name."""
+        return self._disk.is_file_at(file, self._at(name))
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file another name, which nothing has."""
+        if self._disk.exists(self._at(target)):
+            raise _os_error(errno.EEXIST, target)
+        self._disk.rename(self._at(source), self._at(target))
+
+    def unlink(self, name: str) -> None:
+        """Remove a file."""
+        self._disk.unlink(self._at(name))
+
+    def sync(self) -> None:
+        """Make its entries durable."""
+        self._disk.sync_directory(self._path)
+
+    def room(self) -> Room:
+        """What the disk has left."""
+        return self._disk.room(self._path)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _at(self, name: str) -> str:
+        assert "/" not in name and name not in ("", ".", ".."), f"{name!r} is no plain part"
+        return f"{self._path}/{name}"
+
+
+def _os_error(number: int, path: str) -> OSError:
+    return OSError(number, os.strerror(number), path)
