@@ -52,7 +52,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from zlib import crc32
 
 from protocol.doors import File
@@ -261,6 +261,13 @@ class Placed(NamedTuple):
     """Byte offset of its header."""
 
 
+class Source(Protocol):
+    """What frames are read from: a file, or what can be read like one."""
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Up to `count` bytes from `offset`; fewer at the end."""
+
+
 class Walk:
     """Reads the frames of a segment in order, checking every byte of each.
 
@@ -270,7 +277,7 @@ class Walk:
     :param end: byte offset where the frames end
     """
 
-    def __init__(self, file: File, codec: FrameCodec, offset: int, end: int) -> None:
+    def __init__(self, file: Source, codec: FrameCodec, offset: int, end: int) -> None:
         self._file = file
         self._codec = codec
         self._end = end

@@ -457,6 +457,16 @@ def in_database(namespace: int, database: int) -> list[Range]:
     return [within(_tag(tag) + numbers) for tag in PLACED]
 
 
+def tagged(tag: int) -> Range:
+    """All keys of a tag."""
+    return within(_tag(tag))
+
+
+def with_tag(tag: int, key: bytes) -> bytes:
+    """A key that goes on behind its tag as another does."""
+    return _tag(tag) + key[TAG_AT + 1 :]
+
+
 def within(prefix: bytes) -> Range:
     """The range of all keys that begin with `prefix`, which must not be all FF."""
     head = prefix.rstrip(b"\xff")
@@ -466,6 +476,11 @@ def within(prefix: bytes) -> Range:
 def is_record(key: bytes) -> bool:
     """Whether a key is that of a record."""
     return key[TAG_AT] == RECORD
+
+
+def is_derived(key: bytes) -> bool:
+    """Whether a key is what an index holds, of which the log says nothing."""
+    return key[TAG_AT] == INDEX_ENTRY
 
 
 def is_stamped(key: bytes) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+import msgspec
+
 from protocol.doors import File, Room
 from protocol.errors import DiskFull
 from protocol.limits import (
@@ -23,6 +25,17 @@ from storage.log_facts import LogFacts
 from storage.recovery import Ending, Recovery, end_of_torn, find_ending, refuse_changed
 from storage.reserve import Headroom, Reserve
 from storage.segments import FIRST_OF, Extent, Segment, find_segments, pruned
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """A frame of a store's log, and so how far a history has come."""
+
+    sequence: int
+    epoch: int
+    time: int
+    """Log time of the frame, microseconds since 1970."""
+    digest: bytes
+    """`frames.Frame.digest`; zeros where there is no frame before the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +227,21 @@ class LogReader:
         if not self.first <= sequence < self.last:
             return None
         return self.frame(sequence).digest()
+
+    def standing(self, sequence: int) -> Standing:
+        """Where the history stands with a frame, or with the one before the first. Of that one the
+        headers tell when the log behind it was begun, and in which epoch.
+
+        :param sequence: at most `last`
+        :raises LogPruned: the log begins later
+        :raises LogDamaged: the frame is not what was written
+        """
+        segments = self._segments
+        header = segments[0].header
+        if sequence == header.first - 1:
+            return Standing(sequence, header.epoch, header.time, header.joins)
+        frame = self.frame(sequence)
+        return Standing(sequence, frame.epoch, frame.time, frame.digest())
 
     def _close_file(self) -> None:
         if self._file is not None:

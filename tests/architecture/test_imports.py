@@ -15,7 +15,9 @@ from tests.architecture.sources import ROOMS, Source, files, imported
 MAY: dict[str, frozenset[str]] = {
     "protocol": frozenset({"msgpack", "msgspec"}),  # codecs of bytes in memory
     "language": frozenset({"protocol", "msgspec", "re2", "sortedcontainers", "msgpack"}),
-    "storage": frozenset({"protocol", "msgpack", "msgspec", "rocksdict", "sortedcontainers"}),
+    "storage": frozenset(
+        {"protocol", "msgpack", "msgspec", "rocksdict", "sortedcontainers", "cryptography"}
+    ),
     "actors": frozenset(
         {"protocol", "language", "storage", "pykka", "greenlet", "argon2", "structlog", "msgpack"}
     ),

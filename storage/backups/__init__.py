@@ -1,0 +1,19 @@
+"""Backup files: what is in them, how they are written, read back, and made a data directory again.
+
+A backup is a snapshot, a log or a script. The first two share one container, whose bytes are drawn
+at the head of `container.py`; a script is text of the language, and other rooms write and run it.
+How a file begins says which it is.
+
+| file | what it holds |
+|---|---|
+| `forms.py` | the forms, and how a file of each begins |
+| `facts.py` | what a file says of itself: whose it is, of when, of what place |
+| `container.py` | the bytes of snapshot and log: header, chunks with checks, end |
+| `sealing.py` | key files, and chunks that only their holder can read or make |
+| `snapshots.py` | every logged key of one view, or of one place |
+| `logs.py` | frames of the log |
+| `verifying.py` | a file read through: what it holds, and whether all of it is there |
+
+Nothing here holds the loop by itself: what takes long is a generator that gives control back
+between slices, or is told to call somebody.
+"""

@@ -1,0 +1,129 @@
+"""One place of a store: which keys are its own, and what is left of the others beside it.
+
+A snapshot of a place is a store by itself. It has
+
+- all that the place holds, and the catalog around it;
+- the store's users, with their grants, which name places by their numbers;
+- of every other place what is declared there, with the counters of ids and of positions, so that
+  no number is given twice, and nothing that it holds: counts are zero, each topic ends where it
+  would if all its messages had been trimmed, readers and groups stand at that end;
+- no entry of the statement log or the audit trail, which are the store's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from struct import Struct
+from typing import Final
+
+from protocol import binary
+from protocol.errors import Unknown
+from storage import groups, keys
+from storage.appends import unpack_counter
+from storage.backups.facts import Place
+from storage.engine import Pair, Reader
+
+_ID: Final = Struct(">I")
+_ZERO: Final = keys.pack_counter(0)
+
+
+def pairs(view: Reader, place: Place) -> Iterator[list[Pair]]:
+    """The pairs of a snapshot of a place, in key order, in lists that may be empty.
+
+    :raises Unknown: the store has no such place; at the first step
+    :raises EngineFailed: the view can't be read
+    """
+    own = _numbers(view, place)
+    start, _ = keys.EVERYTHING
+    yield from view.scan(start, keys.tagged(keys.COUNT)[0])  # ids and catalog, of all
+    for tag in sorted(tag for tag in keys.PLACED if tag >= keys.COUNT):
+        if tag == keys.INDEX_ENTRY:
+            continue
+        remains = _REMAINS.get(tag)
+        if tag == keys.TOPIC_TRIMMED:
+            yield from _trimmed(view, own)
+        elif remains is None:
+            yield from view.scan(*keys.within(keys.tagged(tag)[0] + own))
+        else:
+            yield from _with_others(view, tag, own, remains)
+
+
+def _numbers(view: Reader, place: Place) -> bytes:
+    """What keys of the place go on with behind their tag."""
+    found = view.get(keys.namespace(place.namespace))
+    if found is None:
+        raise Unknown(f"there is no namespace {place.namespace}", kind="namespace")
+    namespace = int(binary.unpack_object(found)["id"])
+    if place.database is None:
+        return _ID.pack(namespace)
+    found = view.get(keys.database(namespace, place.database))
+    if found is None:
+        raise Unknown(f"there is no database {place}", kind="database")
+    return _ID.pack(namespace) + _ID.pack(int(binary.unpack_object(found)["id"]))
+
+
+def _is_own(key: bytes, own: bytes) -> bool:
+    return key.startswith(own, keys.TAG_AT + 1)
+
+
+_Remains = Callable[[Reader, bytes, bytes], bytes]
+"""What is left of a value of another place, of its key and itself."""
+
+
+def _with_others(view: Reader, tag: int, own: bytes, remains: _Remains) -> Iterator[list[Pair]]:
+    for found in view.scan(*keys.tagged(tag)):
+        yield [
+            (key, value if _is_own(key, own) else remains(view, key, value)) for key, value in found
+        ]
+
+
+def _trimmed(view: Reader, own: bytes) -> Iterator[list[Pair]]:
+    """Where topics were trimmed: the others up to their last message."""
+    for found in view.scan(*keys.tagged(keys.TOPIC_LAST)):
+        kept: list[Pair] = []
+        for key, last in found:
+            at = keys.with_tag(keys.TOPIC_TRIMMED, key)
+            value = view.get(at) if _is_own(key, own) else last
+            if value is not None:
+                kept.append((at, value))
+        yield kept
+
+
+def _as_it_is(view: Reader, key: bytes, value: bytes) -> bytes:
+    return value
+
+
+def _zero(view: Reader, key: bytes, value: bytes) -> bytes:
+    return _ZERO
+
+
+def _last(view: Reader, key: bytes) -> int:
+    """The last position of the topic that a key is of."""
+    topic = keys.with_tag(keys.TOPIC_LAST, key)[: keys.RECORD_PREFIX_BYTES]
+    return unpack_counter(view.get(topic))[0]
+
+
+def _at_end(view: Reader, key: bytes, value: bytes) -> bytes:
+    return keys.pack_counter(_last(view, key))
+
+
+def _done(view: Reader, key: bytes, value: bytes) -> bytes:
+    last = _last(view, key)
+    before = groups.Standing.unpack(value)
+    empty = replace(
+        before, cursor=last, handed_out=last, committed=last, hand_outs=0, out=0, parked=0
+    )
+    return empty.pack()
+
+
+_REMAINS: Final[dict[int, _Remains]] = {
+    keys.COUNT: _zero,
+    keys.ENTRY_COUNT: _zero,
+    keys.TOPIC_LAST: _as_it_is,
+    keys.READER: _at_end,
+    keys.GROUP_STATE: _done,
+    keys.GROUP_IDS: _as_it_is,
+    keys.DECLARED: _as_it_is,
+}
+"""By tag, what is left of other places; of a tag that is not here, nothing is."""

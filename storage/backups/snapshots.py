@@ -1,0 +1,202 @@
+"""Snapshots: every logged key of one view, in key order, or those of one place.
+
+The stream of a snapshot is pairs: length of the key (4), length of the value (4), key, value. They
+are what the state hash is made of, so a store made of them has the hash that its origin had. What
+indexes hold is left out, as it is of the log, and made again by whoever loads the records.
+
+What is read is one view of the state, at a commit that is released, while others write on. Reading
+is the loop's work, in slices (`pieces`); checks, seals and writing are a thread's (`Snapshot`).
+`write` does both, for who has a thread to itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from protocol.doors import File, Rng
+from protocol.errors import BackupCorrupt
+from storage import keys, lineage
+from storage.backups import container, places
+from storage.backups.container import Sink, Writer
+from storage.backups.facts import Place, SnapshotFacts, Written
+from storage.backups.forms import Form
+from storage.backups.sealing import Key
+from storage.engine import Pair, Reader
+from storage.frames import NO_DIGEST
+from storage.log_reading import LogReader, Standing
+
+LENGTHS: Final = Struct(">II")
+"""Before each pair."""
+
+
+class Piece(NamedTuple):
+    """Some pairs, as the stream has them."""
+
+    data: bytes
+    pairs: int
+    records: int
+
+
+def standing(view: Reader, log: LogReader) -> Standing:
+    """Where a view stands. May read a frame of the log: for a thread.
+
+    :param view: what one commit left, and no part of the one after it
+    :raises LogDamaged: the frame can't be read
+    :raises EngineFailed: the view can't be
+    """
+    note = lineage.noted(view)
+    found = log.standing(note.sequence)
+    assert note.digest in (found.digest, NO_DIGEST), "state and log are of one history"
+    return found
+
+
+def pieces(view: Reader, place: Place | None = None) -> Iterator[Piece]:
+    """The pairs of a snapshot, some hundreds at a time, or some megabytes.
+
+    :param view: what a commit left, and no part of the one after it
+    :raises Unknown: the store has no such place; at the first step
+    :raises EngineFailed: the view can't be read
+    """
+    found = _everything(view) if place is None else places.pairs(view, place)
+    return map(_piece, found)
+
+
+def _everything(view: Reader) -> Iterator[list[Pair]]:
+    for start, end in keys.LOGGED:
+        yield from view.scan(start, end)
+
+
+def _piece(pairs: list[Pair]) -> Piece:
+    pack = LENGTHS.pack
+    parts: list[bytes] = []
+    records = 0
+    for key, value in pairs:
+        parts += (pack(len(key), len(value)), key, value)
+        records += keys.is_record(key)
+    return Piece(b"".join(parts), len(pairs), records)
+
+
+class Snapshot:
+    """A snapshot on its way into a file.
+
+    :param sink: takes the bytes of the file
+    :param key: what it is sealed with; None: it is not
+    """
+
+    def __init__(self, facts: SnapshotFacts, sink: Sink, rng: Rng, key: Key | None = None) -> None:
+        self._facts = facts
+        self._writer = Writer(facts, sink, rng, key)
+        self._pairs = 0
+        self._records = 0
+
+    def add(self, piece: Piece) -> None:
+        """The next of `pieces`."""
+        self._writer.add(piece.data)
+        self._pairs += piece.pairs
+        self._records += piece.records
+
+    def end(self) -> Written:
+        """All of them were added."""
+        sequence = self._facts.at.sequence
+        digest = self._writer.end(self._pairs, self._records, sequence)
+        return Written(
+            Form.SNAPSHOT,
+            self._records,
+            sequence,
+            self._writer.size,
+            digest,
+            self._facts.version,
+        )
+
+
+def write(
+    view: Reader, facts: SnapshotFacts, sink: Sink, rng: Rng, key: Key | None = None
+) -> Generator[None, None, Written]:
+    """Write a snapshot, giving control back between slices.
+
+    :param view: stands at `facts.at`
+    :raises Unknown: the store has no such place. Nothing was written
+    :raises EngineFailed: the view can't be read
+    """
+    found = pieces(view, facts.place)
+    first = next(found, Piece(b"", 0, 0))
+    snapshot = Snapshot(facts, sink, rng, key)
+    snapshot.add(first)
+    yield
+    for piece in found:
+        snapshot.add(piece)
+        yield
+    return snapshot.end()
+
+
+class SnapshotBackup:
+    """A snapshot that is read.
+
+    :param file: stays the caller's to close
+    :raises BackupCut, BackupCorrupt, WrongKey, StoreTooNew: as `container.Reader`
+    """
+
+    def __init__(self, file: File, key: Key | None = None) -> None:
+        self._reader = container.Reader(file, key)
+        self.facts = self._reader.facts(SnapshotFacts)
+        self.sealed = self._reader.header.sealed
+        self.pairs = 0
+        """Read so far …"""
+        self.records = 0
+        """… and records of tables among them."""
+
+    @property
+    def offset(self) -> int:
+        """How many bytes of the file have been read."""
+        return self._reader.offset
+
+    @property
+    def sha256(self) -> bytes:
+        """Of what was read so far."""
+        return self._reader.sha256
+
+    def lists(self) -> Iterator[list[Pair]]:
+        """The pairs in key order, those of a chunk at a time. When it ends, all of them were there.
+
+        :raises BackupCut: the file ends early
+        :raises BackupCorrupt: at what was not written so
+        """
+        rest, last = b"", keys.EVERYTHING[0]
+        for chunk in self._reader.chunks():
+            data = rest + chunk if rest else chunk
+            found, at = _taken_apart(data)
+            rest = data[at:]
+            for key, _ in found:
+                if not last < key or keys.is_derived(key):
+                    raise self._corrupt("a pair stands where it can't")
+                last = key
+                self.records += keys.is_record(key)
+            self.pairs += len(found)
+            yield found
+        end = self._reader.end
+        assert end is not None, "a stream ends with the file's end"
+        told = (end.items, end.records, end.sequence)
+        if rest or told != (self.pairs, self.records, self.facts.at.sequence):
+            raise self._corrupt("its end is not that of what comes before it")
+
+    def _corrupt(self, what: str) -> BackupCorrupt:
+        at = self._reader.offset
+        return BackupCorrupt(f"it is damaged before byte {at}: {what}", offset=at)
+
+
+def _taken_apart(data: bytes) -> tuple[list[Pair], int]:
+    """The pairs that are whole, and where they end."""
+    pairs: list[Pair] = []
+    at, size, unpack = 0, len(data), LENGTHS.unpack_from
+    while at + LENGTHS.size <= size:
+        key_bytes, value_bytes = unpack(data, at)
+        begins = at + LENGTHS.size
+        middle = begins + key_bytes
+        end = middle + value_bytes
+        if end > size:
+            break
+        pairs.append((data[begins:middle], data[middle:end]))
+        at = end
+    return pairs, at
