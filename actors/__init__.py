@@ -14,10 +14,11 @@ and nobody waits by blocking:
     passwords    hashing, one for each core                     threads
     flush        waits for the engine                           thread
     commits      the ledger: transactions, what is in flight    loop
+    backups      files of backups: writes them, lists them      threads
     log reads    reads what the log holds                       thread
     log          writes and syncs                               thread
 
-`Committer` (commits/), `LogReads`, `Roles`, `Passwords`, `Sessions`, `Spaces` and `Topics` are what
+`Backups` (backups/), `Committer` (commits/), `LogReads`, `Roles`, `Passwords`, `Sessions`, `Spaces` and `Topics` are what
 others on the loop use of those actors without a message: to begin and commit a transaction must
 not wait.
 Scripts that wait for messages stand in `waiting.py` meanwhile.

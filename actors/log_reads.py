@@ -26,7 +26,7 @@ from protocol.values import Value
 from storage.faults import LogDamaged
 from storage.frames import FRAME_HEADER_BYTES, Frame
 from storage.history import Searched, Trail, follow, search
-from storage.log_reading import LogReader
+from storage.log_reading import LogReader, Standing
 from storage.segments import pruned
 
 log = structlog.get_logger("node")
@@ -76,6 +76,13 @@ class ReadFrames(Request[list[Frame]]):
 @dataclass(frozen=True, slots=True)
 class ReadFrame(Request[Frame]):
     """Read one frame, wherever it stands."""
+
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStanding(Request[Standing]):
+    """Find out where the history stands with a frame, or with the one before the first."""
 
     sequence: int
 
@@ -148,6 +155,16 @@ class LogReadActor(ThreadActor):
         """
         try:
             return self._log.frame(asked.sequence)
+        except (LogPruned, LogDamaged, OSError) as error:
+            raise self._told(error, asked.sequence) from error
+
+    @handles(ReadStanding)
+    def read_standing(self, asked: ReadStanding) -> Standing:
+        """:raises LogPruned: the log begins later
+        :raises LogDamaged: the frame is not what was written
+        """
+        try:
+            return self._log.standing(asked.sequence)
         except (LogPruned, LogDamaged, OSError) as error:
             raise self._told(error, asked.sequence) from error
 
@@ -285,6 +302,25 @@ class LogReads:
         if sequence < self.begins:
             raise pruned(sequence, self.begins)
         return await ask(self._reader.ref, ReadFrame(sequence))
+
+    async def standing(self, sequence: int) -> Standing:
+        """Where the history stands with a frame, or with the one before the first that there is.
+
+        :param sequence: as `upto` of `frames`
+        :raises LogPruned: the log begins later
+        :raises LogDamaged: the frame is not what was written
+        :raises Busy: too many wait for the log to be read
+        """
+        assert sequence <= self._committer.durable_upto, "a frame that may be taken back"
+        tail = self._committer.tail
+        if sequence >= tail.first:
+            frame = tail.after(sequence - 1, sequence, 0)[0]
+            return Standing(sequence, frame.epoch, frame.time, frame.digest())
+        return await ask(self._reader.ref, ReadStanding(sequence))
+
+    def bytes_from(self, sequence: int) -> int:
+        """What the log takes from a sequence on, at most."""
+        return self._log.bytes_from(sequence)
 
     async def epoch_at(self, sequence: int) -> int | None:
         """The epoch of a frame, or of the one before the first that the log holds; None: the log

@@ -19,6 +19,10 @@ from typing import Any, Final
 import structlog
 from pykka import ActorRef
 
+from actors.backups.files import BackupFilesActor
+from actors.backups.folder import BackupFolder
+from actors.backups.listing import BackupListActor
+from actors.backups.taking import Backups, StoreFacts
 from actors.certificates import CertificatesActor, Look
 from actors.checkpoints import CheckpointNow, CheckpointsActor, FlushActor, NoteDamage
 from actors.commits import NODE, CommitsActor, Committer
@@ -81,6 +85,7 @@ REPLAY_FRAMES: Final = 256
 class Node:
     """A node. `start` makes one; `stop` ends it, whatever happened to it."""
 
+    backups: Backups
     committer: Committer
     open_feeds: Feeds
     roles: Roles
@@ -241,6 +246,7 @@ class Node:
             ),
             refoldable=True,
         )
+        self.backups = self._take_backups()
         services = Services(
             committer=committer,
             roles=self.roles,
@@ -256,6 +262,7 @@ class Node:
             clock=self.doors.clock,
             facts=self.facts,
             reads=self.reads,
+            backups=self.backups,
             store_id=self.store.id,
             slow_us=self.settings.slow_us,
         )
@@ -272,6 +279,21 @@ class Node:
             lambda: CertificatesActor.start(runtime, self.facts), refoldable=True
         )
         self.spaces.begin()
+
+    def _take_backups(self) -> Backups:
+        runtime, doors = self.runtime, self.doors
+        directory, _, engine = self.store.parts
+        folder = BackupFolder(doors.fs, self.settings.backup_dir)
+        tmp = directory.tmp_path
+        files = self._supervise(
+            lambda: BackupFilesActor.start(runtime, doors.fs, doors.rng, folder, tmp, None),
+            refoldable=True,
+        )
+        lists = self._supervise(
+            lambda: BackupListActor.start(runtime, folder, None), refoldable=True
+        )
+        store = StoreFacts(self.store.id, directory.created)
+        return Backups(self.committer, self.reads, engine, store, folder, files, lists, doors.clock)
 
     def _sign_in_aside(self, surface: Surface) -> AbstractContextManager[None]:
         """A sign-in that waits does not count among what its surface runs: many wrong ones are

@@ -45,6 +45,8 @@ class NodeSettings:
     """Whether every frame that the log holds is read and checked, not only those of its tail."""
     slow_us: int = limits.SLOW_STATEMENT_SECONDS * 1_000_000
     """From how long on a statement is said in the log to be slow."""
+    backup_dir: str | None = None
+    """The folder for `BACKUP … TO` and `RESTORE SCRIPT FROM`."""
     told_owner: Callable[[FirstOwner], None] | None = None
     """Called with the owner whose password was generated, before it is the store's: afterwards
     nobody could find it out any more."""

@@ -16,6 +16,7 @@ from language import parser
 from language.functions import TABLE
 from language.parsing import (
     access,
+    backups,
     expressions,
     fields,
     functions,
@@ -41,6 +42,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[ModuleType, ...]], ...]] = (
     ("Indexes", (indexes,)),
     ("Cache spaces", (spaces,)),
     ("Topics", (topics,)),
+    ("Backups", (backups,)),
 )
 """Where the rules are stated, under the headings of the page."""
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from language import tree
 from language.lexer import END, NAME
 from language.parsing.access import Access
+from language.parsing.backups import Backups
 from language.parsing.cursor import STATEMENT
 from language.parsing.functions import Functions
 from language.parsing.indexes import Indexes
@@ -97,7 +98,7 @@ RETURN, IF is that of statements. Behind a block's brace the `;` may be left out
 """
 
 
-class _Parser(Access, Indexes, Functions, Spaces, Topics):
+class _Parser(Access, Backups, Indexes, Functions, Spaces, Topics):
     """Adds the flow of a script: statements, blocks, IF, FOR and the like."""
 
     def script(self) -> tuple[tree.Statement, ...]:
@@ -238,6 +239,7 @@ ANSWERING: Final = frozenset(
 HANDLERS: Final[dict[str, Any]] = {
     "ACK": _Parser.ack,
     "ALTER": _Parser.alter,
+    "BACKUP": _Parser.backup,
     "BEGIN": _Parser._begin_transaction,
     "CANCEL": _Parser._cancel,
     "COMMIT": _Parser._commit,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec import field as member
@@ -126,6 +126,24 @@ class Result(Struct, frozen=True):
     took_us: int
 
 
+class HeldFile(Protocol):
+    """A backup in a file that the node keeps for whoever asked, until it is closed or nobody holds
+    this any more."""
+
+    form: str
+    sequence: int
+    """The last commit that is in it."""
+    sha256: bytes
+    size: int
+    """Bytes of it."""
+
+    async def read(self, offset: int, count: int) -> bytes:
+        """A stretch of it."""
+
+    def close(self) -> None:
+        """Keep it no longer. Closing twice is fine."""
+
+
 class ScriptAnswer(Struct, frozen=True):
     """What a script answered; `refusal` is set when it stopped at one."""
 
@@ -142,6 +160,8 @@ class ScriptAnswer(Struct, frozen=True):
     give the answer away says so: the script is not to be sent again unchanged."""
     moment: str | None = None
     """The moment that it read and that is kept, by its name."""
+    file: HeldFile | None = None
+    """What it hands over; to be closed."""
 
 
 class RunScript(Struct, Request[ScriptAnswer], frozen=True):
@@ -164,6 +184,9 @@ class RunScript(Struct, Request[ScriptAnswer], frozen=True):
     Nothing is written then."""
     keep_us: int | None = None
     """How long that is kept behind it; None: `limits.MOMENT_SECONDS`."""
+    hands_over: tuple[str, ...] = ()
+    """Not empty: the script is one BACKUP without TO, of one of these forms, and the answer brings
+    it as a file."""
     record: bool = False
     """Whether the statement log keeps it though it only reads."""
 

@@ -133,6 +133,9 @@ class Engine(Reader, Protocol):
     def checkpoint(self, path: str) -> None:
         """A copy of the present state as a directory of its own, which must not exist yet."""
 
+    def stored_bytes(self) -> int:
+        """An estimate of what all keys and values take, as the engine has them."""
+
     def memory_bytes(self) -> int:
         """An estimate of the memory held for the state, caches included."""
 

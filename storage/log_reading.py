@@ -214,6 +214,12 @@ class LogReader:
         after = self.epoch if newest else segments[at + 1].header.epoch
         return before if before == after else None  # epochs never fall
 
+    def bytes_from(self, sequence: int) -> int:
+        """What the segments take from that of a sequence on, without what was put ahead."""
+        segments = self._segments
+        at = max(bisect_right(segments, sequence, key=FIRST_OF) - 1, 0)
+        return sum(segment.size for segment in segments[at:])
+
     def digest_at(self, sequence: int) -> bytes | None:
         """The digest of a frame, or of the one before the first; None where the log has neither.
 

@@ -135,6 +135,9 @@ class MemoryEngine:
     def checkpoint(self, path: str) -> None:
         raise NotImplementedError("the state in memory has no files to copy")
 
+    def stored_bytes(self) -> int:
+        return self.memory_bytes()
+
     def memory_bytes(self) -> int:
         return sum(
             sum(map(len, chunk.keys)) + sum(map(len, chunk.values))

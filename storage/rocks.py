@@ -217,6 +217,11 @@ class RocksEngine:
         except Exception as error:
             raise EngineFailed(f"no checkpoint of the state at {path}: {error}") from error
 
+    def stored_bytes(self) -> int:
+        # Compressed: what is made of it is larger, as far as it can be told beforehand.
+        tables = self._db.property_int_value("rocksdb.estimate-live-data-size") or 0
+        return tables + self.unflushed_bytes()
+
     def memory_bytes(self) -> int:
         readers = self._db.property_int_value("rocksdb.estimate-table-readers-mem") or 0
         return self.unflushed_bytes() + readers + self._cache.get_usage()

@@ -222,8 +222,8 @@ def _told(name: str) -> Iterator[None]:
 
 
 class Draft:
-    """A backup that has not got its name yet. Whoever has one ends it with `publish` or `abandon`;
-    the second after the first does nothing.
+    """A backup in the making. Whoever has one ends it: with `close` once it is published, or with
+    `abandon`, which does nothing behind the other.
 
     :param root: the folder that its name is in; closed with the draft
     """
@@ -313,28 +313,28 @@ class Draft:
     def publish(self) -> None:
         """Step 5: the file has been synced and found whole.
 
-        :raises BackupExists: something else has the name by now; nothing is left of this one
+        :raises BackupExists: something else has the name by now
         """
         folder, file = self._folder, self.file
-        try:
-            with _told(self.name):
-                folder.rename(self._partial, self._own)
-                if not folder.is_at(file, self._own):
-                    folder.unlink(self._own)  # a link, say, that was put in the partial's place
-                    raise Failed(f"somebody has replaced {self.name}{PARTIAL}", path=self.name)
-                folder.sync()
-        except BaseException:
-            self.abandon()
-            raise
+        with _told(self.name):
+            folder.rename(self._partial, self._own)
+            if not folder.is_at(file, self._own):
+                folder.unlink(self._own)  # a link, say, that was put in the partial's place
+                raise Failed(f"somebody has replaced {self.name}{PARTIAL}", path=self.name)
+            folder.sync()
+
+    def close(self) -> None:
+        """It is done: keep what was published."""
         self._made.clear()
         self._close()
 
     def abandon(self) -> None:
-        """Leave nothing behind."""
+        """Leave nothing behind, of what was published neither."""
         # What the disk says here it has said before, and a partial is no backup.
         with suppress(OSError):
-            if self._file is not None and self._folder.is_at(self._file, self._partial):
-                self._folder.unlink(self._partial)
+            for name in (self._partial, self._own):
+                if self._file is not None and self._folder.is_at(self._file, name):
+                    self._folder.unlink(name)
             while self._made:
                 at = self._made.pop()
                 self._folders[at].remove_folder(self._subfolders[at])

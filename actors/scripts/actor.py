@@ -8,6 +8,7 @@ from functools import partial
 
 from actors.runtime import LoopActor, Runtime, handles
 from actors.scripts import (  # noqa: F401  (handlers)
+    backups,
     explaining,
     fields,
     flow,
@@ -93,6 +94,7 @@ class ScriptsActor(LoopActor):
             refusal if refusal is None else execution.told(refusal),
             execution.committed,
             execution.kept_moment,
+            execution.file,
         )
 
     @handles(CancelScript)

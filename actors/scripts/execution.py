@@ -27,7 +27,7 @@ from protocol import limits
 from protocol.binary import unpack_object
 from protocol.doors import Rng
 from protocol.errors import BadRequest, NotInTransaction, Refusal, SessionEnded, TooLarge
-from protocol.requests import Result, RunScript
+from protocol.requests import HeldFile, Result, RunScript
 from protocol.rights import READ, Verbs
 from protocol.values import NONE, RecordId, Value
 from storage import records
@@ -100,6 +100,8 @@ class Execution:
     and is to run again at once: it has answered nothing so far."""
     waits = False
     """Whether it has found nothing and is to wait: it runs again from its beginning then."""
+    file: HeldFile | None = None
+    """What it hands over beside its answer."""
     calls = 0
     """Functions of the database that are running, one inside another."""
     _nested = 0

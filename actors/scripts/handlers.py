@@ -84,7 +84,21 @@ class OnNoun:
     field: str = "noun"
 
 
-Needs = Sequence[Need | OnRecords | OnNoun]
+@dataclass(frozen=True, slots=True)
+class OnParts:
+    """Verbs on the places that a statement names, each of them, and on the store where what it does
+    is more than theirs. Its function gets nothing: it looks at another moment of the store.
+
+    :ivar field: of the statement's node, a tuple of `tree.NounRef`
+    :ivar beyond: of a statement's node, whether it is more
+    """
+
+    verbs: Verbs
+    field: str
+    beyond: Callable[[Any], bool]
+
+
+Needs = Sequence[Need | OnRecords | OnNoun | OnParts]
 
 
 def _answers(statement: Any) -> bool:
@@ -113,6 +127,8 @@ class Claim:
     verbs: Verbs
     as_noun: bool = False
     """Whether its function gets the noun itself."""
+    is_handed: bool = True
+    """Whether its function gets anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +145,14 @@ def claims_of(statement: Any) -> Claims:
     """What a statement needs, by what its handler declares."""
     things: dict[tuple[Kind, tuple[str | int, ...]], Verbs] = {}
     nouns: list[Claim] = []
+    parts: list[Claim] = []
     records: Verbs = NOTHING
     for need in handler_of(statement).needs:
         if isinstance(need, OnNoun):
             nouns.append(_of_noun(getattr(statement, need.field), need.verbs))
+            continue
+        if isinstance(need, OnParts):
+            parts += _of_parts(statement, need)
             continue
         verbs = need.verbs if _ASKS[need.when](statement) else NOTHING
         if isinstance(need, OnRecords):
@@ -145,9 +165,19 @@ def claims_of(statement: Any) -> Claims:
             Claim(kind, tuple(_named(statement, field) for field in fields), verbs)
             for (kind, fields), verbs in things.items()
         )
-        + tuple(nouns),
+        + tuple(nouns)
+        + tuple(parts),
         records,
     )
+
+
+def _of_parts(statement: Any, need: OnParts) -> list[Claim]:
+    beyond = [Claim(Kind.STORE, (), need.verbs)] if need.beyond(statement) else []
+    named = [
+        Claim(Kind(place.kind), place.names, need.verbs, as_noun=True, is_handed=False)
+        for place in getattr(statement, need.field)
+    ]
+    return beyond + named
 
 
 def _of_noun(named: tree.NounRef | None, verbs: Verbs) -> Claim:
@@ -180,7 +210,7 @@ class Handler:
     kind: ResultKind
     writes: bool
     """Whether it needs a node that is writable."""
-    needs: tuple[Need | OnRecords | OnNoun, ...]
+    needs: tuple[Need | OnRecords | OnNoun | OnParts, ...]
     audited: bool = False
     """Whether the audit trail keeps it, beside the statement log."""
 
@@ -254,7 +284,7 @@ def _bound(run: Callable[..., Value], needs: Needs) -> Make:
     return make
 
 
-def _things(needs: Iterable[Need | OnRecords | OnNoun]) -> int:
+def _things(needs: Iterable[Need | OnRecords | OnNoun | OnParts]) -> int:
     named = {
         (need.kind, need.fields)
         for need in needs

@@ -21,7 +21,7 @@ def judged(run: Execution, claims: Sequence[Claim]) -> list[Any]:
     found = []
     for claim in claims:
         thing = _noun(run, claim) if claim.as_noun else _JUDGE[claim.kind](run, claim)
-        if claim.as_noun or claim.kind not in UNNAMED:
+        if claim.is_handed and (claim.as_noun or claim.kind not in UNNAMED):
             found.append(thing)
     return found
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from actors.backups.taking import Backups
 from actors.commits import Committer
 from actors.facts import Facts
 from actors.log_reads import LogReads
@@ -95,6 +96,7 @@ class Services:
     clock: Clock
     facts: Facts
     reads: LogReads
+    backups: Backups
     store_id: str
     slow_us: int
     """From how long on a statement is slow."""

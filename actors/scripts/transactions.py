@@ -5,7 +5,7 @@ Everything here runs inside the script's greenlet and is synchronous; see `turns
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -119,6 +119,8 @@ class ScriptRun(Execution):
         if len(self.variables) > limits.VARIABLES:
             self._check_variables(len(self.variables))
         self.plan = plan = self._plans.get(self.request.script, self.tick)
+        if self.request.hands_over:
+            _check_handed_over(plan.script, self.request.hands_over)
         if not plan.about_node_only:
             self.services.roles.check_answering()
         for first, end in plan.transactions:
@@ -505,6 +507,16 @@ class ScriptRun(Execution):
         refusal.detail.setdefault("line", line)
         refusal.detail.setdefault("column", column)
         return refusal
+
+
+def _check_handed_over(script: tree.Script, forms: Sequence[str]) -> None:
+    """:raises BadRequest: it is no single backup of one of these forms, or has a name for it"""
+    statements = script.statements
+    backup = statements[0] if len(statements) == 1 else None
+    if not isinstance(backup, tree.Backup) or backup.form not in forms or backup.to is not None:
+        raise BadRequest(
+            f"what is handed over is one statement, BACKUP {' or '.join(forms)}, without TO"
+        )
 
 
 def _check_keep(request: RunScript) -> None:

@@ -169,6 +169,13 @@ class Turn:
             self._ended_by = refusal or Cancelled("the request was cancelled")
             self.wake()
 
+    @property
+    def over(self) -> bool:
+        """Whether the work's next tick raises. May be asked from any thread."""
+        deadlines_us = self._deadlines_us
+        late = bool(deadlines_us) and self._clock.monotonic_us() >= deadlines_us[-1]
+        return late or self._ended_by is not None
+
     def wake(self) -> None:
         """End the work's `park`, if it is in one."""
         if self._parked is not None:

@@ -28,7 +28,7 @@ endpoints = ENDPOINTS string {"," string}
 origins = ORIGINS (NONE | string {"," string})
 info = INFO FOR (STORE | NAMESPACE [name] | DATABASE [database] | TABLE name | INDEX name ON name
     | SPACE name | TOPIC name | GROUP name ON name | FUNCTION name | USERS | USER name
-    | GRANTS [OF name] | NODE | STATE | RUNNING
+    | GRANTS [OF name] | NODE | STATE | RUNNING | BACKUPS
     | (STATEMENTS | AUDIT) [BEFORE expression] [LIMIT expression] [OF name]
     | HISTORY OF (addressed | place) [BEFORE expression] [LIMIT expression])
 place = NAMESPACE name | DATABASE database | TABLE name | name ["." name]
@@ -271,6 +271,6 @@ DROPS: Final[dict[str, Any]] = {
 }
 _SUBJECTS: Final = (
     "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "TOPIC", "GROUP", "USERS", "USER",
-    "GRANTS", "NODE", "STATE", "RUNNING", "FUNCTION", "STATEMENTS", "AUDIT",
+    "GRANTS", "NODE", "STATE", "RUNNING", "BACKUPS", "FUNCTION", "STATEMENTS", "AUDIT",
     "HISTORY",
 )  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from language.tree.backups import Backup, BackupForm
 from language.tree.expressions import (
     Array,
     Attribute,
@@ -164,7 +165,7 @@ Statement = (
     | DefineIndex | DropIndex | RebuildIndex | Explain
     | DefineFunction | DropFunction
     | DefineUser | AlterUser | DropUser | Grant | Revoke | DefineNode | Info | InfoEntries
-    | InfoHistory | Kill
+    | InfoHistory | Kill | Backup
 )  # fmt: skip
 
 
@@ -187,7 +188,8 @@ Node = Any
 
 __all__ = [
     "Ack", "AlterField", "AlterGroup", "AlterReader", "AlterTable", "AlterTopic", "AlterUser",
-    "Answering", "Array", "ArrayType", "Assignment", "Attribute", "Begin", "Binary",
+    "Answering", "Array", "ArrayType", "Assignment", "Attribute", "Backup", "BackupForm", "Begin",
+    "Binary",
     "BinaryOperator", "Block", "Call", "Cancel", "Choice", "Closure", "Column", "Commit",
     "CommitReader", "Constant", "Content", "Create", "Data", "DefineDatabase", "DefineField",
     "DefineFunction", "DefineGroup", "DefineIndex", "DefineNamespace", "DefineNode",
@@ -201,8 +203,8 @@ __all__ = [
     "ListKeys", "LiteralType", "LockKey", "Merge", "Nack", "Name", "Node", "NounRef", "Object",
     "OnChange", "OptionType", "Order", "Parameter", "PersistKey", "PlainType", "Position",
     "Publish", "Range", "ReadTopic", "RebuildIndex", "RecordLiteral", "RecordRange", "RecordType",
-    "Redrive", "Return", "ReturnStatement", "Revoke", "Script", "Select", "Set", "SetKey",
-    "Statement", "Subquery", "SwapKey", "TableTarget", "Take", "Target", "Throw", "TopicSetting",
-    "TrimTopic", "Unary", "UnaryOperator", "UnionType", "UnlockKey", "Unset", "Update", "Upsert",
-    "Use",
+    "Redrive", "Return", "ReturnStatement", "Revoke", "Script", "Select", "Set",
+    "SetKey", "Statement", "Subquery", "SwapKey", "TableTarget", "Take", "Target", "Throw",
+    "TopicSetting", "TrimTopic", "Unary", "UnaryOperator", "UnionType", "UnlockKey", "Unset",
+    "Update", "Upsert", "Use",
 ]  # fmt: skip

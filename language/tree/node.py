@@ -90,7 +90,7 @@ class DefineNode:
 
 InfoSubject = Literal[
     "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "TOPIC", "GROUP", "USERS", "USER",
-    "NODE", "STATE", "RUNNING", "FUNCTION", "GRANTS",
+    "NODE", "STATE", "RUNNING", "FUNCTION", "GRANTS", "BACKUPS",
 ]  # fmt: skip
 
 

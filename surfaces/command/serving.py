@@ -51,6 +51,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
         accept_clock_jump=command.opening.accept_clock_jump,
         rebuild_state=command.opening.rebuild_state,
         slow_us=command.slow // timedelta(microseconds=1),
+        backup_dir=command.backup_dir,
         told_owner=partial(_tell_owner, command.directory, console),
     )
     doors = system_doors()

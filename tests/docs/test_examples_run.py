@@ -39,7 +39,12 @@ def test_pages_are_found() -> None:
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE])
 async def test_every_example_answers_what_it_says(page: str, tmp_path: Path) -> None:
     path = ROOT / page
-    async with running(tmp_path / "store") as node, serving(NodeGate(node.node)) as surface:
+    (tmp_path / "backups").mkdir()
+    told = {"backup_dir": str(tmp_path / "backups")}
+    async with (
+        running(tmp_path / "store", settings=told) as node,
+        serving(NodeGate(node.node)) as surface,
+    ):
         if DEFINES_ITS_PLACE in path.read_text(encoding="utf-8"):
             await node.values("DROP NAMESPACE shop")
         wrong = await play(path, node, surface.address, accept=ACCEPT)

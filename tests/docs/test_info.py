@@ -32,7 +32,7 @@ DEFINE TOPIC bounded BYTES 1MiB; DEFINE TOPIC unbounded; DEFINE TOPIC dead;
 DEFINE READER r ON bounded; DEFINE GROUP g ON bounded DEADLINE 1s DEAD LETTER dead BACKOFF 1s;
 PUBLISH INTO bounded VALUE 1;
 DEFINE USER eve ROLE member PASSWORD 'a password of hers';
-DEFINE INDEX built ON many FIELDS n; INFO FOR INDEX built ON many
+BACKUP TO 'all'; DEFINE INDEX built ON many FIELDS n; INFO FOR INDEX built ON many
 """
 ASKED: Final = {
     "STORE": ["STORE"],
@@ -50,6 +50,7 @@ ASKED: Final = {
     "NODE": ["NODE"],
     "STATE": ["STATE"],
     "RUNNING": ["RUNNING"],
+    "BACKUPS": ["BACKUPS"],
     "STATEMENTS": ["STATEMENTS"],
     "AUDIT": ["AUDIT"],
     "HISTORY": ["HISTORY OF many:1"],
@@ -99,7 +100,9 @@ async def answered(node: Node) -> dict[str, set[str]]:
 
 async def test_every_field_of_every_info_stands_there(tmp_path: Any) -> None:
     assert set(ASKED) - OF_ENTRIES == set(SUBJECTS), "an INFO that nobody asks here"
-    async with running(real_doors(), settings(str(tmp_path / "store"))) as node:
+    (tmp_path / "backups").mkdir()
+    told = settings(str(tmp_path / "store"), backup_dir=str(tmp_path / "backups"))
+    async with running(real_doors(), told) as node:
         for subject, found in (await answered(node)).items():
             assert found == named(subject), f"INFO FOR {subject}"
 

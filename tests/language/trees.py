@@ -270,7 +270,9 @@ PLACES = st.one_of(
     st.builds(tree.DefineNode, st.none(), st.none(), st.lists(TEXT, max_size=2).map(tuple)),
     st.builds(tree.Use, NAMES, st.none() | NAMES),
     st.builds(tree.Use, st.none(), NAMES),
-    st.sampled_from([tree.Info(one) for one in ("STORE", "USERS", "NODE", "STATE", "RUNNING")]),
+    st.sampled_from(
+        [tree.Info(one) for one in ("STORE", "USERS", "NODE", "STATE", "RUNNING", "BACKUPS")]
+    ),
     NAMES.map(lambda name: tree.Info("TABLE", (name,))),
     NAMES.map(lambda name: tree.Info("USER", (name,))),
     st.lists(NAMES, max_size=1).map(lambda names: tree.Info("NAMESPACE", tuple(names))),
@@ -289,6 +291,33 @@ PLACES = st.one_of(
         SMALL | HISTORYLESS,
         st.none() | INTS.map(tree.Constant),
         st.none() | st.just(tree.Parameter("limit")),
+    ),
+)
+PARTS = st.one_of(
+    NAMES.map(lambda name: tree.NounRef("NAMESPACE", (name,))),
+    st.tuples(NAMES, NAMES).map(lambda names: tree.NounRef("DATABASE", names)),
+)
+BACKUPS = st.one_of(
+    st.builds(
+        tree.Backup,
+        st.just("STATE"),
+        st.none(),
+        st.lists(PARTS, max_size=1).map(tuple),
+        st.none() | TEXT,
+    ),
+    st.builds(
+        tree.Backup,
+        st.just("LOG"),
+        st.none() | st.integers(1, limits.INT_MAX),
+        st.just(()),
+        st.none() | TEXT,
+    ),
+    st.builds(
+        tree.Backup,
+        st.just("SCRIPT"),
+        st.none(),
+        st.lists(PARTS, max_size=3).map(tuple),
+        st.none() | TEXT,
     ),
 )
 LITERALS = st.one_of(
@@ -422,6 +451,7 @@ PLAIN = st.one_of(
     st.sampled_from([tree.Begin(), tree.Commit(), tree.Cancel()]),
     SMALL.map(tree.Evaluate),
     PLACES,
+    BACKUPS,
     FIELD_STATEMENTS,
     SPACE_STATEMENTS,
     INDEXES,

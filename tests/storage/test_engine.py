@@ -282,6 +282,17 @@ def test_flush_in_another_thread(engine: Engine) -> None:
     assert engine.flushed_sequence() == engine.applied == 300
 
 
+def test_what_is_stored_is_estimated(engine: Engine) -> None:
+    before = engine.stored_bytes()
+    batch = engine.batch()
+    for number in range(2_000):
+        batch.put(b"k%06d" % number, random.Random(number).randbytes(500))
+    engine.write(batch, 1)
+    assert engine.stored_bytes() - before > 900_000
+    engine.flush()
+    assert 900_000 < engine.stored_bytes() - before < 4_000_000
+
+
 def test_memory_is_reported(engine: Engine) -> None:
     put(engine, {key(n): b"x" * 1_000 for n in range(1_000)})
     assert engine.memory_bytes() > 500_000

@@ -61,6 +61,7 @@ def write(folder: BackupFolder, name: str, data: bytes = b"backup") -> None:
         draft.append(data, NOTHING)
         draft.sync()
         draft.publish()
+        draft.close()
     finally:
         draft.abandon()
 
@@ -253,7 +254,21 @@ def test_a_partial_that_is_being_written_is_left_alone(here: tuple[BackupFolder,
     draft.append(b"whole", NOTHING)
     draft.sync()
     draft.publish()
+    draft.close()
     assert (path / "a").read_bytes() == b"whole"
+
+
+def test_what_was_published_and_not_confirmed_is_taken_back(
+    here: tuple[BackupFolder, Path],
+) -> None:
+    folder, path = here
+    draft = folder.draft("sub/a", NOTHING)
+    draft.append(b"whole", NOTHING)
+    draft.sync()
+    draft.publish()
+    assert tree(path) == ["sub", "sub/a"]
+    draft.abandon()
+    assert tree(path) == []
 
 
 def test_a_partial_that_is_no_file(here: tuple[BackupFolder, Path]) -> None:
@@ -277,6 +292,7 @@ def test_a_link_in_the_place_of_the_partial_never_gets_the_name(
     (path / "a.partial").symlink_to("../outside/secret")
     with pytest.raises(Failed, match="somebody has replaced"):
         draft.publish()
+    draft.abandon()
     assert "a" not in tree(path)
 
 

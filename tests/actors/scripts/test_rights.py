@@ -259,6 +259,17 @@ ROWS: Final[dict[str, list[Row]]] = {
     ],
     "DefineNode": [owns("DEFINE NODE ROLES serving, writable", "NODE")],
     "Kill": [owns("KILL 'none'", "NODE")],
+    "Backup": [
+        owns("BACKUP", "STORE"),
+        owns("BACKUP OF shop.main", "STORE"),
+        owns("BACKUP LOG", "STORE"),
+        owns("BACKUP SCRIPT", "STORE"),
+        owns("BACKUP SCRIPT OF shop.main TO 'x'", "STORE"),
+        owns("BACKUP SCRIPT OF shop.main", ON_MAIN, member=HIDDEN, owner=MAY),
+        owns(
+            "BACKUP SCRIPT OF NAMESPACE shop", ON_SHOP, member=HIDDEN, owner=f"OWNER OF {ON_SHOP}"
+        ),
+    ],
     # --- INFO FOR
     "STORE": [Row("INFO FOR STORE", "INFO ON STORE", MAY, *("INFO ON STORE",) * 3)],
     "NAMESPACE": [
@@ -296,12 +307,13 @@ ROWS: Final[dict[str, list[Row]]] = {
     "NODE": [Row("INFO FOR NODE", "INFO ON NODE", MAY, *("INFO ON NODE",) * 3)],
     "STATE": [Row("INFO FOR STATE", "INFO ON NODE", MAY, *("INFO ON NODE",) * 3)],
     "RUNNING": [owns("INFO FOR RUNNING", "NODE")],
+    "BACKUPS": [owns("INFO FOR BACKUPS", "STORE")],
 }
 """By the class of the statement's node; of INFO by its subject."""
 
 ELSE: Final = {"Throw": "THROW 1"}
 """How a statement ends for whoever may: with a refusal of its own."""
-ALONE: Final = frozenset({"DefineNode", "Kill", "Begin", "Commit", "Cancel", "Use"})
+ALONE: Final = frozenset({"DefineNode", "Kill", "Backup", "Begin", "Commit", "Cancel", "Use"})
 """What is no part of a transaction, or changes nothing."""
 
 
@@ -416,7 +428,12 @@ def _told(name: str, refusal: Refusal | None) -> str:
         return str(refusal.detail["needs"])
     if isinstance(refusal, Unknown) and refusal.detail.get("kind") in ("namespace", "user"):
         return HIDDEN
-    if refusal is not None and refusal.code not in ("Thrown", "AlreadyExists"):
+    if refusal is not None and refusal.code not in (
+        "Thrown",
+        "AlreadyExists",
+        "NoBackupFolder",
+        "NotImplementedHere",
+    ):
         return refusal.code
     return MAY
 

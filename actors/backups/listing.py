@@ -1,0 +1,133 @@
+"""What is in the backup folder: each file read through, to say whether it is whole.
+
+Reading takes as long as the disk does. So what was found out of a file is remembered for as long as
+it has the same size and was not written since; who asks again waits only for what is new.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from actors.backups.folder import BackupFolder, Listed
+from actors.runtime import Runtime, ThreadActor, handles
+from protocol.doors import Entry, File
+from protocol.errors import Cancelled, Refusal, TooLarge, Unknown
+from protocol.requests import Request
+from protocol.values import Value, instant
+from storage.backups.facts import LogFacts, SnapshotFacts
+from storage.backups.forms import Form, form_of
+from storage.backups.sealing import Key
+from storage.backups.verifying import verify
+from storage.faults import StoreTooNew
+
+FILES_MOST: Final = 10_000
+REMEMBERED: Final = 2 * FILES_MOST
+
+Over = Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class ListFiles(Request[list[Listed]]):
+    """The files of the folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookInto(Request[dict[str, Value]]):
+    """What one of them holds."""
+
+    listed: Listed
+    over: Over
+    """Whether nobody waits for the answer any more."""
+
+
+class BackupListActor(ThreadActor):
+    """Reads the files of the backup folder. :param key: opens those that are sealed"""
+
+    gives_way = True
+
+    def __init__(self, runtime: Runtime, folder: BackupFolder, key: Key | None) -> None:
+        super().__init__(runtime)
+        self._folder = folder
+        self._key = key
+        self._known: OrderedDict[tuple[str, Entry], dict[str, Value]] = OrderedDict()
+
+    @handles(ListFiles)
+    def list_files(self, _asked: ListFiles) -> list[Listed]:
+        """:raises TooLarge: there are too many; NoBackupFolder: the folder can't be used"""
+        found: list[Listed] = []
+        for listed in self._folder.files():
+            if len(found) == FILES_MOST:
+                raise TooLarge(
+                    f"the backup folder has more than {FILES_MOST} files", limit=FILES_MOST
+                )
+            found.append(listed)
+        return sorted(found)
+
+    @handles(LookInto)
+    def look_into(self, asked: LookInto) -> dict[str, Value]:
+        """:raises Cancelled: nobody waits for it any more"""
+        known = self._known.get(asked.listed)
+        if known is None:
+            known = self._known[asked.listed] = self._look(asked.listed, asked.over)
+            if len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+        return known
+
+    def _look(self, listed: Listed, over: Over) -> dict[str, Value]:
+        answer: dict[str, Value] = {
+            "path": listed.path,
+            "form": None,
+            "bytes": listed.entry.bytes,
+            "at": instant(listed.entry.changed_us),
+            "sequence": None,
+            "place": None,
+            "sealed": False,
+            "verifies": False,
+            "problem": None,
+        }
+        try:
+            file = self._folder.open(listed.path)
+        except Unknown:
+            return {**answer, "problem": "it was removed meanwhile"}
+        try:
+            answer |= self._of_file(file, over)
+        except Cancelled:
+            raise
+        except (Refusal, StoreTooNew, OSError) as problem:
+            answer["problem"] = str(problem)
+        finally:
+            file.close()
+        return answer
+
+    def _of_file(self, file: File, over: Over) -> dict[str, Value]:
+        form = form_of(file)
+        if form is None:
+            return {"problem": "it does not begin as a backup does"}
+        if form is Form.SCRIPT:
+            return {"form": form.value, "verifies": None}  # nothing reads one to its end yet
+
+        def tick(done: int) -> None:
+            _check_over(over)
+
+        report = verify(file, self._key, tick)
+        found: dict[str, Value] = {
+            "form": form.value,
+            "sequence": report.sequence or None,
+            "sealed": report.sealed,
+            "verifies": report.result == "whole",
+            "problem": report.problem,
+        }
+        facts = report.facts
+        if isinstance(facts, SnapshotFacts | LogFacts):
+            found["at"] = instant(facts.taken_us)
+        if isinstance(facts, SnapshotFacts) and facts.place is not None:
+            found["place"] = str(facts.place)
+        return found
+
+
+def _check_over(over: Over) -> None:
+    if over():
+        raise Cancelled("nobody waits for the list of backups any more")

@@ -1,0 +1,344 @@
+"""Taking backups while the node serves: one at a time, of one view at a commit that is released.
+
+What is in a backup is read on the loop in slices of whoever asked, so that `KILL`, its time and the
+drain end it between two of them; files are a thread's work (`files.py`), one part behind. A view
+keeps what the state engine would compact away, and a backup of the log pins what it reads. Both are
+let go when it ends, however it ends, and then nothing is left of it but what was answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from actors.backups.files import (
+    Abandon,
+    Add,
+    Begin,
+    Confirm,
+    Finish,
+    Forget,
+    Keep,
+    Part,
+    Publish,
+    ReadKept,
+    ScriptFacts,
+)
+from actors.backups.folder import BackupFolder, plain_parts
+from actors.backups.listing import ListFiles, LookInto
+from actors.commits import Committer
+from actors.log_pins import Pin
+from actors.log_reads import LogReads
+from actors.runtime import Supervised, ask, tell
+from protocol import limits
+from protocol.doors import Clock
+from protocol.errors import BadRequest, Busy, Failed
+from protocol.requests import Request
+from protocol.values import Value
+from protocol.version import VERSION
+from storage.backups import snapshots
+from storage.backups.facts import LogFacts, Place, SnapshotFacts, Written
+from storage.engine import Engine
+from storage.faults import LogDamaged
+from storage.transactions import Transaction
+
+if TYPE_CHECKING:
+    from actors.scripts.turns import Turn
+
+PART_BYTES: Final = limits.MIB
+"""Handed to the thread at once."""
+KEPT_MOST: Final = 4
+"""Files without a name that are kept for who asked at most: each has its room on the disk."""
+
+Reply = TypeVar("Reply")
+Text = Callable[[Transaction, int], Iterator[bytes]]
+"""The text of a script, of a transaction that reads a moment, at that sequence. Raises what refuses
+the script before its first part."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFacts:
+    """What backups say of the store."""
+
+    id: str
+    created: str
+    """As ISO 8601."""
+
+
+class KeptFile:
+    """A backup in a file without a name, for who asked. It is forgotten with this object at the
+    latest (`protocol.requests.HeldFile`)."""
+
+    def __init__(self, files: Supervised[Any], number: int, written: Written) -> None:
+        self._files = files
+        self._number = number
+        self.form = written.form.value
+        self.sequence = written.sequence
+        self.size = written.size
+        self.sha256 = written.sha256
+        self._end = weakref.finalize(self, _forget, files, number)
+        self._end.atexit = False
+
+    @property
+    def kept(self) -> bool:
+        """Whether it can be read still."""
+        return self._end.alive
+
+    def close(self) -> None:
+        """It was read, or nobody wants it. Closing twice is fine."""
+        self._end()
+
+    async def read(self, offset: int, count: int) -> bytes:
+        """A stretch of it."""
+        return await ask(self._files.ref, ReadKept(self._number, offset, count))
+
+
+def _forget(files: Supervised[Any], number: int) -> None:
+    with suppress(Busy):
+        tell(files.ref, Forget(number))
+
+
+class Backups:
+    """Takes backups. On the loop, in the greenlet of who asked; see the head of the file.
+
+    :param files: the place of the actor that writes them
+    :param lists: the place of the one that reads those in the folder
+    """
+
+    def __init__(
+        self,
+        committer: Committer,
+        reads: LogReads,
+        engine: Engine,
+        store: StoreFacts,
+        folder: BackupFolder,
+        files: Supervised[Any],
+        lists: Supervised[Any],
+        clock: Clock,
+    ) -> None:
+        self._committer = committer
+        self._reads = reads
+        self._engine = engine
+        self._store = store
+        self._files = files
+        self._lists = lists
+        self._clock = clock
+        self.folder = folder
+        self.taking = False
+        """Whether one is being taken."""
+        self._kept: weakref.WeakSet[KeptFile] = weakref.WeakSet()
+
+    def check_name(self, name: str | None) -> None:
+        """Before anything is looked at: may there be a file of that name?
+
+        :raises BackupNameRefused, NoBackupFolder:
+        """
+        if name is not None:
+            plain_parts(name)
+            self.folder.check_given()
+
+    # --- each form --------------------------------------------------------------------------------
+
+    def snapshot(self, turn: Turn, place: Place | None, to: str | None) -> Taken:
+        """Take a snapshot of the store, or of a place in it.
+
+        :raises Unknown: the store has no such place
+        """
+        with self._one(), self._moment() as view:
+            pieces = snapshots.pieces(view, place)
+            first = next(pieces, None)
+            at = turn.wait(self._reads.standing(view.sequence))
+            facts = SnapshotFacts(
+                VERSION, self._store.id, self._store.created, self._clock.wall_us(), at, place
+            )
+            # Of a place nobody knows how large it is before it was read.
+            estimate = self._engine.stored_bytes() if place is None else 0
+            some = () if first is None else (first,)
+            return self._take(turn, facts, to, estimate, _together(turn, some, pieces))
+
+    def log(self, turn: Turn, first: int, to: str | None) -> Taken:
+        """Take the log from a sequence on, up to what is released now.
+
+        :raises LogPruned: it begins later
+        :raises BadRequest: it ends before that
+        """
+        upto = self._committer.released_upto
+        if first > upto + 1:
+            raise BadRequest(f"the log ends at {upto}: there is no {first} yet", ends=upto)
+        with self._one(), ExitStack() as held, _damage_told():
+            pin = held.enter_context(self._reads.pin(first))
+            before = turn.wait(self._reads.standing(first - 1))
+            facts = LogFacts(
+                VERSION, self._store.id, self._store.created, self._clock.wall_us(), before, upto
+            )
+            parts = self._frames(turn, upto, held, pin)
+            return self._take(turn, facts, to, self._reads.bytes_from(first), parts)
+
+    def script(self, turn: Turn, text: Text, to: str | None) -> Taken:
+        """Take a script."""
+        with self._one(), self._moment() as view:
+            chunks = text(view, view.sequence)
+            first = next(chunks, b"")
+            parts = _joined(turn, first, chunks)
+            estimate = self._engine.stored_bytes()
+            return self._take(turn, ScriptFacts(view.sequence), to, estimate, parts)
+
+    def listed(self, turn: Turn) -> list[Value]:
+        """The files of the folder, as INFO FOR BACKUPS shows them. :raises NoBackupFolder:"""
+        ref = self._lists.ref
+        over = lambda: turn.over  # noqa: E731  (asked from the thread)
+        return [
+            turn.wait(ask(ref, LookInto(listed, over)))
+            for listed in turn.wait(ask(ref, ListFiles()))
+        ]
+
+    @contextmanager
+    def _one(self) -> Iterator[None]:
+        """:raises Busy: another one is being taken"""
+        if self.taking:
+            raise Busy("a backup is being taken: one at a time")
+        self.taking = True
+        try:
+            yield
+        finally:
+            self.taking = False
+
+    @contextmanager
+    def _moment(self) -> Iterator[Transaction]:
+        """What is released now."""
+        moment = self._committer.ledger.moment()
+        view = moment.begin()
+        moment.end()  # it lasts until nobody reads it
+        try:
+            yield view
+        finally:
+            view.release()
+
+    def _frames(self, turn: Turn, upto: int, held: ExitStack, pin: Pin) -> Iterator[Part]:
+        """The frames of the log from a pin on, which stay there until they were read."""
+        after = pin.sequence - 1
+        while after < upto:
+            frames = turn.wait(self._reads.frames(after, upto, PART_BYTES))
+            after = frames[-1].sequence
+            yield frames
+            pin = self._moved(held, pin, after + 1)
+
+    def _moved(self, held: ExitStack, pin: Pin, sequence: int) -> Pin:
+        """The pin of what is still to be read: a new one before it lapses."""
+        left_us = pin.lapses_us - self._clock.monotonic_us()
+        if left_us > limits.LOG_PIN_SECONDS * 500_000:
+            pin.move(sequence)
+            return pin
+        renewed = self._reads.pin(sequence)
+        held.close()
+        return held.enter_context(renewed)
+
+    # --- any form ---------------------------------------------------------------------------------
+
+    def _take(
+        self,
+        turn: Turn,
+        facts: SnapshotFacts | LogFacts | ScriptFacts,
+        to: str | None,
+        estimate: int,
+        parts: Iterator[Part],
+    ) -> Taken:
+        if to is None and sum(file.kept for file in self._kept) >= KEPT_MOST:
+            raise Busy(f"{KEPT_MOST} backups are being read, and that is all")
+        done = False
+        try:
+            self._wait(turn, Begin(facts, to, estimate))
+            self._write(turn, parts)
+            written = self._wait(turn, Finish(lambda: turn.over))
+            if to is None:
+                number = self._wait(turn, Keep())
+                file = KeptFile(self._files, number, written)
+                self._kept.add(file)
+                done = True
+                return Taken(written, file)
+            self._wait(turn, Publish())
+            tell(self._files.ref, Confirm())
+            done = True
+            return Taken(written, None)
+        finally:
+            if not done:
+                with suppress(Busy):
+                    tell(self._files.ref, Abandon())
+
+    def _write(self, turn: Turn, parts: Iterator[Part]) -> None:
+        """Have each part written while the next is read."""
+        writing: asyncio.Future[None] | None = None
+        try:
+            for part in parts:
+                if writing is not None:
+                    turn.wait(writing)
+                writing = ask(self._files.ref, Add(part))
+            if writing is not None:
+                turn.wait(writing)
+        finally:
+            if writing is not None:
+                writing.add_done_callback(_heard)
+
+    def _wait(self, turn: Turn, asked: Request[Reply]) -> Reply:
+        found: Reply = turn.wait(ask(self._files.ref, asked))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A backup that was taken."""
+
+    written: Written
+    file: KeptFile | None
+    """Of one without a name."""
+
+
+def _together(
+    turn: Turn, first: Sequence[snapshots.Piece], pieces: Iterator[snapshots.Piece]
+) -> Iterator[Part]:
+    """Pieces of a snapshot, as many as make a part."""
+    found = list(first)
+    size = sum(len(piece.data) for piece in found)
+    for piece in pieces:
+        found.append(piece)
+        size += len(piece.data)
+        if size >= PART_BYTES:
+            yield found
+            found, size = [], 0
+        turn.tick()
+    yield found
+
+
+def _joined(turn: Turn, first: bytes, chunks: Iterator[bytes]) -> Iterator[Part]:
+    """The text of a script, as much as makes a part."""
+    found, size = [first], len(first)
+    for chunk in chunks:
+        found.append(chunk)
+        size += len(chunk)
+        if size >= PART_BYTES:
+            yield b"".join(found)
+            found, size = [], 0
+        turn.tick()
+    yield b"".join(found)
+
+
+@contextmanager
+def _damage_told() -> Iterator[None]:
+    """:raises Failed: a frame that is needed is damaged"""
+    try:
+        yield
+    except LogDamaged as damage:
+        raise Failed(
+            f"the log is damaged at commit {damage.sequence}: a snapshot can still be taken",
+            sequence=damage.sequence,
+        ) from damage
+
+
+def _heard(done: asyncio.Future[None]) -> None:
+    """What writing has ended with is known, also when nobody waits for it any more."""
+    if not done.cancelled():
+        done.exception()

@@ -1,0 +1,126 @@
+"""BACKUP, and INFO FOR BACKUPS: what may be asked, and what is answered. How a backup comes to be
+stands in `actors/backups/`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from actors.backups.taking import Taken
+from actors.scripts.handlers import Need, OnParts, handles, informs
+from actors.scripts.transactions import ScriptRun
+from language import tree
+from protocol import limits
+from protocol.errors import AnswerTooLarge, BadRequest, NotImplementedHere, NotInTransaction
+from protocol.rights import OWN, Kind
+from protocol.values import Value
+from storage.backups.facts import Place, Written
+
+BESIDE_BYTES: Final = 4 * limits.KIB
+"""What an answer says beside the bytes of a backup, at most."""
+
+
+def _is_of_store(statement: tree.Backup) -> bool:
+    """Whether more is read or written than what the places hold: a snapshot has the store's users
+    and their hashes, a log every change, and the backup folder is the node's."""
+    return statement.form != "SCRIPT" or not statement.places or statement.to is not None
+
+
+@handles(
+    tree.Backup,
+    "value",
+    writes=False,
+    needs=[OnParts(OWN, "places", _is_of_store)],
+    audited=True,
+)
+def backup(run: ScriptRun, statement: tree.Backup) -> Value:
+    """Take a backup of what is released. It answers where it is, or is itself the answer.
+
+    :raises NotInTransaction: others of its transaction would wait with it
+    :raises BackupNameRefused, NoBackupFolder, BackupExists: of its name
+    :raises Busy: another one is being taken
+    :raises DiskFull: there is no room for it
+    :raises LogPruned: the log no longer holds all that was asked for
+    :raises AnswerTooLarge: no answer can carry it
+    """
+    if not run.may_run_again:
+        raise NotInTransaction("BACKUP stands in a statement of its own, in no transaction")
+    if run.moment is not None:
+        raise BadRequest("a backup is of what is there now: leave `moment` out")
+    run.services.backups.check_name(statement.to)
+    run.enlist()
+    _let_go(run)
+    taken = _taken(run, statement)
+    if statement.to is not None:
+        return {
+            "path": statement.to,
+            "bytes": taken.written.size,
+            "form": taken.written.form.value,
+        }
+    assert taken.file is not None, "a backup without a name is a file that is kept"
+    if run.request.hands_over:
+        run.file = taken.file
+        return summary(taken.written)
+    try:
+        return _read(run, taken)
+    finally:
+        taken.file.close()
+
+
+def summary(written: Written) -> dict[str, Value]:
+    """What is answered of a backup that is handed over as a file."""
+    return {
+        "form": written.form.value,
+        "records": written.records,
+        "version": written.version,
+    }
+
+
+def _let_go(run: ScriptRun) -> None:
+    """Read nothing more in the transaction, which stands for nobody: others would keep what they
+    change for it, for as long as the backup takes. What it has seen is in the backup, so that is
+    waited for."""
+    tx, committer = run.transaction, run.services.committer
+    tx.release()
+    if tx.sequence > committer.released_upto:
+        run.until_released(committer.promise(tx.sequence))
+
+
+def _taken(run: ScriptRun, statement: tree.Backup) -> Taken:
+    backups, turn, to = run.services.backups, run.turn, statement.to
+    if statement.form == "LOG":
+        return backups.log(turn, statement.first or 1, to)
+    if statement.form == "STATE":
+        place = Place(*statement.places[0].names) if statement.places else None
+        return backups.snapshot(turn, place, to)
+
+    raise NotImplementedHere("BACKUP SCRIPT is not in this version yet")
+
+
+def _read(run: ScriptRun, taken: Taken) -> bytes:
+    """:raises AnswerTooLarge: it is larger than an answer of this surface may be"""
+    size, file = taken.written.size, taken.file
+    assert file is not None, "only what was kept is read"
+    most = (run.request.answer_bytes or limits.FRAME_BYTES) - BESIDE_BYTES
+    if size > most:
+        raise AnswerTooLarge(
+            f"the backup has {size} bytes, an answer carries at most {most}: take it TO a file of"
+            " the node, as a stream, or by GET /backup",
+            bytes=size,
+            limit=most,
+        )
+    parts: list[bytes] = []
+    for at in range(0, size, limits.MIB):
+        parts.append(run.turn.wait(file.read(at, limits.MIB)))
+    return b"".join(parts)
+
+
+@informs("BACKUPS", needs=[Need(OWN, Kind.STORE)])
+def info_for_backups(run: ScriptRun, statement: tree.Info) -> Value:
+    """The files of the backup folder, and whether each of them is whole.
+
+    :raises NoBackupFolder: the node has none
+    """
+    run.services.backups.folder.check_given()
+    run.enlist()
+    _let_go(run)
+    return run.services.backups.listed(run.turn)

@@ -1,0 +1,510 @@
+"""Backups that are taken while the node serves: what they answer, what they hold, what they leave
+behind, and what ends them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.backups import files, taking
+from actors.runtime import ask
+from protocol import limits
+from protocol.doors import Room
+from protocol.errors import (
+    AnswerTooLarge,
+    BackupExists,
+    BackupNameRefused,
+    BadRequest,
+    Busy,
+    Cancelled,
+    DiskFull,
+    LogPruned,
+    NoBackupFolder,
+    NotAllowed,
+    NotImplementedHere,
+    NotInTransaction,
+    Refusal,
+    StatementTimeout,
+    Unknown,
+)
+from protocol.requests import CancelScript
+from storage.backups.snapshots import SnapshotBackup
+from storage.backups.verifying import Report, verify
+from storage.disk import Disk
+from storage.engine import Pair
+from storage.memory import MemoryEngine
+from storage.state_hash import state_hash
+from tests.callers import declare
+from tests.nodes import Running, running
+
+FEW = "DEFINE TABLE t; FOR $n IN 1..20 { CREATE t:[$n] SET n = $n, text = 'some text' }"
+
+SINGLY = "DEFINE TABLE t;" + "CREATE t;" * 20
+"""A commit each."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    found = tmp_path / "backups"
+    found.mkdir()
+    return found
+
+
+@pytest.fixture
+async def node(tmp_path: Path, folder: Path) -> AsyncIterator[Running]:
+    async with running(tmp_path / "store", settings={"backup_dir": str(folder)}) as found:
+        yield found
+        assert list((tmp_path / "store" / "tmp").glob("backup-*")) == []
+
+
+def report(path: Path) -> Report:
+    file = Disk().open_read(str(path))
+    try:
+        return verify(file)
+    finally:
+        file.close()
+
+
+def hash_in(path: Path) -> str:
+    """The state hash of what a snapshot holds."""
+    file = Disk().open_read(str(path))
+    engine = MemoryEngine()
+    try:
+        pairs: list[Pair] = [pair for some in SnapshotBackup(file).lists() for pair in some]
+    finally:
+        file.close()
+    batch = engine.batch()
+    for key, value in pairs:
+        batch.put(key, value)
+    engine.write(batch, 1)
+    return state_hash(engine)
+
+
+async def refused(node: Running, script: str, **fields: Any) -> Refusal:
+    answer = await node.answer(script, **fields)
+    assert answer.refusal is not None, f"{script} was not refused"
+    return answer.refusal
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(str(found.relative_to(folder)) for found in folder.rglob("*"))
+
+
+# --- what is answered -----------------------------------------------------------------------------
+
+
+async def test_each_form_to_a_file(node: Running, folder: Path) -> None:
+    await node.value(FEW)
+    state = await node.value("INFO FOR STATE")
+    found = await node.values(
+        "BACKUP TO 'a/all.storesnap'; BACKUP STATE OF NAMESPACE shop TO 'shop.storesnap';"
+        "BACKUP OF shop.main TO 'main.storesnap'; BACKUP LOG TO 'all.storelog';"
+        "BACKUP FROM 5 TO 'some.storelog'"
+    )
+    names = [
+        "a/all.storesnap", "shop.storesnap", "main.storesnap", "all.storelog", "some.storelog",
+    ]  # fmt: skip
+    forms = ["snapshot"] * 3 + ["log"] * 2
+    assert found == [
+        {"path": name, "bytes": (folder / name).stat().st_size, "form": form}
+        for name, form in zip(names, forms, strict=True)
+    ]
+    assert left(folder) == sorted(["a", *names])
+    for name in names[:5]:
+        assert report(folder / name).result == "whole"
+    # A backup is kept in the audit trail, which is a part of the state: the first one was not yet.
+    assert hash_in(folder / "a/all.storesnap") == state["hash"]
+    assert report(folder / "a/all.storesnap").sequence == state["sequence"]
+    log = report(folder / "some.storelog")
+    assert log.records == log.sequence - 4
+
+
+async def test_without_a_name_the_answer_is_the_backup(node: Running, tmp_path: Path) -> None:
+    await node.value(FEW)
+    for statement, form in (("BACKUP", "snapshot"), ("BACKUP LOG", "log")):
+        found = await node.value(statement)
+        assert isinstance(found, bytes)
+        (tmp_path / "found").write_bytes(found)
+        assert report(tmp_path / "found").form.value == form
+        assert report(tmp_path / "found").result == "whole"
+
+
+async def test_what_the_script_itself_has_written_is_in_it(node: Running, folder: Path) -> None:
+    await node.values("DEFINE TABLE t; CREATE t:1; BACKUP TO 'x'; CREATE t:2")
+    assert report(folder / "x").records == 1
+
+
+async def test_handed_over_as_a_file(node: Running) -> None:
+    await node.value(FEW)
+    answer = await node.answer("BACKUP", hands_over=("STATE",))
+    file = answer.file
+    assert answer.refusal is None
+    assert file is not None
+    assert answer.results[0].value["form"] == "snapshot"  # type: ignore[index, call-overload]
+    data = await file.read(0, file.size + 100)
+    assert len(data) == file.size
+    assert hashlib.sha256(data).digest() == file.sha256
+    file.close()
+    file.close()
+    for script in (
+        "BACKUP LOG",
+        "BACKUP TO 'x'",
+        "BACKUP; BACKUP",
+        "RETURN 1",
+        "BACKUP SCRIPT",
+    ):
+        assert type(await refused(node, script, hands_over=("STATE",))) is BadRequest
+
+
+async def test_files_that_nobody_reads_are_few_and_forgotten(node: Running) -> None:
+    held = []
+    for _ in range(taking.KEPT_MOST):
+        held.append((await node.answer("BACKUP", hands_over=("STATE",))).file)
+    assert type(await refused(node, "BACKUP", hands_over=("STATE",))) is Busy
+    del held[0]  # nobody holds it any more
+    held.append((await node.answer("BACKUP", hands_over=("STATE",))).file)
+    one = held.pop()
+    assert one is not None
+    one.close()
+    assert (await node.answer("BACKUP", hands_over=("STATE",))).refusal is None
+
+
+async def test_an_answer_that_no_frame_carries_names_its_size(
+    node: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.value(FEW)
+    size = len(await node.value("BACKUP OF shop.main"))
+    refusal = await refused(node, "BACKUP OF shop.main", answer_bytes=size)
+    assert type(refusal) is AnswerTooLarge
+    assert refusal.detail["bytes"] == size
+    assert str(size) in refusal.message
+    assert (await node.answer("BACKUP OF shop.main", answer_bytes=size + 4096)).refusal is None
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        ("BACKUP TO '/etc/x'", BackupNameRefused),
+        ("BACKUP LOG TO '../x'", BackupNameRefused),
+        ("BACKUP SCRIPT TO './x'", BackupNameRefused),
+        ("BACKUP TO 'there'", BackupExists),
+        ("BACKUP OF shop.none", Unknown),
+        ("BACKUP OF NAMESPACE none", Unknown),
+        ("BACKUP OF none.main TO 'x'", Unknown),
+        ("BACKUP SCRIPT OF shop.main, NAMESPACE none", Unknown),
+        ("BACKUP SCRIPT OF shop.none TO 'x'", Unknown),
+        ("BACKUP FROM 9999", BadRequest),
+        ("BACKUP LOG FROM 9999 TO 'x'", BadRequest),
+        ("BEGIN; BACKUP; COMMIT", NotInTransaction),
+        ("IF true { BACKUP }", NotInTransaction),
+        ("FOR $x IN [1] { BACKUP TO 'x' }", NotInTransaction),
+    ],
+)
+async def test_refusals_leave_nothing(
+    node: Running, folder: Path, script: str, error: type[Refusal]
+) -> None:
+    (folder / "there").write_text("somebody's")
+    assert type(await refused(node, script)) is error
+    assert left(folder) == ["there"]
+    assert (folder / "there").read_text() == "somebody's"
+    assert not node.node.backups.taking
+
+
+async def test_in_a_moment(node: Running) -> None:
+    assert type(await refused(node, "BACKUP", moment="new")) is BadRequest
+
+
+async def test_without_a_folder(tmp_path: Path) -> None:
+    async with running(tmp_path / "store") as node:
+        for script in ("BACKUP TO 'x'", "BACKUP SCRIPT OF shop.main TO 'x'", "INFO FOR BACKUPS"):
+            assert type(await refused(node, script)) is NoBackupFolder
+        assert type(await refused(node, "BACKUP TO '../x'")) is BackupNameRefused
+        assert isinstance(await node.value("BACKUP"), bytes)
+
+
+async def test_who_may(node: Running, folder: Path) -> None:
+    """A snapshot has the store's users and their hashes, a log all changes, the folder is the
+    node's: a spaced owner has the script of its own places alone."""
+    await node.value("DEFINE NAMESPACE bank; DEFINE DATABASE bank.main")
+    spaced = await declare(node.node, "sam", "owner", "shop.main")
+    editor = await declare(node.node, "eve", "editor")
+    assert (
+        type(await refused(node, "BACKUP SCRIPT OF shop.main", caller=spaced)) is NotImplementedHere
+    )
+    for script in (
+        "BACKUP", "BACKUP OF shop.main", "BACKUP LOG", "BACKUP SCRIPT", "INFO FOR BACKUPS",
+        "BACKUP SCRIPT OF shop.main TO 'x'", "BACKUP TO '../x'",
+    ):  # fmt: skip
+        refusal = await refused(node, script, caller=spaced)
+        assert type(refusal) is NotAllowed, script
+        assert refusal.detail["needs"] == "OWNER OF STORE"
+    for script in ("BACKUP SCRIPT OF bank.main", "BACKUP SCRIPT OF shop.main, NAMESPACE bank"):
+        assert type(await refused(node, script, caller=spaced)) is Unknown
+    assert type(await refused(node, "BACKUP SCRIPT OF NAMESPACE shop", caller=spaced)) is NotAllowed
+    for script in ("BACKUP", "BACKUP SCRIPT OF shop.main"):
+        assert type(await refused(node, script, caller=editor)) is NotAllowed
+    assert left(folder) == []
+
+
+async def test_a_log_that_was_pruned(node: Running, folder: Path) -> None:
+    await node.value(SINGLY)
+    node.node.reads._pins.gone(10)
+    for script in ("BACKUP LOG", "BACKUP FROM 9 TO 'x'", "BACKUP LOG TO 'y'"):
+        refusal = await refused(node, script)
+        assert type(refusal) is LogPruned
+        assert "10" in refusal.message
+    assert left(folder) == []
+    assert (await node.value("BACKUP FROM 10 TO 'x'"))["form"] == "log"
+    assert (await node.value("BACKUP TO 'y'"))["form"] == "snapshot"
+
+
+async def test_what_is_being_read_is_pinned(node: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    await node.value(SINGLY)
+    pins = node.node.reads._pins
+    held: list[int] = []
+    frames = node.node.reads.frames
+
+    async def read(after: int, upto: int, bytes_max: int) -> Any:
+        held.append(pins.settle(10_000))
+        return await frames(after, upto, 200)
+
+    monkeypatch.setattr(node.node.reads, "frames", read)
+    await node.value("BACKUP LOG")
+    assert len(held) > 3
+    assert held[0] == 1, "from the first one on"
+    assert held == sorted(held), "and let go of as it is read"
+    assert pins.held == 0
+
+
+# --- the audit trail ------------------------------------------------------------------------------
+
+
+async def test_backups_are_in_the_audit_trail(node: Running) -> None:
+    await node.value("BACKUP TO 'x'")
+    await refused(node, "BACKUP TO 'x'")
+    await refused(node, "BACKUP SCRIPT OF shop.main")
+    await node.value("RETURN 1")
+    kept = [
+        (entry["statement"], entry["refused"])
+        for entry in await node.value("INFO FOR AUDIT")
+        if str(entry["statement"]).startswith("BACKUP")
+    ]
+    assert kept == [
+        ("BACKUP SCRIPT OF shop.main", "NotImplementedHere"),
+        ("BACKUP TO 'x'", "BackupExists"),
+        ("BACKUP TO 'x'", None),
+    ]
+
+
+# --- one at a time, and what ends it --------------------------------------------------------------
+
+
+class Held:
+    """Backups that stop before their file is finished, until they are let go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached = asyncio.Event()
+        self.go_on = asyncio.Event()
+        wait = taking.Backups._wait
+        held = self
+
+        def waiting(self: taking.Backups, turn: Any, asked: Any) -> Any:
+            if isinstance(asked, files.Finish):
+                while not held.go_on.is_set():
+                    held.reached.set()
+                    turn.park()
+            return wait(self, turn, asked)
+
+        monkeypatch.setattr(taking.Backups, "_wait", waiting)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Held:
+    return Held(monkeypatch)
+
+
+async def begun(node: Running, held: Held, script: str, **fields: Any) -> asyncio.Task[Any]:
+    task = asyncio.create_task(node.answer(script, **fields))
+    reached = asyncio.create_task(held.reached.wait())
+    await asyncio.wait({task, reached}, return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        reached.cancel()
+        raise AssertionError(task.result().refusal)
+    return task
+
+
+async def test_one_at_a_time(node: Running, folder: Path, held: Held) -> None:
+    task = await begun(node, held, "BACKUP TO 'x'")
+    assert left(folder) == ["x.partial"]
+    for script in ("BACKUP", "BACKUP TO 'y'", "BACKUP LOG"):
+        refusal = await refused(node, script)
+        assert type(refusal) is Busy
+        assert refusal.retry
+    assert left(folder) == ["x.partial"]
+    await node.values("DEFINE TABLE t; CREATE t:1; SELECT * FROM t")  # others go on
+    running = await node.value("INFO FOR RUNNING")
+    assert [one["text"] for one in running if one["text"].startswith("BACKUP")] == ["BACKUP TO 'x'"]
+    held.go_on.set()
+    for run in node.node.running:
+        run.turn.wake()
+    answer = await task
+    assert answer.refusal is None
+    assert report(folder / "x").records == 0, "what came later is not in it"
+    assert (await node.value("BACKUP TO 'y'"))["path"] == "y"
+
+
+async def test_kill(node: Running, folder: Path, held: Held) -> None:
+    task = await begun(node, held, "BACKUP TO 'sub/x'")
+    [one] = [one for one in await node.value("INFO FOR RUNNING") if "BACKUP" in one["text"]]
+    await node.value("KILL $id", {"id": one["id"]})
+    assert type((await task).refusal) is Cancelled
+    held.go_on.set()
+    assert (await node.value("BACKUP TO 'y'"))["path"] == "y"
+    assert left(folder) == ["y"]
+
+
+async def test_cancelled_by_its_caller(node: Running, folder: Path, held: Held) -> None:
+    task = await begun(node, held, "BACKUP LOG TO 'x'")
+    [run] = list(node.node.running)
+    assert await ask(node.node.scripts, CancelScript(run.request.request))
+    assert type((await task).refusal) is Cancelled
+    held.go_on.set()
+    await node.value("BACKUP TO 'y'")
+    assert left(folder) == ["y"]
+
+
+async def test_its_time(node: Running, folder: Path, held: Held) -> None:
+    task = await begun(node, held, "BACKUP TO 'x'", timeout_us=500_000)
+    assert type((await task).refusal) is StatementTimeout
+    held.go_on.set()
+    await node.value("BACKUP TO 'y'")
+    assert left(folder) == ["y"]
+
+
+async def test_reading_back_ends_too(
+    node: Running, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread asks whether the backup is over while it reads it back."""
+    await node.value(FEW)
+    asked = []
+
+    def over(turn: Any) -> bool:
+        asked.append(turn)
+        return True
+
+    from actors.scripts.turns import Turn
+
+    monkeypatch.setattr(Turn, "over", property(over))
+    assert type(await refused(node, "BACKUP TO 'x'")) is Cancelled
+    assert asked
+    monkeypatch.undo()
+    await node.value("BACKUP TO 'y'")
+    assert left(folder) == ["y"]
+
+
+async def test_the_end_of_the_node_leaves_nothing(tmp_path: Path, folder: Path, held: Held) -> None:
+    async with running(tmp_path / "store", settings={"backup_dir": str(folder)}) as node:
+        task = await begun(node, held, "BACKUP TO 'x'")
+    answer = (await asyncio.gather(task, return_exceptions=True))[0]
+    assert getattr(answer, "refusal", answer) is not None
+    assert left(folder) == []
+
+
+# --- room -----------------------------------------------------------------------------------------
+
+
+async def test_room_is_asked_for_first(
+    node: Running, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.value(FEW)
+    there = Disk().room(str(folder))
+    monkeypatch.setattr(files, "RESERVE", Room(there.bytes * 2, 0))
+    for script in ("BACKUP", "BACKUP TO 'sub/x'", "BACKUP LOG TO 'x'"):
+        refusal = await refused(node, script)
+        assert type(refusal) is DiskFull, script
+    assert left(folder) == []
+    monkeypatch.undo()
+    await node.value("BACKUP TO 'x'")
+
+
+async def test_it_stops_when_the_reserve_is_touched(
+    node: Running, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.value(FEW)
+    add = files.BackupFilesActor.add
+
+    def less_room(actor: Any, asked: Any) -> None:
+        there = Disk().room(str(folder))
+        monkeypatch.setattr(files, "RESERVE", Room(there.bytes * 2, 0))
+        add(actor, asked)
+
+    monkeypatch.setitem(files.BackupFilesActor.handlers, files.Add, less_room)
+    for script in ("BACKUP TO 'sub/x'", "BACKUP"):
+        monkeypatch.setattr(files, "RESERVE", Room(limits.MIB, 0))
+        assert type(await refused(node, script)) is DiskFull, script
+    monkeypatch.undo()
+    await node.value("BACKUP TO 'y'")
+    assert left(folder) == ["y"]
+
+
+# --- INFO FOR BACKUPS -----------------------------------------------------------------------------
+
+
+async def test_what_is_in_the_folder(node: Running, folder: Path) -> None:
+    await node.value(FEW)
+    await node.values("BACKUP TO 'b/x.storesnap'; BACKUP LOG TO 'a.storelog'")
+    await node.values("BACKUP OF shop.main TO 'd.storesnap'")
+    (folder / "c.storeql").write_text("-- storenode script 1\n")
+    (folder / "cut").write_bytes((folder / "a.storelog").read_bytes()[:-9])
+    damaged = bytearray((folder / "b/x.storesnap").read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    (folder / "damaged").write_bytes(damaged)
+    (folder / "other").write_text("somebody's")
+    (folder / "x.partial").write_text("unfinished")
+    (folder / "link").symlink_to("a.storelog")
+    found = await node.value("INFO FOR BACKUPS")
+    assert [(one["path"], one["form"], one["verifies"]) for one in found] == [
+        ("a.storelog", "log", True),
+        ("b/x.storesnap", "snapshot", True),
+        ("c.storeql", "script", None),
+        ("cut", "log", False),
+        ("d.storesnap", "snapshot", True),
+        ("damaged", "snapshot", False),
+        ("other", None, False),
+    ]
+    by_path = {one["path"]: one for one in found}
+    assert by_path["b/x.storesnap"]["sequence"] == report(folder / "b/x.storesnap").sequence
+    assert by_path["b/x.storesnap"]["bytes"] == (folder / "b/x.storesnap").stat().st_size
+    assert by_path["d.storesnap"]["place"] == "shop.main"
+    assert by_path["damaged"]["problem"]
+    assert await node.value("INFO FOR BACKUPS") == found
+
+
+async def test_what_was_read_once_is_not_read_again(
+    node: Running, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from actors.backups import listing
+
+    await node.values("BACKUP TO 'a'; BACKUP TO 'b'")
+    read: list[str] = []
+    look = listing.BackupListActor._look
+
+    def looked(actor: Any, listed: Any, over: Any) -> Any:
+        read.append(listed.path)
+        return look(actor, listed, over)
+
+    monkeypatch.setattr(listing.BackupListActor, "_look", looked)
+    await node.value("INFO FOR BACKUPS")
+    await node.value("INFO FOR BACKUPS")
+    assert read == ["a", "b"]
+    (folder / "b").write_bytes(b"another")
+    assert [one["verifies"] for one in await node.value("INFO FOR BACKUPS")] == [True, False]
+    assert read == ["a", "b", "b"]
