@@ -193,7 +193,7 @@ class Conversation:
             self.asked -= self.open.pop(id)
             if self.state is State.LEAVING and not self.open:
                 self.state = State.CLOSED
-        elif kind is Kind.CHANGE:
+        elif kind in (Kind.CHANGE, Kind.PART):
             assert id in self.open, f"id {id} is not open: nothing is told on it"
         elif kind is Kind.REFUSED:
             self.state = State.CLOSED

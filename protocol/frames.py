@@ -59,6 +59,7 @@ class Kind(IntEnum):
     PONG = 36
     VALUE = 37
     CHANGE = 38
+    PART = 39
 
 
 FROM_CLIENT: Final = frozenset(
@@ -70,7 +71,7 @@ FROM_CLIENT: Final = frozenset(
 FROM_NODE: Final = frozenset(
     {
         Kind.WELCOME, Kind.REFUSED, Kind.ANSWER, Kind.ERROR, Kind.PONG, Kind.BYE, Kind.VALUE,
-        Kind.CHANGE,
+        Kind.CHANGE, Kind.PART,
     }
 )  # fmt: skip
 _KINDS: Final[dict[int, Kind]] = {int(kind): kind for kind in Kind}

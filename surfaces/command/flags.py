@@ -31,7 +31,7 @@ FLAGS: Final = (
     Flag("--serve", "<addr>", "serve the wire protocol on such an address", True),
     Flag("--cert", "<file>", "certificate chain (PEM): TLS on both surfaces; SIGHUP renews", True),
     Flag("--cert-key", "<file>", "its private key (PEM)", True),
-    Flag("--backup-dir", "<folder>", "folder for backup files; there are none yet", True),
+    Flag("--backup-dir", "<folder>", "folder for backup files: BACKUP ... TO 'name'", True),
     Flag("--keep-log", "<duration|size>", "log kept, as 7d or 20GiB, not 100 000 frames", True),
     Flag("--keep-statements", "<number>", "entries of the statement log kept; 100000", True),
     Flag("--unseal-for", "<duration>", "how long an unseal lasts; there are no vaults yet", True),
@@ -50,6 +50,7 @@ USAGE: Final = """\
 storenode <data_dir> [--http <addr>] [--serve <addr>]   serve
 storenode <data_dir> --health                           check
 storenode <data_dir> -f <script>                        run a script file
+storenode --at <host:port> --backup <file>             a snapshot of a node that runs
 storenode shell [host:port]                             statements at a prompt; shell --help
 storenode import|export <ns.db.table> <file>            JSON lines, CSV; import --help
 """

@@ -319,6 +319,28 @@ OPERATIONS["GET", "/watch"] = {
     "refusals": (401, 403, 426, 429),
 }
 
+OPERATIONS["GET", "/backup"] = {
+    "summary": "A backup as a file",
+    "parameters": [
+        _in_query("as", "the form; a snapshot when absent", enum=["snapshot", "log", "script"]),
+        _in_query("from", "of a log: the sequence that it begins at", type="integer", minimum=1),
+    ],
+    "responses": {
+        "200": {
+            "description": "the file",
+            "headers": {
+                "Store-Backup-Form": {"description": "snapshot, log or script", "schema": STRING},
+                "Content-Disposition": {"description": "a name for it", "schema": STRING},
+                "Digest": {"description": "sha-256= and the digest in base64", "schema": STRING},
+            },
+            "content": {
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+            },
+        }
+    },
+    "refusals": (401, 403, 410, 413, 429),
+}
+
 _SECURITY: Final[dict[str, list[Json]]] = {
     "none": [],
     "optional": [{}, {"token": []}, {"password": []}],

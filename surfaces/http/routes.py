@@ -10,7 +10,18 @@ from tornado.web import Application, RequestHandler
 
 from protocol import limits
 from protocol.errors import BadRequest, NoSuchRoute, WrongMethod
-from surfaces.http import cors, feeds, home, metrics, openapi, probes, scripts, sessions, spaces
+from surfaces.http import (
+    backups,
+    cors,
+    feeds,
+    home,
+    metrics,
+    openapi,
+    probes,
+    scripts,
+    sessions,
+    spaces,
+)
 from surfaces.http.exchange import Exchange, Route
 from surfaces.http.head import Head
 from surfaces.http.shared import Http
@@ -46,6 +57,7 @@ ROUTES: Final = (
         body_max=limits.SCRIPT_BYTES,
     ),
     Route("GET", "/watch", handler=feeds.Watch, credential="required", upgrades=True),
+    Route("GET", "/backup", lean=backups.BackupDelegate, credential="required"),
     _keys("GET", spaces.LIST),
     _keys("GET", spaces.PATHS["key"]),
     _keys("PUT", spaces.PATHS["key"], limits.CACHE_VALUE_BYTES),

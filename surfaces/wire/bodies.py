@@ -16,9 +16,10 @@ from protocol.values import MICROSECOND
 
 MAGIC: Final = "STORE"
 MAJOR: Final = 1
-MINOR: Final = 1
+MINOR: Final = 5
 """The newest minor that this node speaks; `docs/wire.md` says what each one brought."""
 MINOR_OF_FEEDS: Final = 1
+MINOR_OF_STREAMS: Final = 5
 CLIENT_CHARACTERS: Final = 128
 ENVELOPE_BYTES: Final = 4 * limits.KIB
 """What stands around the results in the frame of an answer, at most: a refusal among it."""
@@ -135,10 +136,11 @@ def administers(body: dict[str, Any] | None) -> bool:
     return isinstance(script, str) and administering.administers(script)
 
 
-def read_run(body: dict[str, Any] | None, caller: Caller, name: str) -> RunScript:
+def read_run(body: dict[str, Any] | None, caller: Caller, name: str, minor: int) -> RunScript:
     """The request of a RUN.
 
     :param name: names the request in answers and logs
+    :param minor: the one agreed on
     :raises BadRequest: a field is missing, unknown, or of the wrong type
     """
     body = body or {}
@@ -154,8 +156,11 @@ def read_run(body: dict[str, Any] | None, caller: Caller, name: str) -> RunScrip
     timeout = body.get("timeout")
     if timeout is not None and timeout <= timedelta(0):
         raise BadRequest("RUN timeout is longer than nothing", field="timeout")
-    if body.get("stream"):
-        raise BadRequest("RUN stream needs minor 5", field="stream")
+    stream = bool(body.get("stream"))
+    if stream and minor < MINOR_OF_STREAMS:
+        raise BadRequest(
+            f"RUN stream needs minor {MINOR_OF_STREAMS}, {minor} was agreed on", field="stream"
+        )
     reason = body.get("reason")
     if reason is not None and len(reason) > limits.REASON_CHARACTERS:
         raise BadRequest(
@@ -174,6 +179,7 @@ def read_run(body: dict[str, Any] | None, caller: Caller, name: str) -> RunScrip
         answer_bytes=limits.FRAME_BYTES - ENVELOPE_BYTES,
         moment=body.get("moment"),
         keep_us=None if keep is None else keep // MICROSECOND,
+        hands_over=("STATE",) if stream else (),
         record=bool(body.get("record")),
     )
 

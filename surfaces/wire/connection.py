@@ -421,7 +421,7 @@ class WireConnection(asyncio.Protocol):
         waited, outgoing = self._waits, self.outgoing
         if outgoing.waiting and (outgoing.flush() or outgoing.account.counted):
             self._watch()
-        if waited or self._requests.counted or self._watches.stand_still:
+        if waited or self._requests.counted or self._stand_still:
             self._go_on(waited)
 
     def _watch(self) -> None:
@@ -453,7 +453,7 @@ class WireConnection(asyncio.Protocol):
             self.abort()
             return False
         self._count_unsent()
-        if waited or self._watches.stand_still:
+        if waited or self._stand_still:
             self._go_on(waited)
         self._watched = self.outgoing.unsent > 0
         return self._watched
@@ -477,6 +477,12 @@ class WireConnection(asyncio.Protocol):
         self._keys.go_on()
         self._messages.go_on()
         self._watches.go_on()
+        self._scripts.streams.go_on()
+
+    @property
+    def _stand_still(self) -> bool:
+        """Whether something is told that goes on once the peer has taken what there was."""
+        return self._watches.stand_still or self._scripts.streams.stand_still
 
     def _has_room(self, asked: int) -> bool:
         """Whether what made it wait fits by now."""
@@ -566,6 +572,7 @@ class WireConnection(asyncio.Protocol):
         self._scripts.abandon()
         self._messages.abandon()
         self._watches.abandon()
+        self._scripts.streams.look()
         self._keys.abandon()
 
     def _finish(self) -> None:

@@ -14,9 +14,10 @@ from typing import Any, Final
 from protocol import limits
 from protocol.errors import Cancelled, Refusal, SignInRefused, after
 from protocol.frames import Kind, Message, encode_in_steps
-from protocol.requests import Caller, ScriptAnswer
+from protocol.requests import Caller, HeldFile, ScriptAnswer
 from protocol.values import Tick, is_large, let_go
 from surfaces.wire import bodies
+from surfaces.wire.backups import Streams
 from surfaces.wire.link import PUT_OFF, Link
 
 SMALL: Final = 2_048
@@ -53,6 +54,8 @@ class Scripts:
         self._batch: list[_Script] = []
         self._refusing = False
         """Whether one was judged, and there is no room: what came with it is refused too."""
+        self.streams = Streams(link)
+        """Backups on their way."""
         self.starting: asyncio.Future[Caller] | None = None
         """Done when it is known whose those are that were begun last."""
 
@@ -135,7 +138,7 @@ class Scripts:
         try:
             if script.cancelled:
                 raise Cancelled("the request was cancelled before it began")
-            request = bodies.read_run(script.message.body, caller, script.name)
+            request = bodies.read_run(script.message.body, caller, script.name, self._link.minor)
             found = self._link.wire.gate.run(request, now)
         except Refusal as refusal:
             self._refuse(script, refusal)
@@ -169,10 +172,28 @@ class Scripts:
             kind, body = Kind.ANSWER, bodies.answer(found)
         else:
             kind, body = Kind.ERROR, bodies.error(found.refusal, script.name, found.results)
-        if large:
+        if found.file is not None:
+            self._link.wire.under_way.spawn(self._stream(script, found.file, body))
+        elif large:
             self._link.wire.under_way.spawn(self._answer_long(script, kind, body))
         else:
             self._answer(script, kind, body)
+
+    async def _stream(self, script: _Script, file: HeldFile, body: dict[str, Any]) -> None:
+        """A backup in parts, and the answer behind them."""
+        try:
+            await self.streams.send(script.message.id, file, lambda: script.cancelled)
+        except Refusal as refusal:
+            self._refuse(script, refusal)
+        except asyncio.CancelledError:  # the surface closes
+            self._refuse(script, self._link.wire.admission.leaving())
+            raise
+        except Exception:
+            self._refuse(script, self._link.failed(script.name))
+        else:
+            self._answer(script, Kind.ANSWER, body)
+        finally:
+            file.close()
 
     async def _answer_long(self, script: _Script, kind: Kind, body: dict[str, Any]) -> None:
         """An answer of many rows, encoded in turns with everybody else's work."""
@@ -223,6 +244,7 @@ class Scripts:
         if script is None or script.cancelled:
             return
         script.cancelled = True
+        self.streams.look()
         if script.asked:
             self._link.wire.gate.cancel(script.name)
 

@@ -50,6 +50,7 @@ GET /metrics                                |              | +SEEE ++++ +++ +
 POST /session                               |              | SSBBB ++++ +++ +
 POST /script                                | READ         | SSEEE UUN+ +++ +
 GET /watch                                  | READ         | SSEEE UUN+ +++ +
+GET /backup                                 |              | SSEEE NNNN NNN +
 GET /kv/{ns}/{db}/{space}                   | READ         | SSEEE KKN+ +++ +
 GET /kv/{ns}/{db}/{space}/key/{key}         | READ         | SSEEE KKN+ +++ +
 PUT /kv/{ns}/{db}/{space}/key/{key}         | WRITE        | SSEEE KKN+ N++ +

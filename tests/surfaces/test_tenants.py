@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,13 +109,19 @@ VARIES: Final = (
     (r"'(seq|sequence|committed)': \d+", r"'\1': 0"),
     (r"datetime.datetime\([^)]*\)", "AT"),
     (r"'moment': '[^']*'", "'moment': ''"),
+    (r"-- store [0-9a-f-]{36}", "-- store"),
+    (r"-- sequence \d+", "-- sequence"),
+    (r"-- end (\d+) [0-9a-f]{64}", r"-- end \1"),
 )
+SCRIPT: Final = re.compile(r'(?<="\$bytes":")LS0gc3RvcmVub2Rl[^"]*')
+"""A script backup, as JSON has it."""
 FIGURE: Final = re.compile(r"^(?!store_topic)([a-z_]+\S*) \S+$", re.MULTILINE)
 """A sample that is about the node, without its number."""
 
 
 def steady(text: str) -> str:
     """What was heard, without what differs from run to run."""
+    text = SCRIPT.sub(lambda found: b64decode(found[0]).decode(), text)
     for pattern, instead in VARIES:
         text = re.sub(pattern, instead, text)
     return text

@@ -40,7 +40,7 @@ class TestGreeting:
             welcome = await peer.sign_in()
         assert welcome == {
             "major": 1,
-            "minor": 1,
+            "minor": 5,
             "version": "0.1.0-test",
             "node": "node-1",
             "limits": {
@@ -69,7 +69,7 @@ class TestGreeting:
             ({"magic": None}, "BadRequest"),
             ({"major": 2}, "VersionNotSupported"),
             ({"major": None}, "VersionNotSupported"),
-            ({"minor": [2, 5]}, "VersionNotSupported"),
+            ({"minor": [6, 9]}, "VersionNotSupported"),
             ({"minor": [2, 1]}, "VersionNotSupported"),
             ({"minor": 3}, "BadRequest"),
             ({"minor": [0, "5"]}, "BadRequest"),
@@ -168,7 +168,6 @@ class TestRun:
             {"script": "RETURN", "ns": 1},
             {"script": "RETURN", "timeout": 5},
             {"script": "RETURN", "timeout": timedelta(0)},
-            {"script": "RETURN", "stream": True},
             {"script": "RETURN", "stream": "yes"},
             {"script": "RETURN", "reason": "x" * 501},
             {"script": "RETURN", "paramz": {}},
