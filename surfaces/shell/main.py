@@ -1,4 +1,4 @@
-"""What `storenode shell`, `import` and `export` do, from their words to their exit code."""
+"""What `storenode shell`, `import`, `export` and `--at` do, from their words to their exit code."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from surfaces.shell.outcomes import INTERRUPTED, REFUSED, USAGE, WELL, Ended
 
 WORDS: Final = ("shell", "import", "export")
 """First words that name a command of a client, and no directory."""
+AT: Final = "--at"
 MISSING: Final = "the client is not installed: pip install ./clients/python"
 
 
 def main(words: Sequence[str], environment: Mapping[str, str]) -> int:
     """Do what the words ask for. Answers the exit code, one of `outcomes`.
 
-    :param words: the first is one of `WORDS`
+    :param words: as `takes` has judged them
     """
     try:
-        return _main(words[0], words[1:], environment)
+        if words[0] in WORDS:
+            return _main(words[0], words[1:], environment)
+        return _back_up(words, environment)
     except UsageRefused as refused:
         _complain(str(refused))
         return USAGE
@@ -51,10 +54,7 @@ def _main(word: str, words: Sequence[str], environment: Mapping[str, str]) -> in
     if isinstance(asked, Help):
         sys.stdout.write(asked.text)
         return WELL
-    try:
-        import storeclient  # noqa: F401
-    except ImportError:
-        raise Ended(MISSING, USAGE) from None
+    _check_installed()
     from surfaces.shell import importing, scripts, work
 
     if isinstance(asked, Shell):
@@ -69,6 +69,29 @@ def _main(word: str, words: Sequence[str], environment: Mapping[str, str]) -> in
     return WELL
 
 
+def _back_up(words: Sequence[str], environment: Mapping[str, str]) -> int:
+    from surfaces.shell import backups
+    from surfaces.shell.arguments import Help
+
+    asked = backups.understand(words, environment)
+    if isinstance(asked, Help):
+        sys.stdout.write(asked.text)
+        return WELL
+    _check_installed()
+    from surfaces.shell import backing_up
+
+    asyncio.run(backing_up.back_up(asked))
+    sys.stdout.flush()
+    return WELL
+
+
+def _check_installed() -> None:
+    try:
+        import storeclient  # noqa: F401
+    except ImportError:
+        raise Ended(MISSING, USAGE) from None
+
+
 def _complain(message: str) -> None:
     from surfaces.shell.cells import harmless  # here: a node that starts has no use for it
 
@@ -78,5 +101,10 @@ def _complain(message: str) -> None:
 
 
 def takes(words: Sequence[str]) -> bool:
-    """Whether a command line is one of a client. A directory of that name is written `./shell`."""
-    return bool(words) and words[0] in WORDS
+    """Whether a command line is one of a client. A directory of that name is written `./shell`;
+    `--at` names a node in the place of a directory."""
+    return bool(words) and (words[0] in WORDS or any(_is_at(word) for word in words))
+
+
+def _is_at(word: str) -> bool:
+    return word == AT or word.startswith(f"{AT}=")

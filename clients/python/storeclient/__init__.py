@@ -7,6 +7,7 @@ connection. See the README of this package for a tour.
 from storeclient import errors
 from storeclient.answers import Answer, Result, ResultKind
 from storeclient.async_client import AsyncClient
+from storeclient.backups import Backup
 from storeclient.blocking import Consumer, Group, HandOut, Publisher, Reader, Topic
 from storeclient.cache import NEVER, AsyncCache, AsyncLease, Cache, Lease
 from storeclient.changes import Change, Commit, Position
@@ -44,7 +45,7 @@ __all__ = [
     "AsyncTopic", "Topic", "AsyncPublisher", "Publisher", "AsyncReader", "Reader",
     "AsyncGroup", "Group", "AsyncConsumer", "Consumer", "AsyncHandOut", "HandOut",
     "Message", "Published", "Settled",
-    "Answer", "Result", "ResultKind", "Welcome",
+    "Answer", "Result", "ResultKind", "Welcome", "Backup",
     "NONE", "NoneValue", "RecordId", "quote_name", "into", "json_default",
     "StoreError", "Refused", "OutcomeUnknown", "Unreachable", "ProtocolBroken", "Closed", "errors",
     "__version__",

@@ -14,6 +14,7 @@ from typing import Any, Final, Self, TypeVar
 
 from storeclient import faults
 from storeclient.answers import Answer, Fields
+from storeclient.backups import Backup, Progress, Target, statement, write
 from storeclient.cache import AsyncCache
 from storeclient.connection import GRACE_SECONDS, Connection
 from storeclient.database import AsyncDatabase
@@ -30,7 +31,7 @@ from storeclient.errors import (
     VersionNotSupported,
 )
 from storeclient.events import ConnectionEvent, OnConnection
-from storeclient.exchange import MINOR_OF_FEEDS, NotSent, Welcome
+from storeclient.exchange import MINOR_OF_FEEDS, MINOR_OF_STREAMS, NotSent, Welcome
 from storeclient.feeds import Feed
 from storeclient.frames import Kind
 from storeclient.outages import Pause
@@ -197,6 +198,48 @@ class AsyncClient:
         )
         return answer.value
 
+    async def backup(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        ns: str | None = None,
+        db: str | None = None,
+        progress: Progress | None = None,
+        reason: str | None = None,
+    ) -> Backup:
+        """Take a snapshot of the node into a new file of this machine, on a connection of its own.
+
+        The file has its name once all of it is written and synced; until then it is `path.partial`.
+
+        :param ns: of one namespace alone; with `db` of that database
+        :param progress: told the bytes written and those there are in all, after each part
+        :raises FileExistsError: there is a file of that name; it is not replaced
+        :raises Refused: the node refused; who owns the store may
+        :raises VersionNotSupported: the node is too old
+        :raises Unreachable, OutcomeUnknown: there was no connection, or it broke
+        """
+        script = statement(ns, db)
+        target = await asyncio.to_thread(Target, os.fspath(path))
+        try:
+            connection = await self._connect(tells=False)
+            try:
+                assert connection.welcome is not None
+                if connection.welcome.minor < MINOR_OF_STREAMS:
+                    raise _too_old(connection.welcome, "streams", MINOR_OF_STREAMS)
+                body = (
+                    {"script": script} if reason is None else {"script": script, "reason": reason}
+                )
+                try:
+                    parts = await connection.stream(body)
+                except NotSent:
+                    raise self._turned_away(connection) from connection.cause
+                return await write(parts, target, progress)
+            finally:
+                connection.abort()
+                await connection.gone()
+        finally:
+            await asyncio.to_thread(target.abandon)
+
     def cache(self, ns: str, db: str, space: str) -> AsyncCache:
         """The keys of a cache space. Nothing is asked before its first call."""
         return AsyncCache(self._key, ns, db, space)
@@ -318,7 +361,7 @@ class AsyncClient:
         async def begin(connection: Connection) -> Feed:
             assert connection.welcome is not None
             if connection.welcome.minor < MINOR_OF_FEEDS:
-                raise _too_old(connection.welcome)
+                raise _too_old(connection.welcome, "feeds", MINOR_OF_FEEDS)
             return await connection.watch(body, seconds)
 
         return await self._go(begin, body, repeatable=True)
@@ -439,7 +482,9 @@ class AsyncClient:
         if self._on_connection is not None:
             asyncio.get_running_loop().call_soon(self._on_connection, event)
 
-    async def _connect(self) -> Connection:
+    async def _connect(self, tells: bool = True) -> Connection:
+        """:param tells: whether its end is the client's"""
+        lost = self._lost if tells else lambda _: None
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._settings.connect_timeout
         pause = BACKOFF_FIRST_SECONDS
@@ -447,7 +492,7 @@ class AsyncClient:
             last: Exception
             try:
                 async with asyncio.timeout_at(deadline):
-                    return await Connection.open(self._settings, self._lost)
+                    return await Connection.open(self._settings, lost)
             except Refused as error:
                 if not error.retry:
                     raise
@@ -469,10 +514,10 @@ class AsyncClient:
             pause = min(pause * 2, BACKOFF_MOST_SECONDS)
 
 
-def _too_old(welcome: Welcome) -> VersionNotSupported:
+def _too_old(welcome: Welcome, what: str, minor: int) -> VersionNotSupported:
     message = (
         f"node {welcome.node} of version {welcome.version} speaks minor {welcome.minor} of the"
-        f" wire, which has no feeds: they came with {MINOR_OF_FEEDS}"
+        f" wire, which has no {what}: they came with {minor}"
     )
     return VersionNotSupported({"code": "VersionNotSupported", "message": message, "status": 505})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import threading
 from collections.abc import Coroutine, Mapping
@@ -13,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 from storeclient.answers import Answer
 from storeclient.async_client import AsyncClient
+from storeclient.backups import Backup, Progress
 from storeclient.blocking import Topic, result_of
 from storeclient.cache import Cache
 from storeclient.connection import GRACE_SECONDS
@@ -149,6 +151,18 @@ class Client:
     def cache(self, ns: str, db: str, space: str) -> Cache:
         """The keys of a cache space. Nothing is asked before its first call."""
         return Cache(self._twin.cache(ns, db, space), self._await)
+
+    def backup(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        ns: str | None = None,
+        db: str | None = None,
+        progress: Progress | None = None,
+        reason: str | None = None,
+    ) -> Backup:
+        """As `AsyncClient.backup`; `progress` is called in the client's thread."""
+        return self._await(self._twin.backup(path, ns=ns, db=db, progress=progress, reason=reason))
 
     def topic(self, ns: str, db: str, name: str) -> Topic:
         """A topic. Nothing is asked before its first call. :raises ValueError: of its name"""

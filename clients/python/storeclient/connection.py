@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
+from storeclient.backups import Parts
 from storeclient.errors import OutcomeUnknown, StoreError
 from storeclient.exchange import Exchange, NotSent, Reply, Settled, Welcome
 from storeclient.feeds import Feed
@@ -17,7 +18,7 @@ GRACE_SECONDS = 5.0
 """Past a script's own timeout, for the node's answer about it to arrive."""
 
 
-Waiter = asyncio.Future[Reply] | Feed
+Waiter = asyncio.Future[Reply] | Feed | Parts
 
 
 class Connection(asyncio.Protocol):
@@ -146,6 +147,15 @@ class Connection(asyncio.Protocol):
             raise
         return feed
 
+    async def stream(self, body: dict[str, Any]) -> Parts:
+        """A RUN that is answered in parts. Nothing else is to be asked here meanwhile.
+
+        :raises NotSent: as `ask`
+        """
+        parts = Parts(self._transport.pause_reading, self._transport.resume_reading)
+        await self._begin(Kind.RUN, {**body, "stream": True}, parts)
+        return parts
+
     async def _begin(self, kind: Kind, body: dict[str, Any] | None, waiter: Waiter) -> int:
         """Send a request: its id. :raises NotSent: the connection is not usable any more"""
         if not self._writable.is_set():
@@ -266,7 +276,7 @@ class Connection(asyncio.Protocol):
 
     def _settle(self, settled: list[Settled[Waiter]]) -> None:
         for waiter, reply in settled:
-            if isinstance(waiter, Feed):
+            if isinstance(waiter, Feed | Parts):
                 waiter.take(reply)
             elif not waiter.done():
                 waiter.set_result(reply)

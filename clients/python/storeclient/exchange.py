@@ -2,7 +2,7 @@
 
 Many requests are open at once; an answer finds its request by id. Invariant: each request is
 settled exactly once, by its answer or by the end of the connection, whatever the peer sends. A
-WATCH is `Told` things before.
+WATCH is `Told` things before, and a RUN that asked for a stream its parts.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ Waiter = TypeVar("Waiter")
 
 MAGIC: Final = "STORE"
 MAJOR: Final = 1
-MINORS: Final = (0, 1)
+MINORS: Final = (0, 5)
 """Lowest and highest minor that this client speaks."""
 MINOR_OF_FEEDS: Final = 1
+MINOR_OF_STREAMS: Final = 5
 HELLO_ID: Final = 0
 _NOTHING: Final = type(None)
 
@@ -65,7 +66,7 @@ class NotSent(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a feed says; it goes on."""
+    """What a feed says, or a part of an answer; it goes on."""
 
     body: dict[str, Any]
     size: int
@@ -89,6 +90,8 @@ class Exchange(Generic[Waiter]):
     def __init__(self) -> None:
         self._reader = FrameReader()
         self._waiting: dict[int, tuple[Kind, Waiter]] = {}
+        self._streams: set[int] = set()
+        """Ids of requests that are answered in parts."""
         self._last = 0
         self.leaving = False
         """The node has said BYE: it answers what is open and begins nothing new."""
@@ -127,6 +130,8 @@ class Exchange(Generic[Waiter]):
         data = encode(kind, id, body)
         self._last = id
         self._waiting[id] = (kind, waiter)
+        if kind is Kind.RUN and body is not None and body.get("stream"):
+            self._streams.add(id)
         return id, data
 
     def give_up(self, id: int) -> bytes | None:
@@ -170,8 +175,18 @@ class Exchange(Generic[Waiter]):
                     self.cause = ProtocolBroken(f"the node tells of changes to a {kind.name}")
                     break
                 settled.append((waiter, Told(message.body, message.size)))
+            elif message.kind == Kind.PART:
+                found = self._waiting.get(message.id)
+                if found is None:
+                    continue  # it was given up
+                if message.id not in self._streams:
+                    self.broken = True
+                    self.cause = ProtocolBroken("the node answers in parts what asked for none")
+                    break
+                settled.append((found[1], Told(message.body, message.size)))
             else:
                 found = self._waiting.pop(message.id, None)
+                self._streams.discard(message.id)
                 if found is not None:  # else it was given up, and its answer crossed the CANCEL
                     kind, waiter = found
                     settled.append((waiter, _reply(kind, message)))

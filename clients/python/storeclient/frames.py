@@ -36,6 +36,7 @@ class Kind(IntEnum):
     PONG = 36
     VALUE = 37
     CHANGE = 38
+    PART = 39
 
 
 class Message(NamedTuple):

@@ -1,0 +1,198 @@
+"""Snapshots of a node into files of this machine.
+
+A snapshot comes in parts, on a connection of its own: it may be large, and whoever writes it more
+slowly than it comes makes nobody else's answers wait. Its file has its name only once it is whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from storeclient.answers import Answer
+from storeclient.errors import OutcomeUnknown, ProtocolBroken, StoreError
+from storeclient.exchange import NotSent, Reply, Told
+from storeclient.names import quote_name
+
+PARTIAL: Final = ".partial"
+"""Ends the name of a file that is not whole yet."""
+AHEAD_BYTES: Final = 8 * 1024 * 1024
+"""Come and not written yet; with more the connection is not read until some are."""
+
+Progress = Callable[[int, int], None]
+"""Told the bytes that are written and those there are in all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """A snapshot that was taken."""
+
+    path: str
+    bytes: int
+    form: str
+    """`snapshot`."""
+    records: int
+    """Records of tables in it."""
+    version: str
+    """Of the node that it was taken of."""
+
+
+class Parts:
+    """The parts of one snapshot, as they come.
+
+    :param pause: reads the connection no more; :param resume: reads it again
+    """
+
+    def __init__(self, pause: Callable[[], None], resume: Callable[[], None]) -> None:
+        self._pause = pause
+        self._resume = resume
+        self._come: deque[dict[str, Any]] = deque()
+        self._bytes = 0
+        self._paused = False
+        self._end: Reply = None
+        self._over = False
+        self._news: asyncio.Future[None] | None = None
+
+    def take(self, reply: Reply) -> None:
+        """Something has come of it."""
+        if isinstance(reply, Told):
+            self._come.append(reply.body)
+            self._bytes += reply.size
+            if self._bytes > AHEAD_BYTES and not self._paused:
+                self._paused = True
+                self._pause()
+        else:
+            self._end, self._over = reply, True
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    async def next(self) -> dict[str, Any] | None:
+        """The next part; None: that was the last, and `answer` is there.
+
+        :raises StoreError: it was refused, or the connection broke
+        """
+        while not self._come:
+            if self._over:
+                if isinstance(self._end, StoreError):
+                    raise self._end
+                if isinstance(self._end, NotSent):
+                    raise OutcomeUnknown("the connection ended before anything was sent")
+                return None
+            self._news = asyncio.get_running_loop().create_future()
+            await self._news
+        part = self._come.popleft()
+        self._bytes -= len(part.get("bytes", b""))
+        if self._paused and not self._come:
+            self._paused, self._bytes = False, 0
+            self._resume()
+        return part
+
+    @property
+    def answer(self) -> Answer:
+        """What the node says behind the last part."""
+        if not isinstance(self._end, Answer):
+            raise ProtocolBroken("the node ended a snapshot with what is no answer")
+        return self._end
+
+
+def statement(ns: str | None, db: str | None) -> str:
+    """What a snapshot is asked with. :raises ValueError: a database without its namespace"""
+    if ns is None:
+        if db is not None:
+            raise ValueError("a database is named together with its namespace: ns and db")
+        return "BACKUP"
+    if db is None:
+        return f"BACKUP OF NAMESPACE {quote_name(ns)}"
+    return f"BACKUP OF {quote_name(ns)}.{quote_name(db)}"
+
+
+class Target:
+    """The file that a snapshot goes to.
+
+    :raises FileExistsError: there is one of that name
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._partial = path + PARTIAL
+        if os.path.lexists(path):
+            raise FileExistsError(f"{path} is there already, and is not replaced")
+        with suppress(FileNotFoundError):  # of one that was cut off
+            os.unlink(self._partial)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        self._file = os.fdopen(os.open(self._partial, flags, 0o600), "wb")
+
+    def write(self, data: bytes) -> None:
+        """The next bytes."""
+        self._file.write(data)
+
+    def publish(self) -> None:
+        """All of them are there: make them durable, and give the file its name."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        try:
+            os.link(self._partial, self.path)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links
+            if os.path.lexists(self.path):
+                raise FileExistsError(f"{self.path} is there already") from None
+            os.rename(self._partial, self.path)
+        else:
+            os.unlink(self._partial)
+        _sync_folder(os.path.dirname(self.path) or ".")
+
+    def abandon(self) -> None:
+        """Leave nothing behind. After `publish` it does nothing."""
+        self._file.close()
+        with suppress(FileNotFoundError):
+            os.unlink(self._partial)
+
+
+def _sync_folder(path: str) -> None:
+    with suppress(OSError, AttributeError):  # where folders can't be opened
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+async def write(parts: Parts, target: Target, progress: Progress | None) -> Backup:
+    """Write all parts, in a thread of their own.
+
+    :raises ProtocolBroken: they are not what a snapshot's parts are
+    """
+    done = 0
+    while (part := await parts.next()) is not None:
+        data = part.get("bytes")
+        if not isinstance(data, bytes) or part.get("done") != done + len(data):
+            raise ProtocolBroken("a part of the snapshot is missing")
+        await asyncio.to_thread(target.write, data)
+        done += len(data)
+        total = part.get("total")
+        if not isinstance(total, int) or done > total:
+            raise ProtocolBroken("the parts of the snapshot are more than it has")
+        if progress is not None:
+            progress(done, total)
+        whole = done == total
+    if not done or not whole:
+        raise ProtocolBroken("the snapshot ended before its last part")
+    said = parts.answer.value
+    if not isinstance(said, dict):
+        raise ProtocolBroken("the node did not say what the snapshot holds")
+    await asyncio.to_thread(target.publish)
+    records = said.get("records")
+    return Backup(
+        target.path,
+        done,
+        str(said.get("form")),
+        records if isinstance(records, int) else 0,
+        str(said.get("version")),
+    )

@@ -1,0 +1,51 @@
+"""A snapshot of a node that runs, into a file of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from storeclient import Backup, OutcomeUnknown, StoreError
+from surfaces.command.console import Console
+from surfaces.command.progress import shown
+from surfaces.shell.backups import BackUp
+from surfaces.shell.connecting import client_of
+from surfaces.shell.outcomes import INTERRUPTED, REFUSED, UNKNOWN, Ended
+from surfaces.shell.refusals import explain
+from surfaces.shell.scripts import connect
+from surfaces.shell.session import Session
+from surfaces.shell.work import handling
+
+
+async def back_up(asked: BackUp) -> None:
+    """Take it; its progress is told on standard error, what was taken on standard output.
+
+    :raises Ended: it was refused, the file can't be written, or there was no connection
+    """
+    client = client_of(asked.access)
+    console = Console(_say, sys.stderr.isatty())
+    try:
+        await connect(Session(client, _say))
+        with shown(f"taking {asked.path}, bytes", console) as report:
+            work = asyncio.create_task(client.backup(asked.path, progress=report))
+            with handling(work.cancel, work.cancel):
+                taken = await work
+    except asyncio.CancelledError:
+        raise Ended("interrupted; nothing was left behind", INTERRUPTED) from None
+    except StoreError as error:
+        code = UNKNOWN if isinstance(error, OutcomeUnknown) else REFUSED
+        raise Ended(explain(error, ""), code) from error
+    except OSError as error:
+        raise Ended(f"{asked.path}: {error.strerror or error}", REFUSED) from error
+    finally:
+        await client.close()
+    sys.stdout.write(_told(taken))
+
+
+def _told(taken: Backup) -> str:
+    return f"{taken.path}: {taken.form} of {taken.bytes} bytes, {taken.records} records\n"
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

@@ -1,0 +1,267 @@
+"""Snapshots that clients take, of a real node and of nodes that say what no node should."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol import limits
+from protocol.frames import FrameReader, Kind, encode
+from storage.backups.verifying import Report, verify
+from storage.disk import Disk
+from storeclient import (
+    AsyncClient,
+    Backup,
+    Client,
+    OutcomeUnknown,
+    ProtocolBroken,
+    backups,
+    errors,
+)
+from surfaces.wire import NodeGate
+from tests.callers import declare
+from tests.nodes import PASSWORD, Running, running
+from tests.surfaces.wire.peers import serving
+
+
+class House:
+    def __init__(self, here: Running, address: str) -> None:
+        self.here = here
+        self.address = address
+
+    def client(self, user: str = "root", **more: Any) -> AsyncClient:
+        return AsyncClient(self.address, user=user, password=PASSWORD, **more)
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    async with running(tmp_path / "store") as here, serving(NodeGate(here.node)) as surface:
+        await here.values("DEFINE TABLE t; CREATE t; CREATE t")
+        host, port = surface.address
+        yield House(here, f"{host}:{port}")
+
+
+async def fill(house: House, mib: int) -> None:
+    for number in range(mib):
+        data = hashlib.shake_256(str(number).encode()).digest(limits.MIB)
+        await house.here.value("CREATE t SET data = $data RETURN NONE", {"data": data})
+
+
+def report(path: Path) -> Report:
+    file = Disk().open_read(str(path))
+    try:
+        return verify(file)
+    finally:
+        file.close()
+
+
+async def test_a_snapshot(house: House, tmp_path: Path) -> None:
+    await fill(house, 12)
+    path, told = tmp_path / "all.storesnap", list[tuple[int, int]]()
+    async with house.client() as client:
+        taken = await client.backup(path, progress=lambda *bytes: told.append(bytes))
+        assert await client.query("RETURN 1") == 1
+    found = report(path)
+    assert found.result == "whole"
+    size = path.stat().st_size
+    assert taken == Backup(str(path), size, "snapshot", found.records, found.facts.version)  # type: ignore[union-attr]
+    assert told[-1] == (size, size)
+    assert told == sorted(told)
+    assert len(told) > 12
+    assert path.stat().st_mode & 0o077 == 0
+    assert sorted(os.listdir(tmp_path)) == ["all.storesnap", "store"]
+
+
+async def test_of_places(house: House, tmp_path: Path) -> None:
+    async with house.client() as client:
+        await client.backup(tmp_path / "a", ns="shop")
+        await client.backup(tmp_path / "b", ns="shop", db="main", reason="weekly")
+        with pytest.raises(ValueError, match="together with its namespace"):
+            await client.backup(tmp_path / "c", db="main")
+        with pytest.raises(errors.Unknown):
+            await client.backup(tmp_path / "c", ns="none")
+    assert str(report(tmp_path / "a").facts.place) == "shop"  # type: ignore[union-attr]
+    assert str(report(tmp_path / "b").facts.place) == "shop.main"  # type: ignore[union-attr]
+    assert sorted(os.listdir(tmp_path)) == ["a", "b", "store"]
+
+
+def test_the_blocking_client(tmp_path: Path) -> None:
+    async def serve() -> None:
+        async with running(tmp_path / "store") as here, serving(NodeGate(here.node)) as surface:
+            host, port = surface.address
+            await asyncio.to_thread(take, f"{host}:{port}")
+
+    def take(address: str) -> None:
+        with Client(address, user="root", password=PASSWORD) as client:
+            taken = client.backup(str(tmp_path / "x"))
+            assert taken.bytes == (tmp_path / "x").stat().st_size
+
+    asyncio.run(serve())
+    assert report(tmp_path / "x").result == "whole"
+
+
+async def test_nothing_is_replaced(house: House, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("somebody's")
+    (tmp_path / "link").symlink_to("nowhere")
+    async with house.client() as client:
+        for name in ("x", "link", "store"):
+            with pytest.raises(FileExistsError):
+                await client.backup(tmp_path / name)
+        (tmp_path / "y.partial").write_text("cut off")
+        await client.backup(tmp_path / "y")
+    assert (tmp_path / "x").read_text() == "somebody's"
+    assert sorted(os.listdir(tmp_path)) == ["link", "store", "x", "y"]
+
+
+async def test_what_gets_the_name_meanwhile_is_not_replaced(house: House, tmp_path: Path) -> None:
+    def come(done: int, total: int) -> None:
+        (tmp_path / "x").write_text("somebody's")
+
+    async with house.client() as client:
+        with pytest.raises(FileExistsError):
+            await client.backup(tmp_path / "x", progress=come)
+    assert (tmp_path / "x").read_text() == "somebody's"
+    assert sorted(os.listdir(tmp_path)) == ["store", "x"]
+
+
+async def test_a_refusal_leaves_nothing(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await declare(house.here.node, "sam", "owner", "shop.main", PASSWORD)
+    async with house.client("sam") as client:
+        with pytest.raises(errors.NotAllowed):
+            await client.backup(tmp_path / "x")
+    monkeypatch.setattr(house.here.node.backups, "taking", True)
+    async with house.client() as client:
+        with pytest.raises(errors.Busy):
+            await client.backup(tmp_path / "x")
+        with pytest.raises(FileNotFoundError):
+            await client.backup(tmp_path / "none" / "x")
+    assert os.listdir(tmp_path) == ["store"]
+
+
+async def test_whoever_gives_up_leaves_nothing(house: House, tmp_path: Path) -> None:
+    await fill(house, 20)
+    begun = asyncio.Event()
+    async with house.client() as client:
+        taking = asyncio.create_task(client.backup(tmp_path / "x", progress=lambda *_: begun.set()))
+        await begun.wait()
+        taking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await taking
+        assert await client.query("RETURN 1") == 1, "its own connection goes on"
+    assert os.listdir(tmp_path) == ["store"]
+
+
+async def test_a_slow_disk_holds_little_in_memory(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has come and is not written is bounded: the connection is not read meanwhile."""
+    await fill(house, 40)
+    most = 0
+    take = backups.Parts.take
+
+    def counting(parts: backups.Parts, reply: Any) -> None:
+        nonlocal most
+        take(parts, reply)
+        most = max(most, sum(len(part["bytes"]) for part in parts._come))
+
+    monkeypatch.setattr(backups.Parts, "take", counting)
+    async with house.client() as client:
+        taken = await client.backup(tmp_path / "x")
+    assert taken.bytes > 40 * limits.MIB
+    assert most <= backups.AHEAD_BYTES + 2 * limits.MIB
+
+
+# --- nodes that are none --------------------------------------------------------------------------
+
+WELCOME = {
+    "major": 1, "minor": 5, "version": "0", "node": "n", "limits": {},
+    "user": {"name": "root", "role": "owner", "space": None},
+}  # fmt: skip
+SUMMARY = {"form": "snapshot", "records": 1, "version": "0"}
+ANSWER = {"results": [{"value": SUMMARY, "kind": "value", "rows": 0, "took": None}], "seq": 1}
+
+
+def part(n: int, data: bytes, done: int, total: int) -> tuple[Kind, dict[str, Any]]:
+    return Kind.PART, {"n": n, "bytes": data, "done": done, "total": total}
+
+
+WRONG: dict[str, list[tuple[Kind, dict[str, Any]]]] = {
+    "no part": [(Kind.ANSWER, ANSWER)],
+    "a part is missing": [part(1, b"ab", 2, 6), part(3, b"ef", 6, 6), (Kind.ANSWER, ANSWER)],
+    "the last is missing": [part(1, b"ab", 2, 6), (Kind.ANSWER, ANSWER)],
+    "more than all": [part(1, b"abc", 3, 2), (Kind.ANSWER, ANSWER)],
+    "no bytes": [(Kind.PART, {"n": 1, "done": 0, "total": 6}), (Kind.ANSWER, ANSWER)],
+    "no total": [(Kind.PART, {"n": 1, "bytes": b"ab", "done": 2}), (Kind.ANSWER, ANSWER)],
+    "text": [(Kind.PART, {"n": 1, "bytes": "ab", "done": 2, "total": 2})],
+    "another end": [part(1, b"ab", 2, 2), (Kind.VALUE, {})],
+    "no summary": [part(1, b"ab", 2, 2), (Kind.ANSWER, {"results": [], "seq": 1})],
+}
+
+
+async def fake(says: Callable[[int], list[bytes]]) -> tuple[asyncio.Server, str]:
+    """A node that welcomes, and then says this to the first request; an empty one: it hangs up."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frames = FrameReader()
+        try:
+            while data := await reader.read(65_536):
+                frames.feed(data)
+                while (message := frames.next()) is not None:
+                    if message.kind is Kind.HELLO:
+                        writer.write(encode(Kind.WELCOME, 0, WELCOME))
+                    elif message.kind is Kind.RUN:
+                        for said in says(message.id):
+                            writer.write(said)
+                            if not said:
+                                return
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    return server, f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize("what", WRONG)
+async def test_a_node_that_says_something_else(what: str, tmp_path: Path) -> None:
+    server, address = await fake(lambda id: [encode(kind, id, body) for kind, body in WRONG[what]])
+    async with server, AsyncClient(address, user="root", password=PASSWORD) as client:
+        with pytest.raises(ProtocolBroken):
+            await client.backup(tmp_path / "x")
+    assert os.listdir(tmp_path) == []
+
+
+async def test_a_connection_that_breaks(tmp_path: Path) -> None:
+    says = lambda id: [encode(Kind.PART, id, part(1, b"ab", 2, 6)[1]), b""]  # noqa: E731
+    server, address = await fake(says)
+    async with server, AsyncClient(address, user="root", password=PASSWORD) as client:
+        with pytest.raises(OutcomeUnknown):
+            await client.backup(tmp_path / "x")
+    assert os.listdir(tmp_path) == []
+
+
+async def test_parts_that_nobody_asked_for(tmp_path: Path) -> None:
+    server, address = await fake(lambda id: [encode(*_of(part(1, b"ab", 2, 6), id))])
+    async with server, AsyncClient(address, user="root", password=PASSWORD) as client:
+        with pytest.raises(errors.OutcomeUnknown):
+            await client.query("RETURN 1")
+
+
+def _of(said: tuple[Kind, dict[str, Any]], id: int) -> tuple[Kind, int, dict[str, Any]]:
+    return said[0], id, said[1]
+
+
+async def test_a_node_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(WELCOME, "minor", 4)
+    server, address = await fake(lambda id: [])
+    async with server, AsyncClient(address, user="root", password=PASSWORD) as client:
+        with pytest.raises(errors.VersionNotSupported, match="streams"):
+            await client.backup(tmp_path / "x")
+    assert os.listdir(tmp_path) == []
