@@ -354,6 +354,61 @@ def stalls() -> None:
     DiskFile.sync = slow  # type: ignore[method-assign]
 
 
+def dies_in_a_backup() -> None:
+    """SIGKILL before the n-th change in the backup folder; n stands in a file beside the store.
+    What was changed is noted in another one, a line each."""
+    import signal
+
+    from storage.disk_files import DiskFile
+    from storage.folders import DiskFolder
+
+    created: set[DiskFile] = set()
+    done: list[str] = []
+
+    def counted(kind: type, name: str, applies: Callable[[Any], bool]) -> None:
+        plain = getattr(kind, name)
+
+        def changing(self: Any, *words: Any, **more: Any) -> Any:
+            if applies(self):
+                _step(name)
+            found = plain(self, *words, **more)
+            if name == "create":
+                created.add(found)
+            return found
+
+        setattr(kind, name, changing)
+
+    def _step(name: str) -> None:
+        done.append(name)
+        store = sys.argv[1]
+        with open(f"{store}.changes", "w") as file:
+            file.write("\n".join(done))
+        if os.path.exists(f"{store}.dies"):
+            with open(f"{store}.dies") as file:
+                if int(file.read()) == len(done):
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+    for name in ("make_folder", "create", "rename", "unlink", "sync"):
+        counted(DiskFolder, name, lambda _folder: True)
+    for name in ("append", "sync", "forget_cache"):
+        counted(DiskFile, name, created.__contains__)
+
+
+def names_before_it_writes() -> None:
+    """A backup has its name from its first byte on. Comes with `dies_in_a_backup`."""
+    from actors.backups import folder
+
+    begin = folder.Draft.begin
+
+    def early(self: folder.Draft, needed: Any) -> None:
+        begin(self, needed)
+        self._folder.rename(self._partial, self._own)
+        self._partial = self._own
+
+    folder.Draft.begin = early  # type: ignore[method-assign]
+    folder.Draft.publish = lambda self: None  # type: ignore[method-assign]
+
+
 def waits_for_the_disk() -> None:
     """Whoever waits for the disk is told that it was ended, and waits on."""
     from actors.commits import Waiter
@@ -454,6 +509,8 @@ FOUND: dict[str, Callable[[], None]] = {
     "sign-ins-see-what-was-first": sign_ins_see_what_was_first,
     "sign-outs-come-late": sign_outs_come_late,
     "stalls": stalls,
+    "dies-in-a-backup": dies_in_a_backup,
+    "names-before-it-writes": names_before_it_writes,
     "waits-for-the-disk": waits_for_the_disk,
     "holds-without-bound": holds_without_bound,
     "small-surfaces": small_surfaces,
