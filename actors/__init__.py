@@ -18,9 +18,9 @@ and nobody waits by blocking:
     log reads    reads what the log holds                       thread
     log          writes and syncs                               thread
 
-`Backups` (backups/), `Committer` (commits/), `LogReads`, `Roles`, `Passwords`, `Sessions`, `Spaces` and `Topics` are what
-others on the loop use of those actors without a message: to begin and commit a transaction must
-not wait.
+`Backups` (backups/), `Committer` (commits/), `LogReads`, `Roles`, `Passwords`, `Sessions`, `Spaces`
+and `Topics` are what others on the loop use of those actors without a message: to begin and commit
+a transaction must not wait.
 Scripts that wait for messages stand in `waiting.py` meanwhile.
 
 `runtime/` alone knows how an actor is run; `node.py` starts, supervises and stops them all;

@@ -112,6 +112,12 @@ BACKUP_PART_BYTES: Final = 247
 BACKUP_RESERVE_BYTES: Final = 64 * MIB
 BACKUP_RESERVE_FILES: Final = 64
 """A backup leaves so much of a disk to the others on it, the store's log and state above all."""
+BACKUP_SYNC_BYTES: Final = 16 * MIB
+"""A backup is synced after so many: what waits to be written to the disk is a wait for the log."""
+BACKUPS_KEPT: Final = 4
+"""Backups in files that wait for who asked to read them: each has its room on the disk."""
+BACKUPS_LISTED: Final = 10_000
+"""Files in the backup folder that INFO FOR BACKUPS lists; with more it is refused."""
 CLOCK_JUMP_SECONDS: Final = 366 * 86_400
 """How far the wall clock may be ahead of the log's newest frame at a start: longer than a store may
 rest and nobody remember that. Log time never goes back, so a clock that is decades ahead would end

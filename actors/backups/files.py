@@ -7,7 +7,8 @@ Nothing is left of one that is not finished, whatever ends it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count
@@ -30,8 +31,6 @@ from storage.frames import Frame
 from storage.reserve import NO_ROOM
 
 RESERVE: Final = Room(limits.BACKUP_RESERVE_BYTES, limits.BACKUP_RESERVE_FILES)
-SYNC_BYTES: Final = 16 * limits.MIB
-"""Synced after so many: what waits to be written to the disk is a wait for the log behind it."""
 
 Part = Sequence[Piece] | Sequence[Frame] | bytes
 """Some of what a backup holds: of a snapshot, a log, a script."""
@@ -83,8 +82,11 @@ class Publish(Request[None]):
 
 
 @dataclass(frozen=True, slots=True)
-class Keep(Request[int]):
-    """Keep a file without a name for who asked. Answers how it is called from now on."""
+class Keep(Request[None]):
+    """Keep a file without a name for who asked."""
+
+    file: int
+    """What it is called from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,20 +130,17 @@ class Unnamed:
         self._folder = folder
         self.bytes = 0
         """Written so far."""
-        self._check_room(needed)
-        path = f"{folder}/backup-{number}"
-        self.file = fs.open(path, exclusive=True)
-        fs.unlink(path)
+        with _told(needed.bytes):
+            self._check_room(needed)
+            path = f"{folder}/backup-{number}"
+            self.file = fs.open(path, exclusive=True)
+            fs.unlink(path)
 
     def append(self, data: bytes, reserve: Room) -> None:
         """Write on. :raises DiskFull: the reserve would be touched, or the disk is full"""
-        self._check_room(Room(reserve.bytes + len(data), reserve.files))
-        try:
+        with _told(len(data)):
+            self._check_room(Room(reserve.bytes + len(data), reserve.files))
             self.file.append(data)
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise
-            raise _no_room(len(data)) from error
         self.bytes += len(data)
 
     def _check_room(self, needed: Room) -> None:
@@ -154,6 +153,17 @@ class Unnamed:
     def abandon(self) -> None:
         """Leave nothing behind."""
         self.file.close()
+
+
+@contextmanager
+def _told(needed: int) -> Iterator[None]:
+    """What the disk says, as whoever asked for a backup hears it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise _no_room(needed) from error
+        raise Failed(f"a file beside the store can't be written: {error.strerror}") from error
 
 
 def _no_room(needed: int) -> DiskFull:
@@ -216,7 +226,7 @@ class _Making:
         """Takes the bytes of the file."""
         self.target.append(data, RESERVE)
         self._unsynced += len(data)
-        if self._unsynced >= SYNC_BYTES:
+        if self._unsynced >= limits.BACKUP_SYNC_BYTES:
             self.target.sync()
             self._unsynced = 0
 
@@ -284,7 +294,7 @@ class BackupFilesActor(ThreadActor):
     @handles(Begin)
     def begin(self, asked: Begin) -> None:
         """:raises Refusal: as `BackupFolder.draft` does; nothing was made then"""
-        assert self._making is None, "one backup is written at a time"
+        self.abandon(Abandon())  # one is taken at a time: whoever took the one before has left
         needed = Room(asked.estimate + RESERVE.bytes, RESERVE.files + 1)
         target = self._target(asked.to, needed)
         try:
@@ -336,14 +346,12 @@ class BackupFilesActor(ThreadActor):
         target.publish()
 
     @handles(Keep)
-    def keep(self, _asked: Keep) -> int:
+    def keep(self, asked: Keep) -> None:
         """Another backup may begin meanwhile."""
         target = self._at_hand.target
         assert isinstance(target, Unnamed), "what has a name is kept by that"
         self._making = None
-        number = next(self._numbers)
-        self._kept[number] = target
-        return number
+        self._kept[asked.file] = target
 
     @handles(Confirm)
     def confirm(self, _message: Confirm) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 
 from actors.backups.folder import BackupFolder, Listed
 from actors.runtime import Runtime, ThreadActor, handles
+from protocol import limits
 from protocol.doors import Entry, File
 from protocol.errors import Cancelled, Refusal, TooLarge, Unknown
 from protocol.requests import Request
@@ -23,8 +24,7 @@ from storage.backups.sealing import Key
 from storage.backups.verifying import verify
 from storage.faults import StoreTooNew
 
-FILES_MOST: Final = 10_000
-REMEMBERED: Final = 2 * FILES_MOST
+REMEMBERED: Final = 2 * limits.BACKUPS_LISTED
 
 Over = Callable[[], bool]
 
@@ -59,10 +59,9 @@ class BackupListActor(ThreadActor):
         """:raises TooLarge: there are too many; NoBackupFolder: the folder can't be used"""
         found: list[Listed] = []
         for listed in self._folder.files():
-            if len(found) == FILES_MOST:
-                raise TooLarge(
-                    f"the backup folder has more than {FILES_MOST} files", limit=FILES_MOST
-                )
+            if len(found) == limits.BACKUPS_LISTED:
+                most = limits.BACKUPS_LISTED
+                raise TooLarge(f"the backup folder has more than {most} files", limit=most)
             found.append(listed)
         return sorted(found)
 

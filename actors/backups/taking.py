@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from actors.backups.files import (
@@ -51,8 +52,6 @@ if TYPE_CHECKING:
 
 PART_BYTES: Final = limits.MIB
 """Handed to the thread at once."""
-KEPT_MOST: Final = 4
-"""Files without a name that are kept for who asked at most: each has its room on the disk."""
 
 Reply = TypeVar("Reply")
 Text = Callable[[Transaction, int], Iterator[bytes]]
@@ -130,6 +129,8 @@ class Backups:
         self.folder = folder
         self.taking = False
         """Whether one is being taken."""
+        self._numbers = count(1)
+        """Of files that are kept."""
         self._kept: weakref.WeakSet[KeptFile] = weakref.WeakSet()
 
     def check_name(self, name: str | None) -> None:
@@ -247,15 +248,15 @@ class Backups:
         estimate: int,
         parts: Iterator[Part],
     ) -> Taken:
-        if to is None and sum(file.kept for file in self._kept) >= KEPT_MOST:
-            raise Busy(f"{KEPT_MOST} backups are being read, and that is all")
-        done = False
+        if to is None and sum(file.kept for file in self._kept) >= limits.BACKUPS_KEPT:
+            raise Busy(f"{limits.BACKUPS_KEPT} backups are being read, and that is all")
+        number, done = next(self._numbers), False
         try:
             self._wait(turn, Begin(facts, to, estimate))
             self._write(turn, parts)
             written = self._wait(turn, Finish(lambda: turn.over))
             if to is None:
-                number = self._wait(turn, Keep())
+                self._wait(turn, Keep(number))
                 file = KeptFile(self._files, number, written)
                 self._kept.add(file)
                 done = True
@@ -268,6 +269,7 @@ class Backups:
             if not done:
                 with suppress(Busy):
                     tell(self._files.ref, Abandon())
+                    tell(self._files.ref, Forget(number))
 
     def _write(self, turn: Turn, parts: Iterator[Part]) -> None:
         """Have each part written while the next is read."""

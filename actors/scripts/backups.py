@@ -122,5 +122,6 @@ def info_for_backups(run: ScriptRun, statement: tree.Info) -> Value:
     """
     run.services.backups.folder.check_given()
     run.enlist()
-    _let_go(run)
+    if run.may_run_again:
+        _let_go(run)
     return run.services.backups.listed(run.turn)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from protocol.errors import (
     NotInTransaction,
     Refusal,
     StatementTimeout,
+    TooLarge,
     Unknown,
 )
 from protocol.requests import CancelScript
@@ -39,8 +41,11 @@ from storage.disk import Disk
 from storage.engine import Pair
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
+from tests.actors import nodes
+from tests.actors.parts import KINDS, play
 from tests.callers import declare
 from tests.nodes import Running, running
+from tests.simulation.disk import SimulatedDisk
 
 FEW = "DEFINE TABLE t; FOR $n IN 1..20 { CREATE t:[$n] SET n = $n, text = 'some text' }"
 
@@ -163,7 +168,7 @@ async def test_handed_over_as_a_file(node: Running) -> None:
 
 async def test_files_that_nobody_reads_are_few_and_forgotten(node: Running) -> None:
     held = []
-    for _ in range(taking.KEPT_MOST):
+    for _ in range(limits.BACKUPS_KEPT):
         held.append((await node.answer("BACKUP", hands_over=("STATE",))).file)
     assert type(await refused(node, "BACKUP", hands_over=("STATE",))) is Busy
     del held[0]  # nobody holds it any more
@@ -381,6 +386,30 @@ async def test_cancelled_by_its_caller(node: Running, folder: Path, held: Held) 
     assert left(folder) == ["y"]
 
 
+@pytest.mark.parametrize("script", ["BACKUP TO 'sub/x'", "BACKUP"])
+async def test_ended_at_its_last_step(
+    node: Running, folder: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    """Its name is given, or its file kept, and nobody hears of it: it is taken back."""
+    wait = taking.Backups._wait
+
+    def ending(self: taking.Backups, turn: Any, asked: Any) -> Any:
+        found = wait(self, turn, asked)
+        if isinstance(asked, files.Publish | files.Keep):
+            turn.cancel()
+            turn.rest()
+        return found
+
+    monkeypatch.setattr(taking.Backups, "_wait", ending)
+    assert type(await refused(node, script)) is Cancelled
+    monkeypatch.undo()
+    await node.value("BACKUP TO 'y'")
+    assert left(folder) == ["y"]
+    actor = node.node.backups._files.ref._actor_weakref()
+    assert actor is not None
+    assert actor._kept == {}
+
+
 async def test_its_time(node: Running, folder: Path, held: Held) -> None:
     task = await begun(node, held, "BACKUP TO 'x'", timeout_us=500_000)
     assert type((await task).refusal) is StatementTimeout
@@ -488,6 +517,24 @@ async def test_what_is_in_the_folder(node: Running, folder: Path) -> None:
     assert await node.value("INFO FOR BACKUPS") == found
 
 
+async def test_it_is_asked_for_in_a_transaction(node: Running) -> None:
+    """Which goes on behind it."""
+    await node.values("BACKUP TO 'a'; DEFINE TABLE t")
+    asked = "BEGIN; CREATE t:1; INFO FOR BACKUPS; CREATE t:2; COMMIT"
+    found = (await node.values(asked))[2]
+    assert [one["path"] for one in found] == ["a"]
+    assert len(await node.value("SELECT * FROM t")) == 2
+
+
+async def test_too_many_files(node: Running, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BACKUPS_LISTED", 2)
+    for name in "ab":
+        (folder / name).write_text("")
+    assert len(await node.value("INFO FOR BACKUPS")) == 2
+    (folder / "c").write_text("")
+    assert type(await refused(node, "INFO FOR BACKUPS")) is TooLarge
+
+
 async def test_what_was_read_once_is_not_read_again(
     node: Running, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -508,3 +555,27 @@ async def test_what_was_read_once_is_not_read_again(
     (folder / "b").write_bytes(b"another")
     assert [one["verifies"] for one in await node.value("INFO FOR BACKUPS")] == [True, False]
     assert read == ["a", "b", "b"]
+
+
+# --- on a disk that loses what was not synced -----------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_on_the_simulated_disk(kind: str) -> None:
+    """As on any: through the doors alone, and on one seed with a loop of its own."""
+    disk = SimulatedDisk({"": None, "/b": None})
+
+    async def take() -> None:
+        doors = nodes.simulated_doors(kind, disk, MemoryEngine())
+        async with nodes.running(doors, nodes.settings(backup_dir="/b")) as started:
+            for script in ("BACKUP TO 'sub/x'", "BACKUP LOG TO 'y'", "BACKUP"):
+                answer = await nodes.run(started, script, place=(None, None))
+                assert answer.refusal is None, answer.refusal
+
+    play(kind, take)
+    durable = next(disk.crash_point().images(1, random.Random(1)))
+    left_over = SimulatedDisk(durable)
+    for name in ("/b/sub/x", "/b/y"):
+        file = left_over.open_read(name)
+        assert verify(file).result == "whole"
+        file.close()
