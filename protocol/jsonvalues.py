@@ -107,8 +107,18 @@ def dump_in_steps(value: Any, tick: Tick, add: Callable[[bytes], None]) -> None:
             tick()
             add(encode_plain(value[start : start + LONG])[1:-1])
         add(b'"')
+    elif kind is bytes and len(value) > LONG:
+        add(b'{"$bytes":"')
+        for start in range(0, len(value), _THREES):
+            tick()
+            add(base64.b64encode(value[start : start + _THREES]))
+        add(b'"}')
     else:
         add(dump(value))
+
+
+_THREES: Final = LONG // 3 * 3
+"""Bytes of a piece: base64 turns three into four, so the pieces are, put together, the whole."""
 
 
 def _dump_items(items: list[Any], tick: Tick, add: Callable[[bytes], None]) -> None:

@@ -61,7 +61,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
         HangUps(signals.asked, console.terminal) as hang_ups,
     ):
         certificate = _certificate(command, doors.clock)
-        _check_backup_folder(command.backup_dir)
+        _check_backup_folder(command.backup_dir, command.directory)
         http, wire = (_reserve(address, held) for address in (command.http, command.wire))
         async with opened(settings, doors, console) as node:
             most = descriptors.for_connections(_raise_descriptor_limit())
@@ -184,9 +184,15 @@ def _certificate(command: Serve, clock: Clock) -> Certificate | None:
         raise NotOpened(str(refused)) from refused
 
 
-def _check_backup_folder(folder: str | None) -> None:
-    if folder is not None and not os.path.isdir(folder):
+def _check_backup_folder(folder: str | None, directory: str) -> None:
+    if folder is None:
+        return
+    if not os.path.isdir(folder):
         raise NotOpened(f"--backup-dir: {folder} is not a directory")
+    store, at = (os.path.realpath(path) for path in (directory, folder))
+    if os.path.commonpath((store, at)) == store:
+        # What the store removes of its own at each start must never be somebody's backup.
+        raise NotOpened(f"--backup-dir: {folder} is in the data directory, {directory}")
 
 
 def _reserve(address: Address | None, held: ExitStack) -> Address | None:

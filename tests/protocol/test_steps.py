@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -154,6 +155,17 @@ def test_any_value_is_written_the_same_in_steps(value: object) -> None:
         parts: list[bytes] = []
         stepped(value, Ticks(), parts.append)
         assert b"".join(parts) == whole(value)
+
+
+@pytest.mark.parametrize("beside", [-3, -2, -1, 0, 1, 2, 3])
+def test_long_bytes_are_written_in_steps(beside: int) -> None:
+    """Pieces of base64, put together, are the base64 of the whole."""
+    for pieces in (1, 2, 3):
+        value = random.Random(pieces).randbytes(pieces * values_room.LONG + beside)
+        parts, ticks = list[bytes](), Ticks()
+        jsonvalues.dump_in_steps(value, ticks, parts.append)
+        assert b"".join(parts) == jsonvalues.dump(value)
+        assert ticks.count >= pieces - 1
 
 
 def test_tags_and_none_are_written_the_same_in_steps() -> None:

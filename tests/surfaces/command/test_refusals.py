@@ -176,6 +176,17 @@ def test_backup_folder_that_is_none(tmp_path: Path) -> None:
     assert tree(tmp_path) == {}
 
 
+def test_backup_folder_in_the_data_directory(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    (store / "tmp").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("store/tmp")
+    before = tree(tmp_path)
+    for folder in (store, store / "tmp", tmp_path / "link", tmp_path / "store" / ".." / "store"):
+        says = f"--backup-dir: {folder} is in the data directory, {store}"
+        refused(str(store), *SERVE, "--backup-dir", str(folder), code=1, says=says)
+    assert tree(tmp_path) == before
+
+
 def test_short_first_password_is_not_shown(tmp_path: Path) -> None:
     ended = run(str(tmp_path / "store"), *SERVE, STORE_USER="ana", STORE_PASSWORD="canary")
     assert ended.returncode == 2
