@@ -6,13 +6,17 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from actors.backups import files, taking
+from actors.doors import SystemClock, SystemRng
 from actors.runtime import ask
 from protocol import limits
 from protocol.doors import Room
@@ -23,6 +27,7 @@ from protocol.errors import (
     BadRequest,
     Busy,
     Cancelled,
+    Conflict,
     DiskFull,
     LogPruned,
     NoBackupFolder,
@@ -35,10 +40,12 @@ from protocol.errors import (
     Unknown,
 )
 from protocol.requests import CancelScript
+from storage.backups.logs import LogBackup
 from storage.backups.snapshots import SnapshotBackup
 from storage.backups.verifying import Report, verify
 from storage.disk import Disk
 from storage.engine import Pair
+from storage.ledger import Ledger, LogEnd
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
 from tests.actors import nodes
@@ -555,6 +562,89 @@ async def test_what_was_read_once_is_not_read_again(
     (folder / "b").write_bytes(b"another")
     assert [one["verifies"] for one in await node.value("INFO FOR BACKUPS")] == [True, False]
     assert read == ["a", "b", "b"]
+
+
+# --- while others write ---------------------------------------------------------------------------
+
+
+BUSY = """
+    CREATE t SET n = 1, text = 'some text'; UPDATE t SET n += 1 LIMIT 3; DELETE t LIMIT 1;
+    PUBLISH INTO q VALUES [1, 2, 3]; INCR 'k' IN c; SET 'x' IN c VALUE 1 EXPIRE 1s;
+    TAKE 2 FROM q AS g; DEFINE INDEX OVERWRITE i ON t FIELDS n;
+    INSERT INTO t $rows RETURN NONE; DELETE t LIMIT 300
+"""
+
+
+def replayed(path: Path, upto: int, store: str) -> str:
+    """The state hash of what a log backup holds, up to a commit."""
+    file = Disk().open_read(str(path))
+    engine = MemoryEngine()
+    try:
+        frames = [frame for frame in LogBackup(file).frames() if frame.sequence <= upto]
+    finally:
+        file.close()
+    last = frames[-1]
+    end = LogEnd(last.sequence, last.epoch, last.time, UUID(store).bytes)
+    ledger = Ledger(engine, end, SystemClock(), SystemRng(), lambda frame: None)
+    for frame in frames:
+        ledger.replay(frame)
+    return state_hash(engine)
+
+
+async def differing(node: Running, folder: Path) -> tuple[list[int], int]:
+    """Commits whose snapshot is not what the log says up to there, and how many were taken."""
+    await node.values(
+        "DEFINE TABLE t; DEFINE TOPIC q; DEFINE SPACE c; DEFINE GROUP g ON q DEADLINE 1s"
+    )
+    over = False
+    rows = {"rows": [{"n": n, "text": "x" * 50} for n in range(3_000)]}
+
+    async def write() -> int:
+        count = 0
+        while not over:
+            refusal = (await node.answer(BUSY, rows)).refusal
+            assert type(refusal) in (type(None), Conflict), refusal
+            count += 1
+        return count
+
+    writers = [asyncio.create_task(write()) for _ in range(3)]
+    names = [f"{number}.storesnap" for number in range(6)]
+    for name in names:
+        await node.value(f"BACKUP TO '{name}'")
+    over = True
+    assert min(await asyncio.gather(*writers)) > 0
+    await node.value("BACKUP LOG TO 'all.storelog'")
+    found, seen = [], set()
+    for name in names:
+        at = report(folder / name).sequence
+        seen.add(at)
+        whole = replayed(folder / "all.storelog", at, node.node.store.id)
+        if hash_in(folder / name) != whole:
+            found.append(at)
+    return found, len(seen)
+
+
+async def test_a_snapshot_is_of_one_commit_whatever_others_write(
+    node: Running, folder: Path
+) -> None:
+    """Its hash is that of the log replayed up to its commit."""
+    assert await differing(node, folder) == ([], 6)
+
+
+async def test_a_snapshot_of_another_moment_is_caught(
+    node: Running, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = node.node.store.parts.engine.snapshot()
+
+    @contextmanager
+    def stale(self: taking.Backups) -> Iterator[Any]:
+        at = self._committer.released_upto
+        yield SimpleNamespace(scan=view.scan, get=view.get, sequence=at)
+
+    monkeypatch.setattr(taking.Backups, "_moment", stale)
+    found, count = await differing(node, folder)
+    view.close()
+    assert len(found) == count
 
 
 # --- on a disk that loses what was not synced -----------------------------------------------------
