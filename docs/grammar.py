@@ -62,6 +62,7 @@ TERMINALS: Final[dict[str, str]] = {
     "bytes": "`b'base64'`",
     "datetime": "`d'2026-01-02T03:04:05Z'`",
     "uuid": "`u'…'`",
+    "packed": "`m'base64'`, any value as msgpack",
 }
 """What stands in the rules for a token, or for a few."""
 

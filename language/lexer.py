@@ -31,18 +31,18 @@ _STRING = r"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+\""""
 _PATTERN: Final = re.compile(
     r"(?:\s++|\ufeff|--[^\n]*+|//[^\n]*+|\#[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)*+(?:"
     r"([0-9]++(?!\.[0-9]|[A-Za-z0-9_]))"
-    r"|((?![bdu]['\"])[A-Za-z_][A-Za-z0-9_]*+)"
+    r"|((?![bdmu]['\"])[A-Za-z_][A-Za-z0-9_]*+)"
     r"|((?!/\*)(?:\.\.=|\.\.|<=|>=|!=|\?\?|[-+*/%<>=~.,;:()\[\]{}|]))"
     rf"|({_STRING})"
     r"|(\$[A-Za-z_][A-Za-z0-9_]*+)"
     r"|([0-9]++(?:\.[0-9]++)?+(?:[eE][-+]?+[0-9]++)?+(?:dec)?+(?![A-Za-z0-9_]))"
     r"|((?:[0-9]++(?:us|ms|[wdhms]))++(?![A-Za-z0-9_]))"
-    rf"|([bdu](?:{_STRING}))"
+    rf"|([bdmu](?:{_STRING}))"
     r"|(`(?:[^`\\]++|\\.)*+`)"
     r"|([0-9]++[KMGT]i?+B(?![A-Za-z0-9_]))"
     # What is no token takes the rest of the text with it: it is refused anyway, and looking on from
     # every one of a million unclosed quotes would take time that grows with the square of the text.
-    r"|([0-9][A-Za-z0-9_]*+|\$|/\*|[bdu]?['\"]|.).*+"
+    r"|([0-9][A-Za-z0-9_]*+|\$|/\*|[bdmu]?['\"]|.).*+"
     r"|\Z)",
     re.DOTALL,
 )

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import timedelta
 from decimal import Decimal
 from functools import lru_cache
@@ -332,6 +332,23 @@ def _unpack_whole(data: bytes | memoryview, longest: int, times: int) -> Any:
 
 
 def _unpack_in_steps(data: bytes | memoryview, longest: int, times: int, tick: Tick) -> Any:
+    steps = _steps(data, longest, times)
+    while True:
+        tick()
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value
+
+
+def check_counts(data: bytes) -> Iterator[None]:
+    """Whether a value that this node packed itself could be read again as if somebody had sent it;
+    in steps. :raises TooLarge: it holds more than `unpack_foreign` takes"""
+    if len(data) > limits.CONTAINERS:
+        yield from _steps(data, min(len(data), limits.ELEMENTS), _AS_TIMESTAMPS)
+
+
+def _steps(data: bytes | memoryview, longest: int, times: int) -> Generator[None, None, Any]:
     """The decoder keeps its place in a value that it has only the beginning of."""
     unpacker = msgpack.Unpacker(
         ext_hook=_foreign_extension,
@@ -344,11 +361,11 @@ def _unpack_in_steps(data: bytes | memoryview, longest: int, times: int, tick: T
     )
     view = memoryview(data)
     for start in range(0, len(view), STEP_BYTES):
-        tick()
         unpacker.feed(view[start : start + STEP_BYTES])
         try:
             value = unpacker.unpack()
         except msgpack.OutOfData:
+            yield
             continue
         if unpacker.tell() != len(view):
             raise ValueError("there are bytes behind it")

@@ -40,6 +40,9 @@ class SetKey:
     keep: bool = False
     """Whether an expiry that the key has is kept."""
     when: When | None = None
+    expires_us: int | None = None
+    """When it expires, microseconds since 1970, in place of `expire_us`; a moment that is over is
+    one too: the key is gone then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +198,13 @@ def check_expire(expire_us: int) -> int:
     if expire_us > EXPIRE_MOST_US:
         raise ExpireRefused("an expiry is at most a thousand years", microseconds=expire_us)
     return expire_us
+
+
+def check_expires(expires_us: int, now_us: int) -> int:
+    """When a key expires, microseconds since 1970. :raises ExpireRefused: beyond all bounds"""
+    if expires_us > now_us + EXPIRE_MOST_US:
+        raise ExpireRefused("an expiry is at most a thousand years away", microseconds=expires_us)
+    return max(expires_us, 1)
 
 
 def check_limit(limit: object) -> int:

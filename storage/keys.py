@@ -27,6 +27,7 @@ are given out for each topic: nobody learns from them how many groups others hav
 | 25 | ns (4) db (4) topic (4) group (4) | struct | where a group stands, see `groups.py` |
 | 26 | ns (4) db (4) topic (4) | signed 64 bit | last id of a group of the topic |
 | 27 | ns (4) db (4) table (4) | 8-byte sequence | the commit that declared the table |
+| 28 | ns (4) db (4), or zeros | msgpack | a place that a script is making, see `restores.py` |
 | 30 | ns (4) db (4) table (4) id | 8-byte sequence · msgpack | a record, see `records.py` |
 | 31 | ns (4) db (4) space (4) key | 8-byte sequence · entry | a cache key, see `spaces.py` |
 | 40 | ns (4) db (4) space (4) key | msgpack | a cache key's value, when it is large |
@@ -94,6 +95,7 @@ READER: Final = 0x24
 GROUP_STATE: Final = 0x25
 GROUP_IDS: Final = 0x26
 DECLARED: Final = 0x27
+RESTORING: Final = 0x28
 MESSAGE: Final = 0x60
 MESSAGE_ID: Final = 0x61
 MESSAGE_ID_TIME: Final = 0x62
@@ -131,6 +133,7 @@ PLACED: Final = (
     COUNT,
     ENTRY_COUNT,
     DECLARED,
+    RESTORING,
     RECORD,
     ENTRY,
     CONTENT,
@@ -433,6 +436,22 @@ def kept_sequence(key: bytes) -> int:
     (sequence,) = _TIME.unpack_from(key, TAG_AT + 1)
     assert isinstance(sequence, int)
     return sequence
+
+
+def restoring(namespace: int, database: int) -> bytes:
+    """Where it stands that a place is being made. :param database: 0: the namespace itself"""
+    return _tag(RESTORING) + _TWO.pack(namespace, database)
+
+
+def all_restoring() -> Range:
+    """All places that are being made."""
+    return within(_tag(RESTORING))
+
+
+def restoring_at(key: bytes) -> tuple[int, int]:
+    """The numbers of namespace and database in the key of one."""
+    namespace, database = _TWO.unpack_from(key, TAG_AT + 1)
+    return namespace, database
 
 
 def in_topic(namespace: int, database: int, topic: int) -> list[Range]:

@@ -16,13 +16,14 @@ nor total falls from one message to the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from protocol import binary
 from protocol.errors import BadRequest
 from protocol.values import instant
+from storage import keys
 from storage.appends import HEAD, NUMBER, Append, unpack_counter
 from storage.topics import Place, Topic
 from storage.transactions import Transaction
@@ -124,6 +125,11 @@ class MessageRows:
         begin = self.trimmed()[0] + 1
         return self.first_where(begin, last + 1, lambda row: time_us(row) >= place.value) - 1
 
+    def each(self) -> Iterator[list[bytes]]:
+        """The rows of all messages held, some at a time, in their order."""
+        for pairs in self._tx.scan(*keys.within(self._prefix)):
+            yield [row for _, row in pairs]
+
     def first_where(self, begin: int, end: int, holds: Callable[[bytes], bool]) -> int:
         """The first of the messages held in begin … end - 1 for which something holds that holds
         for all after it; `end` when there is none."""
@@ -187,6 +193,33 @@ def headers_of(row: bytes) -> dict[str, str]:
     _, _, _, key, id, length = _ROW.unpack_from(row)
     at = _ROW.size + key + id
     return binary.unpack_object(row[at : at + length]) if length else {}
+
+
+class Content(NamedTuple):
+    """What somebody has published, as it is stored."""
+
+    value: bytes
+    """Packed."""
+    key: str | None
+    id: str | None
+    headers: dict[str, str]
+    due_us: int
+    """Log time before which no group hands it out; 0: none."""
+
+
+def content(row: bytes) -> Content:
+    """What a message holds."""
+    _, _, due_us, key, id, headers = _ROW.unpack_from(row)
+    at_id = _ROW.size + key
+    at_headers = at_id + id
+    at = at_headers + headers
+    return Content(
+        row[at:],
+        row[_ROW.size : at_id].decode() if key else None,
+        row[at_id:at_headers].decode() if id else None,
+        binary.unpack_object(row[at_headers:at]) if headers else {},
+        due_us,
+    )
 
 
 def answer(position: int, row: bytes) -> Answer:

@@ -25,11 +25,11 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from protocol import binary, limits
 from protocol.errors import NotANumber, NumberTooLarge, TooLarge, TypeRefused
-from protocol.spaces import When, check_expire, check_holder, check_key
+from protocol.spaces import When, check_expire, check_expires, check_holder, check_key
 from protocol.values import NONE, Value, check, identical, instant, type_name, without_none
 from storage import keys
 from storage.catalog import Space
@@ -61,6 +61,16 @@ class Entry:
     fence: int
     """Of a lock; 0: that of the transaction that asks, which has no sequence yet."""
     content: bytes
+
+
+class Held(NamedTuple):
+    """A key that has not expired, with its value as it is stored."""
+
+    key: str
+    content: bytes
+    """Packed."""
+    expires_us: int
+    """Microseconds since 1970 of log time; 0: never."""
 
 
 class Readable(Protocol):
@@ -149,6 +159,25 @@ class Keys(Entries):
         self.soonest_us = 0
         """The earliest expiry written here; 0: none."""
 
+    # --- all of them ----------------------------------------------------------------------------
+
+    def held(self) -> Iterator[Held | None]:
+        """The keys that have not expired, but for locks, in the order of their bytes; and None now
+        and then, where there may be many others."""
+        start = len(self._space.entries)
+        for pairs in self._tx.scan(*keys.within(self._space.entries)):
+            yield None
+            for key, value in pairs:
+                _, expires_us, flags = _HEAD.unpack_from(value)
+                if flags & _LOCK or 0 < expires_us <= self._tx.now_us:
+                    continue
+                content = value[_HEAD.size :]
+                if flags & _LARGE:
+                    large = self._tx.get(self._space.contents + key[start:])
+                    assert large is not None, "a large value stands beside its entry"
+                    content = large
+                yield Held(key[start:].decode(), content, expires_us)
+
     # --- values ---------------------------------------------------------------------------------
 
     def set(
@@ -159,11 +188,15 @@ class Keys(Entries):
         *,
         keep: bool = False,
         when: When | None = None,
+        expires_us: int | None = None,
     ) -> Answer:
         """`{written}`. :raises TypeRefused, NumberTooLarge, TooLarge: of the value
         :raises ExpireRefused:"""
         name, content = check_key(key).encode(), _packed(value)
-        expires_us = self._expires(expire_us)
+        if expires_us is None:
+            expires_us = self._expires(expire_us)
+        else:
+            expires_us = check_expires(expires_us, self._tx.now_us)
         before = self._entry(name)
         found = self._unless_lapsed(name, before, note=False)
         if when is not None and (found is None) != (when == "ABSENT"):

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from actors.backups.folder import BackupFolder, Listed
+from actors.backups.script_files import chunks
 from actors.runtime import Runtime, ThreadActor, handles
 from protocol import limits
 from protocol.doors import Entry, File
-from protocol.errors import Cancelled, Refusal, TooLarge, Unknown
+from protocol.errors import BackupCorrupt, BackupCut, Cancelled, Refusal, TooLarge, Unknown
 from protocol.requests import Request
 from protocol.values import Value, instant
 from storage.backups.facts import LogFacts, SnapshotFacts
 from storage.backups.forms import Form, form_of
+from storage.backups.scripts import Opening
 from storage.backups.sealing import Key
 from storage.backups.verifying import verify
 from storage.faults import StoreTooNew
@@ -106,7 +108,7 @@ class BackupListActor(ThreadActor):
         if form is None:
             return {"problem": "it does not begin as a backup does"}
         if form is Form.SCRIPT:
-            return {"form": form.value, "verifies": None}  # nothing reads one to its end yet
+            return {"form": form.value, **_script(file, over)}
 
         def tick(done: int) -> None:
             _check_over(over)
@@ -125,6 +127,15 @@ class BackupListActor(ThreadActor):
         if isinstance(facts, SnapshotFacts) and facts.place is not None:
             found["place"] = str(facts.place)
         return found
+
+
+def _script(file: File, over: Over) -> dict[str, Value]:
+    try:
+        for _ in Opening().texts(chunks(file.read)):
+            _check_over(over)
+    except (BackupCut, BackupCorrupt) as problem:
+        return {"verifies": False, "problem": problem.message}
+    return {"verifies": True}
 
 
 def _check_over(over: Over) -> None:

@@ -3,17 +3,21 @@ stands in `actors/backups/`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
+from actors.backups.scripts import About, Script
 from actors.backups.taking import Taken
 from actors.scripts.handlers import Need, OnParts, handles, informs
 from actors.scripts.transactions import ScriptRun
 from language import tree
 from protocol import limits
-from protocol.errors import AnswerTooLarge, BadRequest, NotImplementedHere, NotInTransaction
+from protocol.errors import AnswerTooLarge, BadRequest, NotInTransaction
 from protocol.rights import OWN, Kind
 from protocol.values import Value
 from storage.backups.facts import Place, Written
+from storage.catalog import Database, Namespace
+from storage.transactions import Transaction
 
 BESIDE_BYTES: Final = 4 * limits.KIB
 """What an answer says beside the bytes of a backup, at most."""
@@ -93,7 +97,20 @@ def _taken(run: ScriptRun, statement: tree.Backup) -> Taken:
         place = Place(*statement.places[0].names) if statement.places else None
         return backups.snapshot(turn, place, to)
 
-    raise NotImplementedHere("BACKUP SCRIPT is not in this version yet")
+    def text(view: Transaction, sequence: int) -> Iterator[bytes]:
+        about = About(run.services.store_id, sequence)
+        places = [_place(run, view, part) for part in statement.places]
+        return Script(view, about, places or None).chunks()
+
+    return backups.script(turn, text, to)
+
+
+def _place(run: ScriptRun, view: Transaction, part: tree.NounRef) -> Namespace | Database:
+    """A place as the moment has it that is written. :raises Unknown, NotAllowed:"""
+    if part.kind == "NAMESPACE":
+        return run.rights.namespace(view, run.caller, part.names[0], OWN)
+    namespace, name = part.names
+    return run.rights.database(view, run.caller, namespace, name, OWN)
 
 
 def _read(run: ScriptRun, taken: Taken) -> bytes:

@@ -148,7 +148,7 @@ def define_field(run: Execution, statement: tree.DefineField, table: Table) -> V
 
     :raises AlreadyExists: it is defined and the statement does not say what then
     :raises TypeRefused, AssertFailed, FieldRefused: records of the table don't fit, how many, and
-        the statement does not say OVERWRITE
+        the statement says neither OVERWRITE nor UNCHECKED
     """
     made = Field(
         path=statement.path,
@@ -160,7 +160,7 @@ def define_field(run: Execution, statement: tree.DefineField, table: Table) -> V
         readonly=statement.readonly,
         comment=statement.comment,
     )
-    _define(run, table, made, statement.exists)
+    _define(run, table, made, statement)
     return NONE
 
 
@@ -265,13 +265,13 @@ def _checked(run: Execution, table: Table, changed: Field) -> Schema:
     return schema_of(run, table)
 
 
-def _define(run: Execution, table: Table, field: Field, exists: tree.Exists) -> None:
+def _define(run: Execution, table: Table, field: Field, statement: tree.DefineField) -> None:
     check_definition(_definition(field))
-    if not catalog.define_field(run.transaction, table, field, IF_TAKEN[exists]):
+    if not catalog.define_field(run.transaction, table, field, IF_TAKEN[statement.exists]):
         return
     table = _as_it_is_now(run, table)
     schema = _checked(run, table, field)
-    if exists is not tree.Exists.OVERWRITE:
+    if not statement.unchecked and statement.exists is not tree.Exists.OVERWRITE:
         _check_records(run, table, schema, field)
 
 

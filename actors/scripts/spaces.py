@@ -19,6 +19,7 @@ from actors.spaces import listed, perform
 from language import tree
 from protocol import limits
 from protocol.errors import TypeRefused
+from protocol.messages import moment
 from protocol.rights import DEFINE, INFO, NOTHING, WRITE, Kind
 from protocol.spaces import (
     DeleteKey,
@@ -121,7 +122,12 @@ set_key = _operation(
     tree.SetKey,
     SetKey,
     lambda run, st: SetKey(
-        run.evaluate(st.key), run.evaluate(st.value), _expire(run, st.expire), st.keep, st.when
+        run.evaluate(st.key),
+        run.evaluate(st.value),
+        _expire(run, st.expire),
+        st.keep,
+        st.when,
+        None if st.expire_at is None else moment(run.evaluate(st.expire_at), "EXPIRE AT"),
     ),
 )
 swap_key = _operation(

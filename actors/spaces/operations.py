@@ -28,7 +28,7 @@ from storage.spaces import Keys
 _PERFORM: Final[dict[type, Callable[[Keys, Any], Any]]] = {
     GetKey: lambda keys, op: keys.get(op.key),
     SetKey: lambda keys, op: keys.set(
-        op.key, op.value, op.expire_us, keep=op.keep, when=op.when
+        op.key, op.value, op.expire_us, keep=op.keep, when=op.when, expires_us=op.expires_us
     ),
     SwapKey: lambda keys, op: keys.swap(op.key, op.expect, op.value, op.expire_us),
     IncrKey: lambda keys, op: keys.incr(op.key, op.by),

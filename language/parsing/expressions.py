@@ -76,8 +76,8 @@ _NAME_CHARACTERS: Final = 200
 
 GRAMMAR: Final = """
 operand = primary { "." ("*" | label) | "[" ("*" | expression) "]" }
-primary = constant | number | string | bytes | datetime | uuid | parameter | label | record | call
-    | case | choice | subquery | link_back | "(" expression ")" | array | object
+primary = constant | number | string | bytes | datetime | uuid | packed | parameter | label | record
+    | call | case | choice | subquery | link_back | "(" expression ")" | array | object
 constant = NONE | NULL | TRUE | FALSE
 number = int | float | decimal | duration
 array = "[" [expression {"," expression}] "]"

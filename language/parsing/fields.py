@@ -17,12 +17,12 @@ _TYPE: Final = "a type"
 _MEMBERS: Final = 1_000
 """Of a union: a list of all the words there are is data, not a type."""
 _CONSTANTS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
-_CLAUSES: Final = ("DEFAULT", "VALUE", "ASSERT", "READONLY", "COMMENT")
+_CLAUSES: Final = ("DEFAULT", "VALUE", "ASSERT", "READONLY", "COMMENT", "UNCHECKED")
 
 
 GRAMMAR: Final = """
 define_field = DEFINE FIELD [exists] field ON name TYPE type
-    any(DEFAULT expression | VALUE expression | ASSERT expression | READONLY | comment)
+    any(DEFAULT expression | VALUE expression | ASSERT expression | READONLY | comment | UNCHECKED)
 alter_field = ALTER FIELD field ON name SET (TYPE type | DEFAULT expression | VALUE expression
     | ASSERT expression | READONLY [NONE] | COMMENT (NONE | string))
 drop_field = DROP FIELD field ON name
@@ -76,7 +76,7 @@ class Fields(Places):
         kind = self.kinds[self.i]
         if kind in (INT, FLOAT, DURATION):
             return self.number(negative).value
-        if negative or kind not in (STRING, PREFIXED):
+        if negative or kind not in (STRING, PREFIXED) or self.texts[self.i][0] == "m":
             self.unexpected(_TYPE)
         found = self._primary()
         assert isinstance(found, tree.Constant)
@@ -126,7 +126,7 @@ class Fields(Places):
         self.expect_word("TYPE")
         kind = self.type()
         default = value = assertion = comment = None
-        readonly = False
+        readonly = unchecked = False
         left = list(_CLAUSES)
         while (word := self.word()) in left:
             left.remove(word)
@@ -139,10 +139,12 @@ class Fields(Places):
                 assertion = self.expression()
             elif word == "READONLY":
                 readonly = True
+            elif word == "UNCHECKED":
+                unchecked = True
             else:
                 comment = self.string("COMMENT", limits.COMMENT_CHARACTERS)
         return tree.DefineField(
-            path, table, kind, exists, default, value, assertion, readonly, comment, at
+            path, table, kind, exists, default, value, assertion, readonly, comment, unchecked, at
         )
 
     def alter_field(self, at: int) -> tree.Statement:

@@ -12,6 +12,7 @@ from language import tree
 from language.lexer import DURATION, INT, PARAM, STRING
 from language.parsing.cursor import Cursor
 from protocol import limits
+from protocol.binary import unpack_foreign
 from protocol.errors import BadRequest, NumberTooLarge, TooLarge
 from protocol.paths import EACH, Path, Step
 from protocol.text import parse_datetime, parse_duration
@@ -55,9 +56,12 @@ class Literals(Cursor):
         return tree.Constant(value)
 
     def prefixed_string(self, text: str) -> tree.Constant:
-        """The bytes, datetime or uuid at hand, written as a string with a letter before it."""
+        """The bytes, datetime, uuid or packed value at hand, written as a string with a letter
+        before it."""
         inner = text[2:-1]
         value: Any
+        if text[0] == "m":
+            return self._packed(inner)
         try:
             if text[0] == "b":
                 value = base64.b64decode(inner, validate=True)
@@ -70,6 +74,17 @@ class Literals(Cursor):
         except (ValueError, binascii.Error, BadRequest):
             wanted = {"b": "bytes as base64: b'…'", "d": "a datetime: d'2026-01-02T03:04:05Z'"}
             self.unexpected(wanted.get(text[0], "a uuid of 36 characters: u'…'"))
+        self.i += 1
+        return tree.Constant(value)
+
+    def _packed(self, inner: str) -> tree.Constant:
+        """A value as it is stored. It costs one token, whatever it holds, and no depth."""
+        with self.placed(self.i):
+            try:
+                packed = base64.b64decode(inner, validate=True)
+            except ValueError:
+                self.unexpected("a value packed as msgpack, as base64: m'…'")
+            value = unpack_foreign(packed, self._tick)
         self.i += 1
         return tree.Constant(value)
 

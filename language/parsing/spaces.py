@@ -20,7 +20,8 @@ GRAMMAR: Final = """
 define_space = DEFINE SPACE [exists] name [EXPIRE duration] [comment]
 drop_space = DROP SPACE name [reason]
 get_key = GET key FROM name
-set_key = SET key IN name VALUE expression [EXPIRE expression | KEEP] [IF (ABSENT | PRESENT)]
+set_key = SET key IN name VALUE expression [EXPIRE [AT] expression | KEEP]
+    [IF (ABSENT | PRESENT)]
 swap_key = SWAP key IN name EXPECT expression VALUE expression [EXPIRE expression]
 incr_key = INCR key IN name [BY expression]
 delete = delete_records | DELETE key FROM name
@@ -88,9 +89,11 @@ class Spaces(Places):
         at = self._begin("SET")
         key, space = self._keyed(), self._in()
         self.expect_word("VALUE")
-        value, expire = self.expression(), self._expires()
-        keep = expire is None and self.take_word("KEEP")
-        return tree.SetKey(key, space, value, expire, keep, self._when(), at)
+        value = self.expression()
+        expire_at = self.expression() if self.take_word("EXPIRE", "AT") else None
+        expire = self._expires() if expire_at is None else None
+        keep = expire is None and expire_at is None and self.take_word("KEEP")
+        return tree.SetKey(key, space, value, expire, keep, self._when(), expire_at, at)
 
     def _when(self) -> Literal["ABSENT", "PRESENT"] | None:
         if not self.take_word("IF"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any, Final
 
 from language import tree
@@ -9,8 +10,10 @@ from language.parsing.operators import COMPARISON, LEVELS, RANGE, operands_of
 from language.printing.statements import print_statement
 from language.words import KEYWORDS, quote
 from protocol import limits
+from protocol.binary import pack
 from protocol.paths import Path, path_text
 from protocol.text import NAME, format_value, quote_string
+from protocol.values import RecordId
 
 _UNARY: Final = 9
 
@@ -105,6 +108,18 @@ def identity(node: tree.Expression) -> str:
     return print_expression(node)
 
 
+def _constant(node: tree.Constant) -> str:
+    # An array or object that is one constant was written packed.
+    if type(node.value) in (list, dict, RecordId):
+        return packed(pack(node.value))
+    return format_value(node.value)
+
+
+def packed(value: bytes) -> str:
+    """A value as it is stored, as a literal that is one constant."""
+    return f"m'{base64.b64encode(value).decode()}'"
+
+
 def _call(node: tree.Call) -> str:
     return f"{node.name}({', '.join(map(print_expression, node.arguments))})"
 
@@ -137,7 +152,7 @@ def _closure(node: tree.Closure) -> str:
 
 
 _PRINTERS: Final[dict[type, Any]] = {
-    tree.Constant: lambda node: format_value(node.value),
+    tree.Constant: _constant,
     tree.Parameter: lambda node: f"${node.name}",
     tree.Array: _array,
     tree.Object: _object,

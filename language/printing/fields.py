@@ -47,6 +47,7 @@ def _define_field(node: tree.DefineField) -> str:
         clause("ASSERT", node.assertion),
         "READONLY" if node.readonly else "",
         text("COMMENT", node.comment),
+        "UNCHECKED" if node.unchecked else "",
     )
 
 

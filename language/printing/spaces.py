@@ -35,10 +35,19 @@ def _of_key(word: str, node: Any) -> str:
         clause("EXPECT", getattr(node, "expect", None)),
         clause("VALUE", getattr(node, "value", None)),
         clause("BY", getattr(node, "by", None)),
-        clause("" if word == "EXPIRE" else "EXPIRE", getattr(node, "expire", None)).strip(),
+        _expire("" if word == "EXPIRE" else "EXPIRE", getattr(node, "expire", None)),
+        clause("EXPIRE AT", getattr(node, "expire_at", None)),
         "KEEP" if getattr(node, "keep", False) else "",
         f"IF {node.when}" if getattr(node, "when", None) else "",
     )
+
+
+def _expire(word: str, node: tree.Expression | None) -> str:
+    if node is None:
+        return ""
+    text = print_expression(node)
+    # A field's name, or a table's, might be the word of EXPIRE AT.
+    return join(word, f"({text})" if text[:2].upper() == "AT" else text)
 
 
 def _list_keys(node: tree.ListKeys) -> str:

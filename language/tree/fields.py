@@ -68,7 +68,8 @@ FieldType = PlainType | OptionType | ArrayType | RecordType | LiteralType | Unio
 @dataclass(frozen=True, slots=True)
 class DefineField:
     """`path` has names and `*` only. What `assertion` calls `$value` is the field's value; `value`
-    computes it at each write, of what was given, which it calls `$value`."""
+    computes it at each write, of what was given, which it calls `$value`. `unchecked`: records that
+    are there are not held against it."""
 
     path: Path
     table: str
@@ -79,6 +80,7 @@ class DefineField:
     assertion: Expression | None = None
     readonly: bool = False
     comment: str | None = None
+    unchecked: bool = False
     at: int = field(default=0, compare=False)
 
 

@@ -39,7 +39,7 @@ class GetKey:
 
 @dataclass(frozen=True, slots=True)
 class SetKey:
-    """At most one of `expire` and `keep` is set."""
+    """At most one of `expire`, a duration, `expire_at`, a datetime, and `keep` is set."""
 
     key: Expression
     space: str
@@ -47,6 +47,7 @@ class SetKey:
     expire: Expression | None = None
     keep: bool = False
     when: Literal["ABSENT", "PRESENT"] | None = None
+    expire_at: Expression | None = None
     at: int = field(default=0, compare=False)
 
 

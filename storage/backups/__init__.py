@@ -12,6 +12,7 @@ How a file begins says which it is.
 | `sealing.py` | key files, and chunks that only their holder can read or make |
 | `snapshots.py` | every logged key of one view, or of one place |
 | `logs.py` | frames of the log |
+| `scripts.py` | a script: its first line, its last, and what that proves |
 | `verifying.py` | a file read through: what it holds, and whether all of it is there |
 
 Nothing here holds the loop by itself: what takes long is a generator that gives control back

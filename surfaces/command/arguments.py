@@ -76,6 +76,15 @@ class RunFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Dump:
+    """Write the store in `directory` as a script into the new file `file`."""
+
+    directory: str
+    file: str
+    opening: Opening = Opening()
+
+
+@dataclass(frozen=True, slots=True)
 class ShowHelp:
     """Print the help."""
 
@@ -85,7 +94,7 @@ class ShowVersion:
     """Print the version."""
 
 
-Command = Serve | CheckHealth | RunFile | ShowHelp | ShowVersion
+Command = Serve | CheckHealth | RunFile | Dump | ShowHelp | ShowVersion
 
 
 def understand(words: Sequence[str], environment: Mapping[str, str]) -> Command:
@@ -104,6 +113,8 @@ def understand(words: Sequence[str], environment: Mapping[str, str]) -> Command:
         raise UsageRefused("no data directory: storenode <data_dir> ...; see --help")
     if form == "--health":
         return CheckHealth(given.directory, _opening(given))
+    if form == "--dump":
+        return Dump(given.directory, given.flags["--dump"], _opening(given))
     if form == "-f":
         return RunFile(given.directory, given.flags["-f"], _opening(given))
     return _serve(given, given.directory, environment)
@@ -111,7 +122,7 @@ def understand(words: Sequence[str], environment: Mapping[str, str]) -> Command:
 
 def _form(given: flags.Given) -> str:
     """Which of the forms it is, named by its flag; no flag of another may stand beside it."""
-    forms = [name for name in ("--health", "-f") if name in given]
+    forms = [name for name in ("--health", "--dump", "-f") if name in given]
     surfaces = [name for name in ("--serve", "--http") if name in given]
     if len(forms) > 1:
         raise UsageRefused(f"{forms[0]} contradicts {forms[1]}: one command does one of them")
@@ -125,7 +136,9 @@ def _form(given: flags.Given) -> str:
                 + (f", which {forms[0]} contradicts" if forms else "")
             )
         if not forms:
-            raise UsageRefused("nothing to do: give --http, --serve, --health or -f; see --help")
+            raise UsageRefused(
+                "nothing to do: give --http, --serve, --health, --dump or -f; see --help"
+            )
     return forms[0] if forms else surfaces[0]
 
 

@@ -42,6 +42,7 @@ FLAGS: Final = (
     ),
     Flag("--rebuild-state", None, "throw state/ away and make it anew from the log", True),
     Flag("--health", None, "check a store that nobody serves; says well, sequence, hash"),
+    Flag("--dump", "<file>", "write a store that nobody serves as a script, into a new file"),
     Flag("-f", "<script>", "run a script file in a new directory, or in a store without users"),
     Flag("--help", None, "this text"),
     Flag("--version", None, "the version"),
@@ -49,6 +50,7 @@ FLAGS: Final = (
 USAGE: Final = """\
 storenode <data_dir> [--http <addr>] [--serve <addr>]   serve
 storenode <data_dir> --health                           check
+storenode <data_dir> --dump <file>                      write all of it as a script
 storenode <data_dir> -f <script>                        run a script file
 storenode --at <host:port> --backup <file>             a snapshot of a node that runs
 storenode shell [host:port]                             statements at a prompt; shell --help

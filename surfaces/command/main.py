@@ -19,6 +19,7 @@ from surfaces.command import descriptors, flags, heap
 from surfaces.command.arguments import (
     CheckHealth,
     Command,
+    Dump,
     RunFile,
     Serve,
     ShowHelp,
@@ -117,13 +118,15 @@ def _run(command: Command, console: Console) -> int:
 
 def _work(command: Command, console: Console) -> Coroutine[Any, Any, bool]:
     """What is to be done. Its result says whether all was well."""
-    from surfaces.command import health, scripts, serving
+    from surfaces.command import dumping, health, scripts, serving
 
     match command:
         case Serve():
             return serving.serve(command, os.environ, console)
         case CheckHealth():
             return health.check(command, console)
+        case Dump():
+            return dumping.dump(command, console)
         case RunFile():
             return scripts.run_file(command, console)
         case _:

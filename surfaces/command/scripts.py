@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from actors.backups.loading import load
+from actors.backups.script_files import Read, is_script, pieces
 from actors.doors import system_doors
+from actors.node import Node
 from actors.runtime import ask
 from actors.scripts.plans import Plans
 from actors.settings import NodeSettings
 from protocol import limits
+from protocol.doors import File
 from protocol.errors import Refusal
 from protocol.jsonvalues import to_json
 from protocol.requests import RunScript
@@ -18,6 +24,7 @@ from surfaces.command.arguments import RunFile
 from surfaces.command.caller import OPERATOR
 from surfaces.command.console import Console
 from surfaces.command.opening import NotOpened, opened
+from surfaces.command.progress import Report, shown
 
 
 async def run_file(command: RunFile, console: Console) -> bool:
@@ -28,18 +35,11 @@ async def run_file(command: RunFile, console: Console) -> bool:
         touched), the store can't be opened or has users, or a statement was refused: what ran
         before it stays
     """
+    if _is_backup(command.script):
+        return await _restore(command, console)
     script = read(command.script)
-    settings = NodeSettings(
-        command.directory,
-        serves=False,
-        accept_clock_jump=command.opening.accept_clock_jump,
-    )
-    async with opened(settings, system_doors(), console) as node:
-        if node.has_users():
-            # A script runs as an owner without a password: it would be a way around them.
-            raise NotOpened(
-                f"{command.directory} has users: -f fills a new store; serve this one and sign in"
-            )
+    async with opened(_settings(command), system_doors(), console) as node:
+        _check_no_users(node, command)
         answer = await ask(node.scripts, RunScript(OPERATOR, script, "command"))
         for result in answer.results:
             if result.kind in ("value", "info"):
@@ -49,6 +49,77 @@ async def run_file(command: RunFile, console: Console) -> bool:
             raise NotOpened(f"{where(command.script, answer.refusal)}; {ran} ran before it")
         console.answer(f"ran {len(answer.results)} statements, sequence {answer.sequence}")
     return True
+
+
+def _settings(command: RunFile) -> NodeSettings:
+    return NodeSettings(
+        command.directory, serves=False, accept_clock_jump=command.opening.accept_clock_jump
+    )
+
+
+def _check_no_users(node: Node, command: RunFile) -> None:
+    """A script runs as an owner without a password: it would be a way around them."""
+    if node.has_users():
+        raise NotOpened(
+            f"{command.directory} has users: -f fills a new store; serve this one and sign in"
+        )
+
+
+# --- scripts that were written as backups ---------------------------------------------------------
+
+
+def _is_backup(path: str) -> bool:
+    try:
+        with _opened(path) as file:
+            return is_script(file)
+    except OSError:
+        return False  # `read` says why
+
+
+async def _restore(command: RunFile, console: Console) -> bool:
+    """Run a script of any length, statement by statement, once it is known that all of it is there.
+
+    :raises NotOpened: it is not (then the directory was not touched), or as `run_file`
+    """
+    path = command.script
+    with _opened(path) as file:
+        try:
+            with shown("checking the script", console) as report:
+                for _ in pieces(_reporting(file, report)):
+                    pass
+        except Refusal as refusal:
+            raise NotOpened(where(path, refusal)) from refusal
+        async with opened(_settings(command), system_doors(), console) as node:
+            _check_no_users(node, command)
+            with shown("running the script", console) as report:
+                loaded = await load(node.scripts, pieces(_reporting(file, report)), OPERATOR)
+            if loaded.refusal is not None:
+                ran = loaded.statements
+                raise NotOpened(f"{where(path, loaded.refusal)}; {ran} ran before it")
+            console.answer(f"ran {loaded.statements} statements, sequence {loaded.sequence}")
+    return True
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[File]:
+    file = system_doors().fs.open_read(path)
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def _reporting(file: File, report: Report) -> Read:
+    size = file.size()
+
+    def read(offset: int, count: int) -> bytes:
+        report(min(offset + count, size), size)
+        return file.read(offset, count)
+
+    return read
+
+
+# --- others ---------------------------------------------------------------------------------------
 
 
 def read(path: str) -> str:

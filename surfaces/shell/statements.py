@@ -18,7 +18,7 @@ from protocol.errors import Refusal
 
 _OPENING: Final = frozenset("([{")
 _CLOSING: Final = frozenset(")]}")
-_UNCLOSED: Final = re.compile(r"[bdu]?['\"]|`|/\*")
+_UNCLOSED: Final = re.compile(r"[bdmu]?['\"]|`|/\*")
 _COMMENT: Final = re.compile(r"--|//|#")
 _SECRETIVE: Final = re.compile(r"pass|secret|token|seal|vault", re.IGNORECASE)
 _SECRET_WORDS: Final = ("PASSWORD", "PASSHASH", "PASSPHRASE", "SECRET")

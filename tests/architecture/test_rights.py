@@ -38,6 +38,7 @@ WITHOUT_A_CALLER = {
     "actors/topics/service.py": r"catalog\..*|find_topic|each_topic",  # what starts them
 }
 INSIDE = {
+    "actors/backups/scripts.py": r"catalog\..*|functions\.each|users\.everyone",  # OWN, judged
     "actors/scripts/places.py": r"catalog\.(databases|tables|spaces)|each_topic|functions\.each",
     "actors/scripts/functions.py": r"catalog\.tables|functions\.each",  # who calls one
 }

@@ -46,7 +46,7 @@ SHOWN: Final = re.compile(r"^-- ([=!] .*(?:\n--   +.*)*)\n?", re.MULTILINE)
 """One answer: its first line, and those that go on."""
 PRINTED: Final = re.compile(r"^ *# = (.*)$", re.MULTILINE)
 TOKEN: Final = re.compile(
-    r"[bdu]?'(?:\\.|[^'\\])*'|`(?:\\.|[^`\\])*`|…|[\[\]{}:,]|[^\s\[\]{}:,'`…]+"
+    r"[bdmu]?'(?:\\.|[^'\\])*'|`(?:\\.|[^`\\])*`|…|[\[\]{}:,]|[^\s\[\]{}:,'`…]+"
 )
 NUMBER: Final = re.compile(r"-?[0-9][0-9a-z.]*")
 WIDTH: Final = 100

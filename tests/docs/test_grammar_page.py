@@ -44,6 +44,7 @@ SAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "bytes": ("b'AQI='",),
     "datetime": ("d'2026-01-02T03:04:05Z'",),
     "uuid": ("u'00000000-0000-4000-8000-000000000000'",),
+    "packed": ("m'kgGhYQ=='",),
 }
 """Of each terminal; of parameters and functions see `Author`."""
 STEPS: Final = {

@@ -45,7 +45,11 @@ SCALARS = st.one_of(
     st.sampled_from([NONE, None, True, False, math.pi, 0, 1, -1]),
     INTS, FLOATS, DECIMALS, TEXT, st.binary(max_size=8), DATETIMES, DURATIONS, st.uuids(),
 )  # fmt: skip
-CONSTANTS = SCALARS.map(tree.Constant)
+PACKED: st.SearchStrategy[Any] = st.sampled_from(
+    [[], {}, [1, "a", [NONE]], {"a": None, "b c": [True, 1.5]}]
+)
+"""Arrays and objects that are one constant."""
+CONSTANTS = SCALARS.map(tree.Constant) | PACKED.map(tree.Constant)
 IDENTITIES = st.one_of(
     INTS.map(tree.Constant),
     LABELS.map(tree.Constant),
@@ -356,7 +360,7 @@ FIELD_STATEMENTS = st.one_of(
     st.builds(
         tree.DefineField,
         FIELD_PATHS, NAMES, FIELD_TYPES, EXISTS, st.none() | SMALL, st.none() | SMALL,
-        st.none() | SMALL, st.booleans(), COMMENTS,
+        st.none() | SMALL, st.booleans(), COMMENTS, st.booleans(),
     ),
     st.builds(tree.DropField, FIELD_PATHS, NAMES),
     st.builds(tree.AlterField, FIELD_PATHS, NAMES, type=FIELD_TYPES),
@@ -382,6 +386,10 @@ SPACE_STATEMENTS = st.one_of(
         ),
         KEYS, NAMES, SMALL, st.none() | SMALL, st.booleans(),
         st.sampled_from([None, "ABSENT", "PRESENT"]),
+    ),
+    st.builds(
+        lambda key, space, value, when, at: tree.SetKey(key, space, value, None, False, when, at),
+        KEYS, NAMES, SMALL, st.sampled_from([None, "ABSENT", "PRESENT"]), SMALL,
     ),
     st.builds(tree.SwapKey, KEYS, NAMES, SMALL, SMALL, st.none() | SMALL),
     st.builds(tree.IncrKey, KEYS, NAMES, st.none() | SMALL),

@@ -432,7 +432,6 @@ def _told(name: str, refusal: Refusal | None) -> str:
         "Thrown",
         "AlreadyExists",
         "NoBackupFolder",
-        "NotImplementedHere",
     ):
         return refusal.code
     return MAY

@@ -74,7 +74,7 @@ def test_first_owner_from_the_environment() -> None:
 
 REFUSED = [
     ("", "nothing to do"),
-    ("d", "nothing to do: give --http, --serve, --health or -f"),
+    ("d", "nothing to do: give --http, --serve, --health, --dump or -f"),
     ("--http :1", "no data directory"),
     ("--health", "no data directory"),
     ("d e --http :1", "one data directory, not 2: 'd', 'e'"),

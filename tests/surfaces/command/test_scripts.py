@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from protocol.version import VERSION
-from tests.processes import run, serving, tree
+from tests.actors.backups.scripts import sealed
+from tests.processes import PASSWORD, run, serving, tree
 
 FILL = """
     DEFINE NAMESPACE shop;
@@ -132,3 +133,64 @@ def test_help_and_version() -> None:
     helped = run("--help")
     assert helped.returncode == 0
     assert "storenode <data_dir> --health" in helped.stdout
+
+
+# --- scripts that were written as backups ---------------------------------------------------------
+
+LARGE = """
+    USE shop.main; DEFINE TABLE log;
+    LET $text = 'TEXT'; FOR $i IN 0..20 { CREATE log SET at = $i, text = $text };
+    DEFINE USER root ROLE owner PASSWORD 'SECRET'
+""".replace("TEXT", "0123456789" * 100_000).replace("SECRET", PASSWORD)
+
+
+def test_a_store_is_dumped_and_made_again_from_its_script(tmp_path: Path, script: Path) -> None:
+    """Larger than any script that comes in one piece."""
+    store, again, dump = tmp_path / "store", tmp_path / "again", tmp_path / "all.storeql"
+    script.write_text(FILL + LARGE)
+    assert run(str(store), "-f", str(script)).returncode == 0
+    wrote = run(str(store), "--dump", str(dump))
+    assert (wrote.returncode, wrote.stderr) == (0, "")
+    assert wrote.stdout.startswith("wrote ") and wrote.stdout.endswith(f"to {dump}\n")
+    assert dump.stat().st_size > 16 << 20
+    assert dump.stat().st_mode & 0o077 == 0
+    assert [path.name for path in tmp_path.glob("all*")] == ["all.storeql"]
+    taken = run(str(store), "--dump", str(dump))
+    assert (taken.returncode, taken.stderr) == (
+        1, f"storenode: {dump} exists, and is not replaced\n",
+    )  # fmt: skip
+    ran = run(str(again), "-f", str(dump))
+    assert (ran.returncode, ran.stdout[:4]) == (0, "ran "), ran.stderr
+    with serving(again) as node:
+        answer = node.script(
+            "SELECT count() AS n, sum(string::len(text)) AS long FROM log GROUP ALL",
+            ns="shop", db="main",
+        )  # fmt: skip
+        assert answer["results"][0]["value"] == [{"n": 20, "long": 20_000_000}]
+    more = run(str(again), "-f", str(dump))
+    assert more.returncode == 1 and "has users" in more.stderr
+
+
+def test_a_cut_script_leaves_the_directory_alone(tmp_path: Path, script: Path) -> None:
+    store, dump = tmp_path / "store", tmp_path / "all.storeql"
+    run(str(store), "-f", str(script))
+    run(str(store), "--dump", str(dump))
+    whole = dump.read_bytes()
+    changed = whole.replace(b"oslo", b"olso")
+    for content, code in ((whole[:-100], "BackupCut"), (changed, "BackupCorrupt")):
+        dump.write_bytes(content)
+        ran = run(str(tmp_path / "new"), "-f", str(dump))
+        assert ran.returncode == 1 and code in ran.stderr, ran.stderr
+        assert not (tmp_path / "new").exists()
+
+
+def test_a_script_stops_at_what_is_refused_and_keeps_what_ran(tmp_path: Path) -> None:
+    dump = tmp_path / "all.storeql"
+    body = "DEFINE NAMESPACE a;\nDEFINE DATABASE a.b; USE a.b;\nDEFINE TABLE t;\n\nCREATE u:1;\n"
+    dump.write_bytes(sealed(body + "CREATE t:1;\n", statements=6))
+    ran = run(str(tmp_path / "new"), "-f", str(dump))
+    assert ran.returncode == 1
+    assert f"storenode: {dump}:6:1: Unknown: " in ran.stderr and "; 4 ran before it" in ran.stderr
+    read = tmp_path / "read"
+    read.write_text("USE a.b; RETURN (SELECT * FROM t)")
+    assert run(str(tmp_path / "new"), "-f", str(read)).stdout.startswith("[]\n")

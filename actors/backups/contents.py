@@ -1,0 +1,186 @@
+"""What a store holds, as the statements of a script that write it again.
+
+Everything comes in parts of text, each of them a millisecond's work or so. What is small stands
+there as literals that people read. What is large, or nested deep, stands there as it is stored: it
+costs no more than its bytes, and no limit of a text is met.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any, Final
+
+from language.words import quote
+from protocol import limits
+from protocol.binary import check_counts, unpack, unpack_object
+from protocol.errors import TooLarge
+from protocol.text import format_record, format_value, quote_string
+from protocol.values import instant
+from storage import records
+from storage.catalog import Space, Table
+from storage.message_rows import Content
+from storage.spaces import Held
+
+READABLE_BYTES: Final = 16 * limits.KIB
+"""A value that takes more is written as it is stored."""
+READABLE_DEPTH: Final = 16
+BATCH_BYTES: Final = 64 * limits.KIB
+"""Packed, of the rows of one INSERT, and the values of one PUBLISH."""
+BATCH_ROWS: Final = 256
+_PART_BYTES: Final = 192 * limits.KIB
+"""Packed, of one part of a large value; a multiple of three, so that base64 goes on behind it."""
+assert _PART_BYTES % 3 == 0
+
+
+# --- records --------------------------------------------------------------------------------------
+
+
+class Rows:
+    """The records of a table."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._address = records.record_id(table)
+        self._rows: list[str] = []
+        self._bytes = 0
+
+    def add(self, key: bytes, raw: bytes) -> Iterator[str]:
+        """The statements that are full with one more. :raises TooLarge: it can't be written"""
+        record = self._address(key)
+        if len(raw) <= READABLE_BYTES:
+            fields = unpack_object(raw)
+            if not _is_deep(fields):
+                self._rows.append(format_value({"id": record.id, **fields}))
+                self._bytes += len(raw)
+                if self._bytes > BATCH_BYTES or len(self._rows) == BATCH_ROWS:
+                    yield from self.rest()
+                return
+        yield from self.rest()
+        name = format_record(record)
+        yield from _check_loadable(raw, f"record {self._table.database.path}.{name}")
+        yield f"CREATE {name} CONTENT "
+        yield from _packed(raw)
+        yield " RETURN NONE;\n"
+
+    def rest(self) -> Iterator[str]:
+        """The statement of what is still to be written."""
+        if self._rows:
+            rows = ",\n  ".join(self._rows)
+            self._rows, self._bytes = [], 0
+            yield f"INSERT INTO {quote(self._table.name)} [\n  {rows}\n] RETURN NONE;\n"
+
+
+# --- messages -------------------------------------------------------------------------------------
+
+
+class Publishes:
+    """The messages of a topic.
+
+    :param topic: its name
+    :param now_us: log time; what was due before it is due
+    """
+
+    def __init__(self, topic: str, now_us: int) -> None:
+        self._topic = quote(topic)
+        self._now_us = now_us
+        self._values: list[str] = []
+        self._bytes = 0
+        self._clauses = ""
+
+    def add(self, content: Content) -> Iterator[str]:
+        """The statements that are full with one more. :raises TooLarge: it can't be written"""
+        clauses = self._of(content)
+        raw = content.value
+        if len(raw) <= READABLE_BYTES and content.id is None:
+            value = unpack(raw)
+            if not _is_deep(value):
+                if clauses != self._clauses:
+                    yield from self.rest()
+                self._clauses = clauses
+                self._values.append(format_value(value))
+                self._bytes += len(raw)
+                if self._bytes > BATCH_BYTES or len(self._values) == BATCH_ROWS:
+                    yield from self.rest()
+                return
+        yield from self.rest()
+        yield from _check_loadable(raw, f"a message of topic {self._topic}")
+        yield f"PUBLISH INTO {self._topic} VALUE "
+        yield from _literal(raw)
+        yield f"{clauses};\n"
+
+    def rest(self) -> Iterator[str]:
+        """The statement of what is still to be written."""
+        if self._values:
+            values = ",\n  ".join(self._values)
+            said = f"VALUE {values}" if len(self._values) == 1 else f"VALUES [\n  {values}\n]"
+            self._values, self._bytes = [], 0
+            yield f"PUBLISH INTO {self._topic} {said}{self._clauses};\n"
+
+    def _of(self, content: Content) -> str:
+        text = ""
+        if content.key is not None:
+            text += f" KEY {quote_string(content.key)}"
+        if content.id is not None:
+            text += f" ID {quote_string(content.id)}"
+        if content.headers:
+            text += f" HEADERS {format_value(content.headers)}"
+        if content.due_us > self._now_us:
+            text += f" AT {format_value(instant(content.due_us))}"
+        return text
+
+
+# --- keys -----------------------------------------------------------------------------------------
+
+
+def set_key(space: Space, held: Held) -> Iterator[str]:
+    """The statement of a key. :raises TooLarge: it can't be written"""
+    yield from _check_loadable(held.content, f"key {quote_string(held.key)} of space {space.path}")
+    yield f"SET {quote_string(held.key)} IN {quote(space.name)} VALUE "
+    yield from _literal(held.content)
+    if held.expires_us:
+        yield f" EXPIRE AT {format_value(instant(held.expires_us))}"
+    yield ";\n"
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+def _literal(raw: bytes) -> Iterator[str]:
+    if len(raw) <= READABLE_BYTES:
+        value = unpack(raw)
+        if not _is_deep(value):
+            yield format_value(value)
+            return
+    yield from _packed(raw)
+
+
+def _packed(raw: bytes) -> Iterator[str]:
+    yield "m'"
+    for start in range(0, len(raw), _PART_BYTES):
+        yield base64.b64encode(raw[start : start + _PART_BYTES]).decode()
+    yield "'"
+
+
+def _is_deep(value: Any, depth: int = 0) -> bool:
+    """Whether a value nests deeper than a text that people read."""
+    kind = type(value)
+    if kind is not dict and kind is not list:
+        return False
+    if depth == READABLE_DEPTH:
+        return True
+    parts = value.values() if kind is dict else value
+    return any(_is_deep(part, depth + 1) for part in parts)
+
+
+def _check_loadable(raw: bytes, what: str) -> Iterator[str]:
+    """:raises TooLarge: a value holds more than the node reads of anybody"""
+    try:
+        for _ in check_counts(raw):
+            yield ""
+    except (TooLarge, ValueError) as error:
+        raise TooLarge(
+            f"{what} holds more arrays, objects or elements than a script can bring: take a"
+            " snapshot",
+            limit=limits.CONTAINERS,
+        ) from error

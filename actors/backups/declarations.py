@@ -1,0 +1,213 @@
+"""What is declared in a store, as the statements of a script that declare it again.
+
+They are made as trees and printed, so each parses back to the same. Names are looked up for nobody:
+whoever asks for a script was judged for the places that are in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import Final
+
+from language import tree
+from language.names import called
+from language.parser import parse_expression, parse_type
+from protocol import limits
+from protocol.rights import Grant, Noun, Verb
+from protocol.values import MICROSECOND
+from storage.announcing import OnChange
+from storage.catalog import Database, Namespace, Space, Table
+from storage.fields import Field
+from storage.functions import Function
+from storage.groups import Group
+from storage.indexes import Index
+from storage.topics import Topic
+from storage.users import User
+
+SKIP: Final = tree.Exists.SKIP
+OVERWRITE: Final = tree.Exists.OVERWRITE
+
+
+def namespace(thing: Namespace) -> tree.DefineNamespace:
+    """A namespace."""
+    return tree.DefineNamespace(thing.name, SKIP, thing.comment)
+
+
+def database(thing: Database) -> tree.DefineDatabase:
+    """A database."""
+    return tree.DefineDatabase(thing.namespace.name, thing.name, SKIP, thing.comment)
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def table(thing: Table) -> tree.DefineTable:
+    """A table that takes anything and tells nobody, to be loaded."""
+    return tree.DefineTable(thing.name, SKIP, comment=thing.comment)
+
+
+def table_as_it_is(thing: Table) -> tree.DefineTable | None:
+    """What a table becomes once it is loaded; None: what it is already."""
+    if not thing.schemafull and thing.on_change is None:
+        return None
+    return tree.DefineTable(
+        thing.name, OVERWRITE, thing.schemafull, thing.comment, _on_change(thing.on_change)
+    )
+
+
+def _on_change(told: OnChange | None) -> tree.OnChange | None:
+    return None if told is None else tree.OnChange(told.topic, told.fields)
+
+
+def field(of: Table, thing: Field) -> tree.DefineField:
+    """A field. What is there is not held against it: it may not have been either."""
+    return tree.DefineField(
+        thing.path,
+        of.name,
+        parse_type(thing.type),
+        SKIP,
+        _expression(thing.default),
+        _expression(thing.value),
+        _expression(thing.assertion),
+        thing.readonly,
+        thing.comment,
+        unchecked=True,
+    )
+
+
+def _expression(text: str | None) -> tree.Expression | None:
+    return None if text is None else parse_expression(text)
+
+
+def index(of: Table, thing: Index) -> tree.DefineIndex:
+    """An index."""
+    return tree.DefineIndex(thing.name, of.name, thing.paths, thing.unique, SKIP, thing.comment)
+
+
+# --- functions ------------------------------------------------------------------------------------
+
+
+def functions(things: Iterable[Function]) -> Iterator[tree.DefineFunction]:
+    """Functions, each behind those that it calls. Of those that call each other something of the
+    same name stands before all, and they take its place."""
+    waiting = {one.name: _function(one) for one in things}
+    while waiting:
+        ready = [one for one in waiting.values() if not _lacks(one, waiting)]
+        if not ready:
+            break
+        for one in ready:
+            yield one
+            del waiting[one.name]
+    for one in waiting.values():
+        yield tree.DefineFunction(one.name, one.parameters, tree.Constant(None), exists=SKIP)
+    for one in waiting.values():
+        yield tree.DefineFunction(
+            one.name, one.parameters, one.body, one.returns, OVERWRITE, one.comment
+        )
+
+
+def _lacks(one: tree.DefineFunction, waiting: dict[str, tree.DefineFunction]) -> bool:
+    return not (called(one.body) - {one.name}).isdisjoint(waiting)
+
+
+def _function(thing: Function) -> tree.DefineFunction:
+    return tree.DefineFunction(
+        thing.name,
+        tuple(tree.FunctionParameter(name, parse_type(of)) for name, of in thing.parameters),
+        parse_expression(thing.body),
+        None if thing.returns is None else parse_type(thing.returns),
+        SKIP,
+        thing.comment,
+    )
+
+
+# --- topics and spaces ----------------------------------------------------------------------------
+
+
+def topic(thing: Topic) -> tree.DefineTopic:
+    """A topic without bounds, to be loaded: none of its messages is refused, trimmed, or passed
+    over as one that came twice."""
+    return tree.DefineTopic(thing.name, SKIP, comment=thing.comment)
+
+
+def topic_as_it_is(thing: Topic, *, bounded: bool) -> tree.DefineTopic | None:
+    """What a topic becomes once it is loaded; None: what it is already.
+
+    :param bounded: whether BYTES holds its newest message: it would be refused
+    """
+    made = tree.DefineTopic(
+        thing.name,
+        OVERWRITE,
+        _span(thing.keep_us),
+        thing.max_bytes if bounded else None,
+        None if thing.largest == limits.MESSAGE_BYTES else thing.largest,
+        _span(thing.dedup_us),
+        thing.full,
+        thing.comment,
+    )
+    return None if made == tree.DefineTopic(thing.name, OVERWRITE, comment=thing.comment) else made
+
+
+def reader(of: Topic, name: str, position: int) -> tree.DefineReader:
+    """A reader that has done so many messages of those that the script holds."""
+    return tree.DefineReader(name, of.name, SKIP, _after(position))
+
+
+def group(of: Topic, thing: Group, position: int) -> tree.DefineGroup:
+    """A group that has done so many messages of those that the script holds."""
+    return tree.DefineGroup(
+        thing.name,
+        of.name,
+        timedelta(microseconds=thing.deadline_us),
+        SKIP,
+        thing.in_flight,
+        thing.deliveries,
+        thing.dead_letter,
+        tuple(timedelta(microseconds=step) for step in thing.backoff_us),
+        thing.ordered,
+        _after(position),
+    )
+
+
+def _after(position: int) -> tree.Position:
+    return tree.Position("NUMBER", tree.Constant(position))
+
+
+def space(thing: Space) -> tree.DefineSpace:
+    """A cache space whose keys stay, to be loaded."""
+    return tree.DefineSpace(thing.name, SKIP, comment=thing.comment)
+
+
+def space_as_it_is(thing: Space) -> tree.DefineSpace | None:
+    """What a space becomes once it is loaded; None: what it is already."""
+    if thing.expire_us is None:
+        return None
+    return tree.DefineSpace(thing.name, OVERWRITE, _span(thing.expire_us), thing.comment)
+
+
+def _span(span_us: int | None) -> timedelta | None:
+    return None if span_us is None else span_us * MICROSECOND
+
+
+# --- users ----------------------------------------------------------------------------------------
+
+
+def user(thing: User) -> tree.DefineUser:
+    """A user, with the hash of its password."""
+    space = None
+    if thing.space is not None:
+        names = tuple(thing.space.split("."))
+        space = tree.NounRef("NAMESPACE" if len(names) == 1 else "DATABASE", names)
+    return tree.DefineUser(thing.name, thing.role, None, thing.passhash, SKIP, thing.comment, space)
+
+
+def grants(thing: User, held: Iterable[Grant]) -> Iterator[tree.Grant]:
+    """What a user was granted, in the order in which it was, one statement for each noun."""
+    verbs: dict[Noun, list[Verb]] = {}
+    for one in held:
+        verbs.setdefault(one.noun, []).append(one.verb)
+    for noun, some in verbs.items():
+        names = tuple(noun.path.split(".")) if noun.path else ()
+        words = tuple(verb.value for verb in some)
+        yield tree.Grant(words, tree.NounRef(noun.kind.value, names), thing.name)

@@ -1,0 +1,60 @@
+"""A script that was written as a backup, run on a store that nobody serves: statement by statement,
+each a transaction of its own, up to the first that is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from pykka import ActorRef
+
+from actors.backups.script_files import placed
+from actors.runtime import ask
+from language.splitting import Piece
+from protocol import limits
+from protocol.errors import Refusal
+from protocol.requests import Caller, RunScript
+
+BATCH_CHARACTERS: Final = 256 * limits.KIB
+BATCH_STATEMENTS: Final = 256
+"""Of the text that is run in one go: its commits share their waits for the disk."""
+
+
+class Loaded(NamedTuple):
+    """How far a script was run."""
+
+    statements: int
+    sequence: int
+    """Of the last commit."""
+    refusal: Refusal | None
+    """Why not farther."""
+
+
+async def load(scripts: ActorRef[Any], pieces: Iterable[Piece], caller: Caller) -> Loaded:
+    """Run the statements of a script as a caller. What ran before a refusal stays."""
+    done = sequence = 0
+    place: tuple[str | None, str | None] = (None, None)
+    for batch in _batches(pieces):
+        text = "".join(piece.text for piece in batch)
+        request = RunScript(caller, text, "command", namespace=place[0], database=place[1])
+        answer = await ask(scripts, request)
+        sequence = max(sequence, answer.sequence)
+        place = answer.namespace, answer.database
+        if answer.refusal is not None:
+            at = done + int(str(answer.refusal.detail.get("statement", 1)))
+            return Loaded(at - 1, sequence, placed(answer.refusal, batch[0], at))
+        done += len(batch)
+    return Loaded(done, sequence, None)
+
+
+def _batches(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    batch: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        if (batch and size + len(piece.text) > BATCH_CHARACTERS) or len(batch) == BATCH_STATEMENTS:
+            yield batch
+            batch, size = [], 0
+        batch.append(piece)
+        size += len(piece.text)
+    if batch:
+        yield batch

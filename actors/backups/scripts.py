@@ -1,0 +1,278 @@
+"""A store as a script: text of the language that makes it again.
+
+What is in it, in this order: namespaces and databases; then of each database its tables, topics,
+spaces and functions, without what would judge or follow what comes in; records, with the fields
+and indexes of each table behind them; messages, readers and groups; keys; and what tables are at
+last. A script of the whole store ends with users and what they are granted. Everything is declared
+IF NOT EXISTS, but for what takes the place of a declaration that the script itself has made.
+
+What it can't carry stands in its head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from actors.backups import declarations
+from actors.backups.contents import Publishes, Rows, set_key
+from actors.rights import Rights
+from language import tree
+from language.printing import print_statement
+from protocol import limits
+from protocol.binary import pack
+from protocol.text import format_datetime
+from protocol.version import VERSION
+from storage import catalog, functions, groups, records, restores, topics, users
+from storage.backups.scripts import BEGINS, Sealing
+from storage.catalog import Database, Namespace, Space, Table
+from storage.hand_outs import DEAD_HEADERS
+from storage.indexes import FAILED
+from storage.message_rows import Content, MessageRows, content
+from storage.messages import Messages
+from storage.spaces import Keys
+from storage.topics import Topic
+from storage.transactions import Transaction
+
+CHUNK_BYTES: Final = 64 * limits.KIB
+"""Characters of one chunk, about: a millisecond's work or two."""
+STEPS: Final = 64
+"""Parts without any text, after which whoever writes gives others their turn."""
+
+Places = Sequence[Namespace | Database]
+Text = Iterator[str]
+"""A script in parts; an empty one is a place for a pause."""
+
+NOT_CARRIED: Final = (
+    "vault secrets",
+    "queue holds: what a group has handed out and nobody has acknowledged is handed out again",
+    "topic positions: messages count from 1, and are as old as the day they are loaded",
+    "ids of messages that came before: one that comes again is none that came twice",
+    "cluster topology",
+    "locks that are held",
+    "histories of records, the statement log and the audit trail",
+    "roles and endpoints of the node",
+)
+"""Of any script."""
+NOT_OF_PLACES: Final = "users and grants"
+"""Of one that is not of the whole store."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the head of a script says of where it comes from."""
+
+    store: str
+    sequence: int
+    """The last commit that is in it."""
+
+
+class Script:
+    """One script, of one moment of the store.
+
+    :param tx: reads that moment, to the last chunk
+    :param places: what is in it, judged by whoever asks; None: the whole store
+    """
+
+    def __init__(self, tx: Transaction, about: About, places: Places | None = None) -> None:
+        self._tx = tx
+        self._about = about
+        self._places = places
+        self._rights = Rights()
+        self._bytes = Sealing()
+        self.statements = 0
+        """Written so far."""
+
+    @property
+    def size(self) -> int:
+        """Bytes made so far."""
+        return self._bytes.size
+
+    def chunks(self) -> Iterator[bytes]:
+        """Its bytes, in parts that take a millisecond or two; an empty one is only a pause.
+
+        :raises TooLarge: something in the store that no script can bring; a snapshot does
+        """
+        parts: list[str] = []
+        size = steps = 0
+        for part in self._text():
+            steps += 1
+            if part:
+                parts.append(part)
+                size += len(part)
+            if size >= CHUNK_BYTES or steps == STEPS:
+                yield self._bytes.add("".join(parts))
+                parts.clear()
+                size = steps = 0
+        yield self._bytes.add("".join(parts))
+        yield self._bytes.end(self.statements)
+
+    def _text(self) -> Text:
+        every, left_out = self._databases()
+        yield self._head(left_out)
+        of_all = self._places is None
+        spaces = catalog.namespaces(self._tx) if of_all else _namespaces(every, self._places or ())
+        for namespace in spaces:
+            yield self._said(declarations.namespace(namespace))
+        for database in every:
+            yield self._said(declarations.database(database))
+        for database in every:
+            yield from self._database(database)
+        if of_all:
+            yield from self._users()
+
+    # --- what it is of ----------------------------------------------------------------------------
+
+    def _databases(self) -> tuple[list[Database], list[Database]]:
+        """The databases that are in it, and those that are not, since they are still being made."""
+        tx = self._tx
+        places = catalog.namespaces(tx) if self._places is None else self._places
+        found: dict[int, Database] = {}
+        for place in places:
+            some = catalog.databases(tx, place) if isinstance(place, Namespace) else [place]
+            found |= {one.id: one for one in some}
+        unfinished = [one for one in found.values() if restores.is_unfinished(tx, one)]
+        return [one for one in found.values() if one not in unfinished], unfinished
+
+    def _head(self, left_out: list[Database]) -> str:
+        about = self._about
+        lines = [
+            f"version {VERSION}",
+            f"store {about.store}",
+            f"sequence {about.sequence}",
+            f"time {format_datetime(self._tx.now)}",
+            f"places: {_named(self._places)}",
+            *(f"left out, since it was being restored: {one.path}" for one in left_out),
+            *(f"not carried: {what}" for what in NOT_CARRIED),
+        ]
+        if self._places is not None:
+            lines.append(f"not carried: {NOT_OF_PLACES}")
+        return BEGINS + "".join(f"-- {line}\n" for line in lines)
+
+    def _said(self, statement: tree.Statement) -> str:
+        return self._written(f"{print_statement(statement)};\n")
+
+    def _written(self, statement: str) -> str:
+        self.statements += 1
+        return statement
+
+    def _counted(self, parts: Iterable[str]) -> Text:
+        """Statements in parts: each ends with a part that ends its line."""
+        for part in parts:
+            if part.endswith(";\n"):
+                self.statements += 1
+            yield part
+
+    # --- databases --------------------------------------------------------------------------------
+
+    def _database(self, database: Database) -> Text:
+        tx = self._tx
+        yield self._said(tree.Use(database.namespace.name, database.name))
+        tables, spaces = catalog.tables(tx, database), catalog.spaces(tx, database)
+        every = topics.topics(tx, database)
+        for table in tables:
+            yield self._said(declarations.table(table))
+        for topic in every:
+            yield self._said(declarations.topic(topic))
+        for space in spaces:
+            yield self._said(declarations.space(space))
+        for function in declarations.functions(functions.each(tx, database)):
+            yield self._said(function)
+        for table in tables:
+            yield from self._table(table)
+        for topic in every:
+            yield from self._topic(topic)
+        for space in spaces:
+            yield from self._space(space)
+        for table in tables:
+            made = declarations.table_as_it_is(table)
+            if made is not None:
+                yield self._said(made)
+
+    def _table(self, table: Table) -> Text:
+        rows = Rows(table)
+        for pairs in records.scan(self._tx, table):
+            for key, raw in pairs:
+                yield from self._counted(rows.add(key, raw))
+                yield ""
+        yield from self._counted(rows.rest())
+        for field in table.fields:
+            yield self._said(declarations.field(table, field))
+        for index in table.indexes:
+            if index.state == FAILED:
+                yield f"-- left out, since it failed: index {index.name} on {table.name}\n"
+            else:
+                yield self._said(declarations.index(table, index))
+
+    def _topic(self, topic: Topic) -> Text:
+        tx, name = self._tx, topic.name
+        rows, publishes = MessageRows(tx, topic), Publishes(name, tx.now_us)
+        trimmed, newest = rows.trimmed()[0], 0
+        for some in rows.each():
+            for row in some:
+                newest = len(row)
+                whole = content(row)
+                kept = _publishable(whole)
+                if kept is not whole:
+                    yield from self._counted(publishes.rest())
+                    yield f"-- without what makes it a dead letter, which is too much: of {name}\n"
+                yield from self._counted(publishes.add(kept))
+                yield ""
+        yield from self._counted(publishes.rest())
+        bounded = topic.max_bytes is None or newest <= topic.max_bytes
+        if not bounded:
+            yield f"-- left out, since its newest message takes more: BYTES of {name}\n"
+        made = declarations.topic_as_it_is(topic, bounded=bounded)
+        if made is not None:
+            yield self._said(made)
+        for reader, position in Messages(tx, topic).readers():
+            yield self._said(declarations.reader(topic, reader, max(position - trimmed, 0)))
+        for group in groups.groups(tx, topic):
+            done = groups.standing(tx, group)[0].committed
+            yield self._said(declarations.group(topic, group, max(done - trimmed, 0)))
+
+    def _space(self, space: Space) -> Text:
+        for held in Keys(self._tx, space).held():
+            if held is not None:
+                yield from self._counted(set_key(space, held))
+            yield ""
+        made = declarations.space_as_it_is(space)
+        if made is not None:
+            yield self._said(made)
+
+    # --- users ------------------------------------------------------------------------------------
+
+    def _users(self) -> Text:
+        every = users.everyone(self._tx)
+        for user in every:
+            yield self._said(declarations.user(user))
+        for user in every:
+            gone = self._rights.gone(self._tx, user)
+            there = [grant for grant in user.grants if grant.noun not in gone]
+            for made in declarations.grants(user, there):
+                yield self._said(made)
+
+
+def _named(places: Places | None) -> str:
+    if places is None:
+        return "the whole store"
+    kinds = ("NAMESPACE " if isinstance(place, Namespace) else "" for place in places)
+    return ", ".join(kind + place.path for kind, place in zip(kinds, places, strict=True))
+
+
+def _namespaces(databases: list[Database], places: Places) -> list[Namespace]:
+    """The namespaces of what is in a script, those without any database among them."""
+    every = [place for place in places if isinstance(place, Namespace)]
+    every += [database.namespace for database in databases]
+    return list({one.id: one for one in every}.values())
+
+
+def _publishable(held: Content) -> Content:
+    """A message as it can be published: what makes it a dead letter is more than headers may be
+    where its own are as many as may be."""
+    headers = held.headers
+    if len(headers) <= limits.HEADERS and len(pack(headers)) <= limits.HEADERS_BYTES:
+        return held
+    own = {name: text for name, text in headers.items() if name not in DEAD_HEADERS}
+    return held._replace(headers=own)

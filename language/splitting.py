@@ -1,0 +1,73 @@
+"""A script in statements, of a text that comes in parts: one that is too long to be held.
+
+A statement ends at a `;` that stands in no string and no comment. Blocks are not known here: a
+statement that holds others is cut inside, and does not parse.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from protocol import limits
+from protocol.errors import TooLarge
+
+_STRING: Final = r"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+\"|`(?:[^`\\]++|\\.)*+`"""
+_COMMENT: Final = r"(?:--|//|\#)[^\n]*+\n|/\*(?:[^*]++|\*(?!/))*+\*/"
+_PARTS: Final = re.compile(
+    rf"(?:[^;'\"`/\#-]++|{_STRING}|{_COMMENT}|-(?=[^-])|/(?=[^/*])){{0,4096}}+", re.DOTALL
+)
+"""What surely is whole, up to a semicolon or to what the text ends inside of."""
+_BLANK: Final = re.compile(rf"(?:[\s\ufeff]++|{_COMMENT})*+;", re.DOTALL)
+
+
+class Piece(NamedTuple):
+    """One statement of a script."""
+
+    text: str
+    """With what stands before it, and its semicolon."""
+    line: int
+    """Where in the script it begins, from 1."""
+
+
+class Splitter:
+    """Takes a text in parts, and gives its statements."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._at = 0
+        """Up to here there is no end."""
+        self._line = 1
+
+    def feed(self, more: str) -> Iterator[Piece]:
+        """The statements that end in the next part. :raises TooLarge: one is too long"""
+        text = self._text + more if self._text else more
+        start, at, line = 0, self._at, self._line
+        while True:
+            found = _PARTS.match(text, at)
+            assert found is not None, "the pattern matches nothing as well"
+            end = found.end()
+            if text[end : end + 1] == ";":
+                piece = text[start : end + 1]
+                if not _BLANK.fullmatch(piece):
+                    yield Piece(piece, line)
+                line += piece.count("\n")
+                start = at = end + 1
+            elif end == at:
+                break
+            else:
+                at = end
+        self._text, self._at, self._line = text[start:], at - start, line
+        if len(self._text) > limits.SCRIPT_BYTES:
+            raise TooLarge(
+                f"a statement of a script has at most {limits.SCRIPT_BYTES} bytes",
+                limit=limits.SCRIPT_BYTES,
+                line=line,
+                column=1,
+            )
+
+    def rest(self) -> Piece | None:
+        """What stands behind the last semicolon, if it is more than space and comments."""
+        rest = Piece(self._text, self._line)
+        return None if _BLANK.fullmatch(f"{self._text}\n;") else rest
