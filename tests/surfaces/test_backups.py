@@ -71,6 +71,7 @@ async def get(raw: Raw, query: str = "", **fields: str) -> Answer:
         ("?as=snapshot", "snapshot", ".storesnap"),
         ("?as=log", "log", ".storelog"),
         ("?as=log&from=3", "log", ".storelog"),
+        ("?as=script", "script", ".storeql"),
         ("?from=3&as=log", "log", ".storelog"),
     ],
 )

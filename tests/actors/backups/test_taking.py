@@ -115,12 +115,14 @@ async def test_each_form_to_a_file(node: Running, folder: Path) -> None:
     found = await node.values(
         "BACKUP TO 'a/all.storesnap'; BACKUP STATE OF NAMESPACE shop TO 'shop.storesnap';"
         "BACKUP OF shop.main TO 'main.storesnap'; BACKUP LOG TO 'all.storelog';"
-        "BACKUP FROM 5 TO 'some.storelog'"
+        "BACKUP FROM 5 TO 'some.storelog'; BACKUP SCRIPT TO 'all.storeql';"
+        "BACKUP SCRIPT OF NAMESPACE shop, shop.main TO 'main.storeql'"
     )
     names = [
         "a/all.storesnap", "shop.storesnap", "main.storesnap", "all.storelog", "some.storelog",
+        "all.storeql", "main.storeql",
     ]  # fmt: skip
-    forms = ["snapshot"] * 3 + ["log"] * 2
+    forms = ["snapshot"] * 3 + ["log"] * 2 + ["script"] * 2
     assert found == [
         {"path": name, "bytes": (folder / name).stat().st_size, "form": form}
         for name, form in zip(names, forms, strict=True)
@@ -133,6 +135,10 @@ async def test_each_form_to_a_file(node: Running, folder: Path) -> None:
     assert report(folder / "a/all.storesnap").sequence == state["sequence"]
     log = report(folder / "some.storelog")
     assert log.records == log.sequence - 4
+    text = (folder / "main.storeql").read_text()
+    assert text.startswith("-- storenode script")
+    assert "USER" not in text
+    assert "DEFINE USER" in (folder / "all.storeql").read_text()
 
 
 async def test_without_a_name_the_answer_is_the_backup(node: Running, tmp_path: Path) -> None:
@@ -143,6 +149,7 @@ async def test_without_a_name_the_answer_is_the_backup(node: Running, tmp_path: 
         (tmp_path / "found").write_bytes(found)
         assert report(tmp_path / "found").form.value == form
         assert report(tmp_path / "found").result == "whole"
+    assert (await node.value("BACKUP SCRIPT OF shop.main")).startswith(b"-- storenode script")
 
 
 async def test_what_the_script_itself_has_written_is_in_it(node: Running, folder: Path) -> None:
@@ -355,7 +362,7 @@ async def begun(node: Running, held: Held, script: str, **fields: Any) -> asynci
 async def test_one_at_a_time(node: Running, folder: Path, held: Held) -> None:
     task = await begun(node, held, "BACKUP TO 'x'")
     assert left(folder) == ["x.partial"]
-    for script in ("BACKUP", "BACKUP TO 'y'", "BACKUP LOG"):
+    for script in ("BACKUP", "BACKUP TO 'y'", "BACKUP LOG", "BACKUP SCRIPT OF shop.main"):
         refusal = await refused(node, script)
         assert type(refusal) is Busy
         assert refusal.retry
@@ -440,6 +447,7 @@ async def test_reading_back_ends_too(
     monkeypatch.setattr(Turn, "over", property(over))
     assert type(await refused(node, "BACKUP TO 'x'")) is Cancelled
     assert asked
+    assert type(await refused(node, "BACKUP SCRIPT TO 'x'")) is Cancelled
     monkeypatch.undo()
     await node.value("BACKUP TO 'y'")
     assert left(folder) == ["y"]
@@ -462,7 +470,7 @@ async def test_room_is_asked_for_first(
     await node.value(FEW)
     there = Disk().room(str(folder))
     monkeypatch.setattr(files, "RESERVE", Room(there.bytes * 2, 0))
-    for script in ("BACKUP", "BACKUP TO 'sub/x'", "BACKUP LOG TO 'x'"):
+    for script in ("BACKUP", "BACKUP TO 'sub/x'", "BACKUP LOG TO 'x'", "BACKUP SCRIPT"):
         refusal = await refused(node, script)
         assert type(refusal) is DiskFull, script
     assert left(folder) == []
@@ -482,7 +490,7 @@ async def test_it_stops_when_the_reserve_is_touched(
         add(actor, asked)
 
     monkeypatch.setitem(files.BackupFilesActor.handlers, files.Add, less_room)
-    for script in ("BACKUP TO 'sub/x'", "BACKUP"):
+    for script in ("BACKUP TO 'sub/x'", "BACKUP", "BACKUP SCRIPT TO 'x'"):
         monkeypatch.setattr(files, "RESERVE", Room(limits.MIB, 0))
         assert type(await refused(node, script)) is DiskFull, script
     monkeypatch.undo()
@@ -496,8 +504,8 @@ async def test_it_stops_when_the_reserve_is_touched(
 async def test_what_is_in_the_folder(node: Running, folder: Path) -> None:
     await node.value(FEW)
     await node.values("BACKUP TO 'b/x.storesnap'; BACKUP LOG TO 'a.storelog'")
-    await node.values("BACKUP OF shop.main TO 'd.storesnap'")
-    (folder / "c.storeql").write_text("-- storenode script 1\n")
+    await node.values("BACKUP SCRIPT TO 'c.storeql'; BACKUP OF shop.main TO 'd.storesnap'")
+    (folder / "half.storeql").write_bytes((folder / "c.storeql").read_bytes()[:-20])
     (folder / "cut").write_bytes((folder / "a.storelog").read_bytes()[:-9])
     damaged = bytearray((folder / "b/x.storesnap").read_bytes())
     damaged[len(damaged) // 2] ^= 1
@@ -509,10 +517,11 @@ async def test_what_is_in_the_folder(node: Running, folder: Path) -> None:
     assert [(one["path"], one["form"], one["verifies"]) for one in found] == [
         ("a.storelog", "log", True),
         ("b/x.storesnap", "snapshot", True),
-        ("c.storeql", "script", False),
+        ("c.storeql", "script", True),
         ("cut", "log", False),
         ("d.storesnap", "snapshot", True),
         ("damaged", "snapshot", False),
+        ("half.storeql", "script", False),
         ("other", None, False),
     ]
     by_path = {one["path"]: one for one in found}
