@@ -4,6 +4,7 @@ behind, and what ends them."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import random
 from collections.abc import AsyncIterator, Iterator
@@ -51,7 +52,7 @@ from tests.actors import nodes
 from tests.actors.parts import KINDS, play
 from tests.callers import declare
 from tests.nodes import Running, running
-from tests.simulation.disk import SimulatedDisk
+from tests.simulation.disk import Fault, SimulatedDisk
 
 FEW = "DEFINE TABLE t; FOR $n IN 1..20 { CREATE t:[$n] SET n = $n, text = 'some text' }"
 
@@ -299,6 +300,30 @@ async def test_what_is_being_read_is_pinned(node: Running, monkeypatch: pytest.M
     assert len(held) > 3
     assert held[0] == 1, "from the first one on"
     assert held == sorted(held), "and let go of as it is read"
+    assert pins.held == 0
+
+
+async def test_a_pin_is_renewed_before_it_lapses(
+    node: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.value(SINGLY)
+    pins, taken = node.node.reads._pins, []
+    frames, pin = node.node.reads.frames, pins.pin
+
+    def counting(sequence: int) -> Any:
+        taken.append(sequence)
+        return pin(sequence)
+
+    async def read(after: int, upto: int, bytes_max: int) -> Any:
+        return await frames(after, upto, 200)
+
+    monkeypatch.setattr(pins, "pin", counting)
+    monkeypatch.setattr(node.node.reads, "frames", read)
+    monkeypatch.setattr(limits, "LOG_PIN_SECONDS", 0)
+    await node.value("BACKUP LOG")
+    assert taken[0] == 1
+    assert len(taken) > 3
+    assert taken == sorted(taken)
     assert pins.held == 0
 
 
@@ -677,3 +702,27 @@ def test_on_the_simulated_disk(kind: str) -> None:
         file = left_over.open_read(name)
         assert verify(file).result == "whole"
         file.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("fails", ["sync", "append", "create", "rename", "sync_directory"])
+def test_a_disk_that_fails_refuses_the_backup_alone(kind: str, number: int, fails: str) -> None:
+    disk = SimulatedDisk({"": None, "/b": None})
+    code = "DiskFull" if number == errno.ENOSPC else "Failed"
+
+    async def take() -> None:
+        doors = nodes.simulated_doors(kind, disk, MemoryEngine())
+        async with nodes.running(doors, nodes.settings(backup_dir="/b")) as started:
+            disk.plan = lambda what, path: (
+                Fault(number) if what == fails and path.startswith("/b") else None
+            )
+            answer = await nodes.run(started, "BACKUP TO 'x'", place=(None, None))
+            assert answer.refusal is not None
+            assert answer.refusal.code == code
+            disk.plan = None
+            answer = await nodes.run(started, "BACKUP TO 'y'", place=(None, None))
+            assert answer.refusal is None, answer.refusal
+            assert disk.names("/b") == ["y"]
+
+    play(kind, take)
