@@ -52,7 +52,7 @@ storenode <data_dir> [--http <addr>] [--serve <addr>]   serve
 storenode <data_dir> --health                           check
 storenode <data_dir> --dump <file>                      write all of it as a script
 storenode <data_dir> -f <script>                        run a script file
-storenode --at <host:port> --backup <file>             a snapshot of a node that runs
+storenode --at <host:port> --backup <file>              a snapshot of a node that runs
 storenode shell [host:port]                             statements at a prompt; shell --help
 storenode import|export <ns.db.table> <file>            JSON lines, CSV; import --help
 """
