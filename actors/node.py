@@ -37,6 +37,7 @@ from actors.log_pins import Pins
 from actors.log_reads import LogChecks, LogReadActor, LogReads
 from actors.messages.engine import MessageEngine
 from actors.passwords import Passwords
+from actors.restores import drop_unfinished
 from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Actor, Runtime, Supervised, ask, stop, tell
@@ -138,6 +139,8 @@ class Node:
         await self.store.open()
         await self._replay()
         self._start_actors()
+        if self.settings.serves:
+            await drop_unfinished(self.committer)
         await self.topics.begin()
         await self._ensure_owner()
         self._state = None

@@ -268,6 +268,7 @@ HANDLERS: Final[dict[str, Any]] = {
     "READ": _Parser.read_topic,
     "REBUILD": _Parser.rebuild,
     "REDRIVE": _Parser.redrive,
+    "RESTORE": _Parser.restore_script,
     "RETURN": _Parser._return,
     "REVOKE": _Parser.revoke,
     "SELECT": _Parser.select,

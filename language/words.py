@@ -17,7 +17,7 @@ _OF_TOPICS: Final = frozenset({
     "ACK", "EXTEND", "GIVE", "NACK", "PUBLISH", "READ", "REDRIVE", "TAKE", "TRIM",
 })  # fmt: skip
 
-_OF_BACKUPS: Final = frozenset({"BACKUP"})
+_OF_BACKUPS: Final = frozenset({"BACKUP", "RESTORE"})
 
 STATEMENTS: Final = frozenset({
     "ALTER", "BEGIN", "CANCEL", "COMMIT", "CREATE", "DEFINE", "DELETE", "DROP", "EXPIRE", "FOR",

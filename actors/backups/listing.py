@@ -16,7 +16,7 @@ from actors.backups.script_files import chunks
 from actors.runtime import Runtime, ThreadActor, handles
 from protocol import limits
 from protocol.doors import Entry, File
-from protocol.errors import BackupCorrupt, BackupCut, Cancelled, Refusal, TooLarge, Unknown
+from protocol.errors import BackupCorrupt, BackupCut, Cancelled, Failed, Refusal, TooLarge, Unknown
 from protocol.requests import Request
 from protocol.values import Value, instant
 from storage.backups.facts import LogFacts, SnapshotFacts
@@ -45,6 +45,29 @@ class LookInto(Request[dict[str, Value]]):
     """Whether nobody waits for the answer any more."""
 
 
+@dataclass(frozen=True, slots=True)
+class OpenFile(Request[File]):
+    """Open one of them, for whoever asks to close."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile(Request[bytes]):
+    """Read a part of one that was opened."""
+
+    file: File
+    offset: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseFile:
+    """One that was opened is read no more."""
+
+    file: File
+
+
 class BackupListActor(ThreadActor):
     """Reads the files of the backup folder. :param key: opens those that are sealed"""
 
@@ -66,6 +89,24 @@ class BackupListActor(ThreadActor):
                 raise TooLarge(f"the backup folder has more than {most} files", limit=most)
             found.append(listed)
         return sorted(found)
+
+    @handles(OpenFile)
+    def open_file(self, asked: OpenFile) -> File:
+        """:raises BackupNameRefused, NoBackupFolder, Unknown:"""
+        return self._folder.open(asked.name)
+
+    @handles(ReadFile)
+    def read_file(self, asked: ReadFile) -> bytes:
+        """:raises Failed: it can't be read"""
+        try:
+            return asked.file.read(asked.offset, asked.count)
+        except OSError as error:
+            raise Failed(f"a backup can't be read: {error.strerror}") from error
+
+    @handles(CloseFile)
+    def close_file(self, message: CloseFile) -> None:
+        """Close it."""
+        message.file.close()
 
     @handles(LookInto)
     def look_into(self, asked: LookInto) -> dict[str, Value]:

@@ -30,13 +30,13 @@ from actors.backups.files import (
     ScriptFacts,
 )
 from actors.backups.folder import BackupFolder, plain_parts
-from actors.backups.listing import ListFiles, LookInto
+from actors.backups.listing import CloseFile, ListFiles, LookInto, OpenFile, ReadFile
 from actors.commits import Committer
 from actors.log_pins import Pin
 from actors.log_reads import LogReads
 from actors.runtime import Supervised, ask, tell
 from protocol import limits
-from protocol.doors import Clock
+from protocol.doors import Clock, File
 from protocol.errors import BadRequest, Busy, Failed
 from protocol.requests import Request
 from protocol.values import Value
@@ -99,6 +99,23 @@ class KeptFile:
 def _forget(files: Supervised[Any], number: int) -> None:
     with suppress(Busy):
         tell(files.ref, Forget(number))
+
+
+class FolderFile:
+    """A file of the folder, for who reads it in a turn."""
+
+    def __init__(self, turn: Turn, lists: Supervised[Any], file: File) -> None:
+        self._turn, self._lists, self._file = turn, lists, file
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Up to so many bytes. :raises Failed: they can't be read"""
+        found: bytes = self._turn.wait(ask(self._lists.ref, ReadFile(self._file, offset, count)))
+        return found
+
+    def close(self) -> None:
+        """Read no more."""
+        with suppress(Busy):
+            tell(self._lists.ref, CloseFile(self._file))
 
 
 class Backups:
@@ -196,6 +213,13 @@ class Backups:
             turn.wait(ask(ref, LookInto(listed, over)))
             for listed in turn.wait(ask(ref, ListFiles()))
         ]
+
+    def opened(self, turn: Turn, name: str) -> FolderFile:
+        """A file of the folder, to be read and closed.
+
+        :raises BackupNameRefused, NoBackupFolder, Unknown: of its name
+        """
+        return FolderFile(turn, self._lists, turn.wait(ask(self._lists.ref, OpenFile(name))))
 
     @contextmanager
     def _one(self) -> Iterator[None]:

@@ -20,6 +20,7 @@ from actors.scripts import (  # noqa: F401  (handlers)
     node,
     places,
     reading,
+    restoring,
     spaces,
     statements,
     topics,

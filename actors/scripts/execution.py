@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from actors.rights import Names, untold
@@ -46,6 +46,13 @@ class Returned(Exception):
 
     def __init__(self, value: Value) -> None:
         self.value = value
+
+
+class Work(Protocol):
+    """A statement that is done in several commits."""
+
+    def leave(self) -> None:
+        """It has ended, at its end or before."""
 
 
 class Execution:
@@ -102,6 +109,8 @@ class Execution:
     """Whether it has found nothing and is to wait: it runs again from its beginning then."""
     file: HeldFile | None = None
     """What it hands over beside its answer."""
+    work: Work | None = None
+    """What a statement that goes on in several commits keeps from one to the next."""
     calls = 0
     """Functions of the database that are running, one inside another."""
     _nested = 0

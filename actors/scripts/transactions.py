@@ -196,6 +196,9 @@ class ScriptRun(Execution):
             if self.wait is not None:
                 self.wait.leave()
                 self.wait = None
+            if self.work is not None:
+                self.work.leave()
+                self.work = None
 
     def _keep(self, first: int, end: int, refusal: Refusal | None = None) -> None:
         """Let the statement log keep what has changed nothing: of what was refused no more than was

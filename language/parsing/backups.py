@@ -1,4 +1,4 @@
-"""Backups: BACKUP."""
+"""Backups: BACKUP and RESTORE SCRIPT."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ GRAMMAR: Final = """
 backup = BACKUP ([STATE] [OF part] | LOG [FROM int] | FROM int | SCRIPT [OF part {"," part}])
     [TO string]
 part = NAMESPACE name | name "." name
+restore_script = RESTORE SCRIPT FROM string [CHECK]
 """
 
 _DIGITS: Final = 19
@@ -21,6 +22,11 @@ _DIGITS: Final = 19
 
 class Backups(Places):
     """Adds the statements on backups."""
+
+    def restore_script(self) -> tree.RestoreScript:
+        at = self._begin("RESTORE")
+        self.expect_word("SCRIPT", "FROM")
+        return tree.RestoreScript(self.string("the name of a backup"), self.take_word("CHECK"), at)
 
     def backup(self) -> tree.Backup:
         at = self._begin("BACKUP")

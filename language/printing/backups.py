@@ -22,4 +22,9 @@ def _part(place: tree.NounRef) -> str:
     return prefix + dotted(*place.names)
 
 
+def _restore_script(node: tree.RestoreScript) -> str:
+    return join(text("RESTORE SCRIPT FROM", node.name), "CHECK" if node.check else "")
+
+
 STATEMENTS[tree.Backup] = _backup
+STATEMENTS[tree.RestoreScript] = _restore_script

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from language.tree.backups import Backup, BackupForm
+from language.tree.backups import Backup, BackupForm, RestoreScript
 from language.tree.expressions import (
     Array,
     Attribute,
@@ -165,7 +165,7 @@ Statement = (
     | DefineIndex | DropIndex | RebuildIndex | Explain
     | DefineFunction | DropFunction
     | DefineUser | AlterUser | DropUser | Grant | Revoke | DefineNode | Info | InfoEntries
-    | InfoHistory | Kill | Backup
+    | InfoHistory | Kill | Backup | RestoreScript
 )  # fmt: skip
 
 
@@ -203,7 +203,7 @@ __all__ = [
     "ListKeys", "LiteralType", "LockKey", "Merge", "Nack", "Name", "Node", "NounRef", "Object",
     "OnChange", "OptionType", "Order", "Parameter", "PersistKey", "PlainType", "Position",
     "Publish", "Range", "ReadTopic", "RebuildIndex", "RecordLiteral", "RecordRange", "RecordType",
-    "Redrive", "Return", "ReturnStatement", "Revoke", "Script", "Select", "Set",
+    "Redrive", "RestoreScript", "Return", "ReturnStatement", "Revoke", "Script", "Select", "Set",
     "SetKey", "Statement", "Subquery", "SwapKey", "TableTarget", "Take", "Target", "Throw",
     "TopicSetting", "TrimTopic", "Unary", "UnaryOperator", "UnionType", "UnlockKey", "Unset",
     "Update", "Upsert", "Use",

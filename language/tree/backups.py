@@ -11,6 +11,15 @@ BackupForm = Literal["STATE", "LOG", "SCRIPT"]
 
 
 @dataclass(frozen=True, slots=True)
+class RestoreScript:
+    """`RESTORE SCRIPT FROM 'name'`. `check`: only say what it would create."""
+
+    name: str
+    check: bool = False
+    at: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Backup:
     """`BACKUP …`. Only a log has `first`, only the others `places`, and a state at most one."""
 

@@ -36,7 +36,6 @@ ELSEWHERE: Final = {
     "BackupCorrupt": "of backups, to come",
     "BackupCut": "of backups, to come",
     "BackupExists": "of a folder: tests/actors/backups/test_taking.py",
-    "RestoreRefused": "of backups, to come",
     "RestoreTargetExists": "of backups, to come",
     "LogPruned": "of a log that was pruned: tests/actors/backups/test_taking.py",
     "WrongKey": "of sealed files, to come",

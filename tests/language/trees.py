@@ -281,6 +281,7 @@ PLACES = st.one_of(
     NAMES.map(lambda name: tree.Info("USER", (name,))),
     st.lists(NAMES, max_size=1).map(lambda names: tree.Info("NAMESPACE", tuple(names))),
     st.lists(NAMES, max_size=2).map(lambda names: tree.Info("DATABASE", tuple(names))),
+    st.builds(tree.RestoreScript, TEXT, st.booleans()),
     TEXT.map(tree.Constant).map(tree.Kill),
     st.just(tree.Kill(tree.Parameter("id"))),
     st.builds(

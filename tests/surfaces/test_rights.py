@@ -265,7 +265,7 @@ WHOLE_NODE: Final = (
     "INFO FOR STORE", "INFO FOR NODE", "INFO FOR USERS", "INFO FOR RUNNING", "KILL 'x'",
     "BACKUP", "BACKUP OF shop.main", "BACKUP LOG", "BACKUP SCRIPT",
     "BACKUP SCRIPT OF shop.main TO 'x'",
-    "INFO FOR BACKUPS",
+    "INFO FOR BACKUPS", "RESTORE SCRIPT FROM 'x'", "RESTORE SCRIPT FROM 'x' CHECK",
     "DEFINE NODE ROLES NONE", "DEFINE NAMESPACE mine",
     "DEFINE USER mallory ROLE owner PASSWORD 'correct horse battery'",
     "ALTER USER eve SET ROLE owner", "ALTER USER eve SET PASSWORD 'another horse battery'",

@@ -116,6 +116,7 @@ PLACES: Final[dict[str, str]] = {
     "SET (@) IN c VALUE 1": "SetKey.key",
     "SET 'k' IN c VALUE @": "SetKey.value",
     "SET 'k' IN c VALUE 1 EXPIRE @": "SetKey.expire",
+    "SET 'k' IN c VALUE 1 EXPIRE AT @": "SetKey.expire_at",
     "SWAP (@) IN c EXPECT 1 VALUE 1": "SwapKey.key",
     "SWAP 'k' IN c EXPECT @ VALUE 1": "SwapKey.expect",
     "SWAP 'k' IN c EXPECT 1 VALUE @": "SwapKey.value",

@@ -259,6 +259,10 @@ ROWS: Final[dict[str, list[Row]]] = {
     ],
     "DefineNode": [owns("DEFINE NODE ROLES serving, writable", "NODE")],
     "Kill": [owns("KILL 'none'", "NODE")],
+    "RestoreScript": [
+        owns("RESTORE SCRIPT FROM 'x'", "STORE"),
+        owns("RESTORE SCRIPT FROM 'x' CHECK", "STORE"),
+    ],
     "Backup": [
         owns("BACKUP", "STORE"),
         owns("BACKUP OF shop.main", "STORE"),
@@ -313,7 +317,9 @@ ROWS: Final[dict[str, list[Row]]] = {
 
 ELSE: Final = {"Throw": "THROW 1"}
 """How a statement ends for whoever may: with a refusal of its own."""
-ALONE: Final = frozenset({"DefineNode", "Kill", "Backup", "Begin", "Commit", "Cancel", "Use"})
+ALONE: Final = frozenset(
+    {"DefineNode", "Kill", "Backup", "RestoreScript", "Begin", "Commit", "Cancel", "Use"}
+)
 """What is no part of a transaction, or changes nothing."""
 
 

@@ -1,0 +1,310 @@
+"""RESTORE SCRIPT FROM: a script of the backup folder, run beside what is there.
+
+It is read twice. First all of it is checked, and nothing written: that all of it is there, that
+every statement only creates, in places that the script makes, and that none of these databases is
+there. Then, in commits of a few megabytes: the places, each with a mark (`storage/restores.py`);
+what fills them; and with the last of it the marks go. Whatever ends it before drops the places
+again, at the latest the next start.
+
+Each statement is run as the caller, judged by the one gate when it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from actors.backups.script_files import pieces
+from actors.commits import NODE
+from actors.scripts.execution import Execution
+from actors.scripts.handlers import Need, handles
+from actors.scripts.plans import Plan
+from actors.scripts.transactions import ScriptRun
+from language import tree
+from language.creating import Creating, Names, NotCreating, refused
+from language.lexer import Tokens
+from language.parser import parse
+from language.splitting import Piece
+from protocol import limits
+from protocol.errors import (
+    Cancelled,
+    DiskFull,
+    Draining,
+    Refusal,
+    RestoreRefused,
+    RestoreTargetExists,
+    SessionEnded,
+    StatementTimeout,
+    Unknown,
+)
+from protocol.rights import NOTHING, OWN, Kind
+from protocol.values import NONE, Value
+from storage import restores
+from storage.catalog import Database, Namespace
+from storage.restores import Mark
+
+log = structlog.get_logger("scripts")
+
+COMMIT_BYTES: Final = 4 * limits.MIB
+"""Changes of one commit, about."""
+FIRST_WORDS: Final = 3
+WORD_CHARACTERS: Final = 40
+PLACES: Final = 10_000
+"""That one script may make."""
+
+Checked = tuple[int, Piece, tree.Script]
+"""A statement of a script: its number, its text and its tree."""
+
+_AS_THEY_ARE: Final = (Cancelled, DiskFull, Draining, SessionEnded, StatementTimeout)
+"""Refusals that say nothing of the statement at hand."""
+
+
+@handles(tree.RestoreScript, "value", writes=True, needs=[Need(OWN, Kind.STORE)], audited=True)
+def restore_script(run: ScriptRun, statement: tree.RestoreScript) -> Value:
+    """Make places from a script. `{path, statements, databases}`; of CHECK what it would be.
+
+    :raises RestoreRefused: it does anything else than create, or runs inside another statement
+    :raises RestoreTargetExists: a database that it makes is there
+    :raises BackupCut, BackupCorrupt: it is not all there, or not what was written
+    :raises BackupNameRefused, NoBackupFolder, Unknown: of its name
+    """
+    if run.work is None:
+        if not run.may_run_again:
+            raise RestoreRefused("RESTORE SCRIPT stands in a statement of its own")
+        run.services.backups.check_name(statement.name)
+        run.enlist()
+        run.work = Restore(run, statement)
+    assert isinstance(run.work, Restore)
+    return run.work.go_on()
+
+
+class Restore:
+    """One script that is being restored, from its first reading to the last of its commits."""
+
+    def __init__(self, run: ScriptRun, statement: tree.RestoreScript) -> None:
+        self._run = run
+        self._statement = statement
+        self._file = run.services.backups.opened(run.turn, statement.name)
+        self._checked: Creating | None = None
+        self._statements = 0
+        self._marks: list[Mark] = []
+        self._places: list[Namespace | Database] = []
+        self._filled: Iterator[Checked] | None = None
+        self._part: list[Checked] = []
+        """What this commit has run: again, if it loses a race."""
+        self._inside = _Inside(run)
+        self._place: tuple[str | None, str | None] = (None, None)
+        """Where the script stood when this commit began."""
+        self._refused: Refusal | None = None
+        self._done = False
+
+    def go_on(self) -> Value:
+        """The next commit; the answer, if it was the last."""
+        run = self._run
+        if self._checked is None:
+            # Nothing is read of the store meanwhile, so nobody keeps anything for it.
+            run.transaction.release()
+            self._check()
+            run.goes_on = True
+            return NONE
+        if self._filled is None:
+            self._check_targets()
+            if self._statement.check:
+                return self._answer()
+            self._make_places()
+            run.goes_on = True
+            return NONE
+        return self._fill()
+
+    def leave(self) -> None:
+        """It has ended. What was made and not filled to the end is dropped again."""
+        self._file.close()
+        if self._done or not self._marks:
+            return
+        run, committer = self._run, self._run.services.committer
+        try:
+            with committer.begin() as tx:
+                restores.undo(tx, self._marks)
+                promise = committer.commit(tx, NODE, reason="a script was not restored to its end")
+        except Refusal as refusal:
+            log.warning("places that a script has made are left for the next start to drop",
+                        file=self._statement.name, why=str(refusal))  # fmt: skip
+            return
+        run.depends_on(promise.sequence)
+        for place in self._places:
+            run.services.spaces.dropped(place)
+        run.services.topics.declarations_changed()
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def _each(self, script: Creating) -> Iterator[Checked]:
+        """The statements, each checked. :raises RestoreRefused: one does not only create"""
+        tick = self._run.tick
+        for number, piece in enumerate(pieces(self._file.read), 1):
+            tick()
+            try:
+                found = parse(piece.text, tick)
+                if len(found.statements) != 1:
+                    raise NotCreating("it is more than one statement")
+                script.take(found.statements[0])
+                if len(script.databases) + len(script.namespaces) > PLACES:
+                    raise NotCreating(f"a script makes at most {PLACES} places")
+            except NotCreating as why:
+                raise self._placed(refused(why, _first_words(piece.text)), number, piece) from None
+            except Refusal as refusal:
+                raise self._placed(refusal, number, piece) from refusal.__cause__
+            yield number, piece, found
+
+    def _check(self) -> None:
+        script = Creating()
+        for number, _, _ in self._each(script):
+            self._statements = number
+        self._checked = script
+
+    def _placed(self, refusal: Refusal, number: int, piece: Piece) -> Refusal:
+        """A refusal of a statement of the script, which says which it is; where it stands itself is
+        for the statement that restores it."""
+        if refusal.retry or isinstance(refusal, _AS_THEY_ARE):
+            return refusal
+        line = refusal.detail.get("line", 1)
+        assert isinstance(line, int)
+        at = {"statement": number, "line": piece.line + line - 1}
+        detail = {name: told for name, told in refusal.detail.items() if name not in _NOT_ITS_OWN}
+        message = refusal.message.partition("\n")[0]
+        name = self._statement.name
+        return type(refusal)(
+            f"{message} (statement {number} of {name}, at line {at['line']})", **detail, restored=at
+        )
+
+    # --- making -----------------------------------------------------------------------------------
+
+    @property
+    def _databases(self) -> list[Names]:
+        assert self._checked is not None
+        return list(self._checked.databases)
+
+    def _check_targets(self) -> None:
+        for names in self._databases:
+            try:
+                run = self._run
+                run.rights.database(run.transaction, run.caller, *names, NOTHING)
+            except Unknown:
+                continue
+            path = ".".join(names)
+            raise RestoreTargetExists(f"database {path} exists", kind="database", name=path)
+
+    def _make_places(self) -> None:
+        """Run what makes the places, and mark those that are new."""
+        checked, run = self._checked, self._run
+        assert checked is not None
+        rights, tx, caller = run.rights, run.transaction, run.caller
+        marks: list[Mark] = []
+        places: list[Namespace | Database] = []
+        for name, node in checked.namespaces.items():
+            try:
+                rights.namespace(tx, caller, name, NOTHING)
+                there = True
+            except Unknown:
+                there = False
+            self._inside.execute(tree.Script((node,)))
+            if not there:
+                places.append(rights.namespace(tx, caller, name, NOTHING))
+        for names, made in checked.databases.items():
+            self._inside.execute(tree.Script((made,)))
+            places.append(rights.database(tx, caller, *names, NOTHING))
+        marks += (restores.mark(tx, place) for place in places)
+        only = frozenset(checked.databases)
+        run.afterwards.append(partial(self._made, marks, places, only))
+
+    def _made(
+        self, marks: list[Mark], places: list[Namespace | Database], only: frozenset[Names]
+    ) -> None:
+        self._marks, self._places = marks, places
+        self._filled = self._each(Creating(only))
+
+    def _fill(self) -> Value:
+        run, inside = self._run, self._inside
+        assert self._filled is not None
+        inside.begin(self._place)
+        at = 0
+        while run.transaction.size < COMMIT_BYTES:
+            if at == len(self._part):
+                following = self._next(self._filled)
+                if following is None:
+                    restores.finish(run.transaction, self._marks)
+                    run.afterwards.append(self._finished)
+                    return self._answer()
+                self._part.append(following)
+            number, piece, script = self._part[at]
+            at += 1
+            if type(script.statements[0]) in (tree.DefineNamespace, tree.DefineDatabase):
+                continue  # it was run when the places were made
+            try:
+                inside.execute(script)
+            except Refusal as refusal:
+                raise self._placed(refusal, number, piece) from refusal.__cause__
+        run.goes_on = True
+        run.afterwards.append(self._part_done)
+        return NONE
+
+    def _next(self, filled: Iterator[Checked]) -> Checked | None:
+        """The next statement; None: there is none. What it is refused with it stays refused with,
+        also where the commit at hand is run again."""
+        if self._refused is not None:
+            raise self._refused
+        try:
+            return next(filled, None)
+        except Refusal as refusal:
+            self._refused = refusal
+            raise
+
+    def _part_done(self) -> None:
+        self._part.clear()
+        self._place = self._inside.place
+
+    def _finished(self) -> None:
+        self._done = True
+
+    def _answer(self) -> Value:
+        return {
+            "path": self._statement.name,
+            "statements": self._statements,
+            "databases": [".".join(names) for names in self._databases],
+        }
+
+
+_NOT_ITS_OWN: Final = frozenset({"line", "column", "near", "statement", "table"})
+"""In the detail of what a statement of the script is refused with: its place there, and a name
+that would be judged where the caller stands."""
+
+
+class _Inside(Execution):
+    """The statements of a script, in the transaction of the one that restores it."""
+
+    def __init__(self, run: ScriptRun) -> None:
+        super().__init__(run.services, run.request, run.turn)
+        self._outer = run
+        self.variables: dict[str, Any] = {}
+
+    def begin(self, place: tuple[str | None, str | None]) -> None:
+        """A commit begins."""
+        self.place = place
+
+    def execute(self, script: tree.Script) -> None:
+        """Run one statement. :raises Refusal:"""
+        outer = self._outer
+        self.transaction, self.afterwards = outer.transaction, outer.afterwards
+        self.plan = Plan(script)
+        self._ids = 0
+        self.run_step(self.plan.step(script.statements[0]))
+
+    def depends_on(self, sequence: int) -> None:
+        self._outer.depends_on(sequence)
+
+
+def _first_words(text: str) -> str:
+    words = [word[:WORD_CHARACTERS] for word in Tokens(text[: 4 * limits.KIB]).texts]
+    return " ".join(words[:FIRST_WORDS])

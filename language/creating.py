@@ -1,0 +1,242 @@
+"""What a script may do that is restored beside what is there: make places, and fill them with what
+stands in it. Whatever it says is said in full: nothing is read, computed or asked for, so no
+script reads with the rights of whoever restores it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from language import tree
+from protocol.errors import Refusal, RestoreRefused
+from protocol.values import check_record_id
+
+Names = tuple[str, str]
+"""Of a namespace and a database in it."""
+
+
+class NotCreating(Exception):
+    """Why a statement is refused."""
+
+
+class Creating:
+    """Follows a script statement by statement, and knows what it has made so far.
+
+    :param only: the databases that it may make; None: any
+    """
+
+    def __init__(self, only: frozenset[Names] | None = None) -> None:
+        self._only = only
+        self.namespaces: dict[str, tree.DefineNamespace] = {}
+        """Those that it asks for, by name; of several statements the first."""
+        self.databases: dict[Names, tree.DefineDatabase] = {}
+        self._place: Names | None = None
+        self._made: set[tuple[str, Names, str]] = set()
+        """Tables, topics and spaces, each with its database."""
+
+    def take(self, statement: tree.Statement) -> None:
+        """Take the next statement. :raises NotCreating:"""
+        check = _CHECKS.get(type(statement))
+        if check is None:
+            raise NotCreating("it does not create")
+        check(self, statement)
+
+    # --- places -----------------------------------------------------------------------------------
+
+    def namespace(self, node: tree.DefineNamespace) -> None:
+        """DEFINE NAMESPACE."""
+        _keeps(node)
+        self.namespaces.setdefault(node.name, node)
+
+    def database(self, node: tree.DefineDatabase) -> None:
+        """DEFINE DATABASE."""
+        _keeps(node)
+        if node.namespace is None:
+            raise NotCreating("it does not name the namespace")
+        names = node.namespace, node.name
+        if self._only is not None and names not in self._only:
+            raise NotCreating("it is not what was checked")
+        self.databases.setdefault(names, node)
+
+    def use(self, node: tree.Use) -> None:
+        """USE."""
+        names = (node.namespace or "", node.database or "")
+        if names not in self.databases:
+            raise NotCreating("it is not a database that the script has made")
+        self._place = names
+
+    # --- what stands in one -----------------------------------------------------------------------
+
+    def _here(self) -> Names:
+        if self._place is None:
+            raise NotCreating("no database that the script has made is in use")
+        return self._place
+
+    def makes(self, kind: str, name: str) -> None:
+        """A table, topic or space is defined."""
+        self._made.add((kind, self._here(), name))
+
+    def has(self, kind: str, name: str) -> None:
+        """One of them is used. :raises NotCreating: the script has not made it"""
+        if (kind, self._here(), name) not in self._made:
+            raise NotCreating(f"the script has made no {kind} {name}")
+
+    def define_table(self, node: tree.DefineTable) -> None:
+        """DEFINE TABLE."""
+        self.makes("table", node.name)
+        if node.topic is not None:
+            self.has("topic", node.topic)
+
+    def define_function(self, node: tree.DefineFunction) -> None:
+        """DEFINE FUNCTION."""
+        self._here()
+
+    def define_group(self, node: tree.DefineGroup) -> None:
+        """DEFINE GROUP."""
+        self.has("topic", node.topic)
+        if node.dead_letter is not None:
+            self.has("topic", node.dead_letter)
+        _position(node.position)
+
+    def define_reader(self, node: tree.DefineReader) -> None:
+        """DEFINE READER."""
+        self.has("topic", node.topic)
+        _position(node.position)
+
+    # --- what it holds ----------------------------------------------------------------------------
+
+    def create(self, node: tree.Create) -> None:
+        """CREATE t:id."""
+        target = node.target
+        if not isinstance(target, tree.ExpressionTarget):
+            raise NotCreating("it does not say the id of the record")
+        address = target.expression
+        if not isinstance(address, tree.RecordLiteral):
+            raise NotCreating("what it creates is no table:id")
+        self.has("table", address.table)
+        _literal(address)
+        _quiet(node)
+        match node.data:
+            case None:
+                pass
+            case tree.Content():
+                _literal(node.data.value)
+            case tree.Set() if all(one.operator == "=" for one in node.data.assignments):
+                for one in node.data.assignments:
+                    _literal(one.value)
+            case _:
+                raise NotCreating("it does more than to say what the record holds")
+
+    def insert(self, node: tree.Insert) -> None:
+        """INSERT."""
+        self.has("table", node.table)
+        _quiet(node)
+        if node.ignore or node.on_duplicate is not None:
+            raise NotCreating("it says what becomes of records that are there")
+        _literal(node.rows)
+        for row in _rows(node.rows):
+            if not _has_id(row):
+                raise NotCreating("it does not say the id of each record")
+
+    def publish(self, node: tree.Publish) -> None:
+        """PUBLISH."""
+        self.has("topic", node.topic)
+        if node.expect is not None:
+            raise NotCreating("it expects something")
+        for part in (node.value, node.key, node.id, node.headers, node.delay, node.at_time):
+            _literal(part)
+
+    def set_key(self, node: tree.SetKey) -> None:
+        """SET."""
+        self.has("space", node.space)
+        if node.keep or node.when is not None:
+            raise NotCreating("it depends on what the key holds")
+        for part in (node.key, node.value, node.expire, node.expire_at):
+            _literal(part)
+
+
+_CHECKS: Final[dict[type, Callable[[Creating, Any], None]]] = {
+    tree.DefineNamespace: Creating.namespace,
+    tree.DefineDatabase: Creating.database,
+    tree.Use: Creating.use,
+    tree.DefineTable: Creating.define_table,
+    tree.DefineField: lambda script, node: script.has("table", node.table),
+    tree.DefineIndex: lambda script, node: script.has("table", node.table),
+    tree.DefineFunction: Creating.define_function,
+    tree.DefineTopic: lambda script, node: script.makes("topic", node.name),
+    tree.DefineReader: Creating.define_reader,
+    tree.DefineGroup: Creating.define_group,
+    tree.DefineSpace: lambda script, node: script.makes("space", node.name),
+    tree.Create: Creating.create,
+    tree.Insert: Creating.insert,
+    tree.Publish: Creating.publish,
+    tree.SetKey: Creating.set_key,
+}
+"""All that a script may do."""
+
+
+def _keeps(node: tree.DefineNamespace | tree.DefineDatabase) -> None:
+    if node.exists is tree.Exists.OVERWRITE:
+        raise NotCreating("it changes what is there")
+
+
+def _quiet(node: tree.Create | tree.Insert) -> None:
+    """What a statement answers is nobody's to compute."""
+    if node.returning is not None and node.returning.kind != "NONE":
+        raise NotCreating("it answers something")
+    if node.timeout is not None:
+        raise NotCreating("it has a TIMEOUT of its own")
+
+
+def _position(position: tree.Position | None) -> None:
+    if position is not None:
+        _literal(position.value)
+
+
+def _literal(node: Any) -> None:
+    """:raises NotCreating: it would have to be computed"""
+    pending = [node]
+    while pending:
+        one = pending.pop()
+        match one:
+            case None | tree.Constant():
+                pass
+            case tree.Array():
+                pending += one.items
+            case tree.Object():
+                pending += (value for _, value in one.fields)
+            case tree.RecordLiteral():
+                pending.append(one.id)
+                _identity(one.id)
+            case _:
+                raise NotCreating("it holds what is no literal")
+
+
+def _identity(node: tree.Expression) -> None:
+    if isinstance(node, tree.Constant):
+        try:
+            check_record_id(node.value)
+        except Refusal as refusal:
+            raise NotCreating(refusal.message) from refusal
+
+
+def _rows(node: tree.Expression) -> tuple[Any, ...]:
+    if isinstance(node, tree.Array):
+        return node.items
+    if isinstance(node, tree.Constant) and isinstance(node.value, list):
+        return tuple(map(tree.Constant, node.value))
+    return (node,)
+
+
+def _has_id(row: Any) -> bool:
+    if isinstance(row, tree.Object):
+        return any(name == "id" for name, _ in row.fields)
+    return isinstance(row, tree.Constant) and isinstance(row.value, dict) and "id" in row.value
+
+
+def refused(why: NotCreating, words: str) -> RestoreRefused:
+    """The refusal of a statement. :param words: its first ones"""
+    return RestoreRefused(
+        f"a script that is restored only creates: {words} … is refused, since {why}", found=words
+    )
