@@ -10,10 +10,13 @@ from typing import Any, Final
 
 from language import tree
 from protocol.errors import Refusal, RestoreRefused
-from protocol.values import check_record_id
+from protocol.values import Tick, check_record_id, paced
 
 Names = tuple[str, str]
 """Of a namespace and a database in it."""
+
+STEP: Final = 1_024
+"""Nodes looked at between two ticks."""
 
 
 class NotCreating(Exception):
@@ -23,10 +26,12 @@ class NotCreating(Exception):
 class Creating:
     """Follows a script statement by statement, and knows what it has made so far.
 
+    :param tick: called now and then while a long statement is looked through
     :param only: the databases that it may make; None: any
     """
 
-    def __init__(self, only: frozenset[Names] | None = None) -> None:
+    def __init__(self, tick: Tick, only: frozenset[Names] | None = None) -> None:
+        self._tick = tick
         self._only = only
         self.namespaces: dict[str, tree.DefineNamespace] = {}
         """Those that it asks for, by name; of several statements the first."""
@@ -97,12 +102,12 @@ class Creating:
         self.has("topic", node.topic)
         if node.dead_letter is not None:
             self.has("topic", node.dead_letter)
-        _position(node.position)
+        self._position(node.position)
 
     def define_reader(self, node: tree.DefineReader) -> None:
         """DEFINE READER."""
         self.has("topic", node.topic)
-        _position(node.position)
+        self._position(node.position)
 
     # --- what it holds ----------------------------------------------------------------------------
 
@@ -115,16 +120,16 @@ class Creating:
         if not isinstance(address, tree.RecordLiteral):
             raise NotCreating("what it creates is no table:id")
         self.has("table", address.table)
-        _literal(address)
+        self._literal(address)
         _quiet(node)
         match node.data:
             case None:
                 pass
             case tree.Content():
-                _literal(node.data.value)
+                self._literal(node.data.value)
             case tree.Set() if all(one.operator == "=" for one in node.data.assignments):
                 for one in node.data.assignments:
-                    _literal(one.value)
+                    self._literal(one.value)
             case _:
                 raise NotCreating("it does more than to say what the record holds")
 
@@ -134,8 +139,8 @@ class Creating:
         _quiet(node)
         if node.ignore or node.on_duplicate is not None:
             raise NotCreating("it says what becomes of records that are there")
-        _literal(node.rows)
-        for row in _rows(node.rows):
+        self._literal(node.rows)
+        for row in paced(_rows(node.rows), self._tick):
             if not _has_id(row):
                 raise NotCreating("it does not say the id of each record")
 
@@ -145,7 +150,7 @@ class Creating:
         if node.expect is not None:
             raise NotCreating("it expects something")
         for part in (node.value, node.key, node.id, node.headers, node.delay, node.at_time):
-            _literal(part)
+            self._literal(part)
 
     def set_key(self, node: tree.SetKey) -> None:
         """SET."""
@@ -153,7 +158,34 @@ class Creating:
         if node.keep or node.when is not None:
             raise NotCreating("it depends on what the key holds")
         for part in (node.key, node.value, node.expire, node.expire_at):
-            _literal(part)
+            self._literal(part)
+
+    # --- what is written out ----------------------------------------------------------------------
+
+    def _position(self, position: tree.Position | None) -> None:
+        if position is not None:
+            self._literal(position.value)
+
+    def _literal(self, node: Any) -> None:
+        """:raises NotCreating: it would have to be computed"""
+        pending, seen = [node], 0
+        while pending:
+            one = pending.pop()
+            seen += 1
+            if seen % STEP == 0:
+                self._tick()
+            match one:
+                case None | tree.Constant():
+                    pass
+                case tree.Array():
+                    pending += one.items
+                case tree.Object():
+                    pending += (value for _, value in one.fields)
+                case tree.RecordLiteral():
+                    pending.append(one.id)
+                    _identity(one.id)
+                case _:
+                    raise NotCreating("it holds what is no literal")
 
 
 _CHECKS: Final[dict[type, Callable[[Creating, Any], None]]] = {
@@ -187,30 +219,6 @@ def _quiet(node: tree.Create | tree.Insert) -> None:
         raise NotCreating("it answers something")
     if node.timeout is not None:
         raise NotCreating("it has a TIMEOUT of its own")
-
-
-def _position(position: tree.Position | None) -> None:
-    if position is not None:
-        _literal(position.value)
-
-
-def _literal(node: Any) -> None:
-    """:raises NotCreating: it would have to be computed"""
-    pending = [node]
-    while pending:
-        one = pending.pop()
-        match one:
-            case None | tree.Constant():
-                pass
-            case tree.Array():
-                pending += one.items
-            case tree.Object():
-                pending += (value for _, value in one.fields)
-            case tree.RecordLiteral():
-                pending.append(one.id)
-                _identity(one.id)
-            case _:
-                raise NotCreating("it holds what is no literal")
 
 
 def _identity(node: tree.Expression) -> None:

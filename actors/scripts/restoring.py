@@ -159,7 +159,7 @@ class Restore:
             yield number, piece, found
 
     def _check(self) -> None:
-        script = Creating()
+        script = Creating(self._run.tick)
         for number, _, _ in self._each(script):
             self._statements = number
         self._checked = script
@@ -223,7 +223,7 @@ class Restore:
         self, marks: list[Mark], places: list[Namespace | Database], only: frozenset[Names]
     ) -> None:
         self._marks, self._places = marks, places
-        self._filled = self._each(Creating(only))
+        self._filled = self._each(Creating(self._run.tick, only))
 
     def _fill(self) -> Value:
         run, inside = self._run, self._inside

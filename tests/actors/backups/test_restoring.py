@@ -385,3 +385,22 @@ async def test_a_node_that_ended_meanwhile_drops_it_at_its_next_start(
         assert b"-- left out, since it was being restored: n.d\n" in written(here.node)
     async with running(tmp_path / "store", settings=settings) as here:
         assert contents(here) == before
+
+
+async def test_one_that_is_killed_leaves_nothing(
+    node: Running, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restoring, "COMMIT_BYTES", 1)
+    put(folder, TABLE + "".join(f"CREATE t:{number};\n" for number in range(2_000)))
+    before = contents(node)
+    asked = node.node.runtime.loop.create_task(node.answer("RESTORE SCRIPT FROM 'x'"))
+    while True:
+        there = await node.answer("SELECT VALUE count() FROM ONLY t GROUP ALL", place=("n", "d"))
+        if there.refusal is None and there.results[0].value:
+            break
+    (mine,) = [one for one in await node.value("INFO FOR RUNNING") if "RESTORE" in str(one["text"])]
+    await node.value("KILL $id", {"id": mine["id"]})
+    answer = await asked
+    assert answer.refusal is not None and answer.refusal.code == "Cancelled"
+    assert contents(node) == before
+    assert (await node.value("RESTORE SCRIPT FROM 'x'"))["statements"] == 2_006
