@@ -22,6 +22,12 @@ _PARTS: Final = re.compile(
 _BLANK: Final = re.compile(rf"(?:[\s\ufeff]++|{_COMMENT})*+;", re.DOTALL)
 
 
+_QUOTED: Final = {
+    quote: re.compile(rf"(?:[^{quote}\\]++|\\.)*+", re.DOTALL) for quote in ("'", '"', "`")
+}
+"""What stands between two quotes, or from one to where the text ends."""
+
+
 class Piece(NamedTuple):
     """One statement of a script."""
 
@@ -39,12 +45,21 @@ class Splitter:
         self._at = 0
         """Up to here there is no end."""
         self._line = 1
+        self._quote = ""
+        """What opened the string that the text ends inside of; it goes on at `_at`."""
 
     def feed(self, more: str) -> Iterator[Piece]:
         """The statements that end in the next part. :raises TooLarge: one is too long"""
         text = self._text + more if self._text else more
         start, at, line = 0, self._at, self._line
         while True:
+            if self._quote:
+                inside = _QUOTED[self._quote].match(text, at)
+                assert inside is not None, "the pattern matches nothing as well"
+                at = inside.end()
+                if text[at : at + 1] != self._quote:
+                    break
+                self._quote, at = "", at + 1
             found = _PARTS.match(text, at)
             assert found is not None, "the pattern matches nothing as well"
             end = found.end()
@@ -54,6 +69,9 @@ class Splitter:
                     yield Piece(piece, line)
                 line += piece.count("\n")
                 start = at = end + 1
+            elif text[end : end + 1] in _QUOTED:
+                # One that may be megabytes is looked through once, however it comes.
+                self._quote, at = text[end], end + 1
             elif end == at:
                 break
             else:

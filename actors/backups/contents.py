@@ -25,9 +25,9 @@ from storage.spaces import Held
 READABLE_BYTES: Final = 16 * limits.KIB
 """A value that takes more is written as it is stored."""
 READABLE_DEPTH: Final = 16
-BATCH_BYTES: Final = 64 * limits.KIB
-"""Packed, of the rows of one INSERT, and the values of one PUBLISH."""
-BATCH_ROWS: Final = 256
+BATCH_BYTES: Final = 8 * limits.KIB
+"""Packed, of the rows of one INSERT, and the values of one PUBLISH: what is compiled in one go."""
+BATCH_ROWS: Final = 64
 _PART_BYTES: Final = 192 * limits.KIB
 """Packed, of one part of a large value; a multiple of three, so that base64 goes on behind it."""
 assert _PART_BYTES % 3 == 0
