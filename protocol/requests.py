@@ -150,6 +150,10 @@ class ScriptAnswer(Struct, frozen=True):
     results: tuple[Result, ...]
     sequence: int
     """The committed sequence after the script's last write; after no write, the one it read at."""
+    store: str
+    """The id of the store …"""
+    epoch: int
+    """… and that of the history, which the sequence is one of."""
     namespace: str | None
     database: str | None
     refusal: Refusal | None = None

@@ -55,6 +55,7 @@ class LogEnd:
 
     sequence: int = 0
     epoch: int = 1
+    """Of its last frame."""
     time: int = 0
     """Log time of the last frame, microseconds since 1970."""
     store_id: bytes = bytes(16)
@@ -101,6 +102,8 @@ class Ledger:
         self.rng = rng
         self.flight = InFlight()
         self.epoch = end.epoch
+        """Of the frames to come."""
+        self._opened = end
         self._end = end.sequence
         self._committed = engine.applied
         self._durable = engine.applied
@@ -147,6 +150,10 @@ class Ledger:
     def released_upto(self) -> int:
         """The newest commit that may be shown; never beyond what is durable."""
         return self._released
+
+    def epoch_at(self, sequence: int) -> int:
+        """The epoch of a commit. :param sequence: not before the log's end at the start"""
+        return self.epoch if sequence > self._opened.sequence else self._opened.epoch
 
     @property
     def catalog_version(self) -> int:

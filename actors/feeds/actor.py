@@ -97,7 +97,7 @@ class FeedsActor(LoopActor):
             table=asked.table,
             created=now.created,
             store=self._store_id,
-            epoch=committer.ledger.epoch,
+            epoch=committer.ledger.epoch_at(newest),
         )
         asked.sink.opened(opened)
         feeds.begin(feed)

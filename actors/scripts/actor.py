@@ -84,12 +84,16 @@ class ScriptsActor(LoopActor):
         return promised
 
     def _answer(self, execution: ScriptRun, refusal: Refusal | None) -> ScriptAnswer:
-        released = self._services.committer.released_upto
+        services = self._services
+        released = services.committer.released_upto
         # An empty script has read nothing, so it stands at what is released, or in its moment.
         read_at = min(execution.read_at or released, released)
+        sequence = execution.written or read_at
         return ScriptAnswer(
             tuple(execution.results),
-            execution.written or read_at,
+            sequence,
+            services.store_id,
+            services.committer.ledger.epoch_at(sequence),
             execution.place[0],
             execution.place[1],
             refusal if refusal is None else execution.told(refusal),

@@ -56,15 +56,15 @@ class Emptier:
             for change in commit.changes:
                 self.cache.set(str(change.id), {"changed": commit.seq}, CHANGED_SECONDS)
 
-    def all_anew(self) -> int:
+    def all_anew(self) -> Position:
         """Empty it of everything; what has to be watched from then on."""
-        seq = self.db.run("SELECT * FROM product LIMIT 1").seq
+        position = self.db.run("SELECT * FROM product LIMIT 1").position
         after = ""
         while keys := self.cache.keys("product:", after):
             for key in keys:
-                self.cache.set(key, {"changed": seq}, CHANGED_SECONDS)
+                self.cache.set(key, {"changed": position.seq}, CHANGED_SECONDS)
             after = keys[-1]
-        return seq
+        return position
 
     def keep(self, position: Position | None) -> None:
         """Where to go on after a restart."""

@@ -57,15 +57,16 @@ class Index:
                 self.sql.execute("DELETE FROM article WHERE id = ?", (str(change.id),))
                 if change.value is not None:
                     self.add([change.value])
-            self.keep(self.watch.position, commit.seq)
+            store = None if self.watch.position is None else self.watch.position.store
+            self.keep(Position(commit.seq, store))  # its epoch is known once more is asked for
 
-    def read_all(self) -> int:
+    def read_all(self) -> Position:
         """Index all there is at one moment; what has to be watched from then on."""
         with self.db.moment() as then, self.sql:
             self.sql.execute("DELETE FROM article")
             self.add(then.rows("SELECT * FROM article"))
-            self.keep(None, then.seq)
-            return then.seq
+            self.keep(then.position)
+            return then.position
 
     def add(self, rows: Iterable[dict[str, Any]]) -> None:
         """Index rows that are not there."""
@@ -74,11 +75,11 @@ class Index:
             ((str(row["id"]), row.get("title"), row.get("text")) for row in rows),
         )
 
-    def keep(self, position: Position | None, seq: int) -> None:
-        """This commit is in the index. Its own epoch is only known once more is asked for."""
-        store = None if position is None else position.store
+    def keep(self, position: Position) -> None:
+        """All up to there is in the index."""
+        kept = (position.seq, position.store, position.epoch)
         self.sql.execute("DELETE FROM watched")
-        self.sql.execute("INSERT INTO watched VALUES (?, ?, NULL)", (seq, store))
+        self.sql.execute("INSERT INTO watched VALUES (?, ?, ?)", kept)
 
 
 def main() -> None:

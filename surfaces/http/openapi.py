@@ -120,6 +120,8 @@ SCHEMAS: Final[Json] = {
         {
             "results": {"type": "array", "items": _ref("Result")},
             "seq": {"type": "integer", "description": "committed sequence after the last write"},
+            "store": {"type": "string", "description": "the id of the store that it is of"},
+            "epoch": {"type": "integer", "description": "and of its history"},
             "ns": NULL_OR_STRING,
             "db": NULL_OR_STRING,
         },

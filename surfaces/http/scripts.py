@@ -131,7 +131,13 @@ class ScriptDelegate(HTTPMessageDelegate):
         work = self._surface.long_work
         refusal = answer.refusal
         if refusal is None:
-            others = {"seq": answer.sequence, "ns": answer.namespace, "db": answer.database}
+            others = {
+                "seq": answer.sequence,
+                "store": answer.store,
+                "epoch": answer.epoch,
+                "ns": answer.namespace,
+                "db": answer.database,
+            }
             if answer.moment is not None:
                 others["moment"] = answer.moment
             if large:

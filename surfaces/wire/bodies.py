@@ -219,7 +219,12 @@ def results(found: tuple[Result, ...]) -> list[dict[str, Any]]:
 
 def answer(found: ScriptAnswer) -> dict[str, Any]:
     """The body of ANSWER."""
-    body: dict[str, Any] = {"results": results(found.results), "seq": found.sequence}
+    body: dict[str, Any] = {
+        "results": results(found.results),
+        "seq": found.sequence,
+        "store": found.store,
+        "epoch": found.epoch,
+    }
     if found.moment is not None:
         body["moment"] = found.moment
     return body

@@ -12,6 +12,7 @@ from protocol.frames import FROM_CLIENT, FROM_NODE, FrameReader, Kind, Message
 from surfaces.wire import bodies, feeds
 from tests.architecture.sources import ROOT
 
+STORE = "0b9f3a62-7c1e-4e0b-9d4e-3f3a5f0d9f11"
 PAGE = (ROOT / "docs" / "wire.md").read_text(encoding="utf-8")
 EXAMPLE = PAGE.split("## A conversation, byte by byte")[1].split("## Minors")[0]
 
@@ -40,7 +41,7 @@ def test_the_example_is_what_is_said() -> None:
     for expected in (
         Message(Kind.HELLO, 0, hello),
         Message(Kind.RUN, 1, {"script": "RETURN $n", "params": {"n": Decimal("12.30")}}),
-        Message(Kind.ANSWER, 1, {"results": [result], "seq": 8123}),
+        Message(Kind.ANSWER, 1, {"results": [result], "seq": 8123, "store": STORE, "epoch": 1}),
         Message(Kind.PING, 2, None),
         Message(Kind.PONG, 2, None),
         Message(Kind.BYE, 0, None),

@@ -39,12 +39,6 @@ def run(*words: str) -> None:
     subprocess.run(words, check=True, capture_output=True, env={**os.environ, "PATH": _PATH})
 
 
-def free_bytes(path: Path) -> int:
-    """Bytes that may still be written there."""
-    figures = os.statvfs(path)
-    return figures.f_bavail * figures.f_frsize
-
-
 class ImageDisk:
     """A file system in a sparse image, mounted on a directory beside it."""
 
@@ -82,19 +76,65 @@ class ImageDisk:
 
     def free(self) -> int:
         """Bytes that may still be written."""
-        return free_bytes(self.point)
+        figures = os.statvfs(self.point)
+        return figures.f_bavail * figures.f_frsize
 
 
-@contextmanager
-def memory_disk(folder: Path, size: int) -> Iterator[Path]:
-    """A tmpfs of so many bytes; what is on it must be unmounted within the block."""
-    point = folder / "memory"
-    point.mkdir()
-    run("mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(point))
-    try:
-        yield point
-    finally:
-        run("umount", str(point))
+SEAL: Final = 0x10
+"""F_SEAL_FUTURE_WRITE: nothing writes to the memory any more."""
+
+
+class FailingDisk:
+    """An ext4 file system on a block device that can begin to refuse what is written to it, from
+    one moment on and for good. The page cache takes it all the same, so only a sync can tell.
+
+    What is below it is memory that is sealed then, rather than memory that runs out: a loop device
+    takes a write of which only the first part found room for one that was done.
+    """
+
+    def __init__(self, point: Path, size: int) -> None:
+        self.point = point
+        point.mkdir()
+        self._memory = os.memfd_create("disk", os.MFD_ALLOW_SEALING)
+        os.truncate(self._memory, size)
+        run("mkfs.ext4", "-q", "-E", "lazy_itable_init=1,nodiscard", "-m", "0", self._device)
+        self._mount()
+
+    @property
+    def store(self) -> Path:
+        """The data directory on it."""
+        return self.point / "store"
+
+    @property
+    def _device(self) -> str:
+        return f"/proc/{os.getpid()}/fd/{self._memory}"
+
+    def _mount(self) -> None:
+        run("mount", "-o", "loop", self._device, str(self.point))
+
+    def fail(self) -> None:
+        """From now on nothing that is written gets there."""
+        fcntl.fcntl(self._memory, fcntl.F_ADD_SEALS, SEAL)
+
+    def replace(self) -> None:
+        """Another disk with all that got there, mounted in its place: the page cache is gone."""
+        run("umount", str(self.point))
+        memory = os.memfd_create("disk", os.MFD_ALLOW_SEALING)
+        size = os.fstat(self._memory).st_size
+        os.truncate(memory, size)
+        at = 0
+        while at < size:
+            part = os.pread(self._memory, MIB, at)
+            at += os.pwrite(memory, part, at)
+        os.close(self._memory)
+        self._memory = memory
+        self._mount()
+
+    def close(self) -> None:
+        """Take it away."""
+        with suppress(subprocess.CalledProcessError):  # a rig may have ended between two mounts
+            run("umount", str(self.point))
+        os.close(self._memory)
 
 
 @contextmanager

@@ -1,57 +1,51 @@
-"""R6: the disk really fails to sync. An ext4 image lies on a memory disk that is too small for it:
-the file system has room, what is below it has not, and only the sync can tell."""
+"""R6: the disk really fails to sync. The file system takes what is written, the block device below
+it refuses it, and only the sync can tell."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.processes import START_SECONDS, NodeProcess, StartFailed
 from tests.reliability import disks, faulty, workload
-from tests.reliability.disks import MIB, ImageDisk
-from tests.reliability.workload import Broken, Promises
+from tests.reliability.disks import MIB, FailingDisk
+from tests.reliability.workload import Broken, Promises, Writer
 
 ROUNDS = 10
-IMAGE = 64 * MIB
-BELOW = 24 * MIB
-ENOUGH = 128 * MIB
+SIZE = 64 * MIB
 PADDING = 3000
+SCRIPTS = 100
+WRITERS = 4
 
 Figure = Callable[[str, object], None]
 pytestmark = [pytest.mark.hard, pytest.mark.timeout(300)]
 
 
-def take(point: Path, leave: int) -> None:
-    """Somebody else fills the memory disk, but for so many bytes."""
-    with (point / "somebody").open("wb") as file:
-        free = disks.free_bytes(point)
-        try:
-            file.write(bytes(free - leave))
-        except OSError:
-            return
+def one_failure(disk: FailingDisk, folder: Path, after: int, faults: str) -> Promises:
+    """A life until a sync fails, and the store on a disk with what got there. :raises Broken:
 
-
-def one_failure(memory: Path, disk: ImageDisk, leave: int, faults: str) -> Promises:
-    """A life until a sync fails, and the store after the disk has come back. :raises Broken:"""
+    :param after: so many scripts have been acknowledged
+    """
     promises = Promises()
     node = NodeProcess(disk.store, more={faulty.FAULTS: faults}, module=faulty.MODULE).start()
     try:
         workload.setup(node)
-        disks.run("sync", "--file-system", str(disk.point))
-        take(memory, leave)
-        with workload.writing(node, promises, padding=PADDING, scripts=400) as writers:
+        with workload.writing(node, promises, WRITERS, padding=PADDING, scripts=SCRIPTS) as writers:
+            while len(promises.acknowledged) < after and any(map(Writer.is_alive, writers)):
+                time.sleep(0.001)
+            disk.fail()
             for writer in writers:
                 writer.join(START_SECONDS)
-        code = node.wait() if any(writer.codes for writer in writers) else None
+        # Whoever stopped early was told that the node fails, or found it gone.
+        code = node.wait() if len(promises.sent) < WRITERS * SCRIPTS else None
     finally:
         node.kill()
-    (memory / "somebody").unlink()
-    disks.run("mount", "-o", f"remount,size={ENOUGH}", str(memory))
-    disk.unmount()  # and with it all that the page cache holds
-    disk.mount()
-    workload.settle(promises, disk.store, memory.parent / f"again{leave}")
+    disk.replace()
+    workload.settle(promises, disk.store, folder / "again")
     if code in (0, None):
         raise Broken(f"no sync failed: {node.lines[-4:]}")
     if "node failed" not in node.events():
@@ -59,21 +53,16 @@ def one_failure(memory: Path, disk: ImageDisk, leave: int, faults: str) -> Promi
     return promises
 
 
-def failures(folder: Path, leave: int, faults: str = "small,unpruned") -> Promises:
-    """One round on disks of its own. :raises Broken:"""
+def failures(folder: Path, after: int, faults: str = "small,unpruned") -> Promises:
+    """One round on a disk of its own. :raises Broken:"""
     folder.mkdir()
-    with (
-        disks.memory_disk(folder, BELOW) as memory,
-        disks.image_disk(memory, "ext4", IMAGE) as disk,
-    ):
-        return one_failure(memory, disk, leave, faults)
+    with closing(FailingDisk(folder / "disk", SIZE)) as disk:
+        return one_failure(disk, folder, after, faults)
 
 
 def test_a_failed_sync_is_final(tmp_path: Path, figure: Figure) -> None:
     disks.require("mkfs.ext4", "mount", "umount")
-    found = [
-        failures(tmp_path / f"round{number}", leave=number * MIB // 16) for number in range(ROUNDS)
-    ]
+    found = [failures(tmp_path / f"round{number}", after=7 * number) for number in range(ROUNDS)]
     acknowledged = sum(len(promises.acknowledged) for promises in found)
     assert acknowledged > ROUNDS
     figure(
@@ -85,4 +74,6 @@ def test_a_failed_sync_is_final(tmp_path: Path, figure: Figure) -> None:
 def test_ignored_failures_are_caught(tmp_path: Path) -> None:
     disks.require("mkfs.ext4", "mount", "umount")
     with pytest.raises((Broken, StartFailed)):
-        failures(tmp_path / "round", leave=0, faults="small,unpruned,ignores-sync-errors")
+        # With segments of the usual size, so that it goes on for a while before a name is made,
+        # which the file system refuses by itself.
+        failures(tmp_path / "round", after=5, faults="unpruned,ignores-sync-errors")

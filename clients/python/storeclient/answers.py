@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
+from storeclient.changes import Position
 from storeclient.errors import ProtocolBroken
 
 ResultKind = Literal["rows", "value", "none", "info"]
@@ -29,8 +30,17 @@ class Answer:
     results: tuple[Result, ...]
     seq: int
     """The committed sequence after the script's last write."""
+    store: str | None = None
+    """The id of the store …"""
+    epoch: int | None = None
+    """… and that of its history; None: the node is of a version that does not tell."""
     moment: str | None = None
     """The moment of the store that it read, if that is kept; see `AsyncDatabase.moment`."""
+
+    @property
+    def position(self) -> Position:
+        """Where to follow tables from: what comes behind this answer, of this history."""
+        return Position(self.seq, self.store, self.epoch)
 
     @property
     def value(self) -> Any:
@@ -67,4 +77,7 @@ def read_answer(body: dict[str, Any]) -> Answer:
     moment = body.get("moment")
     if not isinstance(moment, str | None):
         raise ProtocolBroken("an answer of the node has a moment without a name")
-    return Answer(read_results(body.get("results")), body["seq"], moment)
+    store, epoch = body.get("store"), body.get("epoch")
+    if not (isinstance(store, str | None) and isinstance(epoch, int | None)):
+        raise ProtocolBroken("an answer of the node does not name its history")
+    return Answer(read_results(body.get("results")), body["seq"], store, epoch, moment)

@@ -138,11 +138,12 @@ class AsyncDatabase:
     ) -> AsyncWatch:
         """Follow a table: its changes, for ever, as they are committed.
 
-            async for change in db.watch("item", answer.seq):
+            async for change in db.watch("item", answer.position):
                 print(change.action, change.id, change.value)
 
-        :param start: the last commit that is known: the `seq` of an answer, or the `position` of
-            another watch. 0: all that the log holds. None: what comes from now on
+        :param start: the last commit that is known: the `position` of an answer or of another
+            watch; a bare `seq` is one of whatever history the node has. 0: all that the log holds.
+            None: what comes from now on
         :param actions: "create", "update", "delete"; None: all
         :param before: each change has the record as it was
         :param where: a condition on the record alone, such as `price > 10`: what begins to meet it

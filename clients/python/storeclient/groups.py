@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
@@ -224,7 +224,7 @@ class AsyncGroup:
         # RETURN in it has ended it before its COMMIT was answered.
         if results and results[-1].kind == "none":
             results = results[:-1]
-        return Answer(results, answer.seq)
+        return replace(answer, results=results)
 
     async def ack(self, receipts: Sequence[str]) -> Settled:
         """They are done. :param receipts: 1 to 10 000"""

@@ -165,7 +165,7 @@ class AsyncMirror(Rows):
         pause = Pause()
         while True:
             try:
-                seq, rows = await self._read()
+                position, rows = await self._read()
                 break
             except Unknown as error:
                 if "moment" not in error.detail:
@@ -176,18 +176,18 @@ class AsyncMirror(Rows):
                     raise
             await pause.rest()
         with self.lock:
-            self._rows, self._position = rows, Position(seq)
+            self._rows, self._position = rows, position
         self._tell()
         if self._on_copy is not None:
-            told = Copied(seq, len(rows), why)
+            told = Copied(position.seq, len(rows), why)
             asyncio.get_running_loop().call_soon(self._on_copy, told)
 
-    async def _read(self) -> tuple[int, dict[RecordId, dict[str, Any]]]:
+    async def _read(self) -> tuple[Position, dict[RecordId, dict[str, Any]]]:
         rows: dict[RecordId, dict[str, Any]] = {}
         async with self._db.moment() as then:
             async for row in then.rows(self._select, page=self._page):
                 rows[row["id"]] = row
-            return then.seq, rows
+            return then.position, rows
 
     def _move(self, position: Position) -> None:
         """Nothing of the table was changed up to there."""

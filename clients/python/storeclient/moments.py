@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, Self
 
 from storeclient.answers import Answer
 from storeclient.blocking import Submit, _Twin
+from storeclient.changes import Position
 from storeclient.errors import StoreError
 from storeclient.pages import PAGE, Pages, each
 
@@ -54,6 +55,8 @@ class AsyncMoment:
         self._name: str | None = None
         self.seq = 0
         """The sequence that is read; 0 before it was entered."""
+        self.position = Position(0)
+        """The same, with its history: where to follow from."""
 
     def __repr__(self) -> str:
         return f"<AsyncMoment {self._name or 'not entered'} at {self.seq} of {self._client!r}>"
@@ -62,7 +65,7 @@ class AsyncMoment:
         answer = await self._client.run(
             "", ns=self._ns, db=self._db, moment=NEW, keep=self._keep, repeatable=True
         )
-        self._name, self.seq = answer.moment, answer.seq
+        self._name, self.seq, self.position = answer.moment, answer.seq, answer.position
         return self
 
     async def __aexit__(
@@ -123,6 +126,11 @@ class Moment(_Twin):
     def seq(self) -> int:
         """As `AsyncMoment.seq`."""
         return self._twin.seq
+
+    @property
+    def position(self) -> Position:
+        """As `AsyncMoment.position`."""
+        return self._twin.position
 
     def __enter__(self) -> Self:
         self._wait(self._twin.__aenter__())

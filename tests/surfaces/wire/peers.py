@@ -31,6 +31,7 @@ from surfaces.wire import WireSettings, WireSurface
 from surfaces.wire.gate import Gate
 
 USER, PASSWORD, OTHER = "ana", "a long password", "ben"
+STORE = "0b9f3a62-7c1e-4e0b-9d4e-3f3a5f0d9f11"
 
 
 class FakeOperation:
@@ -165,17 +166,17 @@ class FakeNode:
             self.held[request.request] = asyncio.get_running_loop().create_future()
             await self.held[request.request]
             if request.request in self.cancelled:
-                return ScriptAnswer((), 7, None, None, Cancelled("cancelled"))
+                return ScriptAnswer((), 7, STORE, 1, None, None, Cancelled("cancelled"))
         if word == "REFUSE":
             refusal: Refusal = SignInRefused("no", statement=2)
-            return ScriptAnswer((Result(1, "value", 0, 5),), 7, None, None, refusal)
+            return ScriptAnswer((Result(1, "value", 0, 5),), 7, STORE, 1, None, None, refusal)
         if word == "BREAK":
             raise RuntimeError("a bug of the node")
         if word == "BIG":
             value = bytes(value)
-        return ScriptAnswer(
-            (Result(value, "value", 0, 1500),), 8123, request.namespace, request.database
-        )
+        namespace, database = request.namespace, request.database
+        results = (Result(value, "value", 0, 1500),)
+        return ScriptAnswer(results, 8123, STORE, 1, namespace, database)
 
     def cancel(self, request: str) -> None:
         self.cancelled.append(request)

@@ -23,7 +23,16 @@ from surfaces import listener
 from surfaces.wire import WireSettings, WireSurface, connection, times
 from tests.certificates import self_signed
 from tests.logbook import Logbook
-from tests.surfaces.wire.peers import PASSWORD, USER, FakeNode, Peer, connected, serving, until
+from tests.surfaces.wire.peers import (
+    PASSWORD,
+    STORE,
+    USER,
+    FakeNode,
+    Peer,
+    connected,
+    serving,
+    until,
+)
 
 
 def assert_error(body: dict[str, Any], code: str) -> dict[str, Any]:
@@ -214,7 +223,7 @@ class TestRun:
 
         async def run(request: RunScript) -> ScriptAnswer:
             nothing: Any = object()
-            return ScriptAnswer((Result(nothing, "value", 0, 1),), 1, None, None)
+            return ScriptAnswer((Result(nothing, "value", 0, 1),), 1, STORE, 1, None, None)
 
         monkeypatch.setattr(node, "_run", run)
         assert_error((await peer.run(1, "RETURN")).body or {}, "Failed")
