@@ -65,6 +65,8 @@ class Heard:
         kind = said["type"]
         if kind == "open":
             self.history = {"store": said["store"], "epoch": str(said["epoch"])}
+            if self.seq == 0 and said["begins"] > 1:
+                self.gaps.append(0)  # it asked for all that the log holds
         elif kind == "commit":
             self._commit(said)
         elif kind == "error":

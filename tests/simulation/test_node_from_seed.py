@@ -16,7 +16,7 @@ import pytest
 import storage.ledger
 from actors.commits import Committer
 from actors.scripts.transactions import ScriptRun
-from storage import effects, indexes, keys, records
+from storage import effects, indexes, keys, records, replay
 from storage.appends import Append
 from storage.derived import Kept
 from storage.frames import Frame, Placed
@@ -157,11 +157,11 @@ def _release_without_saw(run: ScriptRun) -> None:
     run.transaction.release()
 
 
-_fine_range = effects.apply
+_fine_fold = replay.fold
 
 
-def _replay_no_range(found: list[Any], sequence: int, batch: Any) -> bool:
-    return _fine_range([e for e in found if e[0] != effects.DELETE_RANGE], sequence, batch)
+def _replay_no_range(found: Any, layer: Any) -> list[Any]:
+    return _fine_fold([e for e in found if e[0] != effects.DELETE_RANGE], layer)
 
 
 def _derives_nothing(_kept: Kept, changed: Any, get: Any) -> dict[bytes, bytes | None]:
@@ -254,7 +254,7 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
     "nothing is validated": (Ledger, "_validate", _validate_nothing),
     "a count is kept wrong": (records, "delete", _delete_uncounted),
     "an answer does not wait for what it saw": (ScriptRun, "_release", _release_without_saw),
-    "a replay forgets range deletes": (effects, "apply", _replay_no_range),
+    "a replay forgets range deletes": (replay, "fold", _replay_no_range),
     "a replay derives nothing": (Kept, "follow", _derives_nothing),
     "the state runs ahead of the log": (Committer, "hand_over", _ahead_of_the_log),
     "half of a large commit reaches the state": (Ledger, "_settle_large", _settles_half),

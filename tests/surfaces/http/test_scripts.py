@@ -34,7 +34,7 @@ async def run(raw: Raw, text: str, bearer: str, **fields: str) -> dict[str, obje
 
 async def test_text_runs_and_answers_every_result(raw: Raw, bearer: str) -> None:
     found = await run(raw, "LET $a = 1; RETURN [$a, 'a'];", bearer)
-    assert set(found) == {"results", "seq", "ns", "db"}
+    assert set(found) == {"results", "seq", "store", "epoch", "ns", "db"}
     results = found["results"]
     assert isinstance(results, list)
     assert [result["value"] for result in results] == [{"$none": True}, [1, "a"]]
@@ -88,7 +88,7 @@ async def test_requests_that_read_one_moment(raw: Raw, bearer: str) -> None:
 
     first = await asked("SELECT VALUE id FROM person", moment="new", keep="30s")
     name = first["moment"]
-    assert set(first) == {"results", "seq", "ns", "db", "moment"}
+    assert set(first) == {"results", "seq", "store", "epoch", "ns", "db", "moment"}
     await run(raw, "USE shop.main; CREATE person:bob", bearer)
     again = await asked("SELECT VALUE id FROM person", moment=name, keep="0s")
     assert again["results"][0]["value"] == first["results"][0]["value"]

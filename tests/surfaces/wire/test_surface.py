@@ -160,6 +160,8 @@ class TestRun:
                 {"value": 5, "kind": "value", "rows": 0, "took": timedelta(microseconds=1500)}
             ],
             "seq": 8123,
+            "store": STORE,
+            "epoch": 1,
         }
         request = node.requests[0]
         assert (request.namespace, request.database) == ("shop", "main")
