@@ -94,6 +94,7 @@ VARIES: Final = (
     (r'"request":"[^"]*"', '"request":""'),
     (r'"(seq|sequence|committed|log_begins|start|created)":\d+', r'"\1":0'),
     (r'"store":"[^"]*"', '"store":""'),
+    (r"'store': '[^']*'", "'store': ''"),
     (r"the newest is \d+", "the newest is 0"),
     (r"\d{4}-\d\d-\d\dT[0-9:.]+Z", "AT"),
     (r'"token":"[^"]*"', '"token":""'),

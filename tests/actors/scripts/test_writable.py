@@ -30,6 +30,7 @@ WRITING = (
     "DEFINE GROUP g ON q DEADLINE 1s", "ALTER GROUP g ON q SET IN FLIGHT 2", "DROP GROUP g ON q",
     "TAKE FROM q AS g", "ACK q AS g RECEIPTS []", "NACK q AS g RECEIPTS []",
     "EXTEND q AS g RECEIPTS [] BY 1s", "GIVE UP q AS g RECEIPTS []",
+    "RESTORE SCRIPT FROM 'a'",
 )  # fmt: skip
 """One of each kind, of things that are not there: it is refused before they are looked for."""
 
