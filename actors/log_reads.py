@@ -25,8 +25,9 @@ from protocol.requests import Request
 from protocol.values import Value
 from storage.faults import LogDamaged
 from storage.frames import FRAME_HEADER_BYTES, Frame
+from storage.histories import Standing
 from storage.history import Searched, Trail, follow, search
-from storage.log_reading import LogReader, Standing
+from storage.log_reading import LogReader
 from storage.segments import pruned
 
 log = structlog.get_logger("node")

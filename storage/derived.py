@@ -18,12 +18,12 @@ Ranges that are deleted stand in the frame, those of entries too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from storage import index_rows, keys
 from storage.effects import SEQUENCE_BYTES, Derive
-from storage.indexes import FAILED, Entries, Index, Rows
+from storage.indexes import BUILDING, FAILED, Entries, Index, Rows
 from storage.transactions import Transaction
 
 Get = Callable[[bytes], bytes | None]
@@ -74,6 +74,28 @@ class Kept:
             if entries.index.entries == derive.prefix:
                 for pairs in tx.scan(derive.start, derive.end):
                     tx.own.write_all(dict(entries.of_many(*self._columns(pairs))[0]))
+
+    def of_loaded(
+        self, pairs: Sequence[tuple[bytes, bytes]], reached: Mapping[bytes, bytes]
+    ) -> dict[bytes, bytes]:
+        """The entries of records that are put into an empty state.
+
+        Of an index that is being built, those that its build has visited: it visits the others.
+
+        :param pairs: records in the order of their keys
+        :param reached: by where builds note how far they are: the id of the last record visited
+        """
+        found: dict[bytes, bytes] = {}
+        for entries in self._all:
+            index, visited = entries.index, pairs
+            if index.state == BUILDING:
+                last = reached.get(index.build)
+                if last is None:
+                    continue
+                border = pairs[0][0][: keys.RECORD_PREFIX_BYTES] + last
+                visited = [pair for pair in pairs if pair[0] <= border]
+            found |= entries.of_many(*self._columns(visited))[0]
+        return found
 
     def _columns(
         self, pairs: Sequence[tuple[bytes, bytes]]

@@ -5,6 +5,7 @@
       STORE     store id, format, when created
       DAMAGED   why the state is made anew, while it must be (rebuilding.py)
       NODE      what this node is told about itself (node_file.py); no backup carries it
+      RESTORING while a backup is restored into it: see below
       log/      segments (log.py)
       state/    the state engine's files
       tmp/      files on their way to a final name; emptied at open
@@ -20,10 +21,16 @@ First start, in this order, each step durable before the next: the directory, `t
   done again from the beginning.
 - STORE is not there, and anything else is: somebody's files, or a store that lost its STORE.
   Nothing is touched.
+
+A restore makes a store as well, of another's files. RESTORING is durable before anything else of it
+is there, and goes when all of it is. A directory with RESTORING is no store, whatever else it
+holds: nobody opens it but another restore, which begins anew or goes on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -31,18 +38,24 @@ from protocol.doors import Clock, Fs, Lock, Rng
 from protocol.values import instant
 from storage.facts import read_facts, replace_file, write_facts
 from storage.faults import (
+    NotRestored,
     StoreDamaged,
     StoreForeign,
     StoreLocked,
     StoreMissing,
     StoreOpenToOthers,
+    StoreUnfinished,
 )
 from storage.frames import SALT_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader
+from storage.histories import Origin
 
 SEGMENT_SUFFIX: Final = ".storelog"
 FIRST_EPOCH: Final = 1
 _EMPTY_STORE: Final = frozenset({"LOCK", "log", "state", "tmp", "lost+found"})
 """What may stand in a directory that is no store yet; the last is any ext4 mount point's own."""
+_RESTORING: Final = "RESTORING"
+_OF_A_RESTORE: Final = _EMPTY_STORE | {_RESTORING, "STORE", "NODE", "DAMAGED"}
+"""What a restore may have left that did not come to its end."""
 
 
 def segment_name(first: int) -> str:
@@ -69,9 +82,12 @@ class StoreDirectory:
         self.tmp_path = f"{path}/tmp"
         self.store_id = UUID(int=0)
         self.created = ""
+        self.origin: Origin | None = None
+        """Where the store was restored from; None: it was not."""
         self.was_open_to_others = False
         """Whether other users could get in when it was opened; it is closed to them."""
         self._store_file = f"{path}/STORE"
+        self._marker = f"{path}/{_RESTORING}"
         self._lock = lock
 
     @classmethod
@@ -83,6 +99,7 @@ class StoreDirectory:
         :param create: make a store when there is none
         :raises StoreMissing: no store there, and not asked to make one
         :raises StoreForeign: the directory holds something else
+        :raises StoreUnfinished: a restore into it did not come to its end
         :raises StoreTooNew: a later version wrote it
         :raises StoreDamaged: STORE is unreadable
         :raises StoreLocked: another process has it. Nothing was changed
@@ -90,24 +107,94 @@ class StoreDirectory:
         :raises OSError: as the disk says
         """
         path = path.rstrip("/") or "/"
-        _refuse_unless_ours(fs, path, create)
-        _make_directories(fs, path)
-        lock = fs.lock(path, f"{path}/LOCK")
-        if lock is None:
-            raise StoreLocked(f"{path} is open in another process{_owner(fs, path)}")
+        lock = _locked(fs, path, partial(_refuse_unless_ours, fs, path, create))
+        return cls._settled(cls(path, fs, clock, rng, lock), cls._settle)
+
+    @classmethod
+    def begin_restore(cls, path: str, fs: Fs, clock: Clock, rng: Rng) -> StoreDirectory:
+        """Take a directory to restore a store into: an empty one, or one with what is left of a
+        restore that did not come to its end, of which nothing stays. From now on it is no store
+        until `found` and `end_restore`; its id is a new one.
+
+        :raises NotRestored: it holds anything else. Nothing was changed
+        :raises StoreLocked, StoreOpenToOthers, OSError: as `open`
+        """
+        path = path.rstrip("/") or "/"
+        lock = _locked(fs, path, partial(refuse_unless_empty, fs, path))
+        return cls._settled(cls(path, fs, clock, rng, lock), cls._empty)
+
+    @classmethod
+    def reopen_restored(cls, path: str, fs: Fs, clock: Clock, rng: Rng) -> StoreDirectory:
+        """Take a store that was restored, to restore more on top of it, also where that was begun
+        and did not come to its end.
+
+        :raises NotRestored: there is no such store
+        :raises StoreTooNew, StoreDamaged, StoreLocked, StoreOpenToOthers, OSError: as `open`
+        """
+        path = path.rstrip("/") or "/"
+        lock = _locked(fs, path, partial(_refuse_unless_restored, fs, path))
+        return cls._settled(cls(path, fs, clock, rng, lock), cls._settle)
+
+    @staticmethod
+    def _settled(
+        directory: StoreDirectory, settle: Callable[[StoreDirectory], None]
+    ) -> StoreDirectory:
         try:
-            # Again: another first start may have come and gone before the lock was ours.
-            _refuse_unless_ours(fs, path, create)
-            directory = cls(path, fs, clock, rng, lock)
-            directory._settle()
+            settle(directory)
         except BaseException:
-            lock.release()
+            directory.close()
             raise
         return directory
 
     def close(self) -> None:
         """Let other processes have it."""
         self._lock.release()
+
+    # --- restoring ------------------------------------------------------------------------------
+
+    @property
+    def is_restoring(self) -> bool:
+        """Whether a restore was begun that has not come to its end."""
+        return self.fs.exists(self._marker)
+
+    def mark_restoring(self) -> None:
+        """From now on this is no store until `end_restore`: more is restored on top of it."""
+        write_facts(self.fs, self.tmp_path, self._marker, {"onto": True})
+
+    def found(self, origin: Origin) -> None:
+        """Make it a store, or the store that it is one of another origin; durable on return.
+
+        :raises OSError: as the disk says
+        """
+        self.origin = origin
+        facts = {"store": str(self.store_id), "created": self.created, "from": origin.facts()}
+        write_facts(self.fs, self.tmp_path, self._store_file, facts)
+
+    def end_restore(self) -> None:
+        """All that was restored is durable: from now on it is a store that may be served.
+
+        :raises OSError: as the disk says
+        """
+        self.fs.unlink(self._marker)
+        self.fs.sync_directory(self.path)
+
+    def _empty(self) -> None:
+        self._close_to_others()
+        self.fs.sync_directory(_parent(self.path))
+        if not self.fs.exists(self.tmp_path):
+            self.fs.make_directory(self.tmp_path)
+        self._empty_tmp()
+        write_facts(self.fs, self.tmp_path, self._marker, {"onto": False})
+        for name in self.fs.names(self.path):
+            if name not in (_RESTORING, "LOCK", "lost+found"):
+                self._remove(f"{self.path}/{name}")
+        for path in (self.tmp_path, self.log_path, self.state_path):
+            self.fs.make_directory(path)
+        self.fs.sync_directory(self.path)
+        self.store_id = new_uuid(self.rng)
+        self.created = instant(self.clock.wall_us()).isoformat()
+
+    # --------------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         self._close_to_others()
@@ -123,6 +210,7 @@ class StoreDirectory:
         try:
             self.store_id = UUID(str(facts["store"]))
             self.created = str(facts["created"])
+            self.origin = origin_in(facts)
         except (KeyError, ValueError):
             raise StoreDamaged(f"{self._store_file} names no store") from None
 
@@ -138,11 +226,13 @@ class StoreDirectory:
 
     def _empty_tmp(self) -> None:
         for name in self.fs.names(self.tmp_path):
-            path = f"{self.tmp_path}/{name}"
-            if self.fs.is_directory(path):
-                self.fs.remove_tree(path)
-            else:
-                self.fs.unlink(path)
+            self._remove(f"{self.tmp_path}/{name}")
+
+    def _remove(self, path: str) -> None:
+        if self.fs.is_directory(path):
+            self.fs.remove_tree(path)
+        else:
+            self.fs.unlink(path)
 
     def _create(self) -> None:
         self.fs.sync_directory(_parent(self.path))
@@ -155,6 +245,25 @@ class StoreDirectory:
         write_facts(self.fs, self.tmp_path, self._store_file, facts)
 
 
+def _locked(fs: Fs, path: str, look: Callable[[], object]) -> Lock:
+    """Lock a directory, which is made if there is none.
+
+    :param look: refuses one that is not what it has to be, without touching it
+    :raises StoreLocked: another process has it
+    """
+    look()
+    _make_directories(fs, path)
+    lock = fs.lock(path, f"{path}/LOCK")
+    if lock is None:
+        raise StoreLocked(f"{path} is open in another process{_owner(fs, path)}")
+    try:
+        look()  # again: another first start may have come and gone before the lock was ours
+    except BaseException:
+        lock.release()
+        raise
+    return lock
+
+
 def _refuse_unless_ours(fs: Fs, path: str, create: bool) -> None:
     """Look without touching."""
     if not fs.exists(path):
@@ -164,6 +273,11 @@ def _refuse_unless_ours(fs: Fs, path: str, create: bool) -> None:
     if not fs.is_directory(path):
         raise StoreForeign(f"{path} is not a directory")
     names = fs.names(path)
+    if _RESTORING in names:
+        raise StoreUnfinished(
+            f"{path} is no store yet: a restore into it did not come to its end. Run --restore"
+            " again"
+        )
     if "STORE" in names:
         read_facts(fs, f"{path}/STORE")
         return
@@ -174,6 +288,61 @@ def _refuse_unless_ours(fs: Fs, path: str, create: bool) -> None:
         raise StoreForeign(f"{path} holds data but no file STORE: nothing was touched")
     if not create:
         raise StoreMissing(f"{path} holds no store")
+
+
+def refuse_unless_empty(fs: Fs, path: str) -> None:
+    """Look, without touching anything, whether a store can be restored into a directory.
+
+    :raises NotRestored: it holds something
+    """
+    if not fs.exists(path):
+        return
+    if not fs.is_directory(path):
+        raise NotRestored(f"{path} is not a directory")
+    names = fs.names(path)
+    unfinished = _RESTORING in names
+    if "STORE" in names and not unfinished:
+        raise NotRestored(f"{path} holds a store: a backup is restored into an empty directory")
+    mays = _OF_A_RESTORE if unfinished else _EMPTY_STORE
+    others = [name for name in names if name not in mays]
+    if others or not (unfinished or _only_begun(fs, path)):
+        what = f"holds {others[0]!r}" if others else "holds data"
+        raise NotRestored(f"{path} {what}: a backup is restored into an empty directory")
+
+
+def _refuse_unless_restored(fs: Fs, path: str) -> None:
+    if restored_from(fs, path) is None:
+        raise NotRestored(f"{path} holds no store that was restored")
+
+
+def restored_from(fs: Fs, path: str) -> Origin | None:
+    """Where the store in a directory was restored from, if more can be restored on top of it as far
+    as its files tell. Looks without touching anything.
+
+    :raises StoreTooNew, StoreDamaged: its files can't be read
+    """
+    if not fs.is_directory(path) or not fs.exists(f"{path}/STORE"):
+        return None
+    marker = f"{path}/{_RESTORING}"
+    if fs.exists(marker) and not read_facts(fs, marker)["onto"]:
+        return None
+    try:
+        return origin_in(read_facts(fs, f"{path}/STORE"))
+    except (KeyError, ValueError):
+        raise StoreDamaged(f"{path}/STORE names no store") from None
+
+
+def origin_in(facts: Mapping[str, object]) -> Origin | None:
+    """What a file STORE says of where its store was restored from.
+
+    :raises KeyError, ValueError: it says something else than was written
+    """
+    found = facts.get("from")
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise ValueError("no origin")
+    return Origin.of(found)
 
 
 def _only_begun(fs: Fs, path: str) -> bool:

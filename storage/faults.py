@@ -19,6 +19,14 @@ class StoreForeign(StoreFault):
     """The directory holds what no store made, or data without the file that names its store."""
 
 
+class StoreUnfinished(StoreFault):
+    """A restore into the directory did not come to its end: what is there is no store yet."""
+
+
+class NotRestored(StoreFault):
+    """A backup does not go into this directory. Nothing was changed."""
+
+
 class StoreLocked(StoreFault):
     """Another process has the store open."""
 

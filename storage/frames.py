@@ -70,6 +70,8 @@ STORE_RANGE: Final = 1
 
 COPIED: Final = 1
 """Segment flag: begins with frames copied from the end of the segment before it, by a recovery."""
+NEW_EPOCH: Final = 2
+"""Segment flag: its first frame is of a new epoch, the next one. A restore ended before it."""
 
 MARK: Final = 1
 """Frame flag: a mark."""

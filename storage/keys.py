@@ -502,6 +502,11 @@ def is_derived(key: bytes) -> bool:
     return key[TAG_AT] == INDEX_ENTRY
 
 
+def is_build(key: bytes) -> bool:
+    """Whether a key says how far an index is built."""
+    return key[TAG_AT] == INDEX_BUILD
+
+
 def is_stamped(key: bytes) -> bool:
     """Whether a key's value begins with the sequence of the commit that wrote it."""
     return key[TAG_AT] in STAMPED

@@ -76,6 +76,7 @@ from storage.frames import (
     COPIED,
     LOG_FLAGS,
     MARK,
+    NEW_EPOCH,
     SALT_BYTES,
     SEGMENT_HEADER_BYTES,
     Frame,
@@ -83,6 +84,7 @@ from storage.frames import (
     Placed,
     SegmentHeader,
 )
+from storage.histories import Standing
 from storage.log_reading import LogReader, LogSizes
 from storage.recovery import Ending, Recovery, refuse_lost
 from storage.reserve import NO_ROOM, disk_full, drop_temporary
@@ -106,6 +108,22 @@ class Log(LogReader):
         log = cls.look(directory, sizes)
         log.recover(proven)
         return log
+
+    @classmethod
+    def begin_after(cls, directory: StoreDirectory, at: Standing) -> None:
+        """Make the log of a store that is restored: what it will hold comes after a frame of the
+        store that it was, and nothing before that is in it. There must be none yet.
+
+        :param at: that frame
+        :raises DiskFull: no room for it
+        :raises OSError: as the disk says
+        """
+        log = cls(directory, LogSizes())
+        log.last, log.epoch, log.last_time = at.sequence, at.epoch, at.time
+        log.digest, log.released = at.digest, at.sequence
+        log._facts.write("BEGINS", {"first": at.sequence + 1}, reserved=False)
+        log._begin_segment(at.sequence + 1, [], 0, at.digest)
+        log._close_file()
 
     def recover(self, proven: int = 0) -> None:
         """Make it fit to be written: after an unclean stop, its end is moved to a new segment.
@@ -240,6 +258,31 @@ class Log(LogReader):
         self.released = shown
         self._marked = True
 
+    def begin_epoch(self) -> None:
+        """What is written from now on is of the next epoch: what is here was restored.
+
+        :raises DiskFull: the log is what it was
+        :raises LogFailed: as `append`
+        """
+        self._refuse_failed()
+        self._prepare_to_write(reserved=False)
+        self._roll(reserved=False, flags=NEW_EPOCH)
+        self.epoch += 1
+
+    def leave_epoch(self) -> None:
+        """Take `begin_epoch` back, where nothing was written since: what was restored goes on.
+
+        :raises DiskFull: the log is what it was
+        :raises LogFailed: as `append`
+        """
+        header = self._segments[-1].header
+        if not header.flags & NEW_EPOCH or header.first <= self.last:
+            return
+        self._refuse_failed()
+        self._prepare_to_write(reserved=False)
+        self.epoch = header.epoch
+        self._roll(reserved=False)
+
     def close(self, clean: bool = True) -> None:
         """Close the log; the next open has nothing to recover. Closing twice does nothing.
 
@@ -350,9 +393,9 @@ class Log(LogReader):
             or not segment.header.is_of_this_format
         )
 
-    def _roll(self, reserved: bool) -> None:
+    def _roll(self, reserved: bool, flags: int = 0) -> None:
         self._take_zeros_off()
-        begin = partial(self._begin_segment, self.last + 1, [], 0, self.digest)
+        begin = partial(self._begin_segment, self.last + 1, [], flags, self.digest)
         try:
             self._reserve.spend(begin, reserved)
         except OSError as error:
@@ -368,12 +411,15 @@ class Log(LogReader):
         :param joins: digest of the frame before the first
         :raises DiskFull: there is none; the last is what it was
         """
+        epoch = copied[0].frame.epoch if copied else self.epoch
         if self._segments and self._segments[-1].first == first:
             # It takes over the name, and with it that readers come to it at its first sequence: the
             # segment before may still hold the torn bytes of a recovery that was cut off.
-            flags |= self._segments[-1].header.flags & COPIED
+            header = self._segments[-1].header
+            flags |= header.flags & COPIED
+            if header.flags & NEW_EPOCH and self.epoch > header.epoch:
+                flags, epoch = flags | NEW_EPOCH, header.epoch
         salt = self._rng.bytes(SALT_BYTES)
-        epoch = copied[0].frame.epoch if copied else self.epoch
         time = copied[0].frame.time if copied else self.last_time
         released = copied[0].released if copied else self.released
         header = SegmentHeader(

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-import msgspec
-
 from protocol.doors import File, Room
 from protocol.errors import DiskFull
 from protocol.limits import (
@@ -21,21 +19,11 @@ from protocol.limits import (
 from storage.directory import StoreDirectory
 from storage.faults import LogDamaged, LogFailed
 from storage.frames import COPIED, NO_DIGEST, Frame
+from storage.histories import Standing
 from storage.log_facts import LogFacts
 from storage.recovery import Ending, Recovery, end_of_torn, find_ending, refuse_changed
 from storage.reserve import Headroom, Reserve
 from storage.segments import FIRST_OF, Extent, Segment, find_segments, pruned
-
-
-class Standing(msgspec.Struct, frozen=True):
-    """A frame of a store's log, and so how far a history has come."""
-
-    sequence: int
-    epoch: int
-    time: int
-    """Log time of the frame, microseconds since 1970."""
-    digest: bytes
-    """`frames.Frame.digest`; zeros where there is no frame before the first."""
 
 
 @dataclass(frozen=True, slots=True)

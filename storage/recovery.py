@@ -25,6 +25,7 @@ from storage.faults import LogDamaged
 from storage.frames import (
     CLEAN,
     MARK,
+    NEW_EPOCH,
     SEGMENT_HEADER_BYTES,
     Frame,
     Placed,
@@ -82,9 +83,8 @@ class Ending:
 def find_ending(file: File, segment: Segment) -> Ending:
     """Walk the last segment. :raises LogDamaged: a frame is whole, and not the one to be there"""
     header, before = segment.header, segment.first - 1
-    ending = Ending(
-        before, header.epoch, header.time, before, header.joins, header.joins, header.released
-    )
+    epoch = header.epoch + bool(header.flags & NEW_EPOCH)
+    ending = Ending(before, epoch, header.time, before, header.joins, header.joins, header.released)
     walk = Walk(file, segment.codec, SEGMENT_HEADER_BYTES, segment.size)
     newest_durable: Frame | None = None
     for placed in walk:

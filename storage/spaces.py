@@ -417,6 +417,11 @@ class Keys(Entries):
             if found is not None and 0 < found.expires_us <= self._tx.now_us:
                 self._remove(name, found)
 
+    def count_due(self) -> int:
+        """How many keys have expired and are still there."""
+        found = self._tx.scan(*self._due())
+        return sum(self._is_due(index) is not None for pairs in found for index, _ in pairs)
+
     def _due(self) -> keys.Range:
         space = self._space
         return space.expiries, keys.expiry(space.expiries, self._tx.now_us + 1)

@@ -14,6 +14,10 @@ How a file begins says which it is.
 | `logs.py` | frames of the log |
 | `scripts.py` | a script: its first line, its last, and what that proves |
 | `verifying.py` | a file read through: what it holds, and whether all of it is there |
+| `restoring.py` | a data directory made of a snapshot, of a log, of a log on top of either |
+| `filling.py` | the state of a store, made of the pairs of a snapshot |
+| `places.py` | which keys belong to one place, and what a snapshot of it has of the others |
+| `awaiting.py` | what time has brought to a restored store, before anything is done about it |
 
 Nothing here holds the loop by itself: what takes long is a generator that gives control back
 between slices, or is told to call somebody.

@@ -43,6 +43,7 @@ import msgspec
 from protocol.doors import File, Rng
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
 from protocol.limits import MIB
+from storage import state_hash
 from storage.backups.facts import End, LogFacts, SnapshotFacts
 from storage.backups.forms import MAGIC, Form
 from storage.backups.sealing import KEY_ID_BYTES, NO_KEY, SALT_BYTES, TAG_BYTES, Key, Sealer
@@ -65,6 +66,7 @@ _SUM_BYTES: Final = 8
 _HEAD: Final = Struct(">IIB3x")
 _WORD: Final = Struct(">I")
 CHECK_BYTES: Final = 16
+STREAM_DIGEST_BYTES: Final = state_hash.DIGEST_BYTES
 HEADER_BYTES: Final = 72
 CHUNK_HEAD_BYTES: Final = 32
 
@@ -116,6 +118,11 @@ class Header(NamedTuple):
 
 def _sum(data: bytes) -> bytes:
     return blake2b(data, digest_size=_SUM_BYTES).digest()
+
+
+def stream_digest() -> blake2b:
+    """What sums up a stream."""
+    return blake2b(digest_size=STREAM_DIGEST_BYTES)
 
 
 class _Checks:
@@ -181,6 +188,7 @@ class Writer:
         self._sink = sink
         self._checks = _Checks(header, key)
         self._digest = sha256()
+        self._stream = stream_digest()
         self._number = 0
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
@@ -191,6 +199,7 @@ class Writer:
 
     def add(self, data: bytes) -> None:
         """Put something behind what the stream holds."""
+        self._stream.update(data)
         self._waiting.append(data)
         self._waiting_bytes += len(data)
         if self._waiting_bytes >= CHUNK_BYTES:
@@ -205,7 +214,7 @@ class Writer:
         """The stream is complete: close the file. Answers the SHA-256 of all of it."""
         if self._waiting_bytes:
             self._chunk(DATA, b"".join(self._waiting))
-        end = End(items, records, sequence, self.size, self._digest.digest())
+        end = End(items, records, sequence, self.size, self._digest.digest(), self._stream.digest())
         self._chunk(END, msgspec.msgpack.encode(end))
         return self._digest.digest()
 
@@ -243,6 +252,7 @@ class Reader:
             )
         self._checks = _Checks(self.header, key)
         self._digest = sha256(data)
+        self._stream = stream_digest()
         self._number = 0
         self.offset = HEADER_BYTES
         """Where the next chunk begins, or the one that is not whole."""
@@ -270,12 +280,14 @@ class Reader:
             begun, before = self.offset, self._digest.copy()
             kind, content = self._chunk()
             if kind == DATA:
+                self._stream.update(content)
                 yield content
                 continue
             if kind != END:
                 raise self._corrupt("facts stand between the chunks", begun)
             end = self._decoded(content, End)
-            if end.size != begun or end.sha256 != before.digest():
+            sums = before.digest(), self._stream.digest()
+            if end.size != begun or (end.sha256, end.stream) != sums:
                 raise self._corrupt("its end is not that of what comes before it", begun)
             if self.offset != self._size:
                 raise self._corrupt("something follows its end")
@@ -285,6 +297,11 @@ class Reader:
     def sha256(self) -> bytes:
         """Of what was read so far."""
         return self._digest.digest()
+
+    @property
+    def stream(self) -> bytes:
+        """As `End.stream`, of what was read so far."""
+        return self._stream.digest()
 
     def unproven(self) -> bytes:
         """What there is of the content of the chunk that is not whole, for who can prove it by

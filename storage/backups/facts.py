@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import msgspec
 
 from storage.backups.forms import Form
-from storage.log_reading import Standing
+from storage.histories import Standing
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -79,6 +79,8 @@ class End(msgspec.Struct, frozen=True):
     """Bytes of the file before this chunk."""
     sha256: bytes
     """Of those bytes."""
+    stream: bytes
+    """blake2b, 32 bytes, of the stream: of a snapshot the hash of its state (`state_hash.py`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ from storage.backups.forms import Form
 from storage.backups.sealing import Key
 from storage.engine import Pair, Reader
 from storage.frames import NO_DIGEST
-from storage.log_reading import LogReader, Standing
+from storage.histories import Standing
+from storage.log_reading import LogReader
 
 LENGTHS: Final = Struct(">II")
 """Before each pair."""
@@ -156,6 +157,11 @@ class SnapshotBackup:
     def sha256(self) -> bytes:
         """Of what was read so far."""
         return self._reader.sha256
+
+    @property
+    def stream(self) -> bytes:
+        """Digest of the pairs that were read: of all of them the hash of the state."""
+        return self._reader.stream
 
     def lists(self) -> Iterator[list[Pair]]:
         """The pairs in key order, those of a chunk at a time. When it ends, all of them were there.

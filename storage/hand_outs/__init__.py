@@ -115,6 +115,10 @@ class HandOuts(Taking, Answering):
                 self._tick()
         return found
 
+    def overdue(self) -> int:
+        """How many are out, or were, whose deadline has passed."""
+        return self._lapsed(standing(self._tx, self.group)[0])
+
     def figures(self) -> Answer:
         """`{name, handed_out, committed, lag, pending, waiting, in_flight, width, redelivered,
         dead_lettered, deadline, max_in_flight, deliveries, dead_letter, epoch}` and `backoff,

@@ -9,7 +9,7 @@ from storage.backups.container import CHUNK_HEAD_BYTES, HEADER_BYTES, Writer
 from storage.backups.facts import LogFacts, SnapshotFacts
 from storage.backups.sealing import Key, key_of
 from storage.frames import NO_DIGEST
-from storage.log_reading import Standing
+from storage.histories import Standing
 from tests.simulation.doors import SeededRng
 
 T = TypeVar("T")

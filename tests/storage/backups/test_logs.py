@@ -11,7 +11,7 @@ from storage.backups import container, logs, verifying
 from storage.backups.logs import LogBackup
 from storage.backups.sealing import Key
 from storage.frames import Frame
-from storage.log_reading import Standing
+from storage.histories import Standing
 from tests.simulation.doors import SeededRng
 from tests.storage.backups import held
 from tests.storage.backups.held import KEY, HeldFile

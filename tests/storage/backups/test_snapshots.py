@@ -12,7 +12,7 @@ from storage.backups import container, snapshots, verifying
 from storage.backups.sealing import Key
 from storage.backups.snapshots import SnapshotBackup
 from storage.engine import Pair
-from storage.log_reading import Standing
+from storage.histories import Standing
 from storage.memory import MemoryEngine
 from tests.simulation.doors import SeededRng
 from tests.storage.backups import held

@@ -1,0 +1,395 @@
+"""A data directory made of backup files: of a snapshot, of a log, of a log on top of either.
+
+A file is read twice. The first time proves it, and refuses what can't be restored, before anything
+is written. The second time the store is made of it:
+
+    of a snapshot   RESTORING · state · the log, which begins behind the snapshot · STORE ·
+                    RESTORING goes
+    of a log        RESTORING · an empty state and the log from 1 · STORE · then as on top
+    on top          RESTORING · frames into the log · the state replays them · a new epoch ·
+                    STORE with how far it has come · RESTORING goes
+
+each durable before the next. A crash leaves RESTORING, and nobody serves that (`directory.py`).
+A snapshot, or a log from 1, then begins anew; a log on top goes on where the log ends by then.
+
+A restored store has an id of its own. Its origin (`histories.Origin`) says which history it goes on
+with, and since nothing is committed to it until it is served, whatever else belongs to that history
+may follow: a log goes on top where it holds the frame at which the store stands, by its digest.
+What is committed after a restore is of the next epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Final, NoReturn
+
+from protocol import binary
+from protocol.doors import Clock, File, Fs, Rng
+from protocol.errors import BackupCorrupt, BackupCut
+from storage import keys, lineage
+from storage.backups.awaiting import Awaiting, awaiting
+from storage.backups.facts import LogFacts
+from storage.backups.filling import fill
+from storage.backups.logs import LogBackup
+from storage.backups.sealing import Key
+from storage.backups.snapshots import SnapshotBackup
+from storage.directory import StoreDirectory, refuse_unless_empty, restored_from
+from storage.engine import Engine, Pair
+from storage.faults import ClockRefused, NotRestored
+from storage.frames import Frame
+from storage.histories import Origin, Standing
+from storage.ledger import Ledger, LogEnd
+from storage.log import Log
+from storage.node_file import load_node, save_node
+from storage.state_hash import state_hash
+
+APPEND_BYTES: Final = 4 << 20
+"""Bodies of frames that go into the log with one sync, about …"""
+APPEND_FRAMES: Final = 4_096
+"""… and how many."""
+
+TICK_FRAMES: Final = 1_024
+
+Tick = Callable[[str, int, int], None]
+"""Told what is being done, and how much of it: `checking`, `restoring`, bytes and bytes in all."""
+
+
+def untold(_what: str, _done: int, _all: int) -> None:
+    """For whoever wants to hear nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a restore needs from outside."""
+
+    fs: Fs
+    clock: Clock
+    rng: Rng
+    open_engine: Callable[[str], Engine]
+    """Opens the state in a directory."""
+    tick: Tick = untold
+    accept_clock: bool = False
+    """Whether a wall clock behind what is restored is meant."""
+    roles: tuple[str, ...] | None = None
+    """The roles that are left declared for the node; None: as they are, undeclared in a new one."""
+
+    def check_clock(self, time_us: int) -> None:
+        """:param time_us: log time of the newest frame
+        :raises ClockRefused: the wall clock is behind it"""
+        behind_s = (time_us - self.clock.wall_us()) // 1_000_000
+        if behind_s > 0 and not self.accept_clock:
+            raise ClockRefused(
+                f"the newest commit of the backup was made {behind_s} seconds from now, by this"
+                " machine's clock: set the clock right, or restore with --accept-clock-jump if it"
+                " is. Log time never goes back"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a restored state comes to."""
+
+    hash: str
+    """See `state_hash.py`."""
+    awaiting: tuple[Awaiting, ...]
+    """What the node does as soon as it takes writes, by the time it is now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What stands in the directory now."""
+
+    store: str
+    """Its own id, a UUID."""
+    origin: Origin
+    begins: int
+    """The first sequence that its log holds."""
+    records: int
+    """Records of tables that a snapshot held; of a log, frames that were added."""
+    state: State
+
+
+# --- snapshots ------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Checked:
+    """What the first reading of a snapshot found."""
+
+    stream: bytes = b""
+    """Its digest: the hash of the state that is made of it."""
+    reached: dict[bytes, bytes] = field(default_factory=dict)
+    """See `filling.fill`."""
+
+
+def restore_snapshot(world: World, path: str, file: File, key: Key | None = None) -> Restored:
+    """Make a store of a snapshot, in a directory that is empty or not there.
+
+    :param file: stays the caller's to close
+    :raises BackupCut, BackupCorrupt, WrongKey, StoreTooNew: it can't be restored; nothing was
+        changed
+    :raises NotRestored: the directory holds something; nothing was changed
+    :raises ClockRefused: nothing was changed
+    :raises StoreLocked, StoreOpenToOthers: another process, or another user, has the directory
+    :raises DiskFull, EngineFailed, OSError: what is there is no store, and another restore removes
+        it
+    """
+    refuse_unless_empty(world.fs, path)
+    first = SnapshotBackup(file, key)
+    facts = first.facts
+    world.check_clock(facts.at.time)
+    checked, size = _Checked(), file.size()
+    for pairs in first.lists():
+        for name, value in pairs:
+            if keys.is_build(name):
+                checked.reached[name] = _reached(value)
+        world.tick("checking the backup", first.offset, size)
+    checked.stream = first.stream
+    origin = Origin(facts.store, facts.at, str(facts.place) if facts.place else None)
+    directory = StoreDirectory.begin_restore(path, world.fs, world.clock, world.rng)
+    with closing(directory):
+        again = SnapshotBackup(file, key)
+        lists = _told(world, again, size)
+        found = _fill(world, directory, lists, checked.reached, facts.at)
+        if found.hash != checked.stream.hex() or again.stream != checked.stream:
+            raise BackupCorrupt("what was restored is not what the backup holds", offset=0)
+        Log.begin_after(directory, facts.at)
+        log = Log.open(directory)
+        try:
+            log.begin_epoch()
+        finally:
+            log.close()
+        _finish(world, directory, origin)
+    begins = facts.at.sequence + 1
+    return Restored(str(directory.store_id), origin, begins, again.records, found)
+
+
+def _fill(
+    world: World,
+    directory: StoreDirectory,
+    lists: Iterator[list[Pair]],
+    reached: Mapping[bytes, bytes],
+    at: Standing,
+) -> State:
+    """Make the state."""
+    store_id = directory.store_id.bytes
+    with closing(world.open_engine(directory.state_path)) as engine:
+        ledger = _ledger(world, engine, LogEnd(store_id=store_id))
+        fill(ledger, lists, reached, store_id, at)
+        return _state(world, engine, LogEnd(at.sequence, at.epoch, at.time, store_id))
+
+
+def _told(world: World, backup: SnapshotBackup, size: int) -> Iterator[list[Pair]]:
+    for pairs in backup.lists():
+        yield pairs
+        world.tick("restoring", backup.offset, size)
+
+
+def _reached(value: bytes) -> bytes:
+    last = binary.unpack_object(value)["last"]
+    assert isinstance(last, bytes)
+    return last
+
+
+# --- logs -----------------------------------------------------------------------------------------
+
+
+def restore_log(
+    world: World, path: str, file: File, key: Key | None = None, upto: int | None = None
+) -> Restored:
+    """Make a store of a log from 1, in a directory that is empty or not there; or bring a store
+    that was restored, and to which nothing was committed since, up to a later commit.
+
+    :param file: stays the caller's to close
+    :param upto: the last sequence wanted; None: all of it
+    :raises BackupCut, BackupCorrupt: it is not whole, or not as far as is wanted; nothing was
+        changed
+    :raises WrongKey, StoreTooNew, ClockRefused: as `restore_snapshot`
+    :raises NotRestored: it does not join what the directory holds; nothing was changed
+    :raises StoreLocked, StoreOpenToOthers, StoreDamaged: the directory can't be opened
+    :raises DiskFull, LogFailed, EngineFailed, OSError: what is there is no store, and the same
+        restore goes on with it
+    """
+    backup = LogBackup(file, key)
+    origin = restored_from(world.fs, path)
+    if origin is None:
+        return _restore_whole(world, path, file, key, upto, backup.facts)
+    if origin.store != backup.facts.store:
+        raise NotRestored(
+            f"the log is that of store {backup.facts.store}, and {path} was restored from"
+            f" {origin.store}"
+        )
+    if origin.place is not None:
+        raise NotRestored(f"{path} holds {origin.place} alone: no log goes on top of that")
+    directory = StoreDirectory.reopen_restored(path, world.fs, world.clock, world.rng)
+    with closing(directory):
+        log = Log.look(directory)
+        try:
+            at = log.standing(log.last)
+            if not directory.is_restoring and at.sequence != origin.at.sequence:
+                raise NotRestored(
+                    f"{path} was restored up to {origin.at.sequence} and has been written to since,"
+                    f" up to {at.sequence}: no log goes on top of that"
+                )
+            _prove(world, backup, file, upto, at, path)
+            directory.mark_restoring()
+            log.recover()
+            return _go_on(world, directory, log, LogBackup(file, key), file, upto)
+        finally:
+            log.close(clean=False)
+
+
+def _restore_whole(
+    world: World, path: str, file: File, key: Key | None, upto: int | None, facts: LogFacts
+) -> Restored:
+    """Make a store of a log from 1."""
+    refuse_unless_empty(world.fs, path)
+    if facts.first != 1:
+        raise NotRestored(
+            f"the log begins at {facts.first}, and {path} holds nothing of what comes before it:"
+            f" restore a snapshot of store {facts.store} first"
+        )
+    _prove(world, LogBackup(file, key), file, upto, facts.before, path)
+    directory = StoreDirectory.begin_restore(path, world.fs, world.clock, world.rng)
+    with closing(directory):
+        Log.begin_after(directory, facts.before)
+        log = Log.open(directory)
+        try:
+            return _go_on(world, directory, log, LogBackup(file, key), file, upto)
+        finally:
+            log.close(clean=False)
+
+
+def _prove(
+    world: World, backup: LogBackup, file: File, upto: int | None, at: Standing, path: str
+) -> None:
+    """Read a log as far as it is wanted, and refuse what can't be restored.
+
+    :param at: what its frames are to follow
+    """
+    facts = backup.facts
+    if facts.first > at.sequence + 1:
+        raise NotRestored(
+            f"the log begins at {facts.first}, and {path} ends at {at.sequence}: what is between"
+            " them is missing"
+        )
+    last = facts.last if upto is None else upto
+    if last < at.sequence:
+        what = f"--upto {upto}" if upto is not None else "the log"
+        raise NotRestored(f"{what} ends before {at.sequence}, which {path} holds already")
+    if last > facts.last:
+        raise NotRestored(f"--upto {upto} is beyond the end of the log, which is {facts.last}")
+    joins = facts.before.digest if facts.before.sequence == at.sequence else None
+    for frame in _read(world, backup, file, last, "checking the backup"):
+        if frame.sequence == at.sequence:
+            joins = frame.digest()
+    if joins != at.digest:
+        raise NotRestored(
+            f"the log has another frame {at.sequence} than {path}: it is of another history"
+        )
+    world.check_clock(backup.time)
+
+
+def _read(world: World, backup: LogBackup, file: File, last: int, what: str) -> Iterator[Frame]:
+    """The frames up to one.
+
+    :raises BackupCut, BackupCorrupt: it is not whole up to there; says up to where it is
+    """
+    told, size = backup.offset, file.size()
+    try:
+        if backup.last < last:
+            for frame in backup.frames():
+                yield frame
+                if backup.offset != told:
+                    told = backup.offset
+                    world.tick(what, told, size)
+                if frame.sequence == last:
+                    break
+    except (BackupCut, BackupCorrupt) as problem:
+        if backup.last < backup.facts.first:
+            raise
+        raise type(problem)(
+            f"{problem.message}. It is whole up to sequence {backup.last}: --upto {backup.last}"
+            " restores that",
+            **{**problem.detail, "sequence": backup.last},
+        ) from problem
+
+
+def _go_on(
+    world: World,
+    directory: StoreDirectory,
+    log: Log,
+    backup: LogBackup,
+    file: File,
+    upto: int | None,
+) -> Restored:
+    """Bring log and state up to what is wanted; from RESTORING to its end."""
+    facts = backup.facts
+    last = facts.last if upto is None else upto
+    log.leave_epoch()
+    added = _append(log, _read(world, backup, file, last, "restoring"))
+    at = Standing(log.last, log.epoch, log.last_time, log.digest)
+    found = _replay(world, directory, log)
+    log.begin_epoch()
+    log.close()
+    origin = Origin(facts.store, at)
+    _finish(world, directory, origin)
+    return Restored(str(directory.store_id), origin, log.first, added, found)
+
+
+def _append(log: Log, frames: Iterator[Frame]) -> int:
+    """Write the frames that come after those that the log has; how many they were."""
+    some: list[Frame] = []
+    size = added = 0
+    for frame in frames:
+        if frame.sequence <= log.last:
+            continue
+        some.append(frame)
+        size += len(frame.body)
+        if size >= APPEND_BYTES or len(some) >= APPEND_FRAMES:
+            log.append(some)
+            added += len(some)
+            some, size = [], 0
+    log.append(some)
+    return added + len(some)
+
+
+def _replay(world: World, directory: StoreDirectory, log: Log) -> State:
+    """Bring the state up to the log."""
+    with closing(world.open_engine(directory.state_path)) as engine:
+        end = LogEnd(log.last, log.epoch, log.last_time, directory.store_id.bytes)
+        lineage.require_joined(lineage.read(engine, end.store_id), log)
+        ledger = _ledger(world, engine, end)
+        first = ledger.committed + 1
+        for done, frame in enumerate(log.read(first) if first <= log.last else ()):
+            ledger.replay(frame)
+            if not done % TICK_FRAMES:
+                world.tick("replaying the log", frame.sequence, log.last)
+        engine.flush()
+        return _state(world, engine, end)
+
+
+# --- the state ------------------------------------------------------------------------------------
+
+
+def _ledger(world: World, engine: Engine, end: LogEnd) -> Ledger:
+    return Ledger(engine, end, world.clock, world.rng, _no_commit)
+
+
+def _state(world: World, engine: Engine, end: LogEnd) -> State:
+    with _ledger(world, engine, end).begin() as tx:
+        return State(state_hash(engine), tuple(awaiting(tx)))
+
+
+def _finish(world: World, directory: StoreDirectory, origin: Origin) -> None:
+    """All is durable but what says so."""
+    directory.found(origin)
+    if world.roles is not None:
+        save_node(directory, replace(load_node(directory), roles=world.roles))
+    directory.end_restore()
+
+
+def _no_commit(_frame: Frame) -> NoReturn:
+    raise AssertionError("nothing is committed while a backup is restored")

@@ -1,0 +1,57 @@
+"""How far a history has come, and which one a restored store goes on with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+import msgspec
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """A frame of a store's log, and so how far a history has come."""
+
+    sequence: int
+    epoch: int
+    time: int
+    """Log time of the frame, microseconds since 1970."""
+    digest: bytes
+    """`frames.Frame.digest`; zeros where there is no frame before the first."""
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a restored store comes from. What it commits itself comes after that."""
+
+    store: str
+    """Id of the store that the backup was taken of, a UUID."""
+    at: Standing
+    """The last frame of that store that is in this one."""
+    place: str | None = None
+    """`ns` or `ns.db`, where no more than that was restored."""
+
+    def facts(self) -> dict[str, object]:
+        """As the file STORE has it."""
+        at = self.at
+        return {
+            "store": self.store,
+            "sequence": at.sequence,
+            "epoch": at.epoch,
+            "time": at.time,
+            "digest": at.digest.hex(),
+            "place": self.place,
+        }
+
+    @classmethod
+    def of(cls, facts: Mapping[str, object]) -> Self:
+        """What STORE says. :raises KeyError, ValueError: it says something else"""
+        place = facts["place"]
+        return cls(
+            str(facts["store"]),
+            Standing(
+                int(str(facts["sequence"])),
+                int(str(facts["epoch"])),
+                int(str(facts["time"])),
+                bytes.fromhex(str(facts["digest"])),
+            ),
+            None if place is None else str(place),
+        )

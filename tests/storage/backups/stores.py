@@ -1,0 +1,324 @@
+"""A small history with something of every kind, backups of each moment of it, and the stores that
+are made of them on a simulated disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from storage import catalog, groups, index_builds, keys, lineage, records, topics, users
+from storage.backups import logs, snapshots
+from storage.backups.facts import Place, SnapshotFacts
+from storage.backups.restoring import Restored, World, restore_log, restore_snapshot
+from storage.backups.sealing import Key
+from storage.directory import StoreDirectory
+from storage.engine import Pair, View
+from storage.frames import NO_DIGEST, Frame
+from storage.hand_outs import HandOuts
+from storage.histories import Standing
+from storage.ledger import Ledger, LogEnd
+from storage.log import Log
+from storage.memory import MemoryEngine
+from storage.messages import Messages
+from storage.spaces import Keys
+from storage.state_hash import state_hash
+from storage.transactions import Transaction
+from tests.simulation.disk import Image, SimulatedDisk
+from tests.simulation.doors import ManualClock, SeededRng
+from tests.storage.backups import held
+from tests.storage.backups.held import HeldFile
+from tests.storage.books import Book, put
+from tests.storage.index_entries import all_differences
+
+PATH = "/data/store"
+SECOND_US = 1_000_000
+Work = Callable[[Transaction], object]
+
+
+class History:
+    """Commits, and the state after each."""
+
+    def __init__(self) -> None:
+        self.book = Book()
+        self.views: dict[int, View] = {0: self.book.engine.snapshot()}
+        _tell(self)
+
+    @property
+    def frames(self) -> list[Frame]:
+        return self.book.frames
+
+    @property
+    def last(self) -> int:
+        return len(self.book.frames)
+
+    def build(self, most: int = 1_000) -> None:
+        """Build indexes on, a record a commit."""
+        for _ in range(most):
+            with self.book.begin() as tx:
+                if not index_builds.unfinished(tx):
+                    return
+            self.do(_build)
+
+    def do(self, work: Work) -> None:
+        """A commit, a while after the one before."""
+        self.book.clock.advance(SECOND_US)
+        with self.book.begin() as tx:
+            work(tx)
+            self.book.commit(tx)
+        self.book.durable()
+        self.views[self.last] = self.book.engine.snapshot()
+
+    def clock_at_end(self) -> ManualClock:
+        """A clock that says when it ended."""
+        return ManualClock(self.book.clock.wall_us())
+
+    def standing(self, sequence: int) -> Standing:
+        if sequence == 0:
+            return Standing(0, 1, 0, NO_DIGEST)
+        frame = self.frames[sequence - 1]
+        return Standing(sequence, frame.epoch, frame.time, frame.digest())
+
+    def hash(self, sequence: int) -> str:
+        return state_hash(self.views[sequence])
+
+    def snapshot(self, sequence: int, key: Key | None = None, place: Place | None = None) -> bytes:
+        """A snapshot of one moment."""
+        parts: list[bytes] = []
+        facts = replace_facts(held.snapshot_facts(self.standing(sequence)), place)
+        steps = snapshots.write(self.views[sequence], facts, parts.append, SeededRng(sequence), key)
+        held.finished(steps)
+        return b"".join(parts)
+
+    def log(self, first: int = 1, last: int | None = None, key: Key | None = None) -> bytes:
+        """A log backup of a part of it."""
+        last = self.last if last is None else last
+        parts: list[bytes] = []
+        facts = held.log_facts(last, self.standing(first - 1))
+        some = self.frames[first - 1 : last]
+        held.finished(logs.write(some, facts, parts.append, SeededRng(first), key))
+        return b"".join(parts)
+
+
+def replace_facts(facts: SnapshotFacts, place: Place | None) -> SnapshotFacts:
+    """The same of a place."""
+    return SnapshotFacts(facts.version, facts.store, facts.created, facts.taken_us, facts.at, place)
+
+
+# --- what happens ---------------------------------------------------------------------------------
+
+
+def _main(tx: Transaction) -> catalog.Database:
+    return catalog.database(tx, catalog.namespace(tx, "shop"), "main")
+
+
+def _places(tx: Transaction) -> None:
+    shop = catalog.define_namespace(tx, "shop")
+    for name in ("main", "other"):
+        database = catalog.define_database(tx, shop, name)
+        for table in ("t", "plain"):
+            catalog.define_table(tx, database, table)
+        catalog.define_space(tx, database, "cache")
+        topics.define_topic(tx, database, "dead")
+        topics.define_topic(tx, database, "mail", keep_us=3600 * SECOND_US)
+    catalog.define_namespace(tx, "empty")
+    users.define(tx, "ana", users.OWNER, "hash")
+
+
+def _record(id: int, **fields: object) -> Work:
+    def work(tx: Transaction) -> None:
+        for name in ("main", "other"):
+            database = catalog.database(tx, catalog.namespace(tx, "shop"), name)
+            for each in ("t", "plain"):
+                table = catalog.table(tx, database, each)
+                put(tx, table, id, {**fields, "in": name}, records.stored(tx, table, id))
+
+    return work
+
+
+def _index(name: str, *paths: str, unique: bool = False) -> Work:
+    def work(tx: Transaction) -> None:
+        table = catalog.table(tx, _main(tx), "t")
+        found = [(path,) for path in paths]
+        index_builds.define_index(tx, table, name, found, unique=unique)
+
+    return work
+
+
+def _build(tx: Transaction) -> None:
+    """One record of the first index that is not built."""
+    for key in index_builds.unfinished(tx)[:1]:
+        index_builds.build_slice(tx, key, lambda: True)
+
+
+def _rebuild(tx: Transaction) -> None:
+    table = catalog.table(tx, _main(tx), "t")
+    index_builds.rebuild_index(tx, table, catalog.index(table, "by_b"))
+
+
+def _delete(tx: Transaction) -> None:
+    table = catalog.table(tx, _main(tx), "t")
+    before = records.stored(tx, table, 3)
+    assert before is not None
+    records.delete(tx, table, 3, before)
+
+
+def _keys(tx: Transaction) -> None:
+    for name in ("main", "other"):
+        database = catalog.database(tx, catalog.namespace(tx, "shop"), name)
+        cache = Keys(tx, catalog.space(tx, database, "cache"))
+        cache.set("stays", 1)
+        cache.set("large", "x" * 20_000)
+        cache.set("goes", "x", 60 * SECOND_US)
+        cache.lock("job", "me", 30 * SECOND_US)
+
+
+def _messages(tx: Transaction) -> None:
+    for name in ("main", "other"):
+        database = catalog.database(tx, catalog.namespace(tx, "shop"), name)
+        mail = topics.topic(tx, database, "mail")
+        groups.define_group(
+            tx, mail, "g", deadline_us=5 * SECOND_US, deliveries=1, dead_letter="dead"
+        )
+        groups.define_group(tx, mail, "h", deadline_us=5 * SECOND_US, ordered=True)
+        found = Messages(tx, mail)
+        found.define_reader("r")
+        found.publish([{"n": n} for n in range(8)], key="k")
+        found.commit_reader("r", 2)
+        for _ in found.trim(3):
+            pass
+
+
+def _take(tx: Transaction) -> None:
+    for name in ("main", "other"):
+        database = catalog.database(tx, catalog.namespace(tx, "shop"), name)
+        for group in groups.groups(tx, topics.topic(tx, database, "mail")):
+            HandOuts(tx, group).take(3)
+
+
+def _lapse(tx: Transaction) -> None:
+    for name in ("main", "other"):
+        database = catalog.database(tx, catalog.namespace(tx, "shop"), name)
+        for group in groups.groups(tx, topics.topic(tx, database, "mail")):
+            HandOuts(tx, group).lapse()
+
+
+def _tell(history: History) -> None:
+    """Places, records with indexes of each kind that are built in many commits, one of them anew,
+    keys that expire and locks, topics with groups, dead letters, users."""
+    do, build_on = history.do, history.build
+    do(_places)
+    for n in range(7):
+        do(_record(n, a=n % 3, b=f"v{n}", c=[n, "x"]))
+    do(_index("by_a", "a"))
+    build_on(2)
+    do(_record(9, a=1, b="v9"))
+    do(_record(0, a=5, b="v0"))
+    build_on()
+    do(_index("by_b", "b", unique=True))
+    build_on(3)
+    do(_record(6, a=1, b="other"))
+    do(_delete)
+    do(_index("by_ab", "a", "b"))
+    build_on()
+    do(_rebuild)
+    build_on(2)
+    do(_record(8, a=1, b="v8"))
+    do(_record(1, a=1, b="v-1"))
+    do(_keys)
+    do(_messages)
+    do(_take)
+    history.book.clock.advance(10 * SECOND_US)
+    do(_lapse)
+    do(_take)
+    build_on()
+    do(_record(10, a=2, b="v10"))
+
+
+# --- what is made of it ---------------------------------------------------------------------------
+
+
+@dataclass
+class Machine:
+    """A disk, a clock, and the states of the stores on it."""
+
+    disk: SimulatedDisk = field(default_factory=lambda: SimulatedDisk({"": None, "/data": None}))
+    clock: ManualClock = field(default_factory=ManualClock)
+    engines: dict[str, MemoryEngine] = field(default_factory=dict)
+    seed: int = 77
+    accept_clock: bool = False
+
+    @property
+    def world(self) -> World:
+        rng = SeededRng(self.seed)
+        accepts = self.accept_clock
+        return World(self.disk, self.clock, rng, self.engine, accept_clock=accepts)
+
+    def engine(self, path: str) -> MemoryEngine:
+        """The state in a directory; an empty one where there are none of its files."""
+        sign = f"{path}/CURRENT"
+        if not self.disk.exists(sign):
+            self.disk.open(sign, create=True).close()
+            self.disk.sync_directory(path)
+            self.engines[path] = MemoryEngine()
+        return self.engines[path]
+
+    def after_crash(self, image: Image) -> Machine:
+        """The machine as it comes up again: of its disk that is left, and of a state what was
+        flushed."""
+        disk = SimulatedDisk(image, sector=self.disk.sector)
+        engines = {}
+        for path, before in self.engines.items():
+            engines[path] = engine = MemoryEngine()
+            engine._version = engine._flushed = before._flushed
+        return Machine(disk, ManualClock(self.clock.wall_us()), engines, self.seed + 1)
+
+    def restore(self, data: bytes, key: Key | None = None, upto: int | None = None) -> Restored:
+        """Restore a backup of either form."""
+        file = HeldFile(data)
+        if data.startswith(b"STORSNAP"):
+            return restore_snapshot(self.world, PATH, file, key)
+        return restore_log(self.world, PATH, file, key, upto)
+
+    def opened(self) -> Opened:
+        """The store as a node opens it."""
+        directory = StoreDirectory.open(PATH, self.disk, self.clock, SeededRng(3))
+        log = Log.open(directory)
+        engine = self.engine(directory.state_path)
+        found = lineage.read(engine, directory.store_id.bytes)
+        lineage.require_joined(found, log)
+        end = LogEnd(log.last, log.epoch, log.last_time, directory.store_id.bytes)
+        ledger = Ledger(engine, end, self.clock, SeededRng(4), lambda frame: None)
+        return Opened(directory, log, engine, ledger)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A store that is open."""
+
+    directory: StoreDirectory
+    log: Log
+    engine: MemoryEngine
+    ledger: Ledger
+
+    def close(self) -> None:
+        """Close it."""
+        self.log.close()
+        self.directory.close()
+
+    @property
+    def hash(self) -> str:
+        return state_hash(self.engine)
+
+    def differences(self) -> list[str]:
+        """What indexes hold wrongly."""
+        with self.ledger.begin() as tx:
+            return all_differences(tx)
+
+    def everything(self) -> list[Pair]:
+        """All pairs, those of indexes too."""
+        return everything(self.engine)
+
+
+def everything(view: View | MemoryEngine) -> list[Pair]:
+    """All pairs of a state."""
+    return [pair for pairs in view.scan(*keys.EVERYTHING) for pair in pairs]

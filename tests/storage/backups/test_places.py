@@ -1,0 +1,121 @@
+"""Snapshots of one place: what it holds, and of the others what is declared there."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol import limits
+from protocol.errors import Unknown
+from storage import catalog, groups, index_builds, keys, records, topics, users
+from storage.backups import places
+from storage.backups.facts import Place
+from storage.catalog import Database
+from storage.messages import Messages
+from storage.spaces import Keys
+from storage.transactions import Transaction
+from tests.storage.backups.stores import History, Machine, everything
+from tests.storage.queue_story import check_topic
+
+
+@pytest.fixture(scope="module")
+def history() -> History:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "INDEX_AT_ONCE", 1)
+        patch.setattr(index_builds, "TOGETHER_BYTES", 1)
+        return History()
+
+
+def database(tx: Transaction, name: str) -> Database:
+    return catalog.database(tx, catalog.namespace(tx, "shop"), name)
+
+
+def figures(tx: Transaction, at: Database) -> dict[str, object]:
+    """What a place shows of what it holds."""
+    mail = topics.topic(tx, at, "mail")
+    found = Messages(tx, mail)
+    return {
+        "records": [len(list(each(tx, table))) for table in catalog.tables(tx, at)],
+        "counts": [records.count(tx, table) for table in catalog.tables(tx, at)],
+        "keys": sum(Keys(tx, catalog.space(tx, at, "cache")).count()),
+        "messages": (found.count, found.first, found.last, found.size),
+        "readers": found.readers(),
+        "hand-outs": [groups.standing(tx, each)[0].hand_outs for each in groups.groups(tx, mail)],
+        "committed": [groups.standing(tx, each)[0].committed for each in groups.groups(tx, mail)],
+    }
+
+
+def each(tx: Transaction, table: catalog.Table) -> list[object]:
+    return [pair for pairs in tx.scan(*keys.within(table.prefix)) for pair in pairs]
+
+
+def test_a_database_is_whole_and_its_siblings_are_declared(history: History) -> None:
+    with history.book.begin() as tx:
+        before = {name: figures(tx, database(tx, name)) for name in ("main", "other")}
+    machine = Machine(clock=history.clock_at_end())
+    done = machine.restore(history.snapshot(history.last, place=Place("shop", "main")))
+    assert done.origin.place == "shop.main"
+    store = machine.opened()
+    with store.ledger.begin() as tx:
+        assert figures(tx, database(tx, "main")) == before["main"]
+        last = Messages(tx, topics.topic(tx, database(tx, "other"), "mail")).last
+        assert last > 0
+        assert figures(tx, database(tx, "other")) == {
+            "records": [0, 0],
+            "counts": [0, 0],
+            "keys": 0,
+            "messages": (0, last + 1, last, 0),
+            "readers": [("r", last)],
+            "hand-outs": [0, 0],
+            "committed": [last, last],
+        }
+        assert [user.name for user in users.everyone(tx)] == ["ana"]
+        assert catalog.find_namespace(tx, "empty") is not None
+        for name in ("main", "other"):
+            for topic in topics.topics(tx, database(tx, name)):
+                check_topic(tx, topic)
+    assert store.differences() == []
+    store.close()
+
+
+def test_ids_and_positions_go_on_where_they_were(history: History) -> None:
+    """So that nothing that a user, a grant or a receipt names is ever another thing."""
+    found = []
+    for place in (None, Place("shop", "main")):
+        machine = Machine(clock=history.clock_at_end())
+        machine.restore(history.snapshot(history.last, place=place))
+        store = machine.opened()
+        with store.ledger.begin() as tx:
+            other = database(tx, "other")
+            table = catalog.define_table(tx, other, "new")
+            mail = topics.topic(tx, other, "mail")
+            group = groups.define_group(tx, mail, "new", deadline_us=1_000_000)
+            published = Messages(tx, mail).publish([1])
+            found.append((table.id, group.id, published.first))
+        store.close()
+    assert found[0] == found[1]
+
+
+def test_a_namespace_is_all_of_its_databases(history: History) -> None:
+    machine = Machine(clock=history.clock_at_end())
+    machine.restore(history.snapshot(history.last, place=Place("shop")))
+    store = machine.opened()
+    kept = [key[keys.TAG_AT] for key, _ in everything(history.views[history.last])]
+    assert {keys.STATEMENT, keys.AUDIT}.isdisjoint(kept)  # or this would not be all
+    assert store.everything() == everything(history.views[history.last])
+    store.close()
+
+
+def test_of_an_empty_place_nothing_but_what_is_declared(history: History) -> None:
+    pairs = [
+        pair for some in places.pairs(history.views[history.last], Place("empty")) for pair in some
+    ]
+    assert pairs == sorted(pairs)
+    held = {key[keys.TAG_AT] for key, _ in pairs}
+    assert held.isdisjoint({keys.RECORD, keys.ENTRY, keys.CONTENT, keys.MESSAGE, keys.HAND_OUT})
+    assert {keys.TABLE, keys.USER, keys.TOPIC_LAST, keys.TOPIC_TRIMMED} <= held
+
+
+@pytest.mark.parametrize("place", [Place("none"), Place("shop", "none"), Place("empty", "main")])
+def test_a_place_that_is_not_there_is_unknown(history: History, place: Place) -> None:
+    with pytest.raises(Unknown):
+        list(places.pairs(history.views[history.last], place))

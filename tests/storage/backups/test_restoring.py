@@ -1,0 +1,458 @@
+"""Stores made of backups: they are what was backed up, wholly or not at all."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from protocol import limits
+from protocol.errors import BackupCorrupt, BackupCut, WrongKey
+from storage import index_builds
+from storage.backups.facts import Place
+from storage.backups.sealing import Key
+from storage.directory import StoreDirectory
+from storage.faults import (
+    ClockRefused,
+    NotRestored,
+    StoreFault,
+    StoreMissing,
+    StoreTooNew,
+    StoreUnfinished,
+)
+from storage.frames import Frame
+from storage.histories import Origin
+from storage.memory import MemoryEngine
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.doors import ManualClock
+from tests.storage.backups import held
+from tests.storage.backups.held import KEY
+from tests.storage.backups.stores import PATH, SECOND_US, History, Machine, everything
+
+KEYS = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
+
+
+@pytest.fixture(scope="module")
+def history() -> History:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "INDEX_AT_ONCE", 1)
+        patch.setattr(index_builds, "TOGETHER_BYTES", 1)
+        return History()
+
+
+def restored(history: History, sequence: int, key: Key | None = None) -> Machine:
+    """A machine with a store of a snapshot."""
+    machine = Machine(clock=history.clock_at_end())
+    done = machine.restore(history.snapshot(sequence, key), key)
+    assert done.origin == Origin(held.STORE, history.standing(sequence))
+    assert (done.begins, done.state.hash) == (sequence + 1, history.hash(sequence))
+    return machine
+
+
+def test_a_snapshot_of_any_moment_and_the_log_on_top(history: History) -> None:
+    """Whatever is half built then: it is gone on with, and comes to the same."""
+    built = 0
+    for sequence in range(history.last + 1):
+        machine = restored(history, sequence)
+        store = machine.opened()
+        assert store.hash == history.hash(sequence)
+        assert store.differences() == []
+        assert (store.log.first, store.log.last) == (sequence + 1, sequence)
+        assert store.log.epoch == history.standing(sequence).epoch + 1
+        built += bool(everything(store.engine) != everything(history.views[sequence]))
+        store.close()
+        done = machine.restore(history.log(max(sequence - 3, 1)))
+        assert done.records == history.last - sequence
+        store = machine.opened()
+        assert store.everything() == everything(history.views[history.last])
+        assert store.directory.origin == Origin(held.STORE, history.standing(history.last))
+        assert list(store.log.read(store.log.first)) == history.frames[sequence:]
+        store.close()
+    assert built >= 2  # records that were written while an index was built, and not visited yet
+
+
+@KEYS
+def test_a_log_up_to_any_moment(history: History, key: Key | None) -> None:
+    data = history.log(key=key)
+    for upto in range(0, history.last + 1, 1 if key is None else 9):
+        machine = Machine(clock=history.clock_at_end())
+        done = machine.restore(data, key, upto)
+        assert (done.begins, done.records, done.state.hash) == (1, upto, history.hash(upto))
+        store = machine.opened()
+        assert store.everything() == everything(history.views[upto])
+        assert list(store.log.read(1)) == history.frames[:upto]
+        assert store.log.epoch == history.standing(upto).epoch + 1
+        store.close()
+
+
+def test_logs_on_top_of_each_other(history: History) -> None:
+    machine = Machine(clock=history.clock_at_end())
+    machine.restore(history.log(last=10))
+    machine.restore(history.log(11, 20))
+    machine.restore(history.log(15, 30), upto=25)
+    machine.restore(history.log(26))
+    store = machine.opened()
+    assert store.everything() == everything(history.views[history.last])
+    assert list(store.log.read(1)) == history.frames
+    store.close()
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def refused(machine: Machine, *arguments: object, **named: object) -> Exception:
+    """Why a restore is refused; nothing was changed."""
+    before = machine.disk.image()
+    with pytest.raises(Exception) as problem:
+        machine.restore(*arguments, **named)  # type: ignore[arg-type]
+    assert {**machine.disk.image(), f"{PATH}/LOCK": b""} == {**before, f"{PATH}/LOCK": b""}
+    return problem.value
+
+
+@KEYS
+def test_what_is_not_whole_is_refused_before_anything_is_written(
+    history: History, key: Key | None
+) -> None:
+    for data in (history.snapshot(20, key), history.log(key=key)):
+        for size in range(8, len(data), 997):
+            machine = Machine(clock=history.clock_at_end())
+            assert isinstance(refused(machine, data[:size], key), BackupCut)
+            assert not machine.disk.exists(PATH)
+        for at in range(8, len(data), 997):
+            machine = Machine(clock=history.clock_at_end())
+            broken = data[:at] + bytes((data[at] ^ 8,)) + data[at + 1 :]
+            problem = refused(machine, broken, key)
+            assert isinstance(problem, BackupCorrupt | BackupCut | WrongKey | StoreTooNew)
+            assert not machine.disk.exists(PATH)
+
+
+def test_a_cut_log_is_restored_up_to_its_last_whole_frame(history: History) -> None:
+    data = history.log()
+    for size in range(len(data) // 3, len(data), 1_009):
+        machine = Machine(clock=history.clock_at_end())
+        problem = refused(machine, data[:size])
+        assert isinstance(problem, BackupCut)
+        upto = problem.detail["sequence"]
+        assert isinstance(upto, int) and f"--upto {upto}" in str(problem)
+        assert isinstance(refused(machine, data[:size], upto=upto + 1), BackupCut)
+        done = machine.restore(data[:size], upto=upto)
+        assert done.state.hash == history.hash(upto)
+
+
+def test_a_damaged_log_is_restored_up_to_the_damage(history: History) -> None:
+    data = history.log()
+    at = len(data) * 2 // 3
+    broken = data[:at] + bytes((data[at] ^ 8,)) + data[at + 1 :]
+    machine = Machine(clock=history.clock_at_end())
+    problem = refused(machine, broken)
+    assert isinstance(problem, BackupCorrupt)
+    upto = problem.detail["sequence"]
+    assert isinstance(upto, int) and 0 < upto < history.last
+    assert machine.restore(broken, upto=upto).state.hash == history.hash(upto)
+
+
+def test_only_the_key_restores_what_is_sealed(history: History) -> None:
+    for data in (history.snapshot(5, KEY), history.log(key=KEY)):
+        machine = Machine(clock=history.clock_at_end())
+        assert isinstance(refused(machine, data), WrongKey)
+        assert isinstance(refused(machine, data, held.OTHER_KEY), WrongKey)
+        machine.restore(data, KEY)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "log/x", "state/x", "STORE"])
+def test_a_directory_that_holds_anything_is_left_alone(history: History, name: str) -> None:
+    for data in (history.snapshot(5), history.log()):
+        machine = Machine(clock=history.clock_at_end())
+        machine.disk.make_directory(PATH)
+        if "/" in name:
+            machine.disk.make_directory(f"{PATH}/{name.partition('/')[0]}")
+        machine.disk.open(f"{PATH}/{name}", create=True).close()
+        if name == "STORE":
+            machine = Machine(clock=history.clock_at_end())
+            world = machine.world
+            StoreDirectory.open(PATH, world.fs, world.clock, world.rng, create=True).close()
+        assert isinstance(refused(machine, data), NotRestored)
+
+
+def test_an_empty_directory_is_taken(history: History) -> None:
+    """A mount point, say."""
+    machine = Machine(clock=history.clock_at_end())
+    machine.disk.make_directory(PATH)
+    machine.disk.make_directory(f"{PATH}/lost+found")
+    machine.restore(history.snapshot(5))
+    machine.opened().close()
+
+
+def test_a_second_snapshot_is_refused(history: History) -> None:
+    machine = restored(history, 5)
+    assert isinstance(refused(machine, history.snapshot(9)), NotRestored)
+
+
+def test_a_log_must_join(history: History) -> None:
+    empty = Machine(clock=history.clock_at_end())
+    assert "begins at 5" in str(refused(empty, history.log(5)))
+    machine = restored(history, 10)
+    assert "is missing" in str(refused(machine, history.log(12)))
+    assert "holds already" in str(refused(machine, history.log(3, 9)))
+    assert "holds already" in str(refused(machine, history.log(3), upto=9))
+    assert "beyond the end" in str(refused(machine, history.log(3, 20), upto=21))
+    machine.restore(history.log(3, 20), upto=15)
+
+
+def test_a_log_of_another_store_or_history_is_refused(history: History) -> None:
+    class Other(History):
+        """Another one."""
+
+        def __init__(self, frames: list[Frame]) -> None:
+            self.book = type("Book", (), {"frames": frames})()
+
+    frames = list(history.frames)
+    frames[9] = frames[9]._replace(body=frames[10].body)
+    machine = restored(history, 10)
+    for first in (1, 5, 11):
+        assert "another history" in str(refused(machine, Other(frames).log(first)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(held, "STORE", "00000000-6a5f-4c0e-9d2e-0d3f4a5b6c7d")
+        other = history.log()
+    assert "restored from" in str(refused(machine, other))
+    machine.restore(history.log())
+
+
+def test_no_log_goes_on_top_of_what_was_written_to(history: History) -> None:
+    machine = restored(history, 10)
+    store = machine.opened()
+    at = history.standing(10)
+    store.log.append([Frame(11, at.epoch + 1, at.time, 0, b"")])
+    store.close()
+    with pytest.raises(NotRestored, match="written to since"):
+        machine.restore(history.log())
+
+
+def test_no_log_goes_on_top_of_a_place(history: History) -> None:
+    machine = Machine(clock=history.clock_at_end())
+    machine.restore(history.snapshot(20, place=Place("shop", "main")))
+    assert "no log goes on top" in str(refused(machine, history.log()))
+
+
+def test_a_clock_behind_the_backup_is_refused_unless_it_is_meant(history: History) -> None:
+    early = ManualClock(history.standing(3).time)
+    for data in (history.snapshot(20), history.log()):
+        machine = Machine(clock=early)
+        assert isinstance(refused(machine, data), ClockRefused)
+        machine.accept_clock = True
+        machine.restore(data)
+    machine = Machine(clock=early)
+    machine.restore(history.log(), upto=3)
+
+
+# --- what is made of it ---------------------------------------------------------------------------
+
+
+def test_each_restore_makes_another_store(history: History) -> None:
+    data = history.snapshot(5)
+    found = set()
+    for seed in range(3):
+        machine = Machine(clock=history.clock_at_end(), seed=seed)
+        found.add(machine.restore(data).store)
+    assert len(found) == 3 and held.STORE not in found
+
+
+def test_a_restored_store_goes_on_and_can_be_backed_up(history: History) -> None:
+    """The next frame is of a new epoch, after a clean end, an unclean one, and a log that is
+    pruned to it."""
+    for data in (history.snapshot(10), history.log(last=10)):
+        for clean in (True, False):
+            machine = Machine(clock=history.clock_at_end())
+            machine.restore(data)
+            store = machine.opened()
+            store.log.close(clean=clean)
+            store.directory.close()
+            store = machine.opened()
+            assert store.log.known_epoch(10) in (None, history.standing(10).epoch)
+            epoch = history.standing(10).epoch + 1
+            assert store.log.epoch == store.ledger.epoch == epoch
+            store.log.append([Frame(11, epoch, history.standing(10).time, 0, b"next")])
+            store.log.close(clean=clean)
+            store.directory.close()
+            store = machine.opened()
+            assert (store.log.last, store.log.epoch) == (11, epoch)
+            assert store.log.standing(10) == history.standing(10)
+            assert store.log.standing(11).epoch == epoch
+            store.close()
+
+
+def test_what_is_awaiting_is_told_and_nothing_is_done(history: History) -> None:
+    """Five years later."""
+    clock = ManualClock(history.standing(history.last).time + 5 * 366 * 86_400 * SECOND_US)
+    told = {}
+    for data in (history.snapshot(history.last), history.log()):
+        machine = Machine(clock=clock)
+        done = machine.restore(data)
+        assert done.state.hash == history.hash(history.last)
+        told[data[:8]] = done.state.awaiting
+        store = machine.opened()
+        assert store.everything() == everything(history.views[history.last])
+        store.close()
+    assert len(set(told.values())) == 1
+    found = {one.path: (one.messages, one.keys, one.hand_outs) for one in done.state.awaiting}
+    assert found["shop.main.cache"] == found["shop.other.cache"] == (0, 2, 0)
+    assert found["shop.main.mail"][0] == 6 and found["shop.main.mail"][2] >= 3
+    at_once = Machine(clock=ManualClock(history.standing(27).time))
+    assert at_once.restore(history.log(), upto=27).state.awaiting == ()
+
+
+# --- crashes --------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def _killing(at: int) -> Callable[[str, str], None]:
+    left = [at]
+
+    def watch(_kind: str, _path: str) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise Killed
+
+    return watch
+
+
+def sweep(
+    history: History,
+    prepare: Callable[[Machine], object],
+    restore: Callable[[Machine], object],
+    per_point: int,
+    figure: Callable[[str, object], None],
+    name: str,
+) -> None:
+    """Cut a restore at every operation; look at what a cut may leave; restore again."""
+    chance = random.Random(name)
+    states = served = 0
+    wanted = Machine(clock=history.clock_at_end())
+    prepare(wanted)
+    restore(wanted)
+    store = wanted.opened()
+    pairs, frames = store.everything(), list(store.log.read(store.log.first))
+    store.close()
+
+    def check(machine: Machine) -> bool:
+        """What is there is all of it, or no store."""
+        try:
+            store = machine.opened()
+        except (StoreUnfinished, StoreMissing):
+            return False
+        except StoreFault as fault:
+            raise AssertionError(f"refused as {fault!r}") from fault
+        found = store.everything()
+        where = store.log.last
+        on_top = where == len(frames) + store.log.first - 1
+        assert on_top or where < history.last, "a part of a log"
+        if on_top:
+            assert found == pairs
+            assert list(store.log.read(store.log.first)) == frames
+        store.close()
+        return on_top
+
+    at = 0
+    while True:
+        at += 1
+        machine = Machine(
+            SimulatedDisk({"": None, "/data": None}, sector=64), history.clock_at_end()
+        )
+        prepare(machine)
+        machine.disk.watch = _killing(at)
+        try:
+            restore(machine)
+        except Killed:
+            pass
+        else:
+            break
+        machine.disk.watch = None
+        for image in machine.disk.crash_point().images(per_point, chance):
+            after = machine.after_crash(image)
+            states += 1
+            if check(after):
+                served += 1
+                continue
+            restore(after)
+            assert check(after)
+    assert at > 20
+    figure(f"R1 restore, {name}", f"{at - 1} points, {states} states, {served} whole; 0 half")
+
+
+def _nothing(_machine: Machine) -> None:
+    pass
+
+
+def test_a_restore_of_a_snapshot_is_cut_anywhere(
+    history: History, figure: Callable[[str, object], None]
+) -> None:
+    data = history.snapshot(25)
+    sweep(history, _nothing, lambda m: m.restore(data), 16, figure, "a snapshot")
+
+
+def test_a_restore_of_a_log_is_cut_anywhere(
+    history: History, figure: Callable[[str, object], None]
+) -> None:
+    data = history.log(last=25)
+    sweep(history, _nothing, lambda m: m.restore(data), 16, figure, "a log")
+
+
+def test_a_restore_on_top_is_cut_anywhere(
+    history: History, figure: Callable[[str, object], None]
+) -> None:
+    snapshot, log = history.snapshot(10), history.log(8)
+    sweep(
+        history,
+        lambda m: m.restore(snapshot),
+        lambda m: m.restore(log),
+        16,
+        figure,
+        "a log on top of a snapshot",
+    )
+
+
+def test_a_restore_that_says_too_early_that_it_is_done_is_caught(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted faults: no marker, from the beginning or on top, and a state that is not
+    flushed."""
+
+    def swept(*prepared: bytes) -> None:
+        *before, last = prepared
+        sweep(
+            history,
+            lambda m: [m.restore(data) for data in before],
+            lambda m: m.restore(last),
+            8,
+            lambda _name, _value: None,
+            "planted",
+        )
+
+    snapshot, log = history.snapshot(25), history.log()
+    with monkeypatch.context() as patch:
+        fine = StoreDirectory._empty
+
+        def unmarked(directory: StoreDirectory) -> None:
+            fine(directory)
+            directory.end_restore()
+            patch.setattr(StoreDirectory, "end_restore", lambda directory: None)
+
+        patch.setattr(StoreDirectory, "_empty", unmarked)
+        with pytest.raises(AssertionError):
+            swept(snapshot)
+    with monkeypatch.context() as patch:
+        ends = StoreDirectory.end_restore
+        patch.setattr(StoreDirectory, "mark_restoring", lambda directory: None)
+        patch.setattr(
+            StoreDirectory, "end_restore", lambda found: found.is_restoring and ends(found)
+        )
+        with pytest.raises(AssertionError):
+            swept(snapshot, log)
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryEngine, "flush", lambda engine, room=None: None)
+        with pytest.raises(AssertionError):
+            swept(snapshot)
