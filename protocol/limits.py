@@ -418,6 +418,23 @@ CONNECTION_BUFFER_BYTES: Final = 4 * MIB
 """Answers waiting for a slow reader before the node stops reading from it, and what the keys are
 read for together that one connection asks for at once."""
 
+# --- vaults -------------------------------------------------------------------------------------
+UNSEAL_SECONDS: Final = 600
+"""How long an unseal lasts when nothing else is said."""
+VAULT_ID_BYTES: Final = 512
+VAULT_VALUE_BYTES: Final = MIB
+"""One value of a vault, as msgpack."""
+VAULT_VERSIONS: Final = 100
+"""Versions of a record that a vault keeps at most."""
+VAULT_IDS_LISTED: Final = 1000
+VAULT_ENTRIES_LISTED: Final = 1000
+VAULT_ENTRIES_KEPT: Final = 100_000
+"""Entries of the trail of one vault."""
+VAULT_KEY_SEALS: Final = 2**32
+"""Values that one key seals, with random nonces; then the vault rotates by itself."""
+PASSPHRASE_CHARACTERS_MIN: Final = 8
+PASSPHRASE_CHARACTERS_MAX: Final = 1024
+
 # --- actors -------------------------------------------------------------------------------------
 MAILBOX: Final = 100_000
 """Messages waiting for one actor; the next is refused with `Busy`."""

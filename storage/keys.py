@@ -9,6 +9,7 @@ are given out for each topic: nobody learns from them how many groups others hav
 | tag | after the tag | value | what |
 |---|---|---|---|
 | 01 | kind (1) | signed 64 bit | last id of a namespace (1), database (2), table (3) … |
+| 02 | nothing | msgpack | what all vaults hang on, see `vault_rows.py` |
 | 10 | name | msgpack | a namespace |
 | 11 | ns (4) name | msgpack | a database |
 | 12 | ns (4) db (4) name | msgpack | a table |
@@ -19,6 +20,7 @@ are given out for each topic: nobody learns from them how many groups others hav
 | 1A | ns (4) db (4) name | msgpack | a topic |
 | 1B | ns (4) db (4) topic (4) name | msgpack | a group of a topic |
 | 1C | ns (4) db (4) name | msgpack | a function, see `functions.py` |
+| 1D | ns (4) db (4) name | msgpack | a vault |
 | 20 | ns (4) db (4) table (4) | signed 64 bit | how many records the table holds |
 | 21 | ns (4) db (4) space (4) | signed 64 bit | how many entries the space holds |
 | 22 | ns (4) db (4) topic (4) | position (8) total (8) | last position, see `appends.py` |
@@ -28,8 +30,16 @@ are given out for each topic: nobody learns from them how many groups others hav
 | 26 | ns (4) db (4) topic (4) | signed 64 bit | last id of a group of the topic |
 | 27 | ns (4) db (4) table (4) | 8-byte sequence | the commit that declared the table |
 | 28 | ns (4) db (4), or zeros | msgpack | a place that a script is making, see `restores.py` |
+| 29 | ns (4) db (4) vault (4) | msgpack | a vault's keys, wrapped |
+| 2A | ns (4) db (4) vault (4) | signed 64 bit | how many records the vault holds |
+| 2B | ns (4) db (4) vault (4) | signed 64 bit | how many values its keys have sealed |
+| 2C | ns (4) db (4) vault (4) | 8-byte sequence | the commit that last removed a value of it |
 | 30 | ns (4) db (4) table (4) id | 8-byte sequence · msgpack | a record, see `records.py` |
 | 31 | ns (4) db (4) space (4) key | 8-byte sequence · entry | a cache key, see `spaces.py` |
+| 32 | ns (4) db (4) vault (4) id | msgpack | a record of a vault: which versions there are |
+| 33 | ns (4) db (4) vault (4) id 00 version (8) | sealed | a value, see `vault_rows.py` |
+| 34 | ns (4) db (4) vault (4) key version (4) id 00 version (8) | nothing | what a key has sealed |
+| 35 | ns (4) db (4) vault (4) id | version (8) | the last version of a record that was erased |
 | 40 | ns (4) db (4) space (4) key | msgpack | a cache key's value, when it is large |
 | 41 | ns (4) db (4) space (4) time (8) key | nothing | a cache key's expiry, see `spaces.py` |
 | 50 | ns (4) db (4) table (4) index (4) … | length of id, or id | see `indexes.py` |
@@ -44,8 +54,11 @@ are given out for each topic: nobody learns from them how many groups others hav
 | 6C | ns (4) db (4) topic (4) group (4) key 00 position (8) | nothing | those that wait for it |
 | 70 | sequence (8) | msgpack | an entry of the statement log, see `statements.py` |
 | 71 | sequence (8) | msgpack | an entry of the audit trail |
+| 72 | vault (4) number (8) | msgpack | an entry of a vault's trail, see `vault_trail.py` |
+| 73 | vault (4) | number (8) hash (32) | the newest entry of a vault's trail |
+| 74 | vault (4) id | number (8) | the newest entry that says a record was written or erased |
 
-Values of tags 27, 30 and 31 are stamped: they begin with the sequence of the commit that wrote
+Values of tags 27, 2C, 30 and 31 are stamped: they begin with the sequence of the commit that wrote
 them.
 
 Tags 10 to 1F are the catalog: what statements look up by name and remember, see
@@ -71,6 +84,7 @@ TAG_AT: Final = len(STORE_RANGE)
 """Where the tag stands in a key."""
 
 ALLOCATOR: Final = 0x01
+VAULT_STORE: Final = 0x02
 NAMESPACE: Final = 0x10
 DATABASE: Final = 0x11
 TABLE: Final = 0x12
@@ -89,6 +103,7 @@ INDEX_BUILD: Final = 0x51
 TOPIC: Final = 0x1A
 GROUP: Final = 0x1B
 FUNCTION: Final = 0x1C
+VAULT: Final = 0x1D
 TOPIC_LAST: Final = 0x22
 TOPIC_TRIMMED: Final = 0x23
 READER: Final = 0x24
@@ -96,6 +111,14 @@ GROUP_STATE: Final = 0x25
 GROUP_IDS: Final = 0x26
 DECLARED: Final = 0x27
 RESTORING: Final = 0x28
+VAULT_KEYS: Final = 0x29
+VAULT_COUNT: Final = 0x2A
+VAULT_SEALED: Final = 0x2B
+VAULT_REMOVED: Final = 0x2C
+VAULT_RECORD: Final = 0x32
+VAULT_VALUE: Final = 0x33
+VAULT_USE: Final = 0x34
+VAULT_ERASED: Final = 0x35
 MESSAGE: Final = 0x60
 MESSAGE_ID: Final = 0x61
 MESSAGE_ID_TIME: Final = 0x62
@@ -106,6 +129,9 @@ KEY_HEAD: Final = 0x6B
 KEY_PARKED: Final = 0x6C
 STATEMENT: Final = 0x70
 AUDIT: Final = 0x71
+VAULT_ENTRY: Final = 0x72
+VAULT_HEAD: Final = 0x73
+VAULT_LAST: Final = 0x74
 
 OF_TOPICS: Final = (
     GROUP,
@@ -126,6 +152,13 @@ OF_TOPICS: Final = (
 """Tags whose keys go on with namespace, database, topic and belong to it."""
 OF_GROUPS: Final = (HAND_OUT, DEADLINE, READY, KEY_HEAD, KEY_PARKED)
 """Tags whose keys go on with namespace, database, topic, group and say what it has handed out."""
+OF_VAULTS: Final = (
+    VAULT_KEYS, VAULT_COUNT, VAULT_SEALED, VAULT_REMOVED, VAULT_RECORD, VAULT_VALUE, VAULT_USE,
+    VAULT_ERASED,
+)  # fmt: skip
+"""Tags whose keys go on with namespace, database, vault and belong to it."""
+OF_TRAILS: Final = (VAULT_ENTRY, VAULT_HEAD, VAULT_LAST)
+"""Tags whose keys go on with a vault and outlive it."""
 PLACED: Final = (
     TABLE,
     SPACE,
@@ -144,6 +177,8 @@ PLACED: Final = (
     FUNCTION,
     TOPIC,
     *OF_TOPICS,
+    VAULT,
+    *OF_VAULTS,
 )
 """Tags whose keys go on with namespace, database (and more)."""
 OF_INDEXES: Final = (INDEX, INDEX_ENTRY, INDEX_BUILD)
@@ -153,10 +188,10 @@ OF_ACCESS: Final = frozenset({USER})
 """Tags of the catalog that say who may do what."""
 _TOGETHER: Final = frozenset({FIELD, INDEX, GROUP})
 """Tags of the catalog whose keys go on with what they are of, and are looked up all at once."""
-STAMPED: Final = frozenset({DECLARED, RECORD, ENTRY})
+STAMPED: Final = frozenset({DECLARED, VAULT_REMOVED, RECORD, ENTRY})
 """Tags whose values begin with the sequence of the commit that wrote them."""
 
-TALLIES: Final = frozenset({COUNT, ENTRY_COUNT, TOPIC_TRIMMED, GROUP_STATE})
+TALLIES: Final = frozenset({COUNT, ENTRY_COUNT, TOPIC_TRIMMED, GROUP_STATE, VAULT_COUNT})
 """Tags of what is written anew, and grows no larger, when something is taken away."""
 
 _CATALOG: Final = 0x10
@@ -168,6 +203,7 @@ TABLE_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 3))
 SPACE_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 4))
 INDEX_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 5))
 TOPIC_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 6))
+VAULT_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 8))
 ALL_GROUP_IDS: Final = STORE_RANGE + bytes((ALLOCATOR, 7))
 """The last id that was given to a group when they were given out for the whole store."""
 

@@ -7,6 +7,8 @@ A snapshot of a place is a store by itself. It has
 - of every other place what is declared there, with the counters of ids and of positions, so that
   no number is given twice, and nothing that it holds: counts are zero, each topic ends where it
   would if all its messages had been trimmed, readers and groups stand at that end;
+- of vaults elsewhere what is declared, and neither keys nor values. The store's root key, wrapped,
+  comes along only if a vault of the place hangs on it; so do the trails of the place's vaults;
 - no entry of the statement log or the audit trail, which are the store's.
 """
 
@@ -19,7 +21,7 @@ from typing import Final
 
 from protocol import binary
 from protocol.errors import Unknown
-from storage import groups, keys
+from storage import groups, keys, vault_rows
 from storage.appends import unpack_counter
 from storage.backups.facts import Place
 from storage.engine import Pair, Reader
@@ -35,8 +37,12 @@ def pairs(view: Reader, place: Place) -> Iterator[list[Pair]]:
     :raises EngineFailed: the view can't be read
     """
     own = _numbers(view, place)
+    vaults = _vaults(view, own)
     start, _ = keys.EVERYTHING
-    yield from view.scan(start, keys.tagged(keys.COUNT)[0])  # ids and catalog, of all
+    before, behind = keys.tagged(keys.VAULT_STORE)
+    yield from view.scan(start, before)
+    yield _hung_on(view, vaults)
+    yield from view.scan(behind, keys.tagged(keys.COUNT)[0])  # the catalog, of all
     for tag in sorted(tag for tag in keys.PLACED if tag >= keys.COUNT):
         if tag == keys.INDEX_ENTRY:
             continue
@@ -47,6 +53,29 @@ def pairs(view: Reader, place: Place) -> Iterator[list[Pair]]:
             yield from view.scan(*keys.within(keys.tagged(tag)[0] + own))
         else:
             yield from _with_others(view, tag, own, remains)
+    for tag in keys.OF_TRAILS:
+        for vault in sorted(vaults):
+            yield from view.scan(*keys.within(keys.tagged(tag)[0] + _ID.pack(vault)))
+
+
+def _vaults(view: Reader, own: bytes) -> dict[int, bool]:
+    """The vaults of the place by their ids, and whether each has a passphrase of its own."""
+    found = {}
+    for pairs in view.scan(*keys.within(keys.tagged(keys.VAULT)[0] + own)):
+        for _, value in pairs:
+            row = binary.unpack_object(value)
+            found[int(row["id"])] = bool(row["own"])
+    return found
+
+
+def _hung_on(view: Reader, vaults: dict[int, bool]) -> list[Pair]:
+    """What the vaults of the place hang on, and no more of it."""
+    row = view.get(vault_rows.STORE_KEY)
+    if row is None or not vaults:
+        return []
+    if all(vaults.values()):
+        row = vault_rows.StoreRow(vault_rows.read_store(row).domain).pack()
+    return [(vault_rows.STORE_KEY, row)]
 
 
 def _numbers(view: Reader, place: Place) -> bytes:

@@ -1,0 +1,221 @@
+"""Keys of vaults and what they seal: pure functions of bytes, without any state.
+
+    passphrase --argon2id--> wrapping key --> root key --> keys of vaults, by version --> values
+
+Each arrow behind the first is AES-256-GCM under a random nonce, which stands before what it sealed.
+The associated data say what it is and where it belongs, so that nothing opens in another place:
+
+| what | associated data |
+|---|---|
+| a root key | `storenode vault`, 1, domain (16), vault (4), memory (4), passes (4), lanes (4), |
+| | salt |
+| a vault's key | `storenode vault`, 2, domain (16), vault (4), key version (4) |
+| a value | `storenode vault`, 3, domain (16), ns (4), db (4), vault (4), key version (4), |
+| | version (8), id |
+
+Numbers are big-endian. The *domain* is 16 random bytes of the store; the vault of the store's own
+root key is 0. A trail's HMAC-SHA256 is under 32 bytes of HKDF-SHA256 of a key, with the domain as
+its salt, and `storenode vault trail` and the vault as its info.
+
+Plain keys are `bytearray`, so that who drops one can wipe it. Python keeps copies of what passed
+through `str` and `bytes`, and a cipher one of its key, until they are freed: the documents say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from protocol.errors import WrongKey
+
+KEY_BYTES: Final = 32
+NONCE_BYTES: Final = 12
+TAG_BYTES: Final = 16
+SALT_BYTES: Final = 16
+DOMAIN_BYTES: Final = 16
+
+_LABEL: Final = b"storenode vault"
+_ROOT: Final = Struct(">15sB16sIIII")
+_KEY: Final = Struct(">15sB16sII")
+_VALUE: Final = Struct(">15sB16sIIIIQ")
+_IS_ROOT: Final = 1
+_IS_KEY: Final = 2
+_IS_VALUE: Final = 3
+
+Random = Callable[[int], bytes]
+"""Answers so many random bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What a passphrase is made a key with: parameters of argon2id."""
+
+    memory_kib: int = 64 * 1024
+    passes: int = 3
+    lanes: int = 4
+
+    def is_bearable(self) -> bool:
+        """Whether a node that finds these in its state does what they say."""
+        return (
+            19 * 1024 <= self.memory_kib <= 256 * 1024
+            and 1 <= self.passes <= 16
+            and 1 <= self.lanes <= 8
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RootWrap:
+    """A root key under a passphrase."""
+
+    salt: bytes
+    stretch: Stretch
+    sealed: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where a value belongs."""
+
+    domain: bytes
+    vault: tuple[int, int, int]
+    """Ids of namespace, database and vault."""
+    id: bytes
+    version: int
+    """Of the record."""
+
+
+def new_key(random: Random) -> bytearray:
+    """A root key, or a vault's."""
+    return bytearray(random(KEY_BYTES))
+
+
+def wipe(key: bytearray) -> None:
+    """Overwrite a plain key."""
+    key[:] = bytes(len(key))
+
+
+def stretched(passphrase: str, salt: bytes, stretch: Stretch) -> bytearray:
+    """The wrapping key of a passphrase. Slow on purpose. :raises WrongKey: the parameters are out
+    of bounds: nobody here has stored them"""
+    if not stretch.is_bearable():
+        raise WrongKey(
+            "the parameters of the passphrase are out of bounds: they were tampered with"
+        )
+    secret = bytearray(passphrase.encode("utf-8", "surrogatepass"))
+    found = bytearray(KEY_BYTES)
+    argon2id = Argon2id(
+        salt=salt,
+        length=KEY_BYTES,
+        iterations=stretch.passes,
+        lanes=stretch.lanes,
+        memory_cost=stretch.memory_kib,
+    )
+    argon2id.derive_into(bytes(secret), found)
+    wipe(secret)
+    return found
+
+
+# --- wraps ----------------------------------------------------------------------------------------
+
+
+def wrap_root(
+    wrapping: bytearray,
+    root: bytearray,
+    domain: bytes,
+    vault: int,
+    salt: bytes,
+    stretch: Stretch,
+    random: Random,
+) -> RootWrap:
+    """A root key under a wrapping key. :param vault: whose it is; 0: the store's"""
+    sealed = _sealed(wrapping, root, _of_root(domain, vault, salt, stretch), random)
+    return RootWrap(salt, stretch, sealed)
+
+
+def unwrap_root(wrapping: bytearray, wrap: RootWrap, domain: bytes, vault: int) -> bytearray:
+    """The root key of a wrap. :raises WrongKey: of another passphrase, or tampered with"""
+    return _opened(wrapping, wrap.sealed, _of_root(domain, vault, wrap.salt, wrap.stretch))
+
+
+def wrap_key(
+    root: bytearray, key: bytearray, domain: bytes, vault: int, version: int, random: Random
+) -> bytes:
+    """A vault's key under its root key."""
+    return _sealed(root, key, _of_key(domain, vault, version), random)
+
+
+def unwrap_key(
+    root: bytearray, sealed: bytes, domain: bytes, vault: int, version: int
+) -> bytearray:
+    """A vault's key. :raises WrongKey: it is of another root, vault or version"""
+    return _opened(root, sealed, _of_key(domain, vault, version))
+
+
+def _of_root(domain: bytes, vault: int, salt: bytes, stretch: Stretch) -> bytes:
+    numbers = (stretch.memory_kib, stretch.passes, stretch.lanes)
+    return _ROOT.pack(_LABEL, _IS_ROOT, domain, vault, *numbers) + salt
+
+
+def _of_key(domain: bytes, vault: int, version: int) -> bytes:
+    return _KEY.pack(_LABEL, _IS_KEY, domain, vault, version)
+
+
+def _sealed(key: bytearray, plain: bytearray, aad: bytes, random: Random) -> bytes:
+    nonce = random(NONCE_BYTES)
+    return nonce + AESGCM(key).encrypt(nonce, plain, aad)
+
+
+def _opened(key: bytearray, sealed: bytes, aad: bytes) -> bytearray:
+    if len(sealed) != NONCE_BYTES + KEY_BYTES + TAG_BYTES:
+        raise _wrong()
+    found = bytearray(KEY_BYTES)
+    try:
+        AESGCM(key).decrypt_into(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], aad, found)
+    except InvalidTag:
+        raise _wrong() from None
+    return found
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+def seal(cipher: AESGCM, spot: Spot, key_version: int, plain: bytes, random: Random) -> bytes:
+    """A value under a vault's key."""
+    nonce = random(NONCE_BYTES)
+    return nonce + cipher.encrypt(nonce, plain, _of_value(spot, key_version))
+
+
+def open_sealed(cipher: AESGCM, spot: Spot, key_version: int, sealed: bytes) -> bytes:
+    """The plain value. :raises WrongKey: it was sealed with another key or for another place, or
+    was tampered with"""
+    if len(sealed) < NONCE_BYTES + TAG_BYTES:
+        raise _wrong()
+    try:
+        return cipher.decrypt(
+            sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], _of_value(spot, key_version)
+        )
+    except InvalidTag:
+        raise _wrong() from None
+
+
+def _of_value(spot: Spot, key_version: int) -> bytes:
+    numbers = (*spot.vault, key_version, spot.version)
+    return _VALUE.pack(_LABEL, _IS_VALUE, spot.domain, *numbers) + spot.id
+
+
+def trail_key(key: bytes | bytearray, domain: bytes, vault: int) -> bytes:
+    """What the entries of a trail are authenticated with."""
+    info = _LABEL + b" trail" + vault.to_bytes(4, "big")
+    return HKDF(SHA256(), KEY_BYTES, domain, info).derive(bytes(key))
+
+
+def _wrong() -> WrongKey:
+    return WrongKey("what is sealed does not open: it is of another key or another place")

@@ -1,0 +1,347 @@
+"""Vaults: what is declared, and the rules of the sealed values in them.
+
+What stands here is sealed already, and is never opened: plain keys are none of this room's.
+
+- A version of a record is never given twice, also not after the record was erased.
+- Whoever puts a value has read the row of its vault's keys in the same transaction, so that it
+  conflicts with a change of keys. So nothing is sealed with a version of a key that is going.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from protocol import binary, limits
+from protocol.errors import AlreadyExists, BadRequest, TooLarge, TypeRefused
+from protocol.text import check_name
+from storage import keys, vault_rows
+from storage.catalog import Database, check_comment, declared_of, next_id
+from storage.keys import Range
+from storage.transactions import Transaction
+from storage.vault_rows import KeysRow, RecordRow, StoreRow, ValueRow
+from storage.vault_seals import DOMAIN_BYTES, Random, Spot
+
+
+@dataclass(frozen=True, slots=True)
+class Vault:
+    """A declared vault."""
+
+    id: int
+    """Given once for the whole store, never again."""
+    database: Database
+    name: str
+    own: bool = False
+    """Whether it has a passphrase of its own; else the store's opens it."""
+    versions: int = 1
+    """As many versions of each record are kept."""
+    comment: str | None = None
+
+    @property
+    def path(self) -> str:
+        """How people write it: `ns.db.vault`."""
+        return f"{self.database.path}.{self.name}"
+
+    @property
+    def numbers(self) -> vault_rows.Numbers:
+        """What its keys go on with."""
+        return self.database.namespace.id, self.database.id, self.id
+
+
+# --- what is declared -----------------------------------------------------------------------------
+
+
+def find(tx: Transaction, database: Database, name: str) -> Vault | None:
+    """The vault of that name in a database, if there is one."""
+    at = ("vault", database.id, name)
+    found: Vault | None = tx.known(at)
+    if found is None:
+        value = tx.get(vault_rows.declared(database.namespace.id, database.id, name))
+        if value is not None:
+            found = _vault(database, name, value)
+            tx.remember(at, found, *declared_of_vault(found))
+    return found
+
+
+def declared_of_vault(vault: Vault) -> tuple[bytes, ...]:
+    """What a vault rests on; see `lookups.py`."""
+    return _key(vault), *declared_of(vault.database)
+
+
+def each(tx: Transaction, database: Database) -> list[Vault]:
+    """The vaults of a database, by name."""
+    start, end = vault_rows.all_declared(database.namespace.id, database.id)
+    return [
+        _vault(database, key[len(start) :].decode(), value)
+        for pairs in tx.scan(start, end)
+        for key, value in pairs
+    ]
+
+
+def define(
+    tx: Transaction,
+    database: Database,
+    name: str,
+    *,
+    own: bool = False,
+    versions: int = 1,
+    comment: str | None = None,
+) -> Vault:
+    """Declare a vault. What there is already is not changed: look before.
+
+    :raises AlreadyExists: the name is taken
+    :raises NameRefused, TooLarge, BadRequest: of the name, the comment, the versions
+    """
+    check_name(name, "vault")
+    check_comment(comment)
+    check_versions(versions)
+    if find(tx, database, name) is not None:
+        path = f"{database.path}.{name}"
+        raise AlreadyExists(f"vault {path} exists", kind="vault", name=path)
+    made = Vault(next_id(tx, keys.VAULT_IDS), database, name, own, versions, comment)
+    _put(tx, made)
+    return made
+
+
+def alter(
+    tx: Transaction, vault: Vault, *, versions: int | None = None, comment: str | None = None
+) -> Vault:
+    """Change what is given. Versions beyond fewer go with the next WRITE of each record.
+
+    :raises TooLarge, BadRequest: of the comment, the versions
+    """
+    if versions is not None:
+        check_versions(versions)
+        vault = replace(vault, versions=versions)
+    if comment is not None:
+        check_comment(comment)
+        vault = replace(vault, comment=comment)
+    _put(tx, vault)
+    return vault
+
+
+def drop(tx: Transaction, vault: Vault) -> None:
+    """Drop a vault with all that is in it; its trail stays."""
+    for start, end in vault_rows.in_vault(vault.numbers):
+        tx.delete_range(start, end)
+    tx.delete(_key(vault))
+
+
+def check_versions(versions: int) -> None:
+    """:raises BadRequest: a vault can't keep so many versions"""
+    if not 1 <= versions <= limits.VAULT_VERSIONS:
+        raise BadRequest(f"a vault keeps 1 to {limits.VAULT_VERSIONS} versions of a record")
+
+
+def check_id(id: object) -> bytes:
+    """The id of a record, as its keys hold it. :raises TypeRefused, BadRequest, TooLarge:"""
+    if not isinstance(id, str):
+        raise TypeRefused("the id of a vault's record is a string")
+    encoded = id.encode("utf-8", "surrogatepass")
+    if not id or any(character < " " or character == "\x7f" for character in id):
+        raise BadRequest("the id of a vault's record is not empty and has no control characters")
+    if len(encoded) > limits.VAULT_ID_BYTES:
+        raise TooLarge(
+            f"the id of a vault's record has at most {limits.VAULT_ID_BYTES} bytes",
+            limit=limits.VAULT_ID_BYTES,
+        )
+    return encoded
+
+
+def _key(vault: Vault) -> bytes:
+    database = vault.database
+    return vault_rows.declared(database.namespace.id, database.id, vault.name)
+
+
+def _put(tx: Transaction, vault: Vault) -> None:
+    kept = {
+        "id": vault.id, "own": vault.own, "versions": vault.versions, "comment": vault.comment,
+    }  # fmt: skip
+    tx.put(_key(vault), binary.pack(kept))
+
+
+def _vault(database: Database, name: str, value: bytes) -> Vault:
+    kept: Any = binary.unpack(value)
+    return Vault(kept["id"], database, name, kept["own"], kept["versions"], kept["comment"])
+
+
+# --- keys -----------------------------------------------------------------------------------------
+
+
+def store_row(tx: Transaction) -> StoreRow | None:
+    """What all vaults hang on; None: the store has had no need of it."""
+    row = tx.get(vault_rows.STORE_KEY)
+    return None if row is None else vault_rows.read_store(row)
+
+
+def need_store_row(tx: Transaction, random: Random) -> StoreRow:
+    """The same, made where there is none."""
+    found = store_row(tx)
+    if found is None:
+        found = StoreRow(random(DOMAIN_BYTES))
+        put_store_row(tx, found)
+    return found
+
+
+def put_store_row(tx: Transaction, row: StoreRow) -> None:
+    """Change it."""
+    tx.put(vault_rows.STORE_KEY, row.pack())
+
+
+def keys_row(tx: Transaction, vault: Vault) -> KeysRow:
+    """The keys of a vault."""
+    return vault_rows.read_keys(tx.get(vault_rows.of_vault(keys.VAULT_KEYS, vault.numbers)))
+
+
+def put_keys_row(tx: Transaction, vault: Vault, row: KeysRow) -> None:
+    """Change them."""
+    tx.put(vault_rows.of_vault(keys.VAULT_KEYS, vault.numbers), row.pack())
+
+
+def sealed_about(tx: Transaction, vault: Vault) -> int:
+    """How many values the keys of a vault have sealed, about: nothing rests on it."""
+    at = vault_rows.of_vault(keys.VAULT_SEALED, vault.numbers)
+    return keys.unpack_counter(tx.hint(at))
+
+
+def left_to_seal(tx: Transaction, vault: Vault, key_version: int, most: int) -> list[Left]:
+    """Some of the values that a version of a key has sealed.
+
+    :param most: so many at most
+    """
+    found: list[Left] = []
+    for pairs in tx.scan(*vault_rows.uses(vault.numbers, key_version)):
+        for key, _ in pairs:
+            found.append(Left(*vault_rows.used(key)))
+            if len(found) == most:
+                return found
+    return found
+
+
+class Left(NamedTuple):
+    """A value that an older key has sealed."""
+
+    id: bytes
+    version: int
+
+
+def is_used(tx: Transaction, vault: Vault, key_version: int) -> bool:
+    """Whether a version of a key has sealed anything that is there. The whole range is read: a
+    value that is put meanwhile is a conflict."""
+    start, end = vault_rows.uses(vault.numbers, key_version)
+    return any(True for _ in tx.scan(start, end))
+
+
+# --- records --------------------------------------------------------------------------------------
+
+
+def spot(store: StoreRow, vault: Vault, id: bytes, version: int) -> Spot:
+    """Where a value belongs."""
+    return Spot(store.domain, vault.numbers, id, version)
+
+
+def find_record(tx: Transaction, vault: Vault, id: bytes) -> RecordRow | None:
+    """Which versions of a record there are; None: there is no such record."""
+    row = tx.get(vault_rows.record(vault.numbers, id))
+    return None if row is None else vault_rows.read_record(row)
+
+
+def find_value(tx: Transaction, vault: Vault, id: bytes, version: int) -> ValueRow | None:
+    """One version of a record, if it is there."""
+    row = tx.get(vault_rows.value(vault.numbers, id, version))
+    return None if row is None else vault_rows.read_value(row)
+
+
+def next_version(tx: Transaction, vault: Vault, id: bytes, present: RecordRow | None) -> int:
+    """The version that a record's next value has."""
+    if present is not None:
+        return present.last + 1
+    return vault_rows.read_version(tx.get(vault_rows.erased(vault.numbers, id))) + 1
+
+
+def put_value(
+    tx: Transaction,
+    vault: Vault,
+    id: bytes,
+    present: RecordRow | None,
+    version: int,
+    made: ValueRow,
+) -> None:
+    """Put a record's next value, and let go of versions beyond those that are kept.
+
+    :param present: as `find_record` found it
+    :raises TooLarge: of the transaction
+    """
+    numbers = vault.numbers
+    kept = (*(() if present is None else present.kept), version)
+    gone, kept = kept[: -vault.versions], kept[-vault.versions :]
+    for old in gone:
+        _remove(tx, vault, id, old)
+    tx.put(vault_rows.record(numbers, id), RecordRow(version, kept).pack())
+    tx.put(vault_rows.value(numbers, id, version), made.pack())
+    tx.put(vault_rows.use(numbers, made.key_version, id, version), b"")
+    tx.add(vault_rows.of_vault(keys.VAULT_SEALED, numbers), 1)
+    if present is None:
+        tx.delete(vault_rows.erased(numbers, id))
+        tx.add(vault_rows.of_vault(keys.VAULT_COUNT, numbers), 1)
+    if gone:
+        note_removed(tx, vault)
+
+
+def seal_again(tx: Transaction, vault: Vault, one: Left, before: ValueRow, after: ValueRow) -> None:
+    """Put the same value as another key has sealed it."""
+    numbers = vault.numbers
+    tx.put(vault_rows.value(numbers, one.id, one.version), after.pack())
+    tx.delete(vault_rows.use(numbers, before.key_version, one.id, one.version))
+    tx.put(vault_rows.use(numbers, after.key_version, one.id, one.version), b"")
+    tx.add(vault_rows.of_vault(keys.VAULT_SEALED, numbers), 1)
+
+
+def erase(tx: Transaction, vault: Vault, id: bytes, present: RecordRow) -> None:
+    """Remove a record with all of its versions."""
+    numbers = vault.numbers
+    for version in present.kept:
+        _remove(tx, vault, id, version)
+    tx.delete(vault_rows.record(numbers, id))
+    tx.put(vault_rows.erased(numbers, id), vault_rows.pack_version(present.last))
+    tx.add(vault_rows.of_vault(keys.VAULT_COUNT, numbers), -1)
+    note_removed(tx, vault)
+
+
+def _remove(tx: Transaction, vault: Vault, id: bytes, version: int) -> None:
+    found = find_value(tx, vault, id, version)
+    if found is not None:
+        tx.delete(vault_rows.value(vault.numbers, id, version))
+        tx.delete(vault_rows.use(vault.numbers, found.key_version, id, version))
+
+
+def note_removed(tx: Transaction, vault: Vault) -> None:
+    """Values of a vault go with this commit: the log has them until it is pruned past it."""
+    tx.put_record(vault_rows.of_vault(keys.VAULT_REMOVED, vault.numbers), b"", 0)
+
+
+def removed_at(tx: Transaction, vault: Vault) -> int:
+    """The sequence of the commit that last removed a value; 0: none has."""
+    row = tx.get(vault_rows.of_vault(keys.VAULT_REMOVED, vault.numbers))
+    return 0 if row is None else int.from_bytes(row[:8], "big")
+
+
+def count(tx: Transaction, vault: Vault) -> int:
+    """How many records a vault holds."""
+    at = vault_rows.of_vault(keys.VAULT_COUNT, vault.numbers)
+    return keys.unpack_counter(tx.get(at))
+
+
+def ids(tx: Transaction, vault: Vault, prefix: bytes, after: bytes) -> Iterator[list[str]]:
+    """The ids of a vault's records that begin with `prefix` and come after another, in the order
+    of their bytes, some at a time."""
+    start, end = _ids_range(vault, prefix)
+    if after:
+        start = max(start, vault_rows.record(vault.numbers, after) + b"\x00")
+    for pairs in tx.scan(start, end):
+        yield [vault_rows.record_id(key).decode("utf-8", "surrogatepass") for key, _ in pairs]
+
+
+def _ids_range(vault: Vault, prefix: bytes) -> Range:
+    return keys.within(vault_rows.record(vault.numbers, prefix))

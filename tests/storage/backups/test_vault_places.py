@@ -1,0 +1,80 @@
+"""Vaults in a snapshot of one place."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage import catalog, keys, vault_rows, vault_trail, vaults
+from storage.backups import places
+from storage.backups.facts import Place
+from storage.engine import Pair
+from storage.vault_entries import VaultEntry
+from storage.vault_rows import KeysRow, StoreRow, ValueRow
+from storage.vault_seals import RootWrap, Stretch
+from storage.vaults import Vault
+from tests.storage.books import Book
+
+ROOT = RootWrap(b"s" * 16, Stretch(), b"w" * 60)
+
+
+@pytest.fixture
+def book() -> Book:
+    """`a.one` has a vault that hangs on the store, `a.two` one of its own, `b.one` has none."""
+    made = Book()
+    with made.begin() as tx:
+        vaults.put_store_row(tx, StoreRow(b"d" * 16, ROOT))
+        a, b = catalog.define_namespace(tx, "a"), catalog.define_namespace(tx, "b")
+        one = catalog.define_database(tx, a, "one")
+        two = catalog.define_database(tx, a, "two")
+        catalog.define_database(tx, b, "one")
+        for vault in (vaults.define(tx, one, "v"), vaults.define(tx, two, "w", own=True)):
+            root = ROOT if vault.own else None
+            vaults.put_keys_row(tx, vault, KeysRow(1, {1: b"wrapped"}, root))
+            vaults.put_value(tx, vault, b"k", None, 1, ValueRow(1, 5, 1, b"sealed"))
+            entry = VaultEntry(5, "ana", "owner", "", "", "write", vault.path, "granted", "k", 1)
+            vault_trail.append(tx, vault.id, entry, None)
+        vault_trail.append(tx, vault_trail.STORE_TRAIL, entry, None)
+        made.commit(tx)
+    made.durable()
+    return made
+
+
+def taken(book: Book, place: Place) -> list[Pair]:
+    found = [pair for pairs in places.pairs(book.engine, place) for pair in pairs]
+    assert found == sorted(found)
+    return found
+
+
+def tags(pairs: list[Pair], vault: Vault) -> set[int]:
+    numbers = vault.numbers
+    own = [(tag, vault_rows.of_vault(tag, numbers)) for tag in keys.OF_VAULTS]
+    own += [(tag, keys.tagged(tag)[0] + vault.id.to_bytes(4)) for tag in keys.OF_TRAILS]
+    return {tag for tag, prefix in own for key, _ in pairs if key.startswith(prefix)}
+
+
+def test_of_a_place(book: Book) -> None:
+    with book.begin() as tx:
+        a = catalog.namespace(tx, "a")
+        (one,) = vaults.each(tx, catalog.database(tx, a, "one"))
+        (two,) = vaults.each(tx, catalog.database(tx, a, "two"))
+    every = {*keys.OF_VAULTS, *keys.OF_TRAILS} - {keys.VAULT_ERASED, keys.VAULT_REMOVED}
+    for place, root, has_one, has_two in (
+        (Place("a"), ROOT, True, True),
+        (Place("a", "one"), ROOT, True, False),
+        (Place("a", "two"), None, False, True),
+        (Place("b"), None, False, False),
+    ):
+        found = taken(book, place)
+        assert tags(found, one) == (every if has_one else set())
+        assert tags(found, two) == (every if has_two else set())
+        row = dict(found).get(vault_rows.STORE_KEY)
+        if has_one or has_two:
+            assert row is not None
+            assert vault_rows.read_store(row) == StoreRow(b"d" * 16, root)
+        else:
+            assert row is None
+        declared = [key for key, _ in found if key[keys.TAG_AT] == keys.VAULT]
+        assert len(declared) == 2  # as of anything else, siblings are declared
+        assert not any(
+            key.startswith(keys.tagged(keys.VAULT_ENTRY)[0] + bytes(4)) for key, _ in found
+        )
