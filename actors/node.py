@@ -287,13 +287,13 @@ class Node:
         runtime, doors = self.runtime, self.doors
         directory, _, engine = self.store.parts
         folder = BackupFolder(doors.fs, self.settings.backup_dir)
-        tmp = directory.tmp_path
+        tmp, key = directory.tmp_path, self.settings.key
         files = self._supervise(
-            lambda: BackupFilesActor.start(runtime, doors.fs, doors.rng, folder, tmp, None),
+            lambda: BackupFilesActor.start(runtime, doors.fs, doors.rng, folder, tmp, key),
             refoldable=True,
         )
         lists = self._supervise(
-            lambda: BackupListActor.start(runtime, folder, None), refoldable=True
+            lambda: BackupListActor.start(runtime, folder, key), refoldable=True
         )
         store = StoreFacts(self.store.id, directory.created)
         return Backups(self.committer, self.reads, engine, store, folder, files, lists, doors.clock)

@@ -9,6 +9,7 @@ from datetime import timedelta
 from actors.passwords import Cost
 from protocol import limits
 from storage.retention import Keep
+from storage.sealing import Key
 
 Progress = Callable[[int, int], None]
 
@@ -47,6 +48,8 @@ class NodeSettings:
     """From how long on a statement is said in the log to be slow."""
     backup_dir: str | None = None
     """The folder for `BACKUP … TO` and `RESTORE SCRIPT FROM`."""
+    key: Key | None = None
+    """What is written is sealed with it; None: nothing is."""
     told_owner: Callable[[FirstOwner], None] | None = None
     """Called with the owner whose password was generated, before it is the store's: afterwards
     nobody could find it out any more."""

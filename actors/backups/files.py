@@ -24,11 +24,11 @@ from protocol.version import VERSION
 from storage.backups.facts import LogFacts, SnapshotFacts, Written
 from storage.backups.forms import Form
 from storage.backups.logs import LogCopy
-from storage.backups.sealing import Key
 from storage.backups.snapshots import Piece, Snapshot
 from storage.backups.verifying import verify
 from storage.frames import Frame
 from storage.reserve import NO_ROOM
+from storage.sealing import Key
 
 RESERVE: Final = Room(limits.BACKUP_RESERVE_BYTES, limits.BACKUP_RESERVE_FILES)
 

@@ -22,9 +22,9 @@ from protocol.values import Value, instant
 from storage.backups.facts import LogFacts, SnapshotFacts
 from storage.backups.forms import Form, form_of
 from storage.backups.scripts import Opening
-from storage.backups.sealing import Key
 from storage.backups.verifying import verify
 from storage.faults import StoreTooNew
+from storage.sealing import Key
 
 REMEMBERED: Final = 2 * limits.BACKUPS_LISTED
 

@@ -9,7 +9,6 @@ How a file begins says which it is.
 | `forms.py` | the forms, and how a file of each begins |
 | `facts.py` | what a file says of itself: whose it is, of when, of what place |
 | `container.py` | the bytes of snapshot and log: header, chunks with checks, end |
-| `sealing.py` | key files, and chunks that only their holder can read or make |
 | `snapshots.py` | every logged key of one view, or of one place |
 | `logs.py` | frames of the log |
 | `scripts.py` | a script: its first line, its last, and what that proves |

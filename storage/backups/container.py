@@ -46,8 +46,8 @@ from protocol.limits import MIB
 from storage import state_hash
 from storage.backups.facts import End, LogFacts, SnapshotFacts
 from storage.backups.forms import MAGIC, Form
-from storage.backups.sealing import KEY_ID_BYTES, NO_KEY, SALT_BYTES, TAG_BYTES, Key, Sealer
 from storage.faults import StoreTooNew
+from storage.sealing import KEY_ID_BYTES, NO_KEY, SALT_BYTES, TAG_BYTES, Key, Sealer
 
 FORMAT: Final = 1
 SEALED: Final = 1

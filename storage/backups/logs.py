@@ -17,10 +17,10 @@ from protocol.errors import BackupCorrupt, BackupCut
 from storage.backups.container import Reader, Sink, Writer
 from storage.backups.facts import LogFacts, Written
 from storage.backups.forms import Form
-from storage.backups.sealing import Key
 from storage.frames import LOG_FLAGS, SALT_BYTES, Frame, FrameCodec, Walk
 from storage.histories import Standing
 from storage.log_reading import LogReader
+from storage.sealing import Key
 
 SLICE_BYTES: Final = 1 << 18
 """Bodies of frames that are written in one slice, about."""

@@ -33,7 +33,6 @@ from storage.backups.awaiting import Awaiting, awaiting
 from storage.backups.facts import LogFacts
 from storage.backups.filling import fill
 from storage.backups.logs import LogBackup
-from storage.backups.sealing import Key
 from storage.backups.snapshots import SnapshotBackup
 from storage.directory import StoreDirectory, refuse_unless_empty, restored_from
 from storage.engine import Engine, Pair
@@ -43,6 +42,7 @@ from storage.histories import Origin, Standing
 from storage.ledger import Ledger, LogEnd
 from storage.log import Log
 from storage.node_file import load_node, save_node
+from storage.sealing import Key
 from storage.state_hash import state_hash
 
 APPEND_BYTES: Final = 4 << 20

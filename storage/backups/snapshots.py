@@ -22,11 +22,11 @@ from storage.backups import container, places
 from storage.backups.container import Sink, Writer
 from storage.backups.facts import Place, SnapshotFacts, Written
 from storage.backups.forms import Form
-from storage.backups.sealing import Key
 from storage.engine import Pair, Reader
 from storage.frames import NO_DIGEST
 from storage.histories import Standing
 from storage.log_reading import LogReader
+from storage.sealing import Key
 
 LENGTHS: Final = Struct(">II")
 """Before each pair."""

@@ -12,8 +12,8 @@ from storage.backups.container import HEADER_BYTES, Header
 from storage.backups.facts import LogFacts, SnapshotFacts
 from storage.backups.forms import Form, form_of
 from storage.backups.logs import LogBackup
-from storage.backups.sealing import Key
 from storage.backups.snapshots import SnapshotBackup
+from storage.sealing import Key
 
 Result = Literal["whole", "cut", "corrupt"]
 Tick = Callable[[int], None]

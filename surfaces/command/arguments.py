@@ -11,9 +11,10 @@ from typing import Final
 from protocol import limits
 from protocol.errors import Refusal
 from protocol.text import check_name, parse_duration, parse_size
-from surfaces.command import addresses, flags
+from surfaces.command import addresses, flags, keys
 from surfaces.command.addresses import Address
 from surfaces.command.flags import UsageRefused
+from surfaces.command.keys import NO_KEYS, KeyFiles
 from surfaces.logs import LEVELS
 
 _DURATION: Final = re.compile(r"-?[0-9]+[a-z]")
@@ -36,6 +37,8 @@ class Opening:
 
     accept_clock_jump: bool = False
     rebuild_state: bool = False
+    keys: KeyFiles = NO_KEYS
+    """What it is sealed with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,13 @@ class Dump:
 
 
 @dataclass(frozen=True, slots=True)
+class MakeKey:
+    """Make a key in the new file `file`."""
+
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
 class ShowHelp:
     """Print the help."""
 
@@ -94,7 +104,7 @@ class ShowVersion:
     """Print the version."""
 
 
-Command = Serve | CheckHealth | RunFile | Dump | ShowHelp | ShowVersion
+Command = Serve | CheckHealth | RunFile | Dump | MakeKey | ShowHelp | ShowVersion
 
 
 def understand(words: Sequence[str], environment: Mapping[str, str]) -> Command:
@@ -108,6 +118,9 @@ def understand(words: Sequence[str], environment: Mapping[str, str]) -> Command:
     given = flags.read(words)
     if "--version" in given:
         return ShowVersion()
+    if "--make-key" in given:
+        return _make_key(given)
+    given = keys.with_variable(given, environment)
     form = _form(given)
     if given.directory is None:
         raise UsageRefused("no data directory: storenode <data_dir> ...; see --help")
@@ -118,6 +131,13 @@ def understand(words: Sequence[str], environment: Mapping[str, str]) -> Command:
     if form == "-f":
         return RunFile(given.directory, given.flags["-f"], _opening(given))
     return _serve(given, given.directory, environment)
+
+
+def _make_key(given: flags.Given) -> MakeKey:
+    others = [*given.positions, *(name for name in given.flags if name != "--make-key")]
+    if others:
+        raise UsageRefused(f"--make-key contradicts {others[0]}: a key is made by itself")
+    return MakeKey(given.flags["--make-key"])
 
 
 def _form(given: flags.Given) -> str:
@@ -205,7 +225,8 @@ def _keep_statements(given: flags.Given) -> int:
 
 
 def _opening(given: flags.Given) -> Opening:
-    return Opening("--accept-clock-jump" in given, "--rebuild-state" in given)
+    jump, rebuild = "--accept-clock-jump" in given, "--rebuild-state" in given
+    return Opening(jump, rebuild, keys.files(given))
 
 
 def _address(given: flags.Given, name: str) -> Address | None:

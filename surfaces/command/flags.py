@@ -41,9 +41,16 @@ FLAGS: Final = (
         "--accept-clock-jump", None, "start though the clock is a year or more past the log's end"
     ),
     Flag("--rebuild-state", None, "throw state/ away and make it anew from the log", True),
+    Flag("--key-file", "<file>", "seals the backups that a node takes, and opens sealed ones"),
+    Flag("--backup-key-file", "<file>", "opens a backup that was sealed with another key"),
     Flag("--health", None, "check a store that nobody serves; says well, sequence, hash"),
     Flag("--dump", "<file>", "write a store that nobody serves as a script, into a new file"),
     Flag("-f", "<script>", "run a script file in a new directory, or in a store without users"),
+    Flag(
+        "--make-key",
+        "<file>",
+        "a new key in a new file; without it nothing that it seals opens again",
+    ),
     Flag("--help", None, "this text"),
     Flag("--version", None, "the version"),
 )
@@ -52,6 +59,7 @@ storenode <data_dir> [--http <addr>] [--serve <addr>]   serve
 storenode <data_dir> --health                           check
 storenode <data_dir> --dump <file>                      write all of it as a script
 storenode <data_dir> -f <script>                        run a script file
+storenode --make-key <file>                             a new key
 storenode --at <host:port> --backup <file>              a snapshot of a node that runs
 storenode shell [host:port]                             statements at a prompt; shell --help
 storenode import|export <ns.db.table> <file>            JSON lines, CSV; import --help
@@ -61,6 +69,7 @@ ENVIRONMENT: Final = """\
 STORE_USER, STORE_PASSWORD   the first owner of a store that has no users
 STORE_BACKUP_DIR             as --backup-dir, which wins
 STORE_UNSEAL_FOR             as --unseal-for, which wins
+STORE_KEY_FILE               as --key-file, which wins
 STORE_LOG_LEVEL, STORE_SLOW  as --log-level and --slow, which win
 NOTIFY_SOCKET                told READY=1 and STOPPING=1
 """

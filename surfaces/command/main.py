@@ -20,6 +20,7 @@ from surfaces.command.arguments import (
     CheckHealth,
     Command,
     Dump,
+    MakeKey,
     RunFile,
     Serve,
     ShowHelp,
@@ -118,13 +119,15 @@ def _run(command: Command, console: Console) -> int:
 
 def _work(command: Command, console: Console) -> Coroutine[Any, Any, bool]:
     """What is to be done. Its result says whether all was well."""
-    from surfaces.command import dumping, health, scripts, serving
+    from surfaces.command import dumping, health, key_making, scripts, serving
 
     match command:
         case Serve():
             return serving.serve(command, os.environ, console)
         case CheckHealth():
             return health.check(command, console)
+        case MakeKey():
+            return key_making.make(command, console)
         case Dump():
             return dumping.dump(command, console)
         case RunFile():

@@ -7,11 +7,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+from actors import keys
 from actors.doors import Doors
+from actors.keys import KeyRefused, Keys
 from actors.node import START_FAULTS, Node, start
 from actors.settings import NodeSettings
+from protocol.doors import Fs
 from protocol.errors import Refusal
 from surfaces.command.console import Console
+from surfaces.command.keys import FLAG, OF_BACKUPS, KeyFiles
 from surfaces.command.progress import shown
 
 
@@ -34,6 +38,18 @@ async def opened(settings: NodeSettings, doors: Doors, console: Console) -> Asyn
         yield node
     finally:
         await node.stop()
+
+
+def keys_in(fs: Fs, files: KeyFiles) -> Keys:
+    """The keys that a command was given. :raises NotOpened: a file holds none"""
+    return Keys(_key(fs, FLAG, files.own), _key(fs, OF_BACKUPS, files.backups))
+
+
+def _key(fs: Fs, flag: str, path: str | None) -> keys.Key | None:
+    try:
+        return None if path is None else keys.read(fs, path)
+    except KeyRefused as refused:
+        raise NotOpened(f"{flag}: {refused}") from refused
 
 
 def reason(directory: str, fault: BaseException) -> str:

@@ -25,7 +25,7 @@ from surfaces.command.addresses import Address, AddressRefused, Reservation
 from surfaces.command.arguments import Serve
 from surfaces.command.certificates import Certificate, CertificateRefused
 from surfaces.command.console import Console
-from surfaces.command.opening import NotOpened, opened
+from surfaces.command.opening import NotOpened, keys_in, opened
 from surfaces.command.renewal import HangUps, Renewal
 from surfaces.command.stopping import StopSignals, drain
 from surfaces.http.shared import HttpSettings
@@ -40,9 +40,11 @@ FIRST_PASSWORD: Final = "FIRST-PASSWORD"
 async def serve(command: Serve, environment: Mapping[str, str], console: Console) -> bool:
     """Serve until SIGTERM, SIGINT or a failure of the node. False after a failure.
 
-    :raises NotOpened: an address, a certificate, a folder or the store can't be used; nothing has
-        been changed on disk
+    :raises NotOpened: an address, a certificate, a folder, a key or the store can't be used;
+        nothing has been changed on disk
     """
+    doors = system_doors()
+    keys = keys_in(doors.fs, command.opening.keys)
     settings = NodeSettings(
         command.directory,
         first_owner=_first_owner(command),
@@ -52,9 +54,9 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
         rebuild_state=command.opening.rebuild_state,
         slow_us=command.slow // timedelta(microseconds=1),
         backup_dir=command.backup_dir,
+        key=keys.own,
         told_owner=partial(_tell_owner, command.directory, console),
     )
-    doors = system_doors()
     with (
         ExitStack() as held,
         StopSignals() as signals,
@@ -122,6 +124,7 @@ def _show(node: Node, command: Serve) -> None:
         "serve": None if command.wire is None else str(command.wire),
         "cert": command.cert,
         "cert_key": command.cert_key,
+        "key_file": command.opening.keys.own,
         "backup_dir": command.backup_dir,
         "keep_log": command.keep_log,
         "keep_statements": command.keep_statements,

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from storage.backups.container import CHUNK_HEAD_BYTES, HEADER_BYTES, Writer
 from storage.backups.facts import LogFacts, SnapshotFacts
-from storage.backups.sealing import Key, key_of
 from storage.frames import NO_DIGEST
 from storage.histories import Standing
+from storage.sealing import Key, key_of
 from tests.simulation.doors import SeededRng
 
 T = TypeVar("T")

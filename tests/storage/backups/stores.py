@@ -10,7 +10,6 @@ from storage import catalog, groups, index_builds, keys, lineage, records, topic
 from storage.backups import logs, snapshots
 from storage.backups.facts import Place, SnapshotFacts
 from storage.backups.restoring import Restored, World, restore_log, restore_snapshot
-from storage.backups.sealing import Key
 from storage.directory import StoreDirectory
 from storage.engine import Pair, View
 from storage.frames import NO_DIGEST, Frame
@@ -20,6 +19,7 @@ from storage.ledger import Ledger, LogEnd
 from storage.log import Log
 from storage.memory import MemoryEngine
 from storage.messages import Messages
+from storage.sealing import Key
 from storage.spaces import Keys
 from storage.state_hash import state_hash
 from storage.transactions import Transaction

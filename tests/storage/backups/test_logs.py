@@ -9,9 +9,9 @@ import pytest
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
 from storage.backups import container, logs, verifying
 from storage.backups.logs import LogBackup
-from storage.backups.sealing import Key
 from storage.frames import Frame
 from storage.histories import Standing
+from storage.sealing import Key
 from tests.simulation.doors import SeededRng
 from tests.storage.backups import held
 from tests.storage.backups.held import KEY, HeldFile

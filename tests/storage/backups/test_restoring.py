@@ -11,7 +11,6 @@ from protocol import limits
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
 from storage import index_builds
 from storage.backups.facts import Place
-from storage.backups.sealing import Key
 from storage.directory import StoreDirectory
 from storage.faults import (
     ClockRefused,
@@ -24,6 +23,7 @@ from storage.faults import (
 from storage.frames import Frame
 from storage.histories import Origin
 from storage.memory import MemoryEngine
+from storage.sealing import Key
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.doors import ManualClock
 from tests.storage.backups import held

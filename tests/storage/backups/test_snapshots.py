@@ -9,11 +9,11 @@ import pytest
 from protocol.errors import BackupCorrupt, BackupCut
 from storage import keys
 from storage.backups import container, snapshots, verifying
-from storage.backups.sealing import Key
 from storage.backups.snapshots import SnapshotBackup
 from storage.engine import Pair
 from storage.histories import Standing
 from storage.memory import MemoryEngine
+from storage.sealing import Key
 from tests.simulation.doors import SeededRng
 from tests.storage.backups import held
 from tests.storage.backups.held import KEY, HeldFile

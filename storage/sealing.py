@@ -42,7 +42,7 @@ _LINE: Final = b"\n"
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What backups are sealed with."""
+    """What a file is sealed with."""
 
     secret: bytes = field(repr=False)
     id: bytes
@@ -88,6 +88,9 @@ def make_key(fs: Fs, path: str, rng: Rng) -> Key:
     try:
         file.append(base64.b64encode(key.secret) + _LINE)
         file.sync()
+    except OSError:
+        fs.unlink(path)
+        raise
     finally:
         file.close()
     folder, slash, _ = path.rpartition("/")

@@ -1,0 +1,24 @@
+"""`--make-key <file>`: a new key in a new file."""
+
+from __future__ import annotations
+
+from actors import keys
+from actors.doors import system_doors
+from actors.keys import KeyRefused
+from surfaces.command.arguments import MakeKey
+from surfaces.command.console import Console
+from surfaces.command.opening import NotOpened
+
+
+async def make(command: MakeKey, console: Console) -> bool:
+    """Make it. :raises NotOpened: there is such a file, or it can't be written"""
+    doors = system_doors()
+    try:
+        made = keys.make(doors.fs, doors.rng, command.file)
+    except KeyRefused as refused:
+        raise NotOpened(str(refused)) from refused
+    console.answer(
+        f"wrote key {made} to {command.file}. Keep a copy of this file in another place: whoever"
+        " loses it loses all that it seals, and nothing can bring that back"
+    )
+    return True
