@@ -287,13 +287,13 @@ class Node:
         runtime, doors = self.runtime, self.doors
         directory, _, engine = self.store.parts
         folder = BackupFolder(doors.fs, self.settings.backup_dir)
-        tmp, key = directory.tmp_path, self.settings.key
+        tmp, key, keys = directory.tmp_path, self.settings.key, self.settings.opening_keys
         files = self._supervise(
             lambda: BackupFilesActor.start(runtime, doors.fs, doors.rng, folder, tmp, key),
             refoldable=True,
         )
         lists = self._supervise(
-            lambda: BackupListActor.start(runtime, folder, key), refoldable=True
+            lambda: BackupListActor.start(runtime, folder, keys), refoldable=True
         )
         store = StoreFacts(self.store.id, directory.created)
         return Backups(self.committer, self.reads, engine, store, folder, files, lists, doors.clock)
@@ -322,6 +322,11 @@ class Node:
         expires."""
         self.facts.listening = surfaces
         tell(self._certificates.ref, Look())
+
+    @property
+    def created(self) -> str:
+        """When the store was made, as ISO 8601."""
+        return self.store.parts.directory.created
 
     def has_users(self) -> bool:
         """Whether the store belongs to somebody already."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -50,6 +50,8 @@ class NodeSettings:
     """The folder for `BACKUP … TO` and `RESTORE SCRIPT FROM`."""
     key: Key | None = None
     """What is written is sealed with it; None: nothing is."""
+    opening_keys: Sequence[Key] = ()
+    """What backups may have been sealed with that it reads."""
     told_owner: Callable[[FirstOwner], None] | None = None
     """Called with the owner whose password was generated, before it is the store's: afterwards
     nobody could find it out any more."""

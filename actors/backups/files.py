@@ -20,7 +20,8 @@ from protocol import limits
 from protocol.doors import File, Fs, Rng, Room
 from protocol.errors import Cancelled, DiskFull, Failed
 from protocol.requests import Request
-from protocol.version import VERSION
+from storage.backups import script_texts
+from storage.backups.container import AnyFacts, Sink
 from storage.backups.facts import LogFacts, SnapshotFacts, Written
 from storage.backups.forms import Form
 from storage.backups.logs import LogCopy
@@ -38,16 +39,6 @@ Over = Callable[[], bool]
 """Whether a backup has been ended by who asked for it; asked from a thread."""
 
 
-class ScriptFacts:
-    """What stands beside the text of a script; the text itself says the rest.
-
-    :ivar sequence: the last commit that is in it
-    """
-
-    def __init__(self, sequence: int) -> None:
-        self.sequence = sequence
-
-
 # --- what is asked of the thread ------------------------------------------------------------------
 
 
@@ -55,7 +46,7 @@ class ScriptFacts:
 class Begin(Request[None]):
     """Begin a backup."""
 
-    facts: SnapshotFacts | LogFacts | ScriptFacts
+    facts: AnyFacts
     to: str | None
     """Its name in the folder; None: it gets none."""
     estimate: int
@@ -195,25 +186,6 @@ class _Pieces:
             self._snapshot.add(piece)
 
 
-class _Text:
-    """A script is written as it comes."""
-
-    def __init__(self, facts: ScriptFacts, sink: Callable[[bytes], None]) -> None:
-        self._facts = facts
-        self._sink = sink
-        self._digest = sha256()
-        self._size = 0
-
-    def add(self, part: bytes, /) -> None:
-        self._sink(part)
-        self._digest.update(part)
-        self._size += len(part)
-
-    def end(self) -> Written:
-        sequence, digest = self._facts.sequence, self._digest.digest()
-        return Written(Form.SCRIPT, 0, sequence, self._size, digest, VERSION)
-
-
 class _Making:
     """The backup that is being written."""
 
@@ -308,15 +280,13 @@ class BackupFilesActor(ThreadActor):
             return Unnamed(self._fs, self._tmp, next(self._numbers), needed)
         return self._folder.draft(to, needed)
 
-    def _content(
-        self, facts: SnapshotFacts | LogFacts | ScriptFacts, sink: Callable[[bytes], None]
-    ) -> Content:
+    def _content(self, facts: AnyFacts, sink: Sink) -> Content:
         match facts:
             case SnapshotFacts():
                 return _Pieces(Snapshot(facts, sink, self._rng, self._key))
             case LogFacts():
                 return LogCopy(facts, sink, self._rng, self._key)
-        return _Text(facts, sink)
+        return script_texts.writing(facts, sink, self._rng, self._key)
 
     @property
     def _at_hand(self) -> _Making:

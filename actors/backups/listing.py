@@ -7,7 +7,7 @@ it has the same size and was not written since; who asks again waits only for wh
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,11 +16,22 @@ from actors.backups.script_files import chunks
 from actors.runtime import Runtime, ThreadActor, handles
 from protocol import limits
 from protocol.doors import Entry, File
-from protocol.errors import BackupCorrupt, BackupCut, Cancelled, Failed, Refusal, TooLarge, Unknown
+from protocol.errors import (
+    BackupCorrupt,
+    BackupCut,
+    Cancelled,
+    Failed,
+    Refusal,
+    TooLarge,
+    Unknown,
+    WrongKey,
+)
 from protocol.requests import Request
 from protocol.values import Value, instant
+from storage.backups.container import key_for
 from storage.backups.facts import LogFacts, SnapshotFacts
 from storage.backups.forms import Form, form_of
+from storage.backups.script_texts import ScriptText
 from storage.backups.scripts import Opening
 from storage.backups.verifying import verify
 from storage.faults import StoreTooNew
@@ -46,17 +57,17 @@ class LookInto(Request[dict[str, Value]]):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenFile(Request[File]):
-    """Open one of them, for whoever asks to close."""
+class OpenFile(Request[ScriptText]):
+    """Open a script among them, for whoever asks to close."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReadFile(Request[bytes]):
-    """Read a part of one that was opened."""
+    """Read a part of the text of one that was opened."""
 
-    file: File
+    file: ScriptText
     offset: int
     count: int
 
@@ -65,18 +76,18 @@ class ReadFile(Request[bytes]):
 class CloseFile:
     """One that was opened is read no more."""
 
-    file: File
+    file: ScriptText
 
 
 class BackupListActor(ThreadActor):
-    """Reads the files of the backup folder. :param key: opens those that are sealed"""
+    """Reads the files of the backup folder. :param keys: open those that are sealed"""
 
     gives_way = True
 
-    def __init__(self, runtime: Runtime, folder: BackupFolder, key: Key | None) -> None:
+    def __init__(self, runtime: Runtime, folder: BackupFolder, keys: Sequence[Key]) -> None:
         super().__init__(runtime)
         self._folder = folder
-        self._key = key
+        self._keys = keys
         self._known: OrderedDict[tuple[str, Entry], dict[str, Value]] = OrderedDict()
 
     @handles(ListFiles)
@@ -91,9 +102,18 @@ class BackupListActor(ThreadActor):
         return sorted(found)
 
     @handles(OpenFile)
-    def open_file(self, asked: OpenFile) -> File:
-        """:raises BackupNameRefused, NoBackupFolder, Unknown:"""
-        return self._folder.open(asked.name)
+    def open_file(self, asked: OpenFile) -> ScriptText:
+        """:raises BackupNameRefused, NoBackupFolder, Unknown: of its name
+        :raises WrongKey, BackupCut, BackupCorrupt: it is sealed, and can't be opened
+        """
+        file = self._folder.open(asked.name)
+        try:
+            return ScriptText(file, self._keys)
+        except BaseException as problem:
+            file.close()
+            if isinstance(problem, OSError):
+                raise _unread(problem) from problem
+            raise
 
     @handles(ReadFile)
     def read_file(self, asked: ReadFile) -> bytes:
@@ -101,7 +121,7 @@ class BackupListActor(ThreadActor):
         try:
             return asked.file.read(asked.offset, asked.count)
         except OSError as error:
-            raise Failed(f"a backup can't be read: {error.strerror}") from error
+            raise _unread(error) from error
 
     @handles(CloseFile)
     def close_file(self, message: CloseFile) -> None:
@@ -149,12 +169,15 @@ class BackupListActor(ThreadActor):
         if form is None:
             return {"problem": "it does not begin as a backup does"}
         if form is Form.SCRIPT:
-            return {"form": form.value, **_script(file, over)}
+            return {"form": form.value, **self._script(file, over)}
 
         def tick(done: int) -> None:
             _check_over(over)
 
-        report = verify(file, self._key, tick)
+        try:
+            report = verify(file, key_for(file, self._keys), tick)
+        except WrongKey as problem:
+            return {"form": form.value, **_closed(problem)}
         found: dict[str, Value] = {
             "form": form.value,
             "sequence": report.sequence or None,
@@ -169,14 +192,29 @@ class BackupListActor(ThreadActor):
             found["place"] = str(facts.place)
         return found
 
+    def _script(self, file: File, over: Over) -> dict[str, Value]:
+        try:
+            text = ScriptText(file, self._keys)
+        except WrongKey as problem:
+            return _closed(problem)
+        found: dict[str, Value] = {"sealed": text.sealed, "verifies": True}
+        if text.facts is not None:
+            found |= {"at": instant(text.facts.taken_us), "sequence": text.facts.sequence}
+        try:
+            for _ in Opening().texts(chunks(text.read)):
+                _check_over(over)
+        except (BackupCut, BackupCorrupt) as problem:
+            found |= {"verifies": False, "problem": problem.message}
+        return found
 
-def _script(file: File, over: Over) -> dict[str, Value]:
-    try:
-        for _ in Opening().texts(chunks(file.read)):
-            _check_over(over)
-    except (BackupCut, BackupCorrupt) as problem:
-        return {"verifies": False, "problem": problem.message}
-    return {"verifies": True}
+
+def _closed(problem: WrongKey) -> dict[str, Value]:
+    """What is known of a file that none of the keys opens."""
+    return {"sealed": True, "problem": f"{problem.code}: {problem.message}"}
+
+
+def _unread(error: OSError) -> Failed:
+    return Failed(f"a backup can't be read: {error.strerror}")
 
 
 def _check_over(over: Over) -> None:

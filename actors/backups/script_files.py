@@ -9,12 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from actors.backups.scripts import About
+from actors.doors import Doors
 from language.splitting import Piece, Splitter
 from protocol import limits
 from protocol.doors import File
 from protocol.errors import BackupCorrupt, Refusal
+from protocol.version import VERSION
+from storage.backups.container import Sink
+from storage.backups.facts import ScriptFacts
 from storage.backups.forms import Form, form_of
+from storage.backups.script_texts import ScriptText as ScriptText
+from storage.backups.script_texts import Writing as Writing
+from storage.backups.script_texts import writing
 from storage.backups.scripts import Opening
+from storage.sealing import Key
 
 CHUNK_BYTES: Final = 256 * limits.KIB
 """Read in one go."""
@@ -24,8 +33,20 @@ Read = Callable[[int, int], bytes]
 
 
 def is_script(file: File) -> bool:
-    """Whether a file is a script that was written as a backup, by how it begins."""
+    """Whether a file is a script that was written as a backup, sealed or not, by how it begins."""
     return form_of(file) is Form.SCRIPT
+
+
+def begin_script(doors: Doors, about: About, created: str, key: Key | None, sink: Sink) -> Writing:
+    """Begin the file of a script.
+
+    :param created: when the store was made, as ISO 8601
+    :param key: what it is sealed with; None: it is not
+    :param sink: takes the bytes of the file
+    """
+    now_us = doors.clock.wall_us()
+    facts = ScriptFacts(VERSION, about.store, created, now_us, about.sequence)
+    return writing(facts, sink, doors.rng, key)
 
 
 def pieces(read: Read) -> Iterator[Piece]:

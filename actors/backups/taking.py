@@ -27,7 +27,6 @@ from actors.backups.files import (
     Part,
     Publish,
     ReadKept,
-    ScriptFacts,
 )
 from actors.backups.folder import BackupFolder, plain_parts
 from actors.backups.listing import CloseFile, ListFiles, LookInto, OpenFile, ReadFile
@@ -36,13 +35,15 @@ from actors.log_pins import Pin
 from actors.log_reads import LogReads
 from actors.runtime import Supervised, ask, tell
 from protocol import limits
-from protocol.doors import Clock, File
+from protocol.doors import Clock
 from protocol.errors import BadRequest, Busy, Failed
 from protocol.requests import Request
 from protocol.values import Value
 from protocol.version import VERSION
 from storage.backups import snapshots
-from storage.backups.facts import LogFacts, Place, SnapshotFacts, Written
+from storage.backups.container import AnyFacts
+from storage.backups.facts import LogFacts, Place, ScriptFacts, SnapshotFacts, Written
+from storage.backups.script_texts import ScriptText
 from storage.engine import Engine
 from storage.faults import LogDamaged
 from storage.transactions import Transaction
@@ -102,13 +103,14 @@ def _forget(files: Supervised[Any], number: int) -> None:
 
 
 class FolderFile:
-    """A file of the folder, for who reads it in a turn."""
+    """A script of the folder, for who reads it in a turn."""
 
-    def __init__(self, turn: Turn, lists: Supervised[Any], file: File) -> None:
+    def __init__(self, turn: Turn, lists: Supervised[Any], file: ScriptText) -> None:
         self._turn, self._lists, self._file = turn, lists, file
 
     def read(self, offset: int, count: int) -> bytes:
-        """Up to so many bytes. :raises Failed: they can't be read"""
+        """Up to so many bytes of its text, as `ScriptText.read`. :raises Failed: they can't be
+        read"""
         found: bytes = self._turn.wait(ask(self._lists.ref, ReadFile(self._file, offset, count)))
         return found
 
@@ -203,7 +205,9 @@ class Backups:
             first = next(chunks, b"")
             parts = _joined(turn, first, chunks)
             estimate = self._engine.stored_bytes()
-            return self._take(turn, ScriptFacts(view.sequence), to, estimate, parts)
+            store, now_us = self._store, self._clock.wall_us()
+            facts = ScriptFacts(VERSION, store.id, store.created, now_us, view.sequence)
+            return self._take(turn, facts, to, estimate, parts)
 
     def listed(self, turn: Turn) -> list[Value]:
         """The files of the folder, as INFO FOR BACKUPS shows them. :raises NoBackupFolder:"""
@@ -215,9 +219,10 @@ class Backups:
         ]
 
     def opened(self, turn: Turn, name: str) -> FolderFile:
-        """A file of the folder, to be read and closed.
+        """A script of the folder, to be read and closed.
 
         :raises BackupNameRefused, NoBackupFolder, Unknown: of its name
+        :raises WrongKey: it is sealed with none of the node's keys
         """
         return FolderFile(turn, self._lists, turn.wait(ask(self._lists.ref, OpenFile(name))))
 
@@ -267,7 +272,7 @@ class Backups:
     def _take(
         self,
         turn: Turn,
-        facts: SnapshotFacts | LogFacts | ScriptFacts,
+        facts: AnyFacts,
         to: str | None,
         estimate: int,
         parts: Iterator[Part],

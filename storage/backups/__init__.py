@@ -2,6 +2,7 @@
 
 A backup is a snapshot, a log or a script. The first two share one container, whose bytes are drawn
 at the head of `container.py`; a script is text of the language, and other rooms write and run it.
+Each may be sealed (`storage/sealing.py`), a script then within the container too.
 How a file begins says which it is.
 
 | file | what it holds |
@@ -12,6 +13,7 @@ How a file begins says which it is.
 | `snapshots.py` | every logged key of one view, or of one place |
 | `logs.py` | frames of the log |
 | `scripts.py` | a script: its first line, its last, and what that proves |
+| `script_texts.py` | the text of a script in its file, in clear or sealed |
 | `verifying.py` | a file read through: what it holds, and whether all of it is there |
 | `restoring.py` | a data directory made of a snapshot, of a log, of a log on top of either |
 | `filling.py` | the state of a store, made of the pairs of a snapshot |

@@ -1,4 +1,5 @@
-"""The bytes of a backup file: one container for snapshot and log, in clear or sealed.
+"""The bytes of a backup file: one container for snapshot and log, in clear or sealed,
+and for a script that is sealed.
 
 All integers are big-endian and unsigned.
 
@@ -32,7 +33,7 @@ something behind its END, is *corrupt*.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b, sha256
 from struct import Struct
 from typing import Final, NamedTuple, TypeVar
@@ -44,7 +45,7 @@ from protocol.doors import File, Rng
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
 from protocol.limits import MIB
 from storage import state_hash
-from storage.backups.facts import End, LogFacts, SnapshotFacts
+from storage.backups.facts import End, LogFacts, ScriptFacts, SnapshotFacts
 from storage.backups.forms import MAGIC, Form
 from storage.faults import StoreTooNew
 from storage.sealing import KEY_ID_BYTES, NO_KEY, SALT_BYTES, TAG_BYTES, Key, Sealer
@@ -76,8 +77,9 @@ assert CHECK_BYTES == TAG_BYTES
 
 Sink = Callable[[bytes], None]
 """Takes the bytes of a file in their order, some at a time."""
-Facts = TypeVar("Facts", SnapshotFacts, LogFacts)
-_Decoded = TypeVar("_Decoded", SnapshotFacts, LogFacts, End)
+AnyFacts = SnapshotFacts | LogFacts | ScriptFacts
+Facts = TypeVar("Facts", SnapshotFacts, LogFacts, ScriptFacts)
+_Decoded = TypeVar("_Decoded", SnapshotFacts, LogFacts, ScriptFacts, End)
 
 
 class Header(NamedTuple):
@@ -114,6 +116,18 @@ class Header(NamedTuple):
         if written != FORMAT or flags & ~SEALED:
             raise StoreTooNew(f"the backup has format {written}; this version reads {FORMAT}")
         return cls(form, key_id, salt, bool(flags & SEALED))
+
+
+def key_for(file: File, keys: Sequence[Key]) -> Key | None:
+    """The key that a file was sealed with, or one that it was not; None: it is in clear, or there
+    are no keys.
+
+    :raises BackupCut, BackupCorrupt, StoreTooNew: as `Header.decode`
+    """
+    header = Header.decode(file.read(0, HEADER_BYTES))
+    if not header.sealed or not keys:
+        return None
+    return next((key for key in keys if key.id == header.key_id), keys[0])
 
 
 def _sum(data: bytes) -> bytes:
@@ -179,9 +193,7 @@ class Writer:
     :param key: what it is sealed with; None: it is not
     """
 
-    def __init__(
-        self, facts: SnapshotFacts | LogFacts, sink: Sink, rng: Rng, key: Key | None = None
-    ) -> None:
+    def __init__(self, facts: AnyFacts, sink: Sink, rng: Rng, key: Key | None = None) -> None:
         salt = rng.bytes(SALT_BYTES)
         header = Header(Form(facts.form), key.id if key else NO_KEY, salt, key is not None)
         self.salt = salt

@@ -66,13 +66,29 @@ class LogFacts(msgspec.Struct, frozen=True):
         return self.before.sequence + 1
 
 
+class ScriptFacts(msgspec.Struct, frozen=True):
+    """What a sealed script says of itself, beside its text, which says the same for people."""
+
+    version: str
+    """Of the node that wrote it."""
+    store: str
+    """Id of the store, a UUID."""
+    created: str
+    """When that store was made, as ISO 8601."""
+    taken_us: int
+    """Wall clock when the script was written, microseconds since 1970."""
+    sequence: int
+    """The last commit that is in it."""
+    form: str = Form.SCRIPT.value
+
+
 class End(msgspec.Struct, frozen=True):
     """The last chunk: with it the file is whole."""
 
     items: int
-    """Pairs of a snapshot, frames of a log."""
+    """Pairs of a snapshot, frames of a log, bytes of a script."""
     records: int
-    """Records of tables in a snapshot; of a log, frames."""
+    """Records of tables in a snapshot; of a log, frames; of a script, none."""
     sequence: int
     """The last commit in the file."""
     size: int

@@ -25,9 +25,10 @@ EXTENSIONS: Final = {
     Form.LOG: ".storelog",
     Form.SCRIPT: ".storeql",
 }
-MAGIC: Final = {Form.SNAPSHOT: b"STORSNAP", Form.LOG: b"STORBLOG"}
-"""The first bytes of a container. A segment of a store's own log begins otherwise (`frames.py`),
-though its name ends as a log backup's does: neither is taken for the other."""
+MAGIC: Final = {Form.SNAPSHOT: b"STORSNAP", Form.LOG: b"STORBLOG", Form.SCRIPT: b"STORSCRP"}
+"""The first bytes of a container; a script is in one where it is sealed. A segment of a store's own
+log begins otherwise (`frames.py`), though its name ends as a log backup's does: neither is taken
+for the other."""
 assert all(len(magic) == MAGIC_BYTES for magic in MAGIC.values())
 
 

@@ -41,7 +41,7 @@ FLAGS: Final = (
         "--accept-clock-jump", None, "start though the clock is a year or more past the log's end"
     ),
     Flag("--rebuild-state", None, "throw state/ away and make it anew from the log", True),
-    Flag("--key-file", "<file>", "seals the backups that a node takes, and opens sealed ones"),
+    Flag("--key-file", "<file>", "seals every backup that is taken, and opens sealed ones"),
     Flag("--backup-key-file", "<file>", "opens a backup that was sealed with another key"),
     Flag("--health", None, "check a store that nobody serves; says well, sequence, hash"),
     Flag("--dump", "<file>", "write a store that nobody serves as a script, into a new file"),

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from actors.backups.loading import load
-from actors.backups.script_files import Read, is_script, pieces
+from actors.backups.script_files import Read, ScriptText, is_script, pieces
 from actors.doors import system_doors
 from actors.node import Node
 from actors.runtime import ask
@@ -23,7 +23,7 @@ from protocol.requests import RunScript
 from surfaces.command.arguments import RunFile
 from surfaces.command.caller import OPERATOR
 from surfaces.command.console import Console
-from surfaces.command.opening import NotOpened, opened
+from surfaces.command.opening import NotOpened, keys_in, opened
 from surfaces.command.progress import Report, shown
 
 
@@ -82,17 +82,19 @@ async def _restore(command: RunFile, console: Console) -> bool:
     :raises NotOpened: it is not (then the directory was not touched), or as `run_file`
     """
     path = command.script
+    keys = keys_in(system_doors().fs, command.opening.keys)
     with _opened(path) as file:
         try:
+            text = ScriptText(file, keys.opening)
             with shown("checking the script", console) as report:
-                for _ in pieces(_reporting(file, report)):
+                for _ in pieces(_reporting(text, report)):
                     pass
         except Refusal as refusal:
             raise NotOpened(where(path, refusal)) from refusal
         async with opened(_settings(command), system_doors(), console) as node:
             _check_no_users(node, command)
             with shown("running the script", console) as report:
-                loaded = await load(node.scripts, pieces(_reporting(file, report)), OPERATOR)
+                loaded = await load(node.scripts, pieces(_reporting(text, report)), OPERATOR)
             if loaded.refusal is not None:
                 ran = loaded.statements
                 raise NotOpened(f"{where(path, loaded.refusal)}; {ran} ran before it")
@@ -109,7 +111,7 @@ def _opened(path: str) -> Iterator[File]:
         file.close()
 
 
-def _reporting(file: File, report: Report) -> Read:
+def _reporting(file: ScriptText, report: Report) -> Read:
     size = file.size()
 
     def read(offset: int, count: int) -> bytes:

@@ -55,6 +55,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
         slow_us=command.slow // timedelta(microseconds=1),
         backup_dir=command.backup_dir,
         key=keys.own,
+        opening_keys=keys.opening,
         told_owner=partial(_tell_owner, command.directory, console),
     )
     with (

@@ -38,7 +38,7 @@ ELSEWHERE: Final = {
     "BackupExists": "of a folder: tests/actors/backups/test_taking.py",
     "RestoreTargetExists": "of backups, to come",
     "LogPruned": "of a log that was pruned: tests/actors/backups/test_taking.py",
-    "WrongKey": "of sealed files, to come",
+    "WrongKey": "of sealed files: tests/actors/backups/test_sealed.py",
     "Sealed": "of vaults, to come",
     "AuditRefused": "of vaults, to come",
     "NotEnoughReplicas": "of clusters, to come",

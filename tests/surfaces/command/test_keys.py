@@ -113,3 +113,28 @@ def test_a_node_seals_what_it_backs_up(tmp_path: Path) -> None:
         header = Header.decode(data[:HEADER_BYTES])
         assert header.sealed and header.key_id == read_key(Disk(), str(path)).id
         assert b"canary" not in data
+
+
+def test_a_script_goes_from_store_to_store_sealed(tmp_path: Path) -> None:
+    paths = {name: str(tmp_path / name) for name in ("key", "other", "fill", "script")}
+    for name in ("key", "other"):
+        assert run("--make-key", paths[name]).returncode == 0
+    Path(paths["fill"]).write_text(
+        "DEFINE NAMESPACE n; DEFINE DATABASE n.d; USE n.d; DEFINE TABLE t; CREATE t:canary;"
+    )
+    assert run(str(tmp_path / "from"), "-f", paths["fill"]).returncode == 0
+    dumped = run(str(tmp_path / "from"), "--dump", paths["script"], "--key-file", paths["key"])
+    assert (dumped.returncode, dumped.stderr) == (0, "")
+    data = Path(paths["script"]).read_bytes()
+    assert Header.decode(data[:HEADER_BYTES]).sealed and b"canary" not in data
+    assert f"{len(data)} bytes" in dumped.stdout
+    closed = [(), ("--key-file", paths["other"])]
+    for words in closed:
+        refused = run(str(tmp_path / "to"), "-f", paths["script"], *words)
+        assert refused.returncode == 1
+        assert "WrongKey: " in said(refused.stderr)
+        assert not (tmp_path / "to").exists()
+    for flag in ("--key-file", "--backup-key-file"):
+        ran = run(str(tmp_path / f"to{flag}"), "-f", paths["script"], flag, paths["key"])
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stdout.startswith("ran ")

@@ -1,0 +1,140 @@
+"""The text of a script in a file: as it stands there, or sealed in a container, whose stream it is.
+
+A sealed script is told from one in clear by how its file begins; what it says of itself is sealed
+with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from typing import Final, Protocol
+
+from protocol.doors import File, Rng
+from protocol.errors import BackupCorrupt
+from storage.backups.container import Reader, Sink, Writer, key_for
+from storage.backups.facts import ScriptFacts, Written
+from storage.backups.forms import MAGIC, MAGIC_BYTES, Form
+from storage.sealing import Key
+
+_SEALED: Final = MAGIC[Form.SCRIPT]
+
+
+class Writing(Protocol):
+    """A script on its way into a file."""
+
+    def add(self, part: bytes, /) -> None:
+        """The next part of its text."""
+
+    def end(self) -> Written:
+        """There are no more."""
+
+
+def writing(facts: ScriptFacts, sink: Sink, rng: Rng, key: Key | None) -> Writing:
+    """Begin a script.
+
+    :param sink: takes the bytes of the file
+    :param key: what it is sealed with; None: it is not
+    """
+    return _Plain(facts, sink) if key is None else _Sealed(facts, sink, rng, key)
+
+
+class _Plain:
+    def __init__(self, facts: ScriptFacts, sink: Sink) -> None:
+        self._facts = facts
+        self._sink = sink
+        self._digest = sha256()
+        self._size = 0
+
+    def add(self, part: bytes, /) -> None:
+        self._sink(part)
+        self._digest.update(part)
+        self._size += len(part)
+
+    def end(self) -> Written:
+        facts, digest = self._facts, self._digest.digest()
+        return Written(Form.SCRIPT, 0, facts.sequence, self._size, digest, facts.version)
+
+
+class _Sealed:
+    def __init__(self, facts: ScriptFacts, sink: Sink, rng: Rng, key: Key) -> None:
+        self._facts = facts
+        self._writer = Writer(facts, sink, rng, key)
+        self._size = 0
+
+    def add(self, part: bytes, /) -> None:
+        self._writer.add(part)
+        self._size += len(part)
+
+    def end(self) -> Written:
+        facts, writer = self._facts, self._writer
+        digest = writer.end(self._size, 0, facts.sequence)
+        return Written(Form.SCRIPT, 0, facts.sequence, writer.size, digest, facts.version)
+
+
+class ScriptText:
+    """The text of a script that is read forwards, as often as is wanted from its beginning.
+
+    :param file: closed with this
+    :param keys: what it may have been sealed with
+    :raises WrongKey: it is sealed with none of them
+    :raises BackupCut, BackupCorrupt, StoreTooNew: it is sealed, and how it begins is not whole
+    """
+
+    def __init__(self, file: File, keys: Sequence[Key]) -> None:
+        self._file = file
+        self._keys = keys
+        self.sealed = file.read(0, MAGIC_BYTES) == _SEALED
+        self.facts: ScriptFacts | None = None
+        """What a sealed one says of itself."""
+        self._held = b""
+        self._at = 0
+        self._chunks: Iterator[bytes] = iter(())
+        if self.sealed:
+            self._begin()
+
+    def _begin(self) -> None:
+        reader = Reader(self._file, key_for(self._file, self._keys))
+        self.facts = reader.facts(ScriptFacts)
+        self._chunks = _proved(reader, self.facts)
+        self._held, self._at = b"", 0
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Up to so many bytes of the text; fewer at its end.
+
+        :param offset: where the last reading ended, or 0
+        :raises BackupCut, BackupCorrupt: what comes next is not what was sealed
+        :raises OSError: as the disk says
+        """
+        if not self.sealed:
+            return self._file.read(offset, count)
+        if offset == 0:
+            self._begin()
+        assert offset == self._at, "a sealed script is read forwards"
+        while len(self._held) < count:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                break
+            self._held += chunk
+        found, self._held = self._held[:count], self._held[count:]
+        self._at += len(found)
+        return found
+
+    def size(self) -> int:
+        """Bytes of its file: as many as the text has, or a few more."""
+        return self._file.size()
+
+    def close(self) -> None:
+        """Read no more."""
+        self._file.close()
+
+
+def _proved(reader: Reader, facts: ScriptFacts) -> Iterator[bytes]:
+    size = 0
+    for chunk in reader.chunks():
+        size += len(chunk)
+        yield chunk
+    end = reader.end
+    assert end is not None, "a stream ends with the file's end"
+    if (end.items, end.sequence) != (size, facts.sequence):
+        raise BackupCorrupt("its end is not that of what comes before it", offset=reader.offset)
