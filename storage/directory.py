@@ -36,7 +36,7 @@ from uuid import UUID
 
 from protocol.doors import Clock, Fs, Lock, Rng
 from protocol.values import instant
-from storage.facts import read_facts, replace_file, write_facts
+from storage.facts import Seal, read_facts, replace_file, write_facts
 from storage.faults import (
     NotRestored,
     StoreDamaged,
@@ -46,8 +46,17 @@ from storage.faults import (
     StoreOpenToOthers,
     StoreUnfinished,
 )
-from storage.frames import SALT_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader
+from storage.frames import (
+    MAGIC,
+    SALT_BYTES,
+    SEALED_FORMAT,
+    SEALED_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    SegmentHeader,
+    begin,
+)
 from storage.histories import Origin
+from storage.sealing import Key
 
 SEGMENT_SUFFIX: Final = ".storelog"
 FIRST_EPOCH: Final = 1
@@ -56,6 +65,8 @@ _EMPTY_STORE: Final = frozenset({"LOCK", "log", "state", "tmp", "lost+found"})
 _RESTORING: Final = "RESTORING"
 _OF_A_RESTORE: Final = _EMPTY_STORE | {_RESTORING, "STORE", "NODE", "DAMAGED"}
 """What a restore may have left that did not come to its end."""
+_SEALED_BEGINS: Final = MAGIC + SEALED_FORMAT.to_bytes(2, "big")
+"""The first bytes of a segment that is sealed."""
 
 
 def segment_name(first: int) -> str:
@@ -71,12 +82,16 @@ def new_uuid(rng: Rng) -> UUID:
 class StoreDirectory:
     """An open data directory. It is this process's alone until `close`."""
 
-    def __init__(self, path: str, fs: Fs, clock: Clock, rng: Rng, lock: Lock) -> None:
+    def __init__(
+        self, path: str, fs: Fs, clock: Clock, rng: Rng, lock: Lock, key: Key | None = None
+    ) -> None:
         """Use `open`."""
         self.path = path
         self.fs = fs
         self.clock = clock
         self.rng = rng
+        self.key = key
+        """What all that is in it is sealed with; None: nothing is."""
         self.log_path = f"{path}/log"
         self.state_path = f"{path}/state"
         self.tmp_path = f"{path}/tmp"
@@ -92,11 +107,20 @@ class StoreDirectory:
 
     @classmethod
     def open(
-        cls, path: str, fs: Fs, clock: Clock, rng: Rng, create: bool = False
+        cls,
+        path: str,
+        fs: Fs,
+        clock: Clock,
+        rng: Rng,
+        create: bool = False,
+        key: Key | None = None,
     ) -> StoreDirectory:
         """Take the directory.
 
         :param create: make a store when there is none
+        :param key: what it is sealed with, from its first start on; None: it is not
+        :raises WrongKey: it is sealed, and not with this key
+        :raises StoreNotSealed: it is not sealed, and a key was given
         :raises StoreMissing: no store there, and not asked to make one
         :raises StoreForeign: the directory holds something else
         :raises StoreUnfinished: a restore into it did not come to its end
@@ -107,33 +131,40 @@ class StoreDirectory:
         :raises OSError: as the disk says
         """
         path = path.rstrip("/") or "/"
-        lock = _locked(fs, path, partial(_refuse_unless_ours, fs, path, create))
-        return cls._settled(cls(path, fs, clock, rng, lock), cls._settle)
+        lock = _locked(fs, path, partial(_refuse_unless_ours, fs, path, create, key))
+        return cls._settled(cls(path, fs, clock, rng, lock, key), cls._settle)
 
     @classmethod
-    def begin_restore(cls, path: str, fs: Fs, clock: Clock, rng: Rng) -> StoreDirectory:
+    def begin_restore(
+        cls, path: str, fs: Fs, clock: Clock, rng: Rng, key: Key | None = None
+    ) -> StoreDirectory:
         """Take a directory to restore a store into: an empty one, or one with what is left of a
         restore that did not come to its end, of which nothing stays. From now on it is no store
         until `found` and `end_restore`; its id is a new one.
 
+        :param key: what the store is sealed with; None: it is not
         :raises NotRestored: it holds anything else. Nothing was changed
         :raises StoreLocked, StoreOpenToOthers, OSError: as `open`
         """
         path = path.rstrip("/") or "/"
         lock = _locked(fs, path, partial(refuse_unless_empty, fs, path))
-        return cls._settled(cls(path, fs, clock, rng, lock), cls._empty)
+        return cls._settled(cls(path, fs, clock, rng, lock, key), cls._empty)
 
     @classmethod
-    def reopen_restored(cls, path: str, fs: Fs, clock: Clock, rng: Rng) -> StoreDirectory:
+    def reopen_restored(
+        cls, path: str, fs: Fs, clock: Clock, rng: Rng, key: Key | None = None
+    ) -> StoreDirectory:
         """Take a store that was restored, to restore more on top of it, also where that was begun
         and did not come to its end.
 
+        :param key: as `open`
         :raises NotRestored: there is no such store
-        :raises StoreTooNew, StoreDamaged, StoreLocked, StoreOpenToOthers, OSError: as `open`
+        :raises WrongKey, StoreNotSealed, StoreTooNew, StoreDamaged: as `open`
+        :raises StoreLocked, StoreOpenToOthers, OSError: as `open`
         """
         path = path.rstrip("/") or "/"
-        lock = _locked(fs, path, partial(_refuse_unless_restored, fs, path))
-        return cls._settled(cls(path, fs, clock, rng, lock), cls._settle)
+        lock = _locked(fs, path, partial(_refuse_unless_restored, fs, path, key))
+        return cls._settled(cls(path, fs, clock, rng, lock, key), cls._settle)
 
     @staticmethod
     def _settled(
@@ -150,6 +181,17 @@ class StoreDirectory:
         """Let other processes have it."""
         self._lock.release()
 
+    # --- small files ----------------------------------------------------------------------------
+
+    def write(self, path: str, facts: Mapping[str, object]) -> None:
+        """Replace a file of facts, sealed where the store is. :raises OSError: as the disk says"""
+        seal = None if self.key is None else Seal(self.key, self.rng)
+        write_facts(self.fs, self.tmp_path, path, facts, seal)
+
+    def read(self, path: str) -> dict[str, object]:
+        """What a file of facts says. Raises as `facts.read_facts`."""
+        return read_facts(self.fs, path, self.key)
+
     # --- restoring ------------------------------------------------------------------------------
 
     @property
@@ -159,7 +201,7 @@ class StoreDirectory:
 
     def mark_restoring(self) -> None:
         """From now on this is no store until `end_restore`: more is restored on top of it."""
-        write_facts(self.fs, self.tmp_path, self._marker, {"onto": True})
+        self.write(self._marker, {"onto": True})
 
     def found(self, origin: Origin) -> None:
         """Make it a store, or the store that it is one of another origin; durable on return.
@@ -168,7 +210,7 @@ class StoreDirectory:
         """
         self.origin = origin
         facts = {"store": str(self.store_id), "created": self.created, "from": origin.facts()}
-        write_facts(self.fs, self.tmp_path, self._store_file, facts)
+        self.write(self._store_file, facts)
 
     def end_restore(self) -> None:
         """All that was restored is durable: from now on it is a store that may be served.
@@ -184,7 +226,7 @@ class StoreDirectory:
         if not self.fs.exists(self.tmp_path):
             self.fs.make_directory(self.tmp_path)
         self._empty_tmp()
-        write_facts(self.fs, self.tmp_path, self._marker, {"onto": False})
+        self.write(self._marker, {"onto": False})
         for name in self.fs.names(self.path):
             if name not in (_RESTORING, "LOCK", "lost+found"):
                 self._remove(f"{self.path}/{name}")
@@ -206,7 +248,7 @@ class StoreDirectory:
         self._empty_tmp()
         if not self.fs.exists(self._store_file):
             self._create()
-        facts = read_facts(self.fs, self._store_file)
+        facts = self.read(self._store_file)
         try:
             self.store_id = UUID(str(facts["store"]))
             self.created = str(facts["created"])
@@ -238,11 +280,13 @@ class StoreDirectory:
         self.fs.sync_directory(_parent(self.path))
         store_id = new_uuid(self.rng)
         now_us = self.clock.wall_us()
-        header = SegmentHeader(store_id.bytes, self.rng.bytes(SALT_BYTES), 1, FIRST_EPOCH, now_us)
+        salt = self.rng.bytes(SALT_BYTES)
+        plain = SegmentHeader(store_id.bytes, salt, 1, FIRST_EPOCH, now_us)
+        header, _ = begin(plain, self.key, self.rng)
         first = f"{self.log_path}/{segment_name(1)}"
         replace_file(self.fs, self.tmp_path, first, header.encode())
         facts = {"store": str(store_id), "created": instant(now_us).isoformat()}
-        write_facts(self.fs, self.tmp_path, self._store_file, facts)
+        self.write(self._store_file, facts)
 
 
 def _locked(fs: Fs, path: str, look: Callable[[], object]) -> Lock:
@@ -264,7 +308,7 @@ def _locked(fs: Fs, path: str, look: Callable[[], object]) -> Lock:
     return lock
 
 
-def _refuse_unless_ours(fs: Fs, path: str, create: bool) -> None:
+def _refuse_unless_ours(fs: Fs, path: str, create: bool, key: Key | None) -> None:
     """Look without touching."""
     if not fs.exists(path):
         if create:
@@ -279,7 +323,7 @@ def _refuse_unless_ours(fs: Fs, path: str, create: bool) -> None:
             " again"
         )
     if "STORE" in names:
-        read_facts(fs, f"{path}/STORE")
+        read_facts(fs, f"{path}/STORE", key)
         return
     others = [name for name in names if name not in _EMPTY_STORE]
     if others:
@@ -310,24 +354,25 @@ def refuse_unless_empty(fs: Fs, path: str) -> None:
         raise NotRestored(f"{path} {what}: a backup is restored into an empty directory")
 
 
-def _refuse_unless_restored(fs: Fs, path: str) -> None:
-    if restored_from(fs, path) is None:
+def _refuse_unless_restored(fs: Fs, path: str, key: Key | None) -> None:
+    if restored_from(fs, path, key) is None:
         raise NotRestored(f"{path} holds no store that was restored")
 
 
-def restored_from(fs: Fs, path: str) -> Origin | None:
+def restored_from(fs: Fs, path: str, key: Key | None = None) -> Origin | None:
     """Where the store in a directory was restored from, if more can be restored on top of it as far
     as its files tell. Looks without touching anything.
 
-    :raises StoreTooNew, StoreDamaged: its files can't be read
+    :param key: what it is sealed with; None: it is not
+    :raises WrongKey, StoreNotSealed, StoreTooNew, StoreDamaged: its files can't be read
     """
     if not fs.is_directory(path) or not fs.exists(f"{path}/STORE"):
         return None
     marker = f"{path}/{_RESTORING}"
-    if fs.exists(marker) and not read_facts(fs, marker)["onto"]:
+    if fs.exists(marker) and not read_facts(fs, marker, key)["onto"]:
         return None
     try:
-        return origin_in(read_facts(fs, f"{path}/STORE"))
+        return origin_in(read_facts(fs, f"{path}/STORE", key))
     except (KeyError, ValueError):
         raise StoreDamaged(f"{path}/STORE names no store") from None
 
@@ -357,7 +402,8 @@ def _only_begun(fs: Fs, path: str) -> bool:
         return False
     file = fs.open_read(f"{log}/{names[0]}")
     try:
-        return file.size() <= SEGMENT_HEADER_BYTES
+        sealed = file.read(0, len(_SEALED_BEGINS)) == _SEALED_BEGINS
+        return file.size() <= (SEALED_HEADER_BYTES if sealed else SEGMENT_HEADER_BYTES)
     finally:
         file.close()
 

@@ -6,17 +6,25 @@
 They are replaced whole: written below `tmp/`, synced, renamed, and the directory synced. A crash
 leaves the old facts or the new ones, so a file that does not match its checksum is damage and
 never the trace of a crash.
+
+In a sealed store the line is another, and the facts are in it, with the name of the file:
+
+    {"format": 2, "key": "5177a968…", "sealed": "kM0g…"}
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Final
+from typing import Final, NamedTuple
 
-from protocol.doors import Fs
-from storage.faults import StoreDamaged, StoreTooNew, StoreTooOld
+from protocol.doors import Fs, Rng
+from protocol.errors import WrongKey
+from storage.faults import StoreDamaged, StoreNotSealed, StoreTooNew, StoreTooOld
+from storage.sealing import Key, close_up, open_up
 
 FORMAT: Final = 2
 """Version of the directory's layout and of every file in it but RocksDB's. Format 1 had frames of
@@ -48,15 +56,31 @@ def replace_file(fs: Fs, tmp: str, target: str, data: bytes) -> None:
     fs.sync_directory(folder)
 
 
-def write_facts(fs: Fs, tmp: str, path: str, facts: Mapping[str, object]) -> None:
-    """Replace the facts at `path`; the format version is added."""
+class Seal(NamedTuple):
+    """What facts are sealed with."""
+
+    key: Key
+    rng: Rng
+
+
+def write_facts(
+    fs: Fs, tmp: str, path: str, facts: Mapping[str, object], seal: Seal | None = None
+) -> None:
+    """Replace the facts at `path`; the format version is added. :param seal: None: in clear"""
     line = json.dumps({**facts, "format": FORMAT}, sort_keys=True).encode()
+    if seal is not None:
+        closed = base64.b64encode(close_up(*seal, line, _name(path))).decode()
+        told = {"format": FORMAT, "key": seal.key.id.hex(), "sealed": closed}
+        line = json.dumps(told, sort_keys=True).encode()
     replace_file(fs, tmp, path, line + b"\n" + _checksum(line) + b"\n")
 
 
-def read_facts(fs: Fs, path: str) -> dict[str, object]:
+def read_facts(fs: Fs, path: str, key: Key | None = None) -> dict[str, object]:
     """The facts at `path`.
 
+    :param key: what they are sealed with; None: they are in clear
+    :raises WrongKey: they are sealed, and not with this key
+    :raises StoreNotSealed: they are in clear, and a key was given
     :raises StoreTooNew: written by a newer version
     :raises StoreTooOld: by an earlier one
     :raises StoreDamaged: they do not match their checksum
@@ -81,4 +105,31 @@ def read_facts(fs: Fs, path: str) -> dict[str, object]:
             f"{path} has format {facts['format']}, of an earlier version; this one reads {FORMAT}"
             " and changed nothing"
         )
+    if "sealed" in facts:
+        return _opened(path, facts, key)
+    if key is not None:
+        raise StoreNotSealed(
+            f"{path} is not sealed, and a key was given: a store is sealed from its first start or"
+            " never. Start without the key; to seal what it holds, back it up and restore that into"
+            " an empty directory with the key"
+        )
     return facts
+
+
+def _opened(path: str, facts: dict[str, object], key: Key | None) -> dict[str, object]:
+    """The facts that are sealed in others."""
+    if key is None or key.id.hex() != facts.get("key"):
+        given = "no key was given: --key-file" if key is None else f"this is key {key.id.hex()}"
+        raise WrongKey(f"{path} is sealed with key {facts.get('key')}, and {given}")
+    try:
+        found = open_up(key, base64.b64decode(str(facts["sealed"])), _name(path))
+    except binascii.Error:
+        found = None
+    if found is None:
+        raise StoreDamaged(f"{path} is damaged: it does not open, though the key is right")
+    opened: dict[str, object] = json.loads(found)
+    return opened
+
+
+def _name(path: str) -> bytes:
+    return path.rpartition("/")[2].encode()

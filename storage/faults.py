@@ -27,6 +27,10 @@ class NotRestored(StoreFault):
     """A backup does not go into this directory. Nothing was changed."""
 
 
+class StoreNotSealed(StoreFault):
+    """A key was given, and the store, or a file of a sealed one, is in clear."""
+
+
 class StoreLocked(StoreFault):
     """Another process has the store open."""
 

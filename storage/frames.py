@@ -21,6 +21,23 @@ All integers are big-endian and unsigned.
     │     96 │  8 │ checksum of the 96 above │
     └────────┴────┴──────────────────────────┘
 
+In a sealed store the header goes on behind these, its format is 5, and each body is sealed:
+
+    segment header, on from 104                    body of a frame
+    ┌────────┬────┬──────────────────────────┐     ┌────────┬────┬─────────────────────────────┐
+    │ offset │ n  │                          │     │ offset │ n  │                             │
+    ├────────┼────┼──────────────────────────┤     ├────────┼────┼─────────────────────────────┤
+    │    104 │ 16 │ key id                   │     │      0 │  8 │ count of the seal, from 1   │
+    │    120 │ 32 │ salt of the key          │     │      8 │  … │ what was sealed             │
+    │    152 │ 16 │ tag of the 152 above     │     │      … │ 16 │ tag                         │
+    └────────┴────┴──────────────────────────┘     └────────┴────┴─────────────────────────────┘
+
+Key, nonce and tag are AES-256-GCM's (`sealing.FrameSealer`); the tag of the header is that of seal
+0. Sealed with a body are store id and first sequence of its segment, its length, and bytes 16–60 of
+its frame. The counts of a segment have no gaps. Marks have a body then too, of a seal alone. Length
+and checks are those of what stands there, so torn bytes are told from whole ones without the key;
+what is whole and does not open was not written by this store, and no crash makes it.
+
 The salt is random and new for each segment, and both checks of a frame depend on it: what a user
 stores can't pass for a frame, nor can a frame of another segment, nor one left in a disk block
 that this segment was given later.
@@ -49,19 +66,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from struct import Struct
 from typing import Final, NamedTuple, Protocol
 from zlib import crc32
 
-from protocol.doors import File
+from protocol.doors import File, Rng
+from protocol.errors import WrongKey
 from protocol.limits import KIB, MIB, TRANSACTION_BYTES
+from storage.sealing import FRAME_SEAL_BYTES, KEY_ID_BYTES, TAG_BYTES, FrameSealer, Key
+from storage.sealing import SALT_BYTES as KEY_SALT_BYTES
 
 MAGIC: Final = b"STORELOG"
 FORMAT: Final = 4
 """1 had neither digest nor `released up to`; it is refused, never read as this one."""
-READ: Final = frozenset({2, 3, FORMAT})
+SEALED_FORMAT: Final = 5
+"""The same, sealed."""
+READ: Final = frozenset({2, 3, FORMAT, SEALED_FORMAT})
 """Formats that are read. The frames of 2 have no entries for the statement log; those of 2 and 3
 say what indexes hold, which those of 4 leave to whoever reads them (derived.py)."""
 SALT_BYTES: Final = 8
@@ -81,7 +103,9 @@ LOG_FLAGS: Final = 0xFF
 """Flags that belong to the log. The others are the writer's, and come back as they were given."""
 
 BODY_BYTES_MAX: Final = TRANSACTION_BYTES + 16 * MIB
-"""A transaction's effects and what their encoding adds. A longer length field is damage."""
+"""A transaction's effects and what their encoding adds."""
+LENGTH_MAX: Final = BODY_BYTES_MAX + FRAME_SEAL_BYTES
+"""A longer length field is damage."""
 
 _SEGMENT: Final = Struct(">8sHHI16s8sQQQ")
 _JOINED: Final = Struct(">16sQ")
@@ -89,12 +113,15 @@ _PREFIX: Final = Struct(">II8s")
 _COVERED: Final = Struct(">QQQQQI")
 _WORD: Final = Struct(">I")
 _DIGESTED: Final = Struct(">QQQI")
+_SEAL: Final = Struct(f">{KEY_ID_BYTES}s{KEY_SALT_BYTES}s{TAG_BYTES}s")
+_NAMED: Final = Struct(">16sQ")
 
 CHECKSUM_BYTES: Final = 8
 DIGEST_BYTES: Final = 16
 NO_DIGEST: Final = bytes(DIGEST_BYTES)
 """Where the log begins there is no frame before."""
 SEGMENT_HEADER_BYTES: Final = 104
+SEALED_HEADER_BYTES: Final = 168
 FRAME_HEADER_BYTES: Final = 60
 _LASTING_BYTES: Final = 72
 """What every format begins with: so damage is not taken for the past or the future."""
@@ -104,6 +131,7 @@ _DURABLE_AT: Final = 32
 
 assert _SEGMENT.size + CHECKSUM_BYTES == _LASTING_BYTES
 assert _LASTING_BYTES + _JOINED.size + CHECKSUM_BYTES == SEGMENT_HEADER_BYTES
+assert SEGMENT_HEADER_BYTES + _SEAL.size == SEALED_HEADER_BYTES
 assert _PREFIX.size == _PREFIX_BYTES == _SEQUENCE_AT
 assert _PREFIX.size + _COVERED.size == FRAME_HEADER_BYTES
 
@@ -132,6 +160,14 @@ class Frame(NamedTuple):
         return found.digest()
 
 
+class HeaderSeal(NamedTuple):
+    """What the header of a sealed segment says of its key."""
+
+    key_id: bytes
+    salt: bytes
+    tag: bytes
+
+
 class BadHeader(ValueError):
     """Not the header of a segment; the text says why."""
 
@@ -143,8 +179,8 @@ class OtherFormat(ValueError):
     """
 
     def __init__(self, form: int) -> None:
-        super().__init__(f"log format {form}; this version reads {min(READ)} to {FORMAT}")
-        self.newer = form > FORMAT
+        super().__init__(f"log format {form}; this version reads {min(READ)} to {max(READ)}")
+        self.newer = form > max(READ)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +204,21 @@ class SegmentHeader:
     """The highest sequence known to have been released when the segment was begun."""
     form: int = field(default_factory=lambda: FORMAT)
     """The format of its frames."""
+    seal: HeaderSeal | None = None
+    """None: it is not sealed."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of it in its file."""
+        return SEGMENT_HEADER_BYTES if self.seal is None else SEALED_HEADER_BYTES
 
     @property
     def is_of_this_format(self) -> bool:
         """Whether frames may follow those that it has: older readers know no others."""
-        return self.form == FORMAT
+        return self.form in (FORMAT, SEALED_FORMAT)
 
     def encode(self) -> bytes:
-        """The 104 bytes."""
+        """Its bytes, `size` of them."""
         head = _SEGMENT.pack(
             MAGIC,
             self.form,
@@ -189,7 +232,8 @@ class SegmentHeader:
         )
         lasting = head + _sum(head)
         joined = lasting + _JOINED.pack(self.joins, self.released)
-        return joined + _sum(joined)
+        whole = joined + _sum(joined)
+        return whole if self.seal is None else whole + _SEAL.pack(*self.seal)
 
     @classmethod
     def decode(cls, data: bytes) -> SegmentHeader:
@@ -212,27 +256,86 @@ class SegmentHeader:
         if _sum(data[:end]) != data[end:SEGMENT_HEADER_BYTES]:
             raise BadHeader("the checksum of the segment header does not match")
         joins, released = _JOINED.unpack_from(data, _LASTING_BYTES)
-        return cls(store_id, salt, first, epoch, time, reach, flags, joins, released, form)
+        seal = None
+        if form == SEALED_FORMAT:
+            if len(data) < SEALED_HEADER_BYTES:
+                raise BadHeader(f"a sealed header has {SEALED_HEADER_BYTES} bytes, not {len(data)}")
+            seal = HeaderSeal(*_SEAL.unpack_from(data, SEGMENT_HEADER_BYTES))
+        return cls(store_id, salt, first, epoch, time, reach, flags, joins, released, form, seal)
 
 
 def _sum(data: bytes) -> bytes:
     return blake2b(data, digest_size=CHECKSUM_BYTES).digest()
 
 
+def begin(header: SegmentHeader, key: Key | None, rng: Rng) -> tuple[SegmentHeader, FrameCodec]:
+    """A new segment: its header, and what encodes its frames.
+
+    :param header: as it is in clear
+    :param key: what it is sealed with; None: it is not
+    """
+    if key is None:
+        return header, FrameCodec(header.salt)
+    salt = rng.bytes(KEY_SALT_BYTES)
+    sealer = FrameSealer(key, salt, _named(header), count=0)
+    seal = HeaderSeal(key.id, salt, b"")
+    untold = replace(header, form=SEALED_FORMAT, seal=seal)
+    tag = sealer.seal(b"", _covered(untold))[-TAG_BYTES:]
+    told = replace(untold, seal=seal._replace(tag=tag))
+    return told, FrameCodec(header.salt, sealer)
+
+
+def opened(header: SegmentHeader, key: Key | None) -> FrameCodec:
+    """What reads the frames of a segment.
+
+    :param key: what the store is sealed with; None: it is not
+    :raises WrongKey: it is sealed, and not with this key
+    :raises BadHeader: its tag does not match, or it is not sealed and the store is
+    """
+    seal = header.seal
+    if seal is None:
+        if key is not None:
+            raise BadHeader("it is in clear, and the store is sealed")
+        return FrameCodec(header.salt)
+    if key is None or key.id != seal.key_id:
+        given = "no key was given" if key is None else f"this is key {key.id.hex()}"
+        raise WrongKey(f"the log is sealed with key {seal.key_id.hex()}, and {given}")
+    sealer = FrameSealer(key, seal.salt, _named(header))
+    first = bytes(FRAME_SEAL_BYTES - TAG_BYTES)
+    if sealer.open(first + seal.tag, _covered(header)) is None:
+        raise BadHeader("the tag of the segment header does not match")
+    return FrameCodec(header.salt, sealer)
+
+
+def _named(header: SegmentHeader) -> bytes:
+    return _NAMED.pack(header.store_id, header.first)
+
+
+def _covered(header: SegmentHeader) -> bytes:
+    """What the tag of a header is of."""
+    return header.encode()[: SEALED_HEADER_BYTES - TAG_BYTES]
+
+
 class FrameCodec:
-    """Encodes and checks the frames of one segment."""
+    """Encodes and checks the frames of one segment.
 
-    __slots__ = ("_crc_start", "_seeded")
+    :param sealer: seals and opens their bodies; None: they are in clear
+    """
 
-    def __init__(self, salt: bytes) -> None:
+    __slots__ = ("_crc_start", "_seeded", "sealer")
+
+    def __init__(self, salt: bytes, sealer: FrameSealer | None = None) -> None:
         # Copying a keyed hash is cheaper than keying a new one, and this runs for each frame.
         self._seeded = blake2b(digest_size=CHECKSUM_BYTES, key=salt)
         self._crc_start = crc32(salt)
+        self.sealer = sealer
 
     def encode(self, frame: Frame, durable_upto: int, released: int) -> bytes:
         """The bytes of a frame."""
         sequence, epoch, time, flags, body = frame
         covered = _COVERED.pack(sequence, epoch, durable_upto, released, time, flags)
+        if self.sealer is not None:
+            body = self.sealer.seal(body, _WORD.pack(len(body) + FRAME_SEAL_BYTES) + covered)
         length = len(body)
         digest = self._seeded.copy()
         digest.update(covered)
@@ -274,7 +377,8 @@ class Walk:
     """Reads the frames of a segment in order, checking every byte of each.
 
     Iteration ends at `end`, or at the first bad frame; then `bad` says what is wrong with it.
-    `offset` is where the next frame begins, or the bad one.
+    `offset` is where the next frame begins, or the bad one; `forged`, that it is whole and was not
+    written by this store.
 
     :param end: byte offset where the frames end
     """
@@ -288,6 +392,7 @@ class Walk:
         self._step = _FIRST_BYTES
         self.offset = offset
         self.bad: str | None = None
+        self.forged = False
 
     def heads(self, sequence: int) -> Iterator[tuple[int, int, int]]:
         """Walk to the frame of a sequence by the heads of those before it: sequence, flags and
@@ -303,7 +408,7 @@ class Walk:
                     return
             [length] = _WORD.unpack_from(window, at)
             size = FRAME_HEADER_BYTES + length
-            if not codec.head_holds(window, at) or length > BODY_BYTES_MAX:
+            if not codec.head_holds(window, at) or length > LENGTH_MAX:
                 self.bad = "the head check of the frame does not match"
                 return
             if offset + size > end:
@@ -320,7 +425,7 @@ class Walk:
     def __iter__(self) -> Iterator[Placed]:
         window, start = self._window, self._start
         end, codec, file = self._end, self._codec, self._file
-        seeded = codec._seeded
+        seeded, sealer, seals = codec._seeded, codec.sealer, None
         while self.offset < end:
             offset = self.offset
             at = offset - start
@@ -331,7 +436,7 @@ class Walk:
                     return
             length, _, checksum = _PREFIX.unpack_from(window, at)
             size = FRAME_HEADER_BYTES + length
-            if length > BODY_BYTES_MAX:
+            if length > LENGTH_MAX:
                 self.bad = "the length of the frame is impossible"
                 return
             if offset + size > end:
@@ -356,6 +461,13 @@ class Walk:
             if digest.digest() != checksum or not codec.head_holds(window, at):
                 self.bad = "the checksum of the frame does not match"
                 return
+            if sealer is not None:
+                beside = window[at : at + _WORD.size] + window[covered_at:body_at]
+                found = sealer.open(body, beside)
+                if found is None or (seals is not None and found[0] != seals + 1):
+                    self.bad, self.forged = "the frame is not what was sealed here", True
+                    return
+                seals, body = found
             fields = _COVERED.unpack_from(window, covered_at)
             sequence, epoch, durable, released, time, flags = fields
             self.offset = offset + size

@@ -37,6 +37,9 @@ What holds, and what the code below relies on:
     sync that makes the file longer costs much more. Zeros up to the end of the file are no bytes of
     a frame. They are cut off, durably, before CLOSED is written and before the next segment is
     begun, so a closed segment ends with its last frame.
+11. A sealed log writes to no segment that was opened: the first write after an open begins a new
+    one. Which counts were used under the key of the old one only who used them knew
+    (`sealing.py`), and a copy of the directory would use the same ones for something else.
 
 Crashes in between, and why each is harmless:
 
@@ -78,11 +81,10 @@ from storage.frames import (
     MARK,
     NEW_EPOCH,
     SALT_BYTES,
-    SEGMENT_HEADER_BYTES,
     Frame,
-    FrameCodec,
     Placed,
     SegmentHeader,
+    begin,
 )
 from storage.histories import Standing
 from storage.log_reading import LogReader, LogSizes
@@ -140,6 +142,7 @@ class Log(LogReader):
             refuse_lost(segment, ending, proven)
             if self._closed_file:
                 self._file = file
+                self._worn = self._key is not None  # invariant 11
                 self.recovery = Recovery(True, self.last)
             else:
                 self._move_tail(file, segment, ending, ending.unproven)
@@ -422,10 +425,10 @@ class Log(LogReader):
         salt = self._rng.bytes(SALT_BYTES)
         time = copied[0].frame.time if copied else self.last_time
         released = copied[0].released if copied else self.released
-        header = SegmentHeader(
+        plain = SegmentHeader(
             self._store_id, salt, first, epoch, time, flags=flags, joins=joins, released=released
         )
-        codec = FrameCodec(salt)
+        header, codec = begin(plain, self._key, self._rng)
         parts = [header.encode()]
         parts.extend(codec.encode(p.frame, p.durable_upto, p.released) for p in copied)
         data = b"".join(parts)
@@ -438,7 +441,7 @@ class Log(LogReader):
             drop_temporary(self._fs, self._tmp, path)
             raise disk_full() from error
         segment = Segment(path, header, codec, len(data))
-        offset = SEGMENT_HEADER_BYTES
+        offset = header.size
         for placed, part in zip(copied, parts[1:], strict=True):
             segment.note(placed.frame.sequence, offset)
             offset += len(part)

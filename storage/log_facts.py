@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from protocol.doors import Fs
-from storage.facts import read_facts, write_facts
-from storage.faults import LogDamaged, StoreDamaged
+from storage.directory import StoreDirectory
+from storage.faults import LogDamaged, StoreDamaged, StoreNotSealed
 from storage.reserve import NO_ROOM, Reserve, disk_full, drop_temporary
 
 
 class LogFacts:
     """The facts of one log; each of these files says a `first` sequence, and whose it is."""
 
-    def __init__(self, fs: Fs, folder: str, tmp: str, store_id: bytes, reserve: Reserve) -> None:
-        self._fs = fs
-        self._folder = folder
-        self._tmp = tmp
-        self._store = store_id.hex()
+    def __init__(self, directory: StoreDirectory, reserve: Reserve) -> None:
+        self._directory = directory
+        self._fs = directory.fs
+        self._folder = directory.log_path
+        self._store = directory.store_id.bytes.hex()
         self._reserve = reserve
 
     def read(self, name: str) -> dict[str, object] | None:
@@ -32,9 +31,9 @@ class LogFacts:
         if not self._fs.exists(path):
             return None
         try:
-            facts = read_facts(self._fs, path)
+            facts = self._directory.read(path)
             first, store = int(str(facts["first"])), facts["store"]
-        except (StoreDamaged, KeyError, ValueError) as error:
+        except (StoreDamaged, StoreNotSealed, KeyError, ValueError) as error:
             raise LogDamaged(path, 0, 1, str(error)) from None
         if store != self._store:
             raise LogDamaged(path, 0, first, "the file belongs to another store")
@@ -56,11 +55,11 @@ class LogFacts:
 
     def _write(self, path: str, facts: Mapping[str, object]) -> None:
         try:
-            write_facts(self._fs, self._tmp, path, {**facts, "store": self._store})
+            self._directory.write(path, {**facts, "store": self._store})
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            drop_temporary(self._fs, self._tmp, path)
+            drop_temporary(self._fs, self._directory.tmp_path, path)
             raise disk_full() from error
 
     def remove(self, name: str) -> None:

@@ -52,11 +52,12 @@ class LogReader:
         self._path = directory.log_path
         self._tmp = directory.tmp_path
         self._store_id = directory.store_id.bytes
+        self._key = directory.key
         self._sizes = sizes
         reserve = Room(sizes.reserve_bytes, sizes.reserve_files)
         self._reserve = Reserve(directory.fs, directory.log_path, reserve)
         self._headroom = Headroom(directory.fs, directory.log_path, directory.tmp_path)
-        self._facts = LogFacts(self._fs, self._path, self._tmp, self._store_id, self._reserve)
+        self._facts = LogFacts(directory, self._reserve)
         self._zeros = 0
         """So many stand behind the last segment's end, for what comes to be written over."""
         self._segments: list[Segment] = []
@@ -90,6 +91,7 @@ class LogReader:
         checked when they are read.
 
         :raises LogDamaged: something that was, or may have been, acknowledged is not there
+        :raises WrongKey: it is sealed with another key than that of the directory
         :raises StoreTooNew: a later version wrote it
         :raises StoreTooOld: an earlier one did
         :raises OSError: as the disk says
@@ -125,7 +127,7 @@ class LogReader:
         facts, store_id = self._facts, self._store_id
         self.first, self._newest = facts.first("BEGINS"), facts.first("NEWEST")
         self._segments, self._left_over = find_segments(
-            self._fs, self._path, self.first, self._newest, store_id
+            self._fs, self._path, self.first, self._newest, store_id, self._key
         )
         closed = facts.read("CLOSED")
         self._closed_file = closed is not None

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from storage.directory import StoreDirectory, new_uuid
-from storage.facts import read_facts, write_facts
 from storage.faults import StoreDamaged
 
 
@@ -36,7 +35,7 @@ def load_node(directory: StoreDirectory) -> NodeFacts:
         facts = NodeFacts(new_uuid(directory.rng))
         save_node(directory, facts)
         return facts
-    stored = read_facts(directory.fs, path)
+    stored = directory.read(path)
     roles, endpoints = stored.get("roles"), stored.get("endpoints")
     origins = stored.get("origins", [])  # what an earlier version wrote has none
     try:
@@ -61,4 +60,4 @@ def save_node(directory: StoreDirectory, facts: NodeFacts) -> None:
         "endpoints": list(facts.endpoints),
         "origins": list(facts.origins),
     }
-    write_facts(directory.fs, directory.tmp_path, f"{directory.path}/NODE", stored)
+    directory.write(f"{directory.path}/NODE", stored)

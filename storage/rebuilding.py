@@ -8,7 +8,6 @@ then begins with an empty one. It goes when the state has caught up with the log
 from __future__ import annotations
 
 from storage.directory import StoreDirectory
-from storage.facts import read_facts, write_facts
 
 
 def damage(directory: StoreDirectory) -> str | None:
@@ -17,12 +16,12 @@ def damage(directory: StoreDirectory) -> str | None:
     :raises StoreDamaged: not even that can be read
     """
     path = _path(directory)
-    return str(read_facts(directory.fs, path)["what"]) if directory.fs.exists(path) else None
+    return str(directory.read(path)["what"]) if directory.fs.exists(path) else None
 
 
 def note(directory: StoreDirectory, what: str) -> None:
     """Say what is wrong with the state; durable on return. :raises OSError: as the disk says"""
-    write_facts(directory.fs, directory.tmp_path, _path(directory), {"what": what})
+    directory.write(_path(directory), {"what": what})
 
 
 def throw_away(directory: StoreDirectory) -> None:

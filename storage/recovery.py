@@ -26,7 +26,6 @@ from storage.frames import (
     CLEAN,
     MARK,
     NEW_EPOCH,
-    SEGMENT_HEADER_BYTES,
     Frame,
     Placed,
     Walk,
@@ -74,7 +73,7 @@ class Ending:
     """It ends with a mark …"""
     clean: bool = False
     """… of a clean close."""
-    good: int = SEGMENT_HEADER_BYTES
+    good: int = 0
     """Byte offset where the good frames end."""
     bad: str | None = None
     """What is wrong with what stands there. Zeros are, until `refuse_damage` was called."""
@@ -85,7 +84,7 @@ def find_ending(file: File, segment: Segment) -> Ending:
     header, before = segment.header, segment.first - 1
     epoch = header.epoch + bool(header.flags & NEW_EPOCH)
     ending = Ending(before, epoch, header.time, before, header.joins, header.joins, header.released)
-    walk = Walk(file, segment.codec, SEGMENT_HEADER_BYTES, segment.size)
+    walk = Walk(file, segment.codec, header.size, segment.size)
     newest_durable: Frame | None = None
     for placed in walk:
         frame, upto, released, offset = placed
@@ -102,6 +101,8 @@ def find_ending(file: File, segment: Segment) -> Ending:
             ending.last = frame.sequence
             segment.note(frame.sequence, offset)
         ending.epoch, ending.time = frame.epoch, max(ending.time, frame.time)
+    if walk.forged:
+        raise LogDamaged(segment.path, walk.offset, ending.last + 1, str(walk.bad))
     ending.good, ending.bad = walk.offset, walk.bad
     # Of two frames only: a digest of each would cost a start as much again as their checksums.
     if newest_durable is not None:

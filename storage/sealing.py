@@ -1,4 +1,5 @@
-"""Key files, and chunks of a backup that only the holder of the key can read or make.
+"""Key files, and what only the holder of a key can read or make: chunks of a file that is written
+in one go, as backups are (`Sealer`), frames of the log (`FrameSealer`), small files (`close_up`).
 
 A key file holds 32 random bytes, raw or in base64. Nothing is sealed with them: each file has a key
 of its own, HKDF-SHA256 of the file's key, the 32 random bytes of that file's header, and what it is
@@ -8,6 +9,12 @@ A chunk is sealed with AES-256-GCM as in the STREAM construction: the nonce is t
 chunk (11 bytes) and whether it is the last one (1 byte). A chunk that is put elsewhere, left out,
 repeated, taken from another file, or made the end of a file that went on does not open. Header and
 head of the chunk are the associated data.
+
+Frames of a log are written over days, each for itself, so their nonce is a count: how many seals
+have been made under the key of their segment. It stands in the frame. Who seals counts in memory
+alone and never takes up what was counted before: what a full disk refused, what a crash lost and
+what a copy of the directory may go on with has had its counts, and nobody knows which. So a segment
+that was opened again, or cut back, takes nothing more (`log.py`), and the next one has another key.
 
 A header shows the id of the key that its file was sealed with, so that another key is told from
 damage. The id is 16 bytes of HKDF as well, and tells nothing of the key.
@@ -35,6 +42,10 @@ NO_KEY: Final = bytes(KEY_ID_BYTES)
 SALT_BYTES: Final = 32
 TAG_BYTES: Final = 16
 _COUNT_BYTES: Final = 11
+_FRAME_COUNT_BYTES: Final = 8
+_ZEROS: Final = bytes(4)
+FRAME_SEAL_BYTES: Final = _FRAME_COUNT_BYTES + TAG_BYTES
+"""What a seal of the log adds."""
 _FILE_BYTES_MAX: Final = 256
 """A key file is far shorter; nothing longer is read."""
 _LINE: Final = b"\n"
@@ -124,6 +135,60 @@ class Sealer:
             return self._cipher.decrypt(_nonce(number, last), data, beside)
         except InvalidTag:
             return None
+
+
+class FrameSealer:
+    """Seals what is written into one segment of the log, or opens it. What is sealed comes back as
+    its count (8 bytes), the same of other bytes, and the tag.
+
+    :param salt: the random bytes of the segment's header
+    :param beside: what names the segment
+    :param count: of the next seal; None: it only opens
+    """
+
+    def __init__(self, key: Key, salt: bytes, beside: bytes, count: int | None = None) -> None:
+        assert len(salt) == SALT_BYTES, "a salt of another length"
+        self._cipher = AESGCM(_derived(key.secret, salt, b"storenode segment", KEY_BYTES))
+        self._beside = beside
+        self._count = count
+
+    def seal(self, data: bytes, beside: bytes) -> bytes:
+        """What only the key opens, longer by `FRAME_SEAL_BYTES`.
+
+        :param beside: what is not sealed and must be the same when it is opened
+        """
+        assert self._count is not None, "what was opened to be read takes no seals"
+        count = self._count.to_bytes(_FRAME_COUNT_BYTES, "big")
+        self._count += 1  # before the seal is anywhere, whatever becomes of it
+        return count + self._cipher.encrypt(_ZEROS + count, data, self._beside + beside)
+
+    def open(self, data: bytes, beside: bytes) -> tuple[int, bytes] | None:
+        """The count of a seal, and what was sealed; None: this is not what was."""
+        count = data[:_FRAME_COUNT_BYTES]
+        try:
+            found = self._cipher.decrypt(
+                _ZEROS + count, data[_FRAME_COUNT_BYTES:], self._beside + beside
+            )
+        except (InvalidTag, ValueError):  # ValueError: it is shorter than any seal
+            return None
+        return int.from_bytes(count, "big"), found
+
+
+def close_up(key: Key, rng: Rng, data: bytes, name: bytes) -> bytes:
+    """Seal something small that is written at once, under a key of its own.
+
+    :param name: what it is; nothing else opens as it
+    """
+    salt = rng.bytes(SALT_BYTES)
+    return salt + Sealer(key, salt, b"file " + name).seal(0, True, data, b"")
+
+
+def open_up(key: Key, sealed: bytes, name: bytes) -> bytes | None:
+    """What was closed up; None: this is not it."""
+    if len(sealed) < SALT_BYTES + TAG_BYTES:
+        return None
+    salt = sealed[:SALT_BYTES]
+    return Sealer(key, salt, b"file " + name).open(0, True, sealed[SALT_BYTES:], b"")
 
 
 def _nonce(number: int, last: bool) -> bytes:

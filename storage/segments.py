@@ -19,14 +19,16 @@ from storage.faults import LogDamaged, StoreTooNew, StoreTooOld
 from storage.frames import (
     COPIED,
     MARK,
-    SEGMENT_HEADER_BYTES,
+    SEALED_HEADER_BYTES,
     BadHeader,
     Frame,
     FrameCodec,
     OtherFormat,
     SegmentHeader,
     Walk,
+    opened,
 )
+from storage.sealing import Key
 
 PLACE_FRAMES: Final = 8
 """Of so many frames of a segment one is remembered by its place: a byte of memory for each frame of
@@ -63,25 +65,28 @@ class Segment:
         """The nearest frame at or before a sequence whose place is remembered, and that place."""
         at = min((sequence - self.header.first) // PLACE_FRAMES, len(self.places) - 1)
         if at < 0:
-            return self.header.first, SEGMENT_HEADER_BYTES
+            return self.header.first, self.header.size
         return self.header.first + at * PLACE_FRAMES, self.places[at]
 
 
-def open_segment(fs: Fs, path: str, first: int, store_id: bytes) -> Segment:
+def open_segment(fs: Fs, path: str, first: int, store_id: bytes, key: Key | None = None) -> Segment:
     """A segment by its header; its frames are looked at when they are read.
 
     :param first: the sequence that its name tells
+    :param key: what the store is sealed with; None: it is not
+    :raises WrongKey: it is sealed, and not with this key
     :raises LogDamaged: its header is none, or another's
     :raises StoreTooNew: a later version wrote it
     :raises StoreTooOld: an earlier one did
     """
     file = fs.open_read(path)
     try:
-        data, size = file.read(0, SEGMENT_HEADER_BYTES), file.size()
+        data, size = file.read(0, SEALED_HEADER_BYTES), file.size()
     finally:
         file.close()
     try:
         header = SegmentHeader.decode(data)
+        codec = opened(header, key)
     except BadHeader as error:
         raise LogDamaged(path, 0, first, str(error)) from None
     except OtherFormat as error:
@@ -91,16 +96,18 @@ def open_segment(fs: Fs, path: str, first: int, store_id: bytes) -> Segment:
         raise LogDamaged(path, 0, first, "the segment belongs to another store")
     if header.first != first:
         raise LogDamaged(path, 0, first, f"the segment is that of sequence {header.first}")
-    return Segment(path, header, FrameCodec(header.salt), size)
+    return Segment(path, header, codec, size)
 
 
 def find_segments(
-    fs: Fs, folder: str, begins: int, newest: int, store_id: bytes
+    fs: Fs, folder: str, begins: int, newest: int, store_id: bytes, key: Key | None = None
 ) -> tuple[list[Segment], list[str]]:
     """The segments of a log, oldest first, and the paths of those that a prune left over.
 
     :param begins: the first sequence that the log still holds, by its facts
     :param newest: the first sequence of the newest segment that was ever written to
+    :param key: what the store is sealed with; None: it is not
+    :raises WrongKey: one is sealed, and not with this key
     :raises LogDamaged: the first or the newest is missing, or a header is not what was written
     :raises StoreTooNew: a later version wrote one
     :raises StoreTooOld: an earlier one did
@@ -115,7 +122,7 @@ def find_segments(
         if int(stem) < begins:
             left_over.append(path)
         else:
-            found.append(open_segment(fs, path, int(stem), store_id))
+            found.append(open_segment(fs, path, int(stem), store_id, key))
     missing = None
     if not found or found[0].first != begins:
         missing = begins

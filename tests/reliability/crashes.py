@@ -23,6 +23,7 @@ from storage.frames import Frame
 from storage.log import Log
 from storage.log_reading import LogSizes
 from storage.node_file import NodeFacts, load_node, save_node
+from storage.sealing import Key
 from tests.simulation.disk import NO_LIMIT, Fault, Image, SimulatedDisk
 from tests.simulation.doors import START_US, ManualClock, SeededRng
 
@@ -61,10 +62,10 @@ class Story:
 
 
 def open_store(
-    disk: SimulatedDisk, rng: SeededRng, log_class: type[Log] = Log
+    disk: SimulatedDisk, rng: SeededRng, log_class: type[Log] = Log, key: Key | None = None
 ) -> tuple[StoreDirectory, Log]:
     """Open, or make, the store."""
-    directory = StoreDirectory.open(PATH, disk, ManualClock(), rng, create=True)
+    directory = StoreDirectory.open(PATH, disk, ManualClock(), rng, create=True, key=key)
     try:
         sizes = LogSizes(SEGMENT_BYTES, SEGMENT_FRAMES, RESERVE_BYTES, AHEAD_BYTES, RESERVE_FILES)
         log = log_class.open(directory, sizes)
@@ -79,13 +80,20 @@ class Enumeration:
 
     :param per_point: crash states looked at for each crash point
     :param nested: one in so many recoveries is itself cut at each of its operations
+    :param key: what the store is sealed with; None: it is not
     """
 
     def __init__(
-        self, seed: int, log_class: type[Log] = Log, per_point: int = 24, nested: int = 40
+        self,
+        seed: int,
+        log_class: type[Log] = Log,
+        per_point: int = 24,
+        nested: int = 40,
+        key: Key | None = None,
     ) -> None:
         self._rng = random.Random(seed)
         self._log_class = log_class
+        self._key = key
         self._per_point = per_point
         self._nested = nested
         self._seen: set[bytes] = set()
@@ -120,13 +128,13 @@ class Enumeration:
         rng = SeededRng(self._rng.getrandbits(32))
         if depth < 2 and self._rng.randrange(self._nested) == 0:
             disk.watch = lambda _kind, _path: self.cut(disk, story, depth + 1)
-        directory, log = open_store(disk, rng, self._log_class)
+        directory, log = open_store(disk, rng, self._log_class, self._key)
         disk.watch = None
         check_promises(directory, log, story)
         follow_up = self._rng.randrange(8)
         if follow_up == 0:
             story = self._carry_on(disk, log, directory, story)
-            directory, log = open_store(disk, rng, self._log_class)
+            directory, log = open_store(disk, rng, self._log_class, self._key)
             check_promises(directory, log, story)
         log.close(clean=False)
         directory.close()
@@ -192,10 +200,12 @@ class Workload:
         seed: int,
         log_class: type[Log] = Log,
         enumeration: Enumeration | None = None,
+        key: Key | None = None,
     ) -> None:
         self._random = random.Random(seed)
         self._rng = SeededRng(seed)
         self._log_class = log_class
+        self._key = key
         self._enumeration = enumeration
         self.disk = SimulatedDisk(dict(MACHINE), sector=SECTOR)
         self.disk.watch = self._before_each_operation
@@ -238,7 +248,7 @@ class Workload:
                 raise Killed
 
     def _open(self) -> None:
-        self._directory, self._log = open_store(self.disk, self._rng, self._log_class)
+        self._directory, self._log = open_store(self.disk, self._rng, self._log_class, self._key)
         log = self._log
         check_promises(self._directory, log, self.story)
         # What an open has shown stays: it is as good as acknowledged.
@@ -385,11 +395,15 @@ class Workload:
 
 
 def enumerate_crashes(
-    seed: int, states: int, log_class: type[Log] = Log, per_point: int = 24
+    seed: int,
+    states: int,
+    log_class: type[Log] = Log,
+    per_point: int = 24,
+    key: Key | None = None,
 ) -> Enumeration:
     """Run workloads from a seed on until so many crash states were checked."""
-    enumeration = Enumeration(seed, log_class, per_point)
+    enumeration = Enumeration(seed, log_class, per_point, key=key)
     while enumeration.states < states:
-        Workload(seed, log_class, enumeration).run(40)
+        Workload(seed, log_class, enumeration, key).run(40)
         seed += 1_000
     return enumeration

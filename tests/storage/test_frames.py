@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.frames import (
-    BODY_BYTES_MAX,
     FORMAT,
     FRAME_HEADER_BYTES,
+    LENGTH_MAX,
     MARK,
     READ,
     SEGMENT_HEADER_BYTES,
@@ -125,7 +125,7 @@ def test_the_digest_is_of_the_frame_and_not_of_where_it_stands() -> None:
 
 def test_impossible_length_is_not_believed() -> None:
     data = bytearray(FrameCodec(SALT).encode(Frame(1, 1, 1, 0, b"x"), 0, 0))
-    data[0:4] = (BODY_BYTES_MAX + 1).to_bytes(4, "big")
+    data[0:4] = (LENGTH_MAX + 1).to_bytes(4, "big")
     _, end = walk(bytes(data))
     assert end.bad == "the length of the frame is impossible"
 
@@ -155,7 +155,7 @@ def test_any_changed_bit_of_a_segment_header_shows() -> None:
         SegmentHeader.decode(whole[:-1])
 
 
-@pytest.mark.parametrize("form", [min(READ) - 1, FORMAT + 1])
+@pytest.mark.parametrize("form", [min(READ) - 1, max(READ) + 1])
 def test_another_format_is_told_from_damage(form: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("storage.frames.FORMAT", form)
     other = SegmentHeader(bytes(16), SALT, 1, 1, 1).encode()

@@ -346,7 +346,7 @@ def test_segment_of_another_store_is_damage(store: Store, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("other", "fault"), [(min(READ) - 1, StoreTooOld), (FORMAT + 1, StoreTooNew)]
+    ("other", "fault"), [(min(READ) - 1, StoreTooOld), (max(READ) + 1, StoreTooNew)]
 )
 def test_segment_of_another_format_is_refused(
     store: Store, monkeypatch: pytest.MonkeyPatch, other: int, fault: type[StoreFault]
