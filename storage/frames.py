@@ -33,7 +33,7 @@ In a sealed store the header goes on behind these, its format is 5, and each bod
     └────────┴────┴──────────────────────────┘     └────────┴────┴─────────────────────────────┘
 
 Key, nonce and tag are AES-256-GCM's (`sealing.FrameSealer`); the tag of the header is that of seal
-0. Sealed with a body are store id and first sequence of its segment, its length, and bytes 16–60 of
+0. With a body are sealed store id and first sequence of its segment, its length, and bytes 16–60 of
 its frame. The counts of a segment have no gaps. Marks have a body then too, of a seal alone. Length
 and checks are those of what stands there, so torn bytes are told from whole ones without the key;
 what is whole and does not open was not written by this store, and no crash makes it.

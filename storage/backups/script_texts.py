@@ -36,10 +36,10 @@ def writing(facts: ScriptFacts, sink: Sink, rng: Rng, key: Key | None) -> Writin
     :param sink: takes the bytes of the file
     :param key: what it is sealed with; None: it is not
     """
-    return _Plain(facts, sink) if key is None else _Sealed(facts, sink, rng, key)
+    return _AsText(facts, sink) if key is None else _InContainer(facts, sink, rng, key)
 
 
-class _Plain:
+class _AsText:
     def __init__(self, facts: ScriptFacts, sink: Sink) -> None:
         self._facts = facts
         self._sink = sink
@@ -56,7 +56,7 @@ class _Plain:
         return Written(Form.SCRIPT, 0, facts.sequence, self._size, digest, facts.version)
 
 
-class _Sealed:
+class _InContainer:
     def __init__(self, facts: ScriptFacts, sink: Sink, rng: Rng, key: Key) -> None:
         self._facts = facts
         self._writer = Writer(facts, sink, rng, key)

@@ -119,6 +119,6 @@ def test_the_settings_are_the_flags_of_a_node_that_serves(tmp_path: Any) -> None
     with serving(tmp_path / "store", "--http", "127.0.0.1:0", "--keep-log", "7d") as node:
         shown = node.script("INFO FOR NODE")["results"][0]["value"]["settings"]
     words = {f"--{name.replace('_', '-')}" for name in shown}
-    assert serve | {"--accept-clock-jump"} == words - {"--directory"}
+    assert serve | {"--accept-clock-jump", "--key-file"} == words - {"--directory"}
     assert shown["keep_log"] == {"$dur": "1w"}
     assert shown["directory"] == str(tmp_path / "store")
