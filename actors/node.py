@@ -68,7 +68,7 @@ from protocol.version import VERSION
 from storage import rebuilding, users
 from storage.engine import Engine, EngineFailed, EngineSpoiled, EngineUnreadable
 from storage.faults import StoreFault
-from storage.ledger import Ledger, LogEnd, StateUnusable
+from storage.ledger import Ledger, StateUnusable
 from storage.reserve import Headroom
 
 log = structlog.get_logger("node")
@@ -148,11 +148,10 @@ class Node:
 
     async def _replay(self) -> None:
         """Bring the state up to the log, with the ledger that goes on from there."""
-        directory, opened, engine = self.store.parts
+        _, opened, engine = self.store.parts
         self.committer = committer = Committer(self.runtime)
-        end = LogEnd(opened.last, opened.epoch, opened.last_time, directory.store_id.bytes)
         clock, rng = self.doors.clock, self.doors.rng
-        committer.ledger = Ledger(engine, end, clock, rng, committer.hand_over)
+        committer.ledger = Ledger(engine, opened.end, clock, rng, committer.hand_over)
         await self.store.replay(committer.ledger)
 
     def _start_actors(self) -> None:
@@ -175,7 +174,7 @@ class Node:
             lambda count: engine.holds(committer.unsettled_bytes + count),
             pins := Pins(runtime.clock, opened.first),
         )
-        self._roles = self.roles = Roles(runtime, directory)
+        self._roles = self.roles = Roles(runtime, directory, self.settings.writes)
         committer.has_room = partial(has_room, opened, unflushed)
         committer.attach(committer.ledger, commits, log_ref, self.roles.check_writable)
         headroom = Headroom(self.doors.fs, directory.state_path, directory.tmp_path)

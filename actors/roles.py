@@ -83,9 +83,10 @@ def _origin(text: str) -> str:
 class Roles:
     """What this node does at present."""
 
-    def __init__(self, runtime: Runtime, directory: StoreDirectory) -> None:
+    def __init__(self, runtime: Runtime, directory: StoreDirectory, writes: bool = True) -> None:
         self._runtime = runtime
         self._directory = directory
+        self._writes = writes
         self._facts = load_node(directory)
         self._defining = asyncio.Lock()
         self.actor = Supervised(lambda: RolesActor.start(runtime, directory), refoldable=True)
@@ -98,7 +99,8 @@ class Roles:
     @property
     def words(self) -> tuple[str, ...]:
         """The roles in force."""
-        return UNDECLARED if self._facts.roles is None else self._facts.roles
+        words = UNDECLARED if self._facts.roles is None else self._facts.roles
+        return words if self._writes else tuple(word for word in words if word != WRITABLE)
 
     @property
     def unready(self) -> Unready | None:

@@ -32,6 +32,9 @@ class NodeSettings:
     serves: bool = True
     """Whether it is there for others: then old log is pruned, and a store without users gets an
     owner with a generated password when `first_owner` names none."""
+    writes: bool = True
+    """Whether it may change what is stored: a command that only looks does not, whatever time has
+    brought meanwhile."""
     first_owner: FirstOwner | None = None
     password_cost: Cost = field(default_factory=Cost)
     keep_log: Keep = field(default_factory=Keep)

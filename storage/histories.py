@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Self
 
 import msgspec
@@ -17,6 +18,20 @@ class Standing(msgspec.Struct, frozen=True):
     """Log time of the frame, microseconds since 1970."""
     digest: bytes
     """`frames.Frame.digest`; zeros where there is no frame before the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    """Where the log of a store ends."""
+
+    sequence: int = 0
+    epoch: int = 1
+    """Of the last frame."""
+    time: int = 0
+    """Log time of the last frame, microseconds since 1970."""
+    store_id: bytes = bytes(16)
+    next_epoch: int = 1
+    """Of the frames to come: a restore begins another."""
 
 
 class Origin(msgspec.Struct, frozen=True):

@@ -27,6 +27,7 @@ from storage.barriers import Barrier
 from storage.effects import SEQUENCE_BYTES, Attribution, Effect
 from storage.engine import Batch, Engine, View
 from storage.frames import NO_DIGEST, Frame
+from storage.histories import LogEnd
 from storage.keys import Range
 from storage.layers import InFlight, Layer, apply_writes
 from storage.lineage import Lineage
@@ -47,18 +48,6 @@ PREPARE_KEYS: Final = 2_048
 
 class StateUnusable(Exception):
     """State and log don't belong together: the one can't be brought up to the other."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogEnd:
-    """Where the log ends."""
-
-    sequence: int = 0
-    epoch: int = 1
-    """Of its last frame."""
-    time: int = 0
-    """Log time of the last frame, microseconds since 1970."""
-    store_id: bytes = bytes(16)
 
 
 @dataclass(slots=True)
@@ -101,7 +90,9 @@ class Ledger:
         self.engine = engine
         self.rng = rng
         self.flight = InFlight()
-        self.epoch = end.epoch
+        self.store = end.store_id[:4].hex()
+        """How its id begins."""
+        self.epoch = end.next_epoch
         """Of the frames to come."""
         self._opened = end
         self._end = end.sequence

@@ -279,7 +279,7 @@ class Log(LogReader):
         :raises LogFailed: as `append`
         """
         header = self._segments[-1].header
-        if not header.flags & NEW_EPOCH or header.first <= self.last:
+        if not self._begins_epoch(header):
             return
         self._refuse_failed()
         self._prepare_to_write(reserved=False)

@@ -18,8 +18,8 @@ from protocol.limits import (
 )
 from storage.directory import StoreDirectory
 from storage.faults import LogDamaged, LogFailed
-from storage.frames import COPIED, NO_DIGEST, Frame
-from storage.histories import Standing
+from storage.frames import COPIED, NEW_EPOCH, NO_DIGEST, Frame, SegmentHeader
+from storage.histories import LogEnd, Standing
 from storage.log_facts import LogFacts
 from storage.recovery import Ending, Recovery, end_of_torn, find_ending, refuse_changed
 from storage.reserve import Headroom, Reserve
@@ -74,7 +74,8 @@ class LogReader:
         self.last = 0
         """The last sequence, durable."""
         self.epoch = 0
-        """Epoch of the last frame; of an empty log, the first that may be written."""
+        """Of the next frame: that of the last one, but for a log that was restored and to which
+        nothing was written since. See `last_epoch`."""
         self.last_time = 0
         """Log time of the last frame, microseconds. Of an empty log: when it was begun."""
         self.digest = NO_DIGEST
@@ -184,6 +185,21 @@ class LogReader:
         """
         [frame] = self.read(sequence, sequence)
         return frame
+
+    @property
+    def last_epoch(self) -> int:
+        """Epoch of the last frame; of an empty log, of the one before its first."""
+        header = self._segments[-1].header
+        return header.epoch if self._begins_epoch(header) else self.epoch
+
+    @property
+    def end(self) -> LogEnd:
+        """Where it ends."""
+        return LogEnd(self.last, self.last_epoch, self.last_time, self._store_id, self.epoch)
+
+    def _begins_epoch(self, header: SegmentHeader) -> bool:
+        """Whether an epoch begins with the last segment, in which there is nothing yet."""
+        return bool(header.flags & NEW_EPOCH) and header.first > self.last
 
     def known_epoch(self, sequence: int) -> int | None:
         """The epoch of a frame, or of the one before the first, as the headers tell it, so without

@@ -70,6 +70,11 @@ class Transaction:
         self.rng = ledger.rng
         self.adds: dict[bytes, int] = {}
 
+    @property
+    def store(self) -> str:
+        """How the store's id begins, eight digits: of what clients keep to come back with."""
+        return self._ledger.store
+
     # What a short one never changes stands here: most transactions read one record, and to make
     # them cost more than that.
 

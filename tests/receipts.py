@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
+
+STORE: Final = "0" * 8
+"""How receipts begin in the stores of models, whose ids do."""
 
 
 def settled(word: str, done: int, stale: Sequence[str] = ()) -> dict[str, Any]:

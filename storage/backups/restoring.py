@@ -38,8 +38,8 @@ from storage.directory import StoreDirectory, refuse_unless_empty, restored_from
 from storage.engine import Engine, Pair
 from storage.faults import ClockRefused, NotRestored
 from storage.frames import Frame
-from storage.histories import Origin, Standing
-from storage.ledger import Ledger, LogEnd
+from storage.histories import LogEnd, Origin, Standing
+from storage.ledger import Ledger
 from storage.log import Log
 from storage.node_file import load_node, save_node
 from storage.sealing import Key
@@ -109,6 +109,8 @@ class Restored:
     records: int
     """Records of tables that a snapshot held; of a log, frames that were added."""
     state: State
+    roles: tuple[str, ...] | None
+    """The roles that are declared for its node; None: none are."""
 
 
 # --- snapshots ------------------------------------------------------------------------------------
@@ -161,9 +163,9 @@ def restore_snapshot(world: World, path: str, file: File, key: Key | None = None
             log.begin_epoch()
         finally:
             log.close()
-        _finish(world, directory, origin)
+        roles = _finish(world, directory, origin)
     begins = facts.at.sequence + 1
-    return Restored(str(directory.store_id), origin, begins, again.records, found)
+    return Restored(str(directory.store_id), origin, begins, again.records, found, roles)
 
 
 def _fill(
@@ -330,13 +332,13 @@ def _go_on(
     last = facts.last if upto is None else upto
     log.leave_epoch()
     added = _append(log, _read(world, backup, file, last, "restoring"))
-    at = Standing(log.last, log.epoch, log.last_time, log.digest)
+    at = Standing(log.last, log.last_epoch, log.last_time, log.digest)
     found = _replay(world, directory, log)
     log.begin_epoch()
     log.close()
     origin = Origin(facts.store, at)
-    _finish(world, directory, origin)
-    return Restored(str(directory.store_id), origin, log.first, added, found)
+    roles = _finish(world, directory, origin)
+    return Restored(str(directory.store_id), origin, log.first, added, found, roles)
 
 
 def _append(log: Log, frames: Iterator[Frame]) -> int:
@@ -359,16 +361,15 @@ def _append(log: Log, frames: Iterator[Frame]) -> int:
 def _replay(world: World, directory: StoreDirectory, log: Log) -> State:
     """Bring the state up to the log."""
     with closing(world.open_engine(directory.state_path)) as engine:
-        end = LogEnd(log.last, log.epoch, log.last_time, directory.store_id.bytes)
-        lineage.require_joined(lineage.read(engine, end.store_id), log)
-        ledger = _ledger(world, engine, end)
+        lineage.require_joined(lineage.read(engine, directory.store_id.bytes), log)
+        ledger = _ledger(world, engine, log.end)
         first = ledger.committed + 1
         for done, frame in enumerate(log.read(first) if first <= log.last else ()):
             ledger.replay(frame)
             if not done % TICK_FRAMES:
                 world.tick("replaying the log", frame.sequence, log.last)
         engine.flush()
-        return _state(world, engine, end)
+        return _state(world, engine, log.end)
 
 
 # --- the state ------------------------------------------------------------------------------------
@@ -383,12 +384,15 @@ def _state(world: World, engine: Engine, end: LogEnd) -> State:
         return State(state_hash(engine), tuple(awaiting(tx)))
 
 
-def _finish(world: World, directory: StoreDirectory, origin: Origin) -> None:
-    """All is durable but what says so."""
+def _finish(world: World, directory: StoreDirectory, origin: Origin) -> tuple[str, ...] | None:
+    """All is durable but what says so. Answers the roles that are declared."""
     directory.found(origin)
+    facts = load_node(directory)
     if world.roles is not None:
-        save_node(directory, replace(load_node(directory), roles=world.roles))
+        facts = replace(facts, roles=world.roles)
+        save_node(directory, facts)
     directory.end_restore()
+    return facts.roles
 
 
 def _no_commit(_frame: Frame) -> NoReturn:

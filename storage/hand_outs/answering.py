@@ -11,7 +11,7 @@ from protocol.values import check_unicode
 from storage.appends import NUMBER
 from storage.hand_outs.books import Answer
 from storage.hand_outs.lapsing import GIVEN_UP, REFUSED, Lapsing
-from storage.hand_outs.rows import OUT, HandOut, parsed_receipts, unpacked
+from storage.hand_outs.rows import OUT, HandOut, Named, parsed_receipts, unpacked
 
 _FEW: Final = 8
 """Up to so many rows, or among so many times as many positions, a scan costs more than gets."""
@@ -108,10 +108,7 @@ class Answering(Lapsing):
         """What became of the receipts. One that is named twice is good once."""
         stale: list[str] = []
         if done < len(receipts):
-            for receipt, (group, epoch, position, attempt) in zip(
-                receipts, parsed_receipts(receipts), strict=True
-            ):
-                one = group, epoch, position, attempt
+            for receipt, one in zip(receipts, parsed_receipts(receipts), strict=True):
                 if one in self._settled:
                     self._settled.discard(one)
                 else:
@@ -143,12 +140,9 @@ class Answering(Lapsing):
         """
         named = parsed_receipts(receipts)
         state = self._load()
-        self._settled: set[tuple[int, int, int, int]] = set()
-        mine = {
-            (position, attempt)
-            for group, epoch, position, attempt in named
-            if group == self.group.id and epoch == state.epoch
-        }
+        self._settled: set[Named] = set()
+        here = self._tx.store, self.group.id, state.epoch
+        mine = {(named_one[3], named_one[4]) for named_one in named if named_one[:3] == here}
         wanted = sorted(mine)
         for start in range(0, len(wanted), PART):
             found: dict[int, HandOut] = {}
@@ -161,7 +155,7 @@ class Answering(Lapsing):
                     and (overdue or not self._has_lapsed(position, one))
                 ):
                     mine.discard((position, one.attempt))
-                    self._settled.add((self.group.id, state.epoch, position, one.attempt))
+                    self._settled.add((*here, position, one.attempt))
                     found[position] = one
             if found and state.out >= self.group.in_flight:
                 self.wakes = True

@@ -10,7 +10,8 @@
    24   2  length of the key; only ordered groups keep it
    26   …  member · key · the error of the last NACK
 
-A receipt names group · epoch · position · attempt, so it is good for one hand-out only.
+A receipt names store · group · epoch · position · attempt, so it is good for one hand-out only: not
+for that of the same numbers in a store that was restored since, which may hold another message.
 """
 
 from __future__ import annotations
@@ -34,7 +35,12 @@ ALONE: Final = 1
 _ROW: Final = Struct(">BBIQQHH")
 assert _ROW.size == 26
 
-_RECEIPT: Final = re.compile(r"([0-9]{1,10})\.([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,9})")
+_RECEIPT: Final = re.compile(
+    r"([0-9a-f]{8})\.([0-9]{1,10})\.([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,9})"
+)
+
+Named = tuple[str, int, int, int, int]
+"""What a receipt names: the store, by how its id begins, group, epoch, position, attempt."""
 
 
 @dataclass(slots=True)
@@ -69,15 +75,16 @@ def unpacked(row: bytes) -> HandOut:
     )  # fmt: skip
 
 
-def parsed_receipts(receipts: Sequence[str]) -> list[tuple[int, int, int, int]]:
-    """Group, epoch, position and attempt of receipts. :raises BadRequest:"""
+def parsed_receipts(receipts: Sequence[str]) -> list[Named]:
+    """What receipts name. :raises BadRequest: one is no receipt, or there are too many"""
     if len(receipts) > limits.RECEIPTS:
         raise BadRequest(f"at most {limits.RECEIPTS} receipts at once", limit=limits.RECEIPTS)
-    found = []
+    found: list[Named] = []
     for receipt in receipts:
         parts = _RECEIPT.fullmatch(receipt) if type(receipt) is str else None
         if parts is None:
             raise BadRequest(f"{str(receipt)[:40]!r} is no receipt of a TAKE")
-        group, epoch, position, attempt = map(int, parts.groups())
-        found.append((group, epoch, position, attempt))
+        store, *numbers = parts.groups()
+        group, epoch, position, attempt = map(int, numbers)
+        found.append((store, group, epoch, position, attempt))
     return found

@@ -11,6 +11,7 @@ from storage.hand_outs.books import AHEAD_US, ENTRY, PLACE, STEP, Answer
 from storage.hand_outs.lapsing import Lapsing
 from storage.hand_outs.rows import ALONE, OUT, WAITING, HandOut
 from storage.message_rows import answer, due_us, key_of
+from storage.transactions import Transaction
 
 
 class Taken:
@@ -19,7 +20,9 @@ class Taken:
     __slots__ = ("_receipt", "_shown", "_until", "deadline_us", "found", "full", "member", "room",
                  "wanted")  # fmt: skip
 
-    def __init__(self, group: Group, epoch: int, now_us: int, wanted: int, member: str | None):
+    def __init__(
+        self, tx: Transaction, group: Group, epoch: int, wanted: int, member: str | None
+    ) -> None:
         self.wanted = wanted
         """How many more it wants."""
         self.room = limits.MESSAGES_READ_BYTES
@@ -27,11 +30,11 @@ class Taken:
         self.full = False
         """Whether it gets no more, though it wants some."""
         self.found: list[Answer] = []
-        self.deadline_us = now_us + group.deadline_us
+        self.deadline_us = tx.now_us + group.deadline_us
         self.member = b"" if member is None else member.encode()
         self._shown = member
         self._until = instant(self.deadline_us)
-        self._receipt = f"{group.id}.{epoch}"
+        self._receipt = f"{tx.store}.{group.id}.{epoch}"
 
     def fits(self, row: bytes) -> bool:
         """Whether there is room for a message; the first always fits."""
@@ -70,7 +73,7 @@ class Taking(Lapsing):
         self.more = False
         self._lapse(limits.LAPSE_HAND_OUTS)
         wanted = min(count, self.group.in_flight - state.out)
-        taken = Taken(self.group, state.epoch, self._now_us, wanted, member)
+        taken = Taken(self._tx, self.group, state.epoch, wanted, member)
         if taken.wanted > 0 and state.hand_outs > state.out + state.parked:
             self._take_waiting(taken)
         if taken.wanted > 0 and not taken.full:

@@ -88,6 +88,38 @@ class Dump:
 
 
 @dataclass(frozen=True, slots=True)
+class BackUp:
+    """Write the store in `directory` into the new file `file`: a snapshot of it, or its log."""
+
+    directory: str
+    file: str
+    first: int | None
+    """The sequence from which on the log is wanted; None: a snapshot is."""
+    opening: Opening = Opening()
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """Read the backup `file` through."""
+
+    file: str
+    keys: KeyFiles = NO_KEYS
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Make a store in `directory` of the backup `file`."""
+
+    directory: str
+    file: str
+    upto: int | None = None
+    """Of a log, the last sequence that is wanted; None: all of it."""
+    reading: bool = False
+    """Whether the node that serves it is to take no writes until it is told to."""
+    opening: Opening = Opening()
+
+
+@dataclass(frozen=True, slots=True)
 class MakeKey:
     """Make a key in the new file `file`."""
 
@@ -104,7 +136,20 @@ class ShowVersion:
     """Print the version."""
 
 
-Command = Serve | CheckHealth | RunFile | Dump | MakeKey | ShowHelp | ShowVersion
+Command = (
+    Serve
+    | CheckHealth
+    | RunFile
+    | Dump
+    | BackUp
+    | Verify
+    | Restore
+    | MakeKey
+    | ShowHelp
+    | ShowVersion
+)
+FORMS: Final = ("--health", "--backup", "--dump", "--verify", "--restore", "-f")
+"""Flags of the forms that serve nothing."""
 
 
 def understand(words: Sequence[str], environment: Mapping[str, str]) -> Command:
@@ -122,15 +167,30 @@ def understand(words: Sequence[str], environment: Mapping[str, str]) -> Command:
         return _make_key(given)
     given = keys.with_variable(given, environment)
     form = _form(given)
+    if form == "--verify":
+        if given.directory is not None:
+            raise UsageRefused(f"{given.directory} contradicts --verify: it needs no store")
+        return Verify(given.flags[form], keys.files(given))
     if given.directory is None:
         raise UsageRefused("no data directory: storenode <data_dir> ...; see --help")
-    if form == "--health":
-        return CheckHealth(given.directory, _opening(given))
-    if form == "--dump":
-        return Dump(given.directory, given.flags["--dump"], _opening(given))
-    if form == "-f":
-        return RunFile(given.directory, given.flags["-f"], _opening(given))
+    if form in FORMS:
+        return _serving_nothing(form, given.directory, given)
     return _serve(given, given.directory, environment)
+
+
+def _serving_nothing(form: str, directory: str, given: flags.Given) -> Command:
+    opening = _opening(given)
+    if form == "--health":
+        return CheckHealth(directory, opening)
+    file = given.flags[form]
+    if form == "--backup":
+        if "--from" in given and "--snapshot" in given:
+            raise UsageRefused("--from contradicts --snapshot: one file is one of them")
+        return BackUp(directory, file, _sequence(given, "--from", 1), opening)
+    if form == "--restore":
+        upto = _sequence(given, "--upto", 0)
+        return Restore(directory, file, upto, "--reading" in given, opening)
+    return Dump(directory, file, opening) if form == "--dump" else RunFile(directory, file, opening)
 
 
 def _make_key(given: flags.Given) -> MakeKey:
@@ -142,7 +202,7 @@ def _make_key(given: flags.Given) -> MakeKey:
 
 def _form(given: flags.Given) -> str:
     """Which of the forms it is, named by its flag; no flag of another may stand beside it."""
-    forms = [name for name in ("--health", "--dump", "-f") if name in given]
+    forms = [name for name in FORMS if name in given]
     surfaces = [name for name in ("--serve", "--http") if name in given]
     if len(forms) > 1:
         raise UsageRefused(f"{forms[0]} contradicts {forms[1]}: one command does one of them")
@@ -155,11 +215,16 @@ def _form(given: flags.Given) -> str:
                 f"{stray[0]} is for a node that serves: it needs --serve or --http"
                 + (f", which {forms[0]} contradicts" if forms else "")
             )
-        if not forms:
-            raise UsageRefused(
-                "nothing to do: give --http, --serve, --health, --dump or -f; see --help"
-            )
+    for flag in flags.FLAGS:
+        if flag.beside is not None and flag.name in given and flag.beside not in given:
+            raise UsageRefused(f"{flag.name} is for {flag.beside}, which is not there")
+    if not forms and not surfaces:
+        raise UsageRefused(f"nothing to do: give --http, --serve, {_either(FORMS)}; see --help")
     return forms[0] if forms else surfaces[0]
+
+
+def _either(names: tuple[str, ...]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def _serve(given: flags.Given, directory: str, environment: Mapping[str, str]) -> Serve:
@@ -221,6 +286,15 @@ def _keep_statements(given: flags.Given) -> int:
         return limits.ENTRIES_KEPT
     if not text.isascii() or not text.isdigit() or len(text) > 12:
         raise UsageRefused(f"--keep-statements: {text[:40]} is refused: it is how many entries")
+    return int(text)
+
+
+def _sequence(given: flags.Given, name: str, least: int) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 18 or int(text) < least:
+        raise UsageRefused(f"{name}: {text[:40]} is refused: it is a sequence, {least} or above")
     return int(text)
 
 

@@ -24,6 +24,8 @@ class Flag:
     value: str | None
     help: str
     serving_only: bool = False
+    beside: str | None = None
+    """The flag of the one form that it is for; None: it is a form, or for several."""
 
 
 FLAGS: Final = (
@@ -44,7 +46,14 @@ FLAGS: Final = (
     Flag("--key-file", "<file>", "seals every backup that is taken, and opens sealed ones"),
     Flag("--backup-key-file", "<file>", "opens a backup that was sealed with another key"),
     Flag("--health", None, "check a store that nobody serves; says well, sequence, hash"),
+    Flag("--backup", "<file>", "write a snapshot of a store that nobody serves, into a new file"),
+    Flag("--snapshot", None, "a snapshot, by its own name: --backup writes one", beside="--backup"),
+    Flag("--from", "<n>", "write the log from that sequence on instead", beside="--backup"),
     Flag("--dump", "<file>", "write a store that nobody serves as a script, into a new file"),
+    Flag("--verify", "<file>", "read a backup through and say what it holds; needs no store"),
+    Flag("--restore", "<file>", "make a store of a backup, or put a log on top of a restored one"),
+    Flag("--upto", "<seq>", "restore a log up to that sequence", beside="--restore"),
+    Flag("--reading", None, "what is restored only reads until told to write", beside="--restore"),
     Flag("-f", "<script>", "run a script file in a new directory, or in a store without users"),
     Flag(
         "--make-key",
@@ -57,8 +66,11 @@ FLAGS: Final = (
 USAGE: Final = """\
 storenode <data_dir> [--http <addr>] [--serve <addr>]   serve
 storenode <data_dir> --health                           check
+storenode <data_dir> --backup <file> [--from <n>]       write a snapshot, or the log
 storenode <data_dir> --dump <file>                      write all of it as a script
-storenode <data_dir> -f <script>                        run a script file
+storenode --verify <file>                               is a backup whole?
+storenode <new_dir> --restore <file> [--upto <seq>]     make a store of a backup
+storenode <new_dir> -f <script>                         run a script file
 storenode --make-key <file>                             a new key
 storenode --at <host:port> --backup <file>              a snapshot of a node that runs
 storenode shell [host:port]                             statements at a prompt; shell --help

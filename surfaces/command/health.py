@@ -19,7 +19,7 @@ async def check(command: CheckHealth, console: Console) -> bool:
 
     :raises NotOpened: the store can't be opened, or is damaged
     """
-    settings = NodeSettings(command.directory, create=False, serves=False, check=True)
+    settings = NodeSettings(command.directory, create=False, serves=False, writes=False, check=True)
     async with opened(settings, system_doors(), console) as node:
         answer = await ask(node.scripts, RunScript(OPERATOR, "INFO FOR STATE", "health"))
         if answer.refusal is not None:

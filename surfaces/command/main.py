@@ -10,21 +10,24 @@ import sys
 import traceback
 from collections.abc import Coroutine, Sequence
 from functools import partial
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Final
 
 from protocol.version import VERSION
 from surfaces import logs
 from surfaces.command import descriptors, flags, heap
 from surfaces.command.arguments import (
+    BackUp,
     CheckHealth,
     Command,
     Dump,
     MakeKey,
+    Restore,
     RunFile,
     Serve,
     ShowHelp,
     ShowVersion,
+    Verify,
     understand,
 )
 from surfaces.command.console import Console, say_json
@@ -105,9 +108,11 @@ def _log_end(
 def _run(command: Command, console: Console) -> int:
     from surfaces.command.opening import NotOpened  # here: --help needs none of the node
 
-    # Also a command that only checks or runs a file closes the store when it is told to end.
+    # Also a command that serves nothing closes the store when it is told to end, and at once: what
+    # it does may be one long piece of work, so the loop's own handler would hear of it too late.
     # One that serves replaces both with handlers of its own.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)
     try:
         return WELL if asyncio.run(_work(command, console)) else REFUSED
     except NotOpened as refused:
@@ -117,9 +122,22 @@ def _run(command: Command, console: Console) -> int:
     return REFUSED
 
 
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
 def _work(command: Command, console: Console) -> Coroutine[Any, Any, bool]:
     """What is to be done. Its result says whether all was well."""
-    from surfaces.command import dumping, health, key_making, scripts, serving
+    from surfaces.command import (
+        backups,
+        dumping,
+        health,
+        key_making,
+        restoring,
+        scripts,
+        serving,
+        verifying,
+    )
 
     match command:
         case Serve():
@@ -128,8 +146,14 @@ def _work(command: Command, console: Console) -> Coroutine[Any, Any, bool]:
             return health.check(command, console)
         case MakeKey():
             return key_making.make(command, console)
+        case BackUp():
+            return backups.back_up(command, console)
         case Dump():
             return dumping.dump(command, console)
+        case Verify():
+            return verifying.verify_file(command, console)
+        case Restore():
+            return restoring.restore(command, console)
         case RunFile():
             return scripts.run_file(command, console)
         case _:

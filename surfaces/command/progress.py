@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
 from rich.console import Console as Screen
@@ -45,6 +45,23 @@ def shown(title: str, console: Console) -> Iterator[Report]:
         yield report
     finally:
         bar.stop()
+
+
+@contextmanager
+def stages(console: Console) -> Iterator[Callable[[str, int, int], None]]:
+    """Show the progress of what goes through several stages inside the block: each call names the
+    stage that it tells of."""
+    with ExitStack() as current:
+        reports: dict[str, Report] = {}
+
+        def tick(stage: str, done: int, total: int) -> None:
+            if stage not in reports:
+                reports.clear()
+                current.close()
+                reports[stage] = current.enter_context(shown(stage, console))
+            reports[stage](done, total)
+
+        yield tick
 
 
 def _lines(title: str, console: Console) -> Report:

@@ -30,7 +30,7 @@ from protocol.doors import Clock, Scheduler
 from protocol.errors import Refusal
 from storage import keys, lineage, users
 from storage.directory import StoreDirectory
-from storage.ledger import Ledger, LogEnd
+from storage.ledger import Ledger
 from storage.log import Log
 from storage.memory import MemoryEngine
 from storage.reserve import Headroom
@@ -156,8 +156,7 @@ async def parts(
     made.log = log = Log.open(made.directory, proven=lineage.read(made.engine, store_id).proves)
     lineage.require_joined(lineage.read(made.engine, store_id), log)
     made.committer = committer = Committer(runtime)
-    tail = LogEnd(log.last, log.epoch, log.last_time, store_id)
-    made.ledger = ledger = Ledger(made.engine, tail, clock, rng, committer.hand_over)
+    made.ledger = ledger = Ledger(made.engine, log.end, clock, rng, committer.hand_over)
     for frame in log.read(ledger.committed + 1):
         ledger.replay(frame)
     made.commits = CommitsActor.start(runtime, committer)

@@ -55,7 +55,10 @@ async def answered(node: Running, setup: str, case: Case) -> list[str]:
         if script:
             prepared = await node.answer(script, place=place)
             assert prepared.refusal is None, prepared.refusal
-    return shown(await node.answer(case.script, PARAMETERS, place=case.place))
+    store = node.node.store.id[:8]  # another one each time: in the files it is STOREID
+    script = case.script.replace("STOREID", store)
+    lines = shown(await node.answer(script, PARAMETERS, place=case.place))
+    return [line.replace(store, "STOREID") for line in lines]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(FOLDER)))

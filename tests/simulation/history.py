@@ -22,7 +22,8 @@ from protocol.requests import ScriptAnswer
 from protocol.values import RecordId
 from storage import catalog, effects, keys, statements, topics
 from storage.frames import Frame
-from storage.ledger import Ledger, LogEnd
+from storage.histories import LogEnd
+from storage.ledger import Ledger
 from storage.lineage import Lineage
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from protocol.binary import unpack, unpack_object
 from storage import keys
-from tests.receipts import settled
+from tests.receipts import STORE, settled
 from tests.simulation.answers import AtLeast
 
 if TYPE_CHECKING:
@@ -186,6 +186,10 @@ def _value(row: bytes) -> Any:
 Said = tuple[str, "Callable[[Draft], Any]"]
 
 
+def _receipt(position: int, attempt: int) -> str:
+    return f"{STORE}.1.1.{position}.{attempt}"
+
+
 class Publisher:
     """Makes statements, decided by a generator of chance."""
 
@@ -226,7 +230,7 @@ class Publisher:
             taken = draft.queue.take(count, member)
             draft.wrote = draft.wrote or bool(taken)
             return [
-                _shown(position, value, attempt=attempt, receipt=f"1.1.{position}.{attempt}")
+                _shown(position, value, attempt=attempt, receipt=_receipt(position, attempt))
                 for position, value, attempt in taken
             ]
 
@@ -237,7 +241,7 @@ class Publisher:
         chance = self._chance
         first, attempt = chance.randrange(1, 20), chance.choice((1, 1, 1, 2, 3))
         named = [(n, attempt) for n in range(first, first + chance.choice((1, 3, 8)))]
-        receipts = [f"1.1.{position}.{attempt}" for position, attempt in named]
+        receipts = [_receipt(position, attempt) for position, attempt in named]
         longer = f" BY {chance.randrange(26_001, 27_000)}w"
         verb, word, more = chance.choice(
             (

@@ -14,6 +14,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from protocol.values import NONE, RecordId
+from tests.receipts import STORE
 from tests.simulation.answers import ANYTHING, AtLeast
 from tests.simulation.queues import DEFINED, QUEUE, Publisher, Queue, Said
 
@@ -718,7 +719,8 @@ class Author:
         chance = self._chance
         if self._receipts and chance.random() < 0.9:
             return chance.choice(self._receipts[-8:])
-        return f"1.{chance.choice((1, 1, 2))}.{chance.randrange(1, 12)}.{chance.choice((1, 1, 2))}"
+        epoch, attempt = chance.choice((1, 1, 2)), chance.choice((1, 1, 2))
+        return f"{STORE}.1.{epoch}.{chance.randrange(1, 12)}.{attempt}"
 
     def _wait(self) -> Step:
         """Waits for messages, with nothing held: not in a block."""

@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, ClassVar
 from unittest.mock import patch
+from uuid import UUID
 
 import actors.checkpoints
 import actors.commits.committer
 import actors.log
 import actors.store
+import storage.directory
 import storage.ledger
 from actors.checkpoints import CheckpointNow
 from actors.commits import Committer
@@ -30,6 +32,7 @@ from actors.doors import Doors, SystemNet
 from actors.node import Node, start
 from actors.runtime import ask
 from protocol import limits
+from protocol.doors import Rng
 from protocol.errors import Refusal
 from protocol.requests import Caller, CancelScript, RunScript
 from storage.directory import StoreDirectory
@@ -41,6 +44,7 @@ from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
 from tests import leaks
 from tests.actors.nodes import settings
+from tests.receipts import STORE
 from tests.simulation import loop as stepped
 from tests.simulation.disk import NO_LIMIT, Fault, SimulatedDisk
 from tests.simulation.doors import LoopClock, SeededRng, SteppedScheduler
@@ -182,6 +186,11 @@ class World:
         self._trace.update(repr(what).encode())
 
 
+def _new_uuid(rng: Rng) -> UUID:
+    """An id that begins as the model's receipts do."""
+    return UUID(bytes=bytes.fromhex(STORE) + rng.bytes(12))
+
+
 @contextmanager
 def surroundings(world: World) -> Iterator[None]:
     """Small limits, so that a short life meets them all, and a look at what is handed over."""
@@ -200,6 +209,7 @@ def surroundings(world: World) -> Iterator[None]:
     with ExitStack() as patches:
         for target, name, value in (
             (actors.store, "Log", world.log_class),
+            (storage.directory, "new_uuid", _new_uuid),
             (actors.checkpoints, "LOOK_SECONDS", 0.02),
             (actors.commits.committer, "IDLE_SECONDS", 0.02),
             (limits, "CHECKPOINT_SECONDS", 0.05),

@@ -9,7 +9,8 @@ from storage.catalog import Table
 from storage.changes import Changes
 from storage.effects import Attribution, Effect
 from storage.frames import Frame
-from storage.ledger import Ledger, LogEnd
+from storage.histories import LogEnd
+from storage.ledger import Ledger
 from storage.memory import MemoryEngine
 from storage.records import Stored
 from storage.transactions import Transaction

@@ -11,6 +11,7 @@ from protocol import binary
 from protocol.errors import AssertFailed, BadRequest, Full, TooLarge
 from protocol.text import format_datetime
 from storage.topics import Place
+from tests.receipts import STORE
 
 OUT, WAITING, PARKED = 1, 2, 3
 DEAD = ("dead-topic", "dead-group", "dead-position", "dead-attempts", "dead-error", "dead-at")
@@ -335,7 +336,7 @@ class Model:
             group.handed_out = max(group.handed_out, position)
             answers.append({
                 **self.shown(topic, position),
-                "receipt": f"{group.id}.{group.epoch}.{position}.{row.attempt}",
+                "receipt": f"{STORE}.{group.id}.{group.epoch}.{position}.{row.attempt}",
                 "attempt": row.attempt, "deadline": moment(row.due), "member": member,
             })  # fmt: skip
         return answers
@@ -345,7 +346,7 @@ class Model:
         group = self.topics[topic].groups[name]
         good = []
         for receipt in dict.fromkeys(receipts):
-            id, epoch, position, attempt = map(int, receipt.split("."))
+            id, epoch, position, attempt = map(int, receipt.split(".")[1:])
             row = group.rows.get(position)
             if (
                 (id, epoch) == (group.id, group.epoch)
@@ -361,7 +362,7 @@ class Model:
         good = set(self.out(topic, name, receipts))
         stale = []
         for receipt in receipts:
-            position = int(receipt.split(".")[2])
+            position = int(receipt.split(".")[3])
             if position in good and self.out(topic, name, [receipt]):
                 good.remove(position)
             else:

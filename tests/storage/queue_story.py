@@ -23,7 +23,8 @@ from storage.frames import Frame
 from storage.groups import Group, standing
 from storage.hand_outs import HandOuts
 from storage.hand_outs.rows import unpacked
-from storage.ledger import Ledger, LogEnd
+from storage.histories import LogEnd
+from storage.ledger import Ledger
 from storage.messages import Messages, Published
 from storage.state_hash import state_hash
 from storage.topics import END, START, Place, Topic

@@ -18,7 +18,8 @@ from storage import effects, keys
 from storage.effects import Attribution
 from storage.engine import Pair
 from storage.frames import Frame
-from storage.ledger import Ledger, LogEnd
+from storage.histories import LogEnd
+from storage.ledger import Ledger
 from storage.moments import Moment
 from storage.state_hash import state_hash
 from storage.transactions import Transaction

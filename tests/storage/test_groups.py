@@ -19,7 +19,7 @@ from storage.memory import MemoryEngine
 from storage.messages import Messages
 from storage.topics import END, START, Place, Topic
 from storage.transactions import Transaction
-from tests.receipts import settled
+from tests.receipts import STORE, settled
 from tests.simulation.doors import START_US
 from tests.storage.queues import SECOND, Queues, moment
 
@@ -135,7 +135,7 @@ def test_what_take_answers(queues: Queues, topic: Topic) -> None:
     (taken,) = queues.call(made, "take", 1, "worker 1")
     assert taken == {
         "position": 1, "at": moment(START_US), "key": None, "id": None, "headers": {},
-        "value": 1, "bytes": 33, "receipt": f"{made.id}.1.1.1", "attempt": 1,
+        "value": 1, "bytes": 33, "receipt": f"{STORE}.{made.id}.1.1.1", "attempt": 1,
         "deadline": moment(START_US + 11 * SECOND), "member": "worker 1",
     }  # fmt: skip
     assert queues.call(made, "take", 1)[0]["member"] is None
@@ -193,7 +193,7 @@ def test_stale_receipts_are_counted(queues: Queues, topic: Topic) -> None:
     made = queues.group(topic)
     other = queues.group(topic, "other")
     (first,), (second,) = receipts(queues.take(made)), receipts(queues.take(other))
-    beyond = f"{made.id}.1.99.1", f"{made.id}.2.1.1", f"{made.id}.1.1.2"
+    beyond = f"{STORE}.{made.id}.1.99.1", f"{STORE}.{made.id}.2.1.1", f"{STORE}.{made.id}.1.1.2"
     answer = queues.call(made, "ack", [first, first, second, *beyond])
     assert answer == settled("acked", 1, [first, second, *beyond])
     assert queues.call(made, "ack", [first]) == settled("acked", 0, [first])
@@ -204,8 +204,12 @@ def test_stale_receipts_are_counted(queues: Queues, topic: Topic) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["", "1.1.1", "1.1.1.1.1", "a.1.1.1", "1.1.1.-1", " 1.1.1.1", "1.1.1.1\n", "1.1.1.x",
-              "1.1.1.١", "9" * 40 + ".1.1.1", 1, None]
+    "wrong", ["", "1.1.1.1", "1.1.1.1.1", *[
+        text.replace("S", STORE) for text in (
+            "S.1.1.1", "S.1.1.1.1.1", "S.a.1.1.1", "S.1.1.1.-1", " S.1.1.1.1", "S.1.1.1.1\n",
+            "S.1.1.1.x", "S.1.1.1.١", f"S.{'9' * 40}.1.1.1", "0S.1.1.1.1",
+        )
+    ], "A0000000.1.1.1.1", 1, None]
 )  # fmt: skip
 def test_what_is_no_receipt_is_refused(queues: Queues, topic: Topic, wrong: Any) -> None:
     made = queues.group(topic)
@@ -216,13 +220,25 @@ def test_what_is_no_receipt_is_refused(queues: Queues, topic: Topic, wrong: Any)
     assert queues.call(made, "ack", good) == settled("acked", 1)
 
 
+def test_a_receipt_of_another_store_is_stale(queues: Queues, topic: Topic) -> None:
+    """A store that was restored hands out other messages under the same numbers."""
+    made = queues.group(topic)
+    [good] = receipts(queues.take(made))
+    other = "1" + good[1:]
+    for method, word, *more in (
+        ("ack", "acked"), ("nack", "nacked"), ("give_up", "given_up"), ("extend", "extended", 1)
+    ):  # fmt: skip
+        assert queues.call(made, str(method), [other], *more) == settled(str(word), 0, [other])
+    assert queues.call(made, "ack", [other, good]) == settled("acked", 1, [other])
+
+
 def test_arguments_have_their_ranges(queues: Queues, topic: Topic) -> None:
     made = queues.group(topic)
     good = receipts(queues.take(made))
     thousand_years = 1001 * 365 * 86_400 * SECOND
     wrong: list[tuple[Any, ...]] = [
         ("take", 0), ("take", 1001), ("take", 1, ""), ("take", 1, "x" * 257),
-        ("ack", ["1.1.1.1"] * 10_001), ("nack", good, -1), ("nack", good, thousand_years),
+        ("ack", [f"{STORE}.1.1.1.1"] * 10_001), ("nack", good, -1), ("nack", good, thousand_years),
         ("nack", good, 0, "x" * 4097), ("give_up", good, "x" * 4097), ("extend", good, 0),
         ("extend", good, thousand_years),
     ]  # fmt: skip
@@ -274,7 +290,7 @@ def test_a_deadline_is_exact_whoever_looks(queues: Queues, topic: Topic) -> None
     assert queues.call(made, "extend", [first[1]], SECOND) == settled("extended", 0, [first[1]])
     assert queues.figures(made)[2] == 1, "in flight is what has a deadline to come"
     ((value, receipt),) = queues.take(made)
-    assert (value, receipt) == (1, f"{made.id}.1.1.2")
+    assert (value, receipt) == (1, f"{STORE}.{made.id}.1.1.2")
     assert queues.figures(made) == (2, 0, 2, 1, 0)
     assert queues.call(made, "ack", [receipt]) == settled("acked", 1)
 
@@ -350,11 +366,11 @@ def test_backoff_grows_from_the_deadline_on(queues: Queues, topic: Topic) -> Non
     queues.take(made)
     queues.advance(10.5)
     assert values(queues.take(made)) == [2], "1 waits until 11"
-    queues.call(made, "ack", [f"{made.id}.1.2.1"])
+    queues.call(made, "ack", [f"{STORE}.{made.id}.1.2.1"])
     queues.advance(0.5)
     assert values(queues.take(made)) == [1]
     for attempt in (2, 3, 4):
-        queues.call(made, "nack", [f"{made.id}.1.1.{attempt}"])
+        queues.call(made, "nack", [f"{STORE}.{made.id}.1.1.{attempt}"])
         queues.advance(3)
         queues.book.clock.advance(-1)
         state = queues.call(made, "next_due_us")
@@ -559,7 +575,7 @@ def test_ordered_by_key(queues: Queues) -> None:
     assert second[0] == 2
     queues.advance(10)
     assert values(queues.take(made, 9)) == [3, 4, 6, 7, 2], "still before 5"
-    queues.call(made, "give_up", [f"{made.id}.1.2.2"])
+    queues.call(made, "give_up", [f"{STORE}.{made.id}.1.2.2"])
     assert values(queues.take(made, 9)) == [5]
     queues.publish(topic, 8, key="a")
     assert queues.take(made, 9) == []
@@ -619,7 +635,7 @@ def test_moving_makes_receipts_stale(queues: Queues, topic: Topic) -> None:
     assert queues.figures(made) == (7, 7, 0, 1, 0)
     assert queues.call(made, "figures")["epoch"] == 2
     assert queues.call(made, "ack", taken) == settled("acked", 0, taken)
-    assert queues.take(made) == [(8, f"{made.id}.2.8.1")]
+    assert queues.take(made) == [(8, f"{STORE}.{made.id}.2.8.1")]
     assert queues.call(made, "move", START) == 0
     assert values(queues.take(made, 99)) == list(range(1, 11))
     with pytest.raises(BadRequest):
@@ -691,13 +707,13 @@ def told(queues: Queues, group: Group, method: str, *arguments: Any) -> tuple[bo
 def test_who_is_to_be_woken_and_when(queues: Queues, topic: Topic) -> None:
     made = queues.group(topic, in_flight=2)
     assert told(queues, made, "take", 2) == (False, 10 * SECOND)
-    one, two = f"{made.id}.1.1.1", f"{made.id}.1.2.1"
+    one, two = f"{STORE}.{made.id}.1.1.1", f"{STORE}.{made.id}.1.2.1"
     assert told(queues, made, "extend", [one], SECOND) == (True, SECOND)
     assert told(queues, made, "ack", [one]) == (True, 0), "there was no room before"
     assert told(queues, made, "ack", [one]) == (False, 0)
     assert told(queues, made, "nack", [two], 3 * SECOND) == (True, 3 * SECOND)
     queues.take(made, 1)
-    assert told(queues, made, "ack", [f"{made.id}.1.3.1"]) == (False, 0), "there was room"
+    assert told(queues, made, "ack", [f"{STORE}.{made.id}.1.3.1"]) == (False, 0), "there was room"
     assert told(queues, made, "move", END) == (True, 0)
     assert queues.call(made, "next_due_us") is None
 

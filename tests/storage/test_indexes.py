@@ -22,8 +22,9 @@ from storage.catalog import Table, Taken
 from storage.changes import Changes
 from storage.effects import Effect
 from storage.engine import Pair
+from storage.histories import LogEnd
 from storage.indexes import BUILDING, FAILED, READY, REBUILDING, Index, value_at
-from storage.ledger import Ledger, LogEnd
+from storage.ledger import Ledger
 from storage.memory import MemoryEngine
 from storage.transactions import Transaction
 from tests.actors.scripts import questions

@@ -13,7 +13,8 @@ from storage import catalog, effects, keys, layers, ledger, replay
 from storage.effects import EffectsDamaged
 from storage.engine import Batch, EngineFailed
 from storage.frames import Frame
-from storage.ledger import Ledger, LogEnd, StateUnusable
+from storage.histories import LogEnd
+from storage.ledger import Ledger, StateUnusable
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
 from tests.simulation.doors import START_US, ManualClock, SeededRng

@@ -16,7 +16,8 @@ from storage.effects import Attribution
 from storage.engine import Engine
 from storage.faults import LogDamaged, StateForeign
 from storage.frames import NO_DIGEST, Frame
-from storage.ledger import Ledger, LogEnd
+from storage.histories import LogEnd
+from storage.ledger import Ledger
 from storage.log import Log
 from storage.log_reading import LogSizes
 from storage.rocks import RocksEngine

@@ -24,7 +24,8 @@ from protocol.errors import (
 from protocol.values import NONE, RecordId
 from storage import catalog, keys
 from storage.catalog import Taken
-from storage.ledger import Ledger, LogEnd
+from storage.histories import LogEnd
+from storage.ledger import Ledger
 from storage.memory import MemoryEngine
 from storage.present import Present
 from storage.spaces import Entries, Keys

@@ -88,7 +88,7 @@ REQUESTS: Final[dict[str, tuple[str, str]]] = {
 MINUTE: Final = timedelta(minutes=1)
 SPACE: Final = {"ns": "shop", "db": "main", "space": "c"}
 TOPIC: Final = {"ns": "shop", "db": "main", "topic": "q"}
-RECEIPTS: Final = {"group": "g", "receipts": ["1.1.1.1"]}
+RECEIPTS: Final = {"group": "g", "receipts": ["00000000.1.1.1.1"]}
 BODIES: Final[dict[str, dict[str, Any]]] = {
     "RUN": {"script": "SELECT * FROM t", "ns": "shop", "db": "main"},
     "WATCH": {"ns": "shop", "db": "main", "table": "t"},

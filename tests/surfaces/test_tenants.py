@@ -95,6 +95,7 @@ VARIES: Final = (
     (r'"(seq|sequence|committed|log_begins|start|created)":\d+', r'"\1":0'),
     (r'"store":"[^"]*"', '"store":""'),
     (r"'store': '[^']*'", "'store': ''"),
+    (r"\b[0-9a-f]{8}((?:\.\d+){4})", r"STOREID\1"),
     (r"the newest is \d+", "the newest is 0"),
     (r"\d{4}-\d\d-\d\dT[0-9:.]+Z", "AT"),
     (r'"token":"[^"]*"', '"token":""'),
@@ -200,7 +201,7 @@ INFO FOR FUNCTION {CANARY}
 fn::{CANARY}()
 READ FROM q AS {CANARY}_r
 TAKE FROM q AS {CANARY}_g
-ACK q AS g RECEIPTS ['1.1.1.1', '1.1.2.1', '1.1.3.1']
+ACK q AS g RECEIPTS ['STOREID.1.1.1.1', 'STOREID.1.1.2.1', 'STOREID.1.1.3.1']
 GET '{CANARY}' FROM c
 GET 'n' FROM c
 KEYS FROM c
@@ -291,8 +292,13 @@ class Listener:
     async def script(
         self, who: str, text: str, place: tuple[str, str] | tuple[None, None], **more: Any
     ) -> None:
-        """A script over HTTP."""
-        body = {"script": text, "ns": place[0], "db": place[1], **more}
+        """A script over HTTP. In receipts that it names stands STOREID for their store."""
+        body = {
+            "script": text.replace("STOREID", self.node.here.node.store.id[:8]),
+            "ns": place[0],
+            "db": place[1],
+            **more,
+        }
         data = json.dumps(body).encode()
         fields = {"content_type": "application/json"}
         if who in self._tokens:

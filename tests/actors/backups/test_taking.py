@@ -45,7 +45,8 @@ from storage.backups.snapshots import SnapshotBackup
 from storage.backups.verifying import Report, verify
 from storage.disk import Disk
 from storage.engine import Pair
-from storage.ledger import Ledger, LogEnd
+from storage.histories import LogEnd
+from storage.ledger import Ledger
 from storage.memory import MemoryEngine
 from storage.state_hash import state_hash
 from tests.actors import nodes

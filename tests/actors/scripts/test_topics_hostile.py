@@ -156,21 +156,21 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
         "ACK t AS g RECEIPTS {a: 1}",
         "ACK t AS g RECEIPTS [1]",
         "ACK t AS g RECEIPTS [NULL]",
-        "ACK t AS g RECEIPTS [['1.1.1.1']]",
+        "ACK t AS g RECEIPTS [['00000000.1.1.1.1']]",
         "ACK t AS g RECEIPTS ['']",
         "ACK t AS g RECEIPTS ['1']",
-        "ACK t AS g RECEIPTS ['1.1.1']",
-        "ACK t AS g RECEIPTS ['1.1.1.1.1']",
+        "ACK t AS g RECEIPTS ['00000000.1.1.1']",
+        "ACK t AS g RECEIPTS ['00000000.1.1.1.1.1']",
         "ACK t AS g RECEIPTS ['a.b.c.d']",
         "ACK t AS g RECEIPTS ['-1.1.1.1']",
-        "ACK t AS g RECEIPTS ['1.1.1.1 ']",
-        "ACK t AS g RECEIPTS ['1.1.1e5.1']",
+        "ACK t AS g RECEIPTS ['00000000.1.1.1.1 ']",
+        "ACK t AS g RECEIPTS ['00000000.1.1.1e5.1']",
         "ACK t AS g RECEIPTS ['１.1.1.1']",
-        "ACK t AS g RECEIPTS ['1.1.1.0x1']",
-        f"ACK t AS g RECEIPTS ['1.1.{'9' * 400}.1']",
-        "ACK t AS g RECEIPTS ['1.1.1_0.1']",
-        f"ACK t AS g RECEIPTS ['1.1.{BIG}.1']",
-        f"ACK t AS g RECEIPTS ['1.1.{2**64}.1']",
+        "ACK t AS g RECEIPTS ['00000000.1.1.1.0x1']",
+        f"ACK t AS g RECEIPTS ['00000000.1.1.{'9' * 400}.1']",
+        "ACK t AS g RECEIPTS ['00000000.1.1.1_0.1']",
+        f"ACK t AS g RECEIPTS ['00000000.1.1.{BIG}.1']",
+        f"ACK t AS g RECEIPTS ['00000000.1.1.{2**64}.1']",
         "NACK t AS g RECEIPTS ['nonsense']",
         "GIVE UP t AS g RECEIPTS ['nonsense']",
         "EXTEND t AS g RECEIPTS ['nonsense'] BY 1s",
@@ -195,7 +195,7 @@ PARAMETERS: dict[str, tuple[str, Any]] = {
     "too many headers": ("PUBLISH INTO t VALUE 1 HEADERS $v", {f"h{n}": "" for n in range(65)}),
     "headers too large": ("PUBLISH INTO u VALUE 1 HEADERS $v", {"h": "x" * 70_000}),
     "too many messages": ("PUBLISH INTO t VALUES $v", [0] * 10_001),
-    "too many receipts": ("ACK t AS g RECEIPTS $v", ["1.1.1.1"] * 10_001),
+    "too many receipts": ("ACK t AS g RECEIPTS $v", ["00000000.1.1.1.1"] * 10_001),
     "a long error": ("NACK t AS g RECEIPTS [] ERROR $v", "x" * 4_097),
     "an error that is a number": ("GIVE UP t AS g RECEIPTS [] ERROR $v", 5),
     "a long member": ("TAKE FROM t AS g MEMBER $v", "x" * 257),
@@ -214,7 +214,7 @@ STALE = (
     "1.1.2.1", "1.1.1.2", "1.2.1.1", "2.1.1.1", "9.1.1.1", "1.9.9.9", "0.0.0.0",
     "1.1.999999999999.1", f"{2**32 - 1}.1.1.1",
 )  # fmt: skip
-"""Receipts of the right form that were never given, or of another group."""
+"""Receipts of the right form that were never given, or of another group; behind their store's."""
 
 
 @pytest.fixture
@@ -258,6 +258,7 @@ async def test_hostile_parameters(here: Running, what: str) -> None:
 
 @pytest.mark.parametrize("receipt", STALE)
 async def test_receipts_that_were_never_given(here: Running, receipt: str) -> None:
+    receipt = f"{here.node.store.id[:8]}.{receipt}"
     for word, answer in (("ACK", "acked"), ("NACK", "nacked"), ("GIVE UP", "given_up")):
         said = await here.value(f"{word} t AS g RECEIPTS $r", {"r": [receipt]})
         assert said == settled(answer, 0, [receipt]), word

@@ -15,7 +15,7 @@ from storage.engine import Pair, View
 from storage.frames import NO_DIGEST, Frame
 from storage.hand_outs import HandOuts
 from storage.histories import Standing
-from storage.ledger import Ledger, LogEnd
+from storage.ledger import Ledger
 from storage.log import Log
 from storage.memory import MemoryEngine
 from storage.messages import Messages
@@ -286,8 +286,7 @@ class Machine:
         engine = self.engine(directory.state_path)
         found = lineage.read(engine, directory.store_id.bytes)
         lineage.require_joined(found, log)
-        end = LogEnd(log.last, log.epoch, log.last_time, directory.store_id.bytes)
-        ledger = Ledger(engine, end, self.clock, SeededRng(4), lambda frame: None)
+        ledger = Ledger(engine, log.end, self.clock, SeededRng(4), lambda frame: None)
         return Opened(directory, log, engine, ledger)
 
 

@@ -60,6 +60,8 @@ def test_a_snapshot_of_any_moment_and_the_log_on_top(history: History) -> None:
         assert store.differences() == []
         assert (store.log.first, store.log.last) == (sequence + 1, sequence)
         assert store.log.epoch == history.standing(sequence).epoch + 1
+        assert store.ledger.epoch_at(sequence) == history.standing(sequence).epoch
+        assert store.ledger.epoch_at(sequence + 1) == store.log.epoch
         built += bool(everything(store.engine) != everything(history.views[sequence]))
         store.close()
         done = machine.restore(history.log(max(sequence - 3, 1)))
@@ -83,6 +85,7 @@ def test_a_log_up_to_any_moment(history: History, key: Key | None) -> None:
         assert store.everything() == everything(history.views[upto])
         assert list(store.log.read(1)) == history.frames[:upto]
         assert store.log.epoch == history.standing(upto).epoch + 1
+        assert store.ledger.epoch_at(upto) == history.standing(upto).epoch
         store.close()
 
 

@@ -220,7 +220,7 @@ AWKWARD: list[tuple[str, dict[str, Any]]] = [
     ("take", {"topic": "nowhere"}),
     *[(op, {"receipts": wrong, **more}) for op, more in (
         ("ack", {}), ("nack", {}), ("extend", {"by": SECOND}), ("give_up", {}))
-      for wrong in (*WRONG, [], ["x"], [None], ["1.1.1.1"], ["1.1.1.1"] * 10_001)],
+      for wrong in (*WRONG, [], ["x"], [None], ["1.1.1.1"], ["00000000.1.1.1.1"] * 10_001)],
     *[("nack", {"receipts": of(0), "delay": wrong}) for wrong in WRONG if wrong != SECOND],
     *[(op, {"receipts": of(0), "error": wrong}) for op in ("nack", "give_up") for wrong in WRONG
       if wrong != "x"],

@@ -1,0 +1,96 @@
+"""Backups of a store that this process alone has open, for a command: no actor writes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from actors.node import Node
+from protocol import limits
+from protocol.doors import File
+from protocol.errors import BadRequest, Failed
+from protocol.version import VERSION
+from storage.backups import snapshots
+from storage.backups.facts import LogFacts, SnapshotFacts, Written
+from storage.backups.logs import LogCopy
+from storage.backups.verifying import verify
+from storage.faults import LogDamaged
+from storage.sealing import Key
+
+Tick = Callable[[int, int], None]
+"""Told how many bytes are done, and how many there are in all, about."""
+
+
+class Taking:
+    """A backup on its way into a file.
+
+    :param write: takes the bytes of the file
+    :param key: what it is sealed with; None: it is not
+    """
+
+    def __init__(
+        self, node: Node, write: Callable[[bytes], None], tick: Tick, key: Key | None = None
+    ) -> None:
+        self._node = node
+        self._sink = write
+        self._tick = tick
+        self._key = key
+        self._bytes = 0
+        self._taken_us = node.doors.clock.wall_us()
+
+    async def snapshot(self) -> Written:
+        """All of the store."""
+        node, directory = self._node, self._node.store.parts.directory
+        moment = node.committer.ledger.moment()
+        with moment.begin() as view:
+            moment.end()  # it lasts as long as its only reader
+            at = await node.reads.standing(view.sequence)
+            facts = SnapshotFacts(VERSION, node.store.id, directory.created, self._taken_us, at)
+            snapshot = snapshots.Snapshot(facts, self._write, node.doors.rng, self._key)
+            about = node.store.parts.engine.stored_bytes()
+            for piece in snapshots.pieces(view):
+                snapshot.add(piece)
+                await self._step(about)
+            return snapshot.end()
+
+    async def log(self, first: int) -> Written:
+        """The log from a sequence on.
+
+        :raises LogPruned: it begins later
+        :raises BadRequest: it ends before that
+        :raises Failed: it is damaged
+        """
+        node, directory = self._node, self._node.store.parts.directory
+        upto = node.committer.released_upto
+        if first > upto + 1:
+            raise BadRequest(f"the log ends at {upto}: there is no {first} yet", ends=upto)
+        try:
+            before = await node.reads.standing(first - 1)
+            created = directory.created
+            facts = LogFacts(VERSION, node.store.id, created, self._taken_us, before, upto)
+            copy = LogCopy(facts, self._write, node.doors.rng, self._key)
+            about, after = node.reads.bytes_from(first), first - 1
+            while after < upto:
+                frames = await node.reads.frames(after, upto, limits.MIB)
+                copy.add(frames)
+                after = frames[-1].sequence
+                await self._step(about)
+        except LogDamaged as damage:
+            raise Failed(str(damage), sequence=damage.sequence) from damage
+        return copy.end()
+
+    def _write(self, data: bytes) -> None:
+        self._sink(data)
+        self._bytes += len(data)
+
+    async def _step(self, about: int) -> None:
+        self._tick(self._bytes, max(about, self._bytes))
+        await asyncio.sleep(0)  # the log's actor has its turn too
+
+
+def read_back(file: File, written: Written, tick: Tick, key: Key | None = None) -> None:
+    """:raises Failed: a file is not what was written into it"""
+    found = verify(file, key, lambda done: tick(done, written.size))
+    if found.result != "whole" or found.sha256 != written.sha256:
+        why = found.problem or "its bytes are others"
+        raise Failed(f"the backup does not read back as it was written: {why}")

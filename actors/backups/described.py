@@ -1,0 +1,96 @@
+"""What a backup file says of itself, and whether all of it is there, for a command to show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from actors.backups.script_files import Read, ScriptText, pieces
+from protocol.doors import File
+from protocol.errors import BackupCorrupt, BackupCut
+from protocol.text import format_datetime
+from protocol.values import instant
+from storage.backups.container import key_for
+from storage.backups.facts import LogFacts, SnapshotFacts
+from storage.backups.forms import MAGIC, MAGIC_BYTES, Form, form_of
+from storage.backups.verifying import Report, verify
+from storage.sealing import Key
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A backup that was read through."""
+
+    facts: dict[str, object]
+    """What is told of it, by name; of one that is not whole: as far as it is."""
+    problem: str | None
+    """Why it is not whole, for people."""
+
+
+def describe(file: File, keys: Sequence[Key], tick: Callable[[int, int], None]) -> Description:
+    """Read a backup of any form through.
+
+    :param tick: told how many bytes have been read, and how many there are
+    :raises BackupCorrupt: it begins as none
+    :raises WrongKey: it is sealed, and not with this key
+    :raises StoreTooNew: a later version wrote it
+    """
+    size, form = file.size(), form_of(file)
+    if form is Form.SCRIPT:
+        return _of_script(file, keys, tick)
+    try:
+        key = key_for(file, keys) if form is not None else None
+    except (BackupCut, BackupCorrupt):
+        key = None  # which is said once more
+    found = verify(file, key, lambda done: tick(done, size))
+    return Description(_facts(found), found.problem)
+
+
+def _facts(found: Report) -> dict[str, object]:
+    facts: dict[str, object] = {"form": found.form.value}
+    about = found.facts
+    if about is not None:
+        facts["version"] = about.version
+        facts["store"] = about.store
+        facts["taken"] = format_datetime(instant(about.taken_us))
+    if isinstance(about, LogFacts):
+        facts["from"] = about.first
+    place = about.place if isinstance(about, SnapshotFacts) else None
+    facts |= {
+        "sequence": found.sequence,
+        "records": found.records,
+        "places": "all" if place is None else str(place),
+        "sealed": "yes" if found.sealed else "no",
+        "result": found.result,
+    }
+    if found.at is not None:
+        facts["at"] = found.at
+    return facts
+
+
+def _of_script(file: File, keys: Sequence[Key], tick: Callable[[int, int], None]) -> Description:
+    facts: dict[str, object] = {"form": Form.SCRIPT.value}
+    statements, result, problem = 0, "whole", None
+    try:
+        text = ScriptText(file, keys)
+        if text.facts is not None:
+            facts |= {"version": text.facts.version, "store": text.facts.store}
+        for _ in pieces(_told_of(text, tick)):
+            statements += 1
+    except (BackupCut, BackupCorrupt) as broken:
+        result = "cut" if isinstance(broken, BackupCut) else "corrupt"
+        problem = broken.message
+    sealed = "yes" if file.read(0, MAGIC_BYTES) == MAGIC[Form.SCRIPT] else "no"
+    return Description(
+        {**facts, "statements": statements, "sealed": sealed, "result": result}, problem
+    )
+
+
+def _told_of(text: ScriptText, tick: Callable[[int, int], None]) -> Read:
+    size = text.size()
+
+    def read(offset: int, count: int) -> bytes:
+        tick(min(offset + count, size), size)
+        return text.read(offset, count)
+
+    return read

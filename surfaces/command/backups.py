@@ -1,0 +1,59 @@
+"""`--backup <file> [--from <n>]`: a store that nobody serves, as a snapshot or as its log."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from actors.backups.alone import Taking, read_back
+from actors.doors import system_doors
+from actors.settings import NodeSettings
+from protocol.errors import Refusal
+from surfaces.command.arguments import BackUp
+from surfaces.command.console import Console
+from surfaces.command.new_files import NewFile, made
+from surfaces.command.opening import NotOpened, keys_in, opened
+from surfaces.command.progress import shown
+
+
+async def back_up(command: BackUp, console: Console) -> bool:
+    """Write it, read it back, give it its name. It takes no other file's place.
+
+    :raises NotOpened: there is such a file, a key file holds no key, the store can't be opened, its
+        log does not go back so far, or what was written does not read back; no file is left
+    """
+    with made(command.file) as file:
+        try:
+            told = await _written(command, file, console)
+        except Refusal as refusal:
+            raise NotOpened(f"{refusal.code}: {refusal.message}") from refusal
+    console.answer(f"{told}, to {command.file}")
+    return True
+
+
+async def _written(command: BackUp, file: NewFile, console: Console) -> str:
+    doors = system_doors()
+    key = keys_in(doors.fs, command.opening.keys).own
+    settings = NodeSettings(
+        command.directory,
+        create=False,
+        serves=False,
+        writes=False,
+        accept_clock_jump=command.opening.accept_clock_jump,
+        key=key,
+    )
+    async with opened(settings, doors, console) as node:
+        with shown("writing the backup, bytes", console) as report:
+            taking = Taking(node, file.write, report, key)
+            first = command.first
+            written = await (taking.snapshot() if first is None else taking.log(first))
+    file.sync()
+    with (
+        shown("reading it back, bytes", console) as report,
+        closing(doors.fs.open_read(file.partial)) as back,
+    ):
+        read_back(back, written, report, key)
+    what = "records" if first is None else "commits"
+    return (
+        f"wrote a {written.form.value} up to sequence {written.sequence},"
+        f" {what}: {written.records}, bytes: {written.size}"
+    )

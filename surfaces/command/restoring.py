@@ -1,0 +1,55 @@
+"""`--restore <file>`: a store made of a backup, or a log put on top of one that was restored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from actors.backups.restoring import Wanted, check_for_script
+from actors.backups.restoring import restore as make
+from actors.backups.script_files import is_script
+from actors.doors import system_doors
+from actors.node import START_FAULTS
+from surfaces.command import scripts
+from surfaces.command.arguments import Restore, RunFile
+from surfaces.command.console import Console
+from surfaces.command.opening import NotOpened, keys_in, reason
+from surfaces.command.progress import stages
+
+
+async def restore(command: Restore, console: Console) -> bool:
+    """Make it, and say what is there and what the node will do with it first. Which kind of backup
+    it is is told from how it begins.
+
+    :raises NotOpened: the file can't be read or is not whole, or the directory is not fit for it:
+        nothing was changed; or the disk does not take it: what is there is no store then
+    """
+    doors = system_doors()
+    directory, opening = command.directory, command.opening
+    keys = keys_in(doors.fs, opening.keys).opening
+    wanted = Wanted(directory, command.upto, command.reading, opening.accept_clock_jump)
+    with _refused(command), closing(doors.fs.open_read(command.file)) as file:
+        script = is_script(file)
+        if script:
+            check_for_script(doors, wanted)
+        else:
+            with stages(console) as tick:
+                lines = make(doors, file, wanted, tick, keys)
+            for line in lines:
+                console.answer(line)
+    if script:
+        return await scripts.run_file(RunFile(directory, command.file, opening), console)
+    return True
+
+
+@contextmanager
+def _refused(command: Restore) -> Iterator[None]:
+    try:
+        yield
+    except START_FAULTS as fault:
+        raise NotOpened(reason(command.file, fault)) from fault
+    except KeyboardInterrupt:
+        raise NotOpened(
+            f"interrupted: {command.directory} is no store until the same command has come to its"
+            " end"
+        ) from None

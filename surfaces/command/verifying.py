@@ -1,0 +1,34 @@
+"""`--verify <file>`: what a backup holds, and whether all of it is there. Needs no store."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from actors.backups.described import describe
+from actors.doors import system_doors
+from actors.node import START_FAULTS
+from surfaces.command.arguments import Verify
+from surfaces.command.console import Console
+from surfaces.command.opening import NotOpened, keys_in, reason
+from surfaces.command.progress import shown
+
+
+async def verify_file(command: Verify, console: Console) -> bool:
+    """Say in one line what it holds; whether it is whole.
+
+    :raises NotOpened: it can't be read, is no backup, or is sealed with another key
+    """
+    path, fs = command.file, system_doors().fs
+    keys = keys_in(fs, command.keys).opening
+    try:
+        with (
+            closing(fs.open_read(path)) as file,
+            shown("reading, bytes", console) as report,
+        ):
+            found = describe(file, keys, report)
+    except START_FAULTS as fault:
+        raise NotOpened(reason(path, fault)) from fault
+    console.answer(" ".join(f"{name}={value}" for name, value in found.facts.items()))
+    if found.problem is not None:
+        console.complain(f"{path}: {found.problem}")
+    return found.problem is None
