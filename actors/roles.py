@@ -31,6 +31,11 @@ _ADDRESS: Final = re.compile(
 )
 
 
+def takes_changes(words: Sequence[str] | None) -> bool:
+    """Whether a node with these roles takes changes; None: it was never told."""
+    return WRITABLE in (UNDECLARED if words is None else words)
+
+
 def _check_address(address: str) -> None:
     found = _ADDRESS.fullmatch(address)
     if found is None or not 0 < int(found[1] or 1) < 65_536:

@@ -30,8 +30,17 @@ log = structlog.get_logger("node")
 
 TO_OPEN: Final = Room(256 * limits.KIB, 8)
 """What the state engine writes and makes at its open, before it removes what that replaces."""
+DAY_US: Final = 86_400_000_000
 REPLAY_FRAMES: Final = 256
 """Frames replayed before the loop gets its turn."""
+
+
+def clock_jumps(wall_us: int, newest_us: int) -> bool:
+    """Whether the wall clock is so far ahead of a log that a start has to be told that it is right.
+
+    :param newest_us: log time of the newest frame
+    """
+    return (wall_us - newest_us) // 1_000_000 > limits.CLOCK_JUMP_SECONDS
 
 
 class Parts(NamedTuple):
@@ -135,8 +144,7 @@ class Store:
     def _check_clock(self, newest_us: int) -> None:
         """Before anything is written by it. :raises ClockRefused:"""
         wall_us = self._doors.clock.wall_us()
-        ahead_s = (wall_us - newest_us) // 1_000_000
-        if ahead_s <= limits.CLOCK_JUMP_SECONDS or self._settings.check:
+        if not clock_jumps(wall_us, newest_us) or self._settings.check:
             return
         if not self._settings.accept_clock_jump:
             raise ClockRefused(
@@ -144,7 +152,9 @@ class Store:
                 f" {_day(newest_us)}: set the clock right, or start with --accept-clock-jump if it"
                 " is. Log time never goes back"
             )
-        log.info("the clock has jumped, and that was accepted", days=ahead_s // 86_400)
+        log.info(
+            "the clock has jumped, and that was accepted", days=(wall_us - newest_us) // DAY_US
+        )
 
     async def _check_log(self, opened: Log) -> None:
         """Read every frame, in slices. :raises LogDamaged: one is not what was written"""

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from actors.doors import Doors
-from actors.roles import SERVING, WRITABLE
-from protocol.doors import File
+from actors.roles import SERVING, takes_changes
+from actors.store import clock_jumps
+from protocol.doors import Clock, File
 from protocol.errors import BackupCorrupt, BadRequest
+from protocol.values import instant
 from storage.backups.awaiting import Awaiting
 from storage.backups.container import key_for
 from storage.backups.forms import Form, form_of
@@ -53,14 +55,14 @@ def restore(
     )
     key = key_for(file, keys) if form is not None else None
     if form is Form.LOG:
-        return _told(restore_log(world, path, file, key, wanted.upto), "commits")
+        return _told(restore_log(world, path, file, key, wanted.upto), "commits", doors.clock)
     if form is not Form.SNAPSHOT:
         raise BackupCorrupt(
             "it does not begin as a backup does; other scripts are run by -f", offset=0
         )
     if wanted.upto is not None:
         raise BadRequest("a snapshot is of one moment: --upto is for logs")
-    return _told(restore_snapshot(world, path, file, key), "records")
+    return _told(restore_snapshot(world, path, file, key), "records", doors.clock)
 
 
 def check_for_script(doors: Doors, wanted: Wanted) -> None:
@@ -75,7 +77,7 @@ def check_for_script(doors: Doors, wanted: Wanted) -> None:
     refuse_unless_empty(doors.fs, wanted.directory)
 
 
-def _told(restored: Restored, what: str) -> Iterator[str]:
+def _told(restored: Restored, what: str, clock: Clock) -> Iterator[str]:
     """What was restored, and what comes next."""
     origin, due = restored.origin, restored.state.awaiting
     place = f"{origin.place} of " if origin.place is not None else ""
@@ -84,7 +86,10 @@ def _told(restored: Restored, what: str) -> Iterator[str]:
         f" {what}: {restored.records}, state {restored.state.hash}"
     )
     yield f"it is store {restored.store} now, and its log begins at {restored.begins}"
-    writes = restored.roles is None or WRITABLE in restored.roles
+    writes = takes_changes(restored.roles)
+    if clock_jumps(clock.wall_us(), origin.at.time):
+        day = instant(origin.at.time).date()
+        yield f"its newest commit is of {day}: its first start wants --accept-clock-jump"
     if due:
         when = "as soon as it is served" if writes else "once it is told to write"
         yield f"{when}, the time that has passed takes effect:"

@@ -1,10 +1,14 @@
-"""R22: a node that restores a script is killed, at any moment: the places are there wholly, or not
-at all, and what was there before is as it was.
+"""R21, R22: who restores is killed, at any moment.
+
+What a node makes of a script is there wholly or not at all, and what was there before is as it was.
+What a command makes is no store until it has come to its end.
 """
 
 from __future__ import annotations
 
 import http.client
+import re
+import subprocess
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +17,8 @@ from typing import Any
 import pytest
 
 from tests.actors.backups.scripts import sealed
-from tests.processes import NodeProcess
+from tests.architecture.sources import ROOT
+from tests.processes import NodeProcess, command_line, environment, run
 
 ROWS = 40_000
 BODY = 100
@@ -79,3 +84,69 @@ def test_a_node_that_is_killed_while_it_restores(tmp_path: Path, least: int) -> 
 def _ask(node: NodeProcess) -> None:
     with suppress(OSError, http.client.HTTPException):  # it was killed
         node.script("RESTORE SCRIPT FROM 'x'")
+
+
+# --- by the command line --------------------------------------------------------------------------
+
+FILL = """
+    DEFINE NAMESPACE n; DEFINE DATABASE n.d; USE n.d; DEFINE TABLE t; DEFINE INDEX i ON t FIELDS v;
+    FOR $at IN 0..3000 { CREATE t SET v = $at, text = 'TEXT' };
+""".replace("TEXT", "x" * 400)
+HASH = re.compile(r"state ([0-9a-f]{64})")
+
+
+def made_of(file: Path, directory: Path) -> str:
+    """A restore that comes to its end; the hash of what it made."""
+    done = run(str(directory), "--restore", str(file))
+    found = HASH.search(done.stdout)
+    assert done.returncode == 0 and found is not None, done.stderr
+    return found[1]
+
+
+@pytest.mark.parametrize("form", ["a snapshot", "a log", "a log on top"])
+def test_a_command_that_restores_is_killed(tmp_path: Path, form: str) -> None:
+    """Killed whenever it says how far it is: what is there is no store, until the same has come
+    to its end."""
+    fill, store = tmp_path / "fill", tmp_path / "store"
+    fill.write_text(FILL)
+    assert run(str(store), "-f", str(fill)).returncode == 0
+    snapshot, log = tmp_path / "x.storesnap", tmp_path / "x.storelog"
+    if form == "a log on top":
+        assert run(str(store), "--backup", str(snapshot)).returncode == 0
+        begun = made_of(snapshot, tmp_path / "begun")
+        fill.write_text("USE n.d; FOR $at IN 0..3000 { CREATE t SET v = -$at }")
+        assert run(str(store), "-f", str(fill)).returncode == 0
+    assert run(str(store), "--backup", str(snapshot.with_name("y.storesnap"))).returncode == 0
+    assert run(str(store), "--backup", str(log), "--from", "1").returncode == 0
+    whole = made_of(snapshot.with_name("y.storesnap"), tmp_path / "whole")
+    file = snapshot.with_name("y.storesnap") if form == "a snapshot" else log
+    unfinished = 0
+    for lines in range(1, 40):
+        new = tmp_path / f"new{lines}"
+        if form == "a log on top":
+            assert made_of(snapshot, new) == begun
+        if not killed(lines, file, new):
+            break
+        looked = run(str(new), "--health")
+        if (new / "RESTORING").exists():
+            unfinished += 1
+            assert looked.returncode == 1 and "is no store yet" in looked.stderr
+        assert made_of(file, new) == whole, lines
+    assert unfinished > 1
+
+
+def killed(lines: int, file: Path, directory: Path) -> bool:
+    """A restore that is killed once it has said so many lines of its progress; whether it was."""
+    words = command_line(str(directory), "--restore", str(file))
+    restore = subprocess.Popen(
+        words, env=environment(), cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    assert restore.stderr is not None
+    with restore.stderr as said:
+        for _ in range(lines):
+            if not said.readline():
+                restore.wait()
+                return False
+        restore.kill()
+        restore.wait()
+    return True
