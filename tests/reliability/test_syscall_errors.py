@@ -70,8 +70,9 @@ def _judge_failed_sync(outcome: Outcome, at: int, told: str) -> None:
         raise Broken(f"the failed log was synced again: {told}")
     if outcome.exit_code == 0:
         raise Broken(f"went on after a failed sync of the log: {told}")
-    # A node that stops has refused the writer by name; what failed is then of its own.
-    if outcome.codes[:1] not in (["UnknownOutcome"], ["Draining"], []):
+    # A node that stops has refused the writer by name, or the log had failed before the writer came
+    # to it; what failed is then the node's own. That nothing of it is there is looked at later.
+    if outcome.codes[:1] not in (["UnknownOutcome"], ["Draining"], ["Failed"], []):
         raise Broken(f"the writer was not told that its outcome is unknown: {told}")
 
 

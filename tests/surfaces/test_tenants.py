@@ -413,7 +413,7 @@ class Listener:
 
 def _text(answer: Answer) -> str:
     fields = "\n".join(f"{name}: {value}" for name, value in sorted(answer.fields.items()))
-    body = answer.body.decode()
+    body = answer.body.decode(errors="replace")  # a snapshot is no text
     if body.startswith("# HELP"):
         body = FIGURE.sub(r"\1", body)
     return f"{answer.status}\n{fields}\n{body}"
