@@ -86,7 +86,7 @@ mutants: .venv/.mutants ## small faults in the sources, and whether tests see th
 	$(BIN)/python -m tests.mutants $(if $(ROOM),--room $(ROOM)) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED))
 
 bench: .venv/.bench $(if $(COMPILED),compiled) ## measure, beside the peers; ROW=name runs one row, PUBLISH=1 writes docs/benchmarks.md, COMPILED=1 measures the compiled tree
-	@.ci/packages redis-server webdis wrk rabbitmq-server etcd-server
+	@.ci/packages redis-server webdis wrk rabbitmq-server etcd-server postgresql
 	$(PYTHON_THERE) -m bench --top $(CURDIR) $(if $(ROW),--row $(ROW)) $(if $(PUBLISH),--publish)
 
 builds: compiled ## the compiled tree beside the plain one, in turns

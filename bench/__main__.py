@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import feeds, history, indexes, machine, records, spaces, stores, topics
+from bench import backups, feeds, history, indexes, machine, records, spaces, stores, topics
 from bench.figures import Row, median, spread
 from bench.page import number, page
 from bench.settings import Settings
@@ -23,7 +23,7 @@ RESULTS = Path("bench", "results.json")
 STORES = Path("build")
 """Not the system's folder for temporary files, which may be memory."""
 WIDTH = 140
-SOURCES = (records, indexes, spaces, topics, feeds, history, stores)
+SOURCES = (records, indexes, spaces, topics, feeds, history, backups, stores)
 """Modules of rows."""
 
 

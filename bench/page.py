@@ -25,6 +25,9 @@ How they come about:
   driven through the client libraries that their users have (`nats-py`, `pika`), by up to four
   processes. An acknowledgement is answered by the node, when it is synced, and by JetStream;
   RabbitMQ answers none.
+- Backups have two: PostgreSQL, a server of its own on files, with `pg_dump` and `pg_restore`; and
+  SurrealDB as above, whose Python package exports nothing by itself: all rows are asked for, and
+  inserted again.
 - Sides are measured in turns, after one round for warmth. The median counts; the spread is from the
   least to the most. For the scans node and peer must give the same answer.
 - The line above the table says which interpreter ran the node, and which build of it: `plain`

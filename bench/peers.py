@@ -10,9 +10,12 @@ import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
+
+import msgpack
 
 from bench import people
 
@@ -103,6 +106,8 @@ def _serve(kind: PeerKind, directory: Path, parent: Connection) -> None:
             "scan": _scan,
             "run": _run,
             "ask": _ask,
+            "out": partial(_out, directory.with_suffix(".rows")),
+            "back": partial(_back, directory.with_suffix(".rows")),
         }
         while True:
             try:
@@ -173,3 +178,22 @@ def _scan(db: Any, record: Any, statement: str) -> tuple[float, Any]:
     began = time.perf_counter()
     found = db.query(statement)
     return time.perf_counter() - began, found
+
+
+def _out(path: Path, db: Any, record: Any, table: str) -> float:
+    """All rows of a table into a file."""
+    began = time.perf_counter()
+    found = db.query(f"SELECT *, record::id(id) AS id FROM {table}")
+    path.write_bytes(msgpack.packb(found))
+    return time.perf_counter() - began
+
+
+def _back(path: Path, db: Any, record: Any) -> float:
+    """All rows of that file into an empty table."""
+    db.query("REMOVE TABLE IF EXISTS bulk; DEFINE TABLE bulk")
+    began = time.perf_counter()
+    rows = msgpack.unpackb(path.read_bytes())
+    for start in range(0, len(rows), people.TRANSACTION):
+        part = rows[start : start + people.TRANSACTION]
+        db.query("INSERT INTO bulk $rows RETURN NONE", {"rows": part})
+    return time.perf_counter() - began

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from contextlib import ExitStack
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from bench import __main__ as command
 from bench import (
+    backups,
     builds,
     feeds,
     figures,
@@ -55,6 +57,17 @@ def test_every_row_about_records_is_measured(tmp_path: Path) -> None:
     for row in found.values():
         assert row.sides[NODE][0] > 0
         assert len(row.sides) > 1 or row.gaps, "a peer was left out without a word"
+
+
+@pytest.mark.hard
+def test_every_row_about_backups_is_measured() -> None:
+    # PostgreSQL's own user has to get there; each pytest closes those of all of them to others.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        settings = Settings(Path(folder), rounds=1, scale=0.002)
+        found = {row.name: row for row in backups.rows(settings, lambda name: True)}
+    assert sorted(found) == sorted(backups.NAMES)
+    for row in found.values():
+        assert min(row.sides[NODE]) > 0
 
 
 def test_the_rows_about_history_are_measured(tmp_path: Path) -> None:

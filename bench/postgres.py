@@ -1,0 +1,131 @@
+"""PostgreSQL, as a peer that dumps and restores tables: a server of its own, with its own tools."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from bench import people
+
+HOMES: Final = Path("/usr/lib/postgresql")
+"""Where Debian keeps each version's programs."""
+USER: Final = "postgres"
+"""A server refuses to run as root."""
+DATABASE: Final = "bench"
+TABLE: Final = """
+    CREATE TABLE person (
+        id bigint PRIMARY KEY, name text, age int, city text, balance double precision,
+        active boolean, tags text[]
+    )
+"""
+START_SECONDS: Final = 60
+
+
+class PostgresFailed(Exception):
+    """A program of it did not do what it was told; the message is what it said."""
+
+
+def missing() -> str | None:
+    """Why there is no such peer here."""
+    if not any(HOMES.glob("*/bin/pg_dump")):
+        return "not installed: apt-get install postgresql"
+    if os.getuid() != 0:
+        return "its server is started as another user: run as root"
+    return None
+
+
+class Postgres:
+    """A server on a directory of its own, that answers on a socket there."""
+
+    def __init__(self, directory: Path) -> None:
+        self._bin = max(HOMES.glob("*/bin"), key=lambda path: float(path.parent.name))
+        self._directory = directory
+        directory.mkdir()
+        shutil.chown(directory, USER, USER)
+        for parent in directory.parents:  # the server's user has to get there
+            if parent.stat().st_mode & 0o001 == 0:
+                parent.chmod(parent.stat().st_mode | 0o001)
+        self._data = directory / "data"
+        self._run("initdb", "-D", self._data, "-A", "trust", "--no-sync")
+        account = pwd.getpwnam(USER)
+        self._server = subprocess.Popen(
+            [self._bin / "postgres", "-D", self._data, "-k", directory, "-c", "listen_addresses="],
+            user=account.pw_uid, group=account.pw_gid, extra_groups=[],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self._wait()
+        self._run("createdb", "-h", directory, DATABASE)
+
+    def _wait(self) -> None:
+        until = time.monotonic() + START_SECONDS
+        while subprocess.run(
+            [self._bin / "pg_isready", "-q", "-h", self._directory], check=False
+        ).returncode:
+            if self._server.poll() is not None or time.monotonic() > until:
+                raise PostgresFailed("the server did not start")
+            time.sleep(0.05)
+
+    def _run(self, program: str, *words: object, text: str | None = None) -> None:
+        account = pwd.getpwnam(USER)
+        done = subprocess.run(
+            [str(self._bin / program), *map(str, words)],
+            input=text, capture_output=True, text=True, check=False, cwd="/",
+            user=account.pw_uid, group=account.pw_gid, extra_groups=[],
+        )  # fmt: skip
+        if done.returncode:
+            raise PostgresFailed(f"{program}: {done.stderr.strip()}")
+
+    def _sql(self, text: str) -> None:
+        self._run("psql", "-q", "-h", self._directory, "-d", DATABASE, "-v", "ON_ERROR_STOP=1",
+                  text=text)  # fmt: skip
+
+    def fill(self, count: int) -> None:
+        """The table of the node's rows."""
+        file = self._directory / "rows"
+        with file.open("w") as rows:
+            for part in people.parts(count):
+                rows.writelines(f"{line}\n" for line in _lines(part))
+        self._sql(f"{TABLE}; COPY person FROM '{file}'; ANALYZE; CHECKPOINT")
+        file.unlink()
+
+    def dump(self, words: Sequence[str]) -> tuple[float, Path]:
+        """`pg_dump` of the table into a file; its seconds, and the file."""
+        file = self._directory / "dump"
+        file.unlink(missing_ok=True)
+        began = time.perf_counter()
+        self._run("pg_dump", "-h", self._directory, "-Fc", *words, "-f", file, DATABASE)
+        return time.perf_counter() - began, file
+
+    def restore(self, file: Path) -> float:
+        """`pg_restore` of it into a database without the table; its seconds, with those until all
+        of it is on the disk."""
+        self._sql("DROP TABLE person; CHECKPOINT")
+        began = time.perf_counter()
+        self._run("pg_restore", "-h", self._directory, "-d", DATABASE, file)
+        self._sql("CHECKPOINT")
+        return time.perf_counter() - began
+
+    def close(self) -> None:
+        """End it and remove what it stored."""
+        self._server.terminate()
+        self._server.wait()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Rows as COPY reads them."""
+    for row in rows:
+        tags = json.dumps(row["tags"]).replace("[", "{").replace("]", "}")
+        yield "\t".join(
+            (
+                str(row["id"]), row["name"], str(row["age"]), row["city"], str(row["balance"]),
+                str(row["active"]).lower(), tags,
+            )
+        )  # fmt: skip
