@@ -30,6 +30,8 @@ from storage.retention import Keep
 
 log = structlog.get_logger("node")
 
+LEAST_PART: Final = 4
+"""An engine that writes all of it anew does so when a part as large has come to the log."""
 LOOK_SECONDS: Final = 1.0
 """How often it is looked whether a checkpoint is due."""
 
@@ -145,14 +147,18 @@ class CheckpointsActor(LoopActor):
 
     def _due(self) -> bool:
         committer, flushed = self._committer, self._flushed()
-        if committer.ledger.engine.applied <= flushed:
+        engine, unflushed = committer.ledger.engine, committer.unflushed_bytes
+        if engine.applied <= flushed:
             return False  # no news
+        if committer.disk_full:
+            return True
+        if unflushed * LEAST_PART < engine.flush_bytes():
+            return False  # it would write far more than has changed
         waited_us = self._monotonic_us() - self._flushed_at_us
         return (
             waited_us >= limits.CHECKPOINT_SECONDS * 1_000_000
-            or committer.unflushed_bytes >= limits.CHECKPOINT_BYTES
-            or max(flushed, 1) < self._newest_segment() <= committer.ledger.engine.applied
-            or committer.disk_full
+            or unflushed >= limits.CHECKPOINT_BYTES
+            or max(flushed, 1) < self._newest_segment() <= engine.applied
         )
 
     @handles(_Look)

@@ -19,7 +19,7 @@ from typing import Final
 from protocol.doors import Clock, Fs, Listener, Net, Rng, Scheduler
 from storage.disk import Disk
 from storage.engine import Engine
-from storage.rocks import RocksEngine
+from storage.rocks import RocksEngine, RocksInMemory
 
 SWITCH_SECONDS: Final = 0.0001
 """How long a thread that wants the interpreter waits before it asks for it.
@@ -158,6 +158,8 @@ class Doors:
     """Opens the state in a directory."""
     cores: int
     """How much may be computed at once."""
+    open_in_memory: Callable[[str], Engine] = RocksInMemory
+    """Opens an empty state that is in memory alone; is told a directory for its settings."""
 
 
 def system_doors() -> Doors:

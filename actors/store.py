@@ -25,6 +25,7 @@ from storage.faults import ClockRefused, StateDamaged
 from storage.ledger import Ledger, StateUnusable
 from storage.log import Log
 from storage.recovery import Recovery
+from storage.sealed_state import sealed_in_memory
 
 log = structlog.get_logger("node")
 
@@ -87,12 +88,13 @@ class Store:
         """Open it, and check every frame of the log where that is asked for.
 
         :raises StoreFault: the directory, log or state can't be opened; the text says why
+        :raises WrongKey: it is sealed, and not with the key at hand
         :raises EngineFailed: the state can't be read
         :raises OSError: as the disk says
         """
         settings, doors = self._settings, self._doors
         self.directory = StoreDirectory.open(
-            settings.data_dir, doors.fs, doors.clock, doors.rng, settings.create
+            settings.data_dir, doors.fs, doors.clock, doors.rng, settings.create, settings.key
         )
         if self.directory.was_open_to_others:
             log.warning(
@@ -120,7 +122,7 @@ class Store:
         what = rebuilding.damage(directory)
         if what is None and not asked:
             try:
-                return self._doors.open_engine(directory.state_path)
+                return self._engine(directory)
             except EngineUnreadable as error:
                 what = str(error)
                 if begins > 1:
@@ -133,13 +135,19 @@ class Store:
                 raise StateDamaged(_not_rebuilt("--rebuild-state", begins))
             log.error("a part of the state can't be read, and it can't be made anew", reason=what)
             self.damage = what
-            return self._doors.open_engine(directory.state_path, may_compact=False)
+            return self._engine(directory, may_compact=False)
         what = what or "--rebuild-state"
         log.warning("the state is made anew from the log", reason=what, frames=opened.last)
         rebuilding.note(directory, what)
         rebuilding.throw_away(directory)
         self._rebuilds = True
-        return self._doors.open_engine(directory.state_path)
+        return self._engine(directory)
+
+    def _engine(self, directory: StoreDirectory, may_compact: bool = True) -> Engine:
+        """Open the state. :raises EngineFailed:"""
+        if directory.key is None:
+            return self._doors.open_engine(directory.state_path, may_compact=may_compact)
+        return sealed_in_memory(directory, self._doors.open_in_memory)
 
     def _check_clock(self, newest_us: int) -> None:
         """Before anything is written by it. :raises ClockRefused:"""

@@ -1,7 +1,8 @@
 """The ordered key-value engine that holds the state, as one small interface.
 
-Two engines implement it, `rocks.RocksEngine` and `memory.MemoryEngine`, and pass one suite. Keys
-and values are bytes; keys sort bytewise; a range is `start <= key < end`.
+Two engines implement it, `rocks.RocksEngine` and `memory.MemoryEngine`, and pass one suite; so does
+`sealed_state.SealedEngine`, over either. Keys and values are bytes; keys sort bytewise; a range is
+`start <= key < end`.
 
 An engine promises three things that everything above it rests on:
 
@@ -113,6 +114,7 @@ class Engine(Reader, Protocol):
 
         :param room: what the disk has left. With little, the engine does not begin work of its own
             that needs more than the flush, until a flush finds more
+        :raises DiskFull: there is no room for it, and the engine has lost nothing by it
         :raises EngineFailed: the engine may take nothing more; what it held can still be read
         """
 
@@ -120,11 +122,14 @@ class Engine(Reader, Protocol):
         """A part of what it holds can't be read: from now on do no work of its own that reads what
         nobody asked for, and that would end it there."""
 
+    def flush_bytes(self) -> int:
+        """What a flush writes however little has changed since the last one; 0: only that."""
+
     def flushed_sequence(self) -> int:
         """The sequence that the state would stand at, at least, after a crash now."""
 
     def unflushed_bytes(self) -> int:
-        """What a flush would write, at most: the room it needs on the disk."""
+        """The room that a flush must find on the disk, at most; 0: it may fail for want of it."""
 
     def holds(self, count: int) -> bool:
         """Whether so many bytes more are surely kept in memory until somebody asks for a flush: on

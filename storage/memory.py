@@ -126,6 +126,9 @@ class MemoryEngine:
     def leave_alone(self) -> None:
         return
 
+    def flush_bytes(self) -> int:
+        return 0
+
     def flushed_sequence(self) -> int:
         return self._flushed.applied
 

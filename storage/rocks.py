@@ -1,4 +1,4 @@
-"""The engine on disk: RocksDB through `rocksdict` in raw mode.
+"""The engine on disk, and the same in memory: RocksDB through `rocksdict` in raw mode.
 
 RocksDB's own write-ahead log is off, since the store's log is the write-ahead log. What is in
 memory when the process dies is therefore lost, and replayed from the log; memtables reach the disk
@@ -28,6 +28,7 @@ from rocksdict import (
     Cache,
     Checkpoint,
     DBCompressionType,
+    Env,
     Options,
     Rdict,
     RdictIter,
@@ -86,7 +87,7 @@ class RocksEngine:
 
     def __init__(self, path: str, may_compact: bool = True) -> None:
         self._cache = Cache(CACHE_BYTES)
-        options = _options(self._cache)
+        options = self._options()
         options.set_disable_auto_compactions(not may_compact)
         try:
             self._db = Rdict(path, options)
@@ -102,6 +103,9 @@ class RocksEngine:
         self._applied = int.from_bytes(noted, "big") if noted else 0
         self._flushed = self._applied
         self._compacts = self._may_compact = may_compact
+
+    def _options(self) -> Options:
+        return _options(self._cache)
 
     @property
     def applied(self) -> int:
@@ -201,6 +205,9 @@ class RocksEngine:
             self._db.set_options({"disable_auto_compactions": "false" if compacts else "true"})
             self._compacts = compacts
 
+    def flush_bytes(self) -> int:
+        return 0
+
     def flushed_sequence(self) -> int:
         return self._flushed
 
@@ -235,6 +242,27 @@ class RocksEngine:
                 self._db.close()
             except Exception as error:
                 raise EngineFailed(f"the state was not closed in order: {error}") from error
+
+
+class RocksInMemory(RocksEngine):
+    """The same without any file: what it holds is in the memory of the process, and gone with it.
+
+    :param path: a directory in which `rocksdict` writes down its own settings; nothing else
+    """
+
+    def _options(self) -> Options:
+        options = super()._options()
+        options.set_env(Env.mem_env())
+        return options
+
+    def memory_bytes(self) -> int:
+        tables = self._db.property_int_value("rocksdb.total-sst-files-size") or 0
+        return super().memory_bytes() + tables
+
+    def close(self) -> None:
+        # To close it by that name would sync a file, which memory can't; it closes when it goes.
+        del self._get
+        del self._db
 
 
 class _RocksView:

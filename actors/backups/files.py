@@ -21,8 +21,8 @@ from protocol.doors import File, Fs, Rng, Room
 from protocol.errors import Cancelled, DiskFull, Failed
 from protocol.requests import Request
 from storage.backups import script_texts
-from storage.backups.container import AnyFacts, Sink
-from storage.backups.facts import LogFacts, SnapshotFacts, Written
+from storage.backups.container import Sink
+from storage.backups.facts import LogFacts, ScriptFacts, SnapshotFacts, Written
 from storage.backups.forms import Form
 from storage.backups.logs import LogCopy
 from storage.backups.snapshots import Piece, Snapshot
@@ -35,6 +35,8 @@ RESERVE: Final = Room(limits.BACKUP_RESERVE_BYTES, limits.BACKUP_RESERVE_FILES)
 
 Part = Sequence[Piece] | Sequence[Frame] | bytes
 """Some of what a backup holds: of a snapshot, a log, a script."""
+BackupFacts = SnapshotFacts | LogFacts | ScriptFacts
+"""What a backup says of itself."""
 Over = Callable[[], bool]
 """Whether a backup has been ended by who asked for it; asked from a thread."""
 
@@ -46,7 +48,7 @@ Over = Callable[[], bool]
 class Begin(Request[None]):
     """Begin a backup."""
 
-    facts: AnyFacts
+    facts: BackupFacts
     to: str | None
     """Its name in the folder; None: it gets none."""
     estimate: int
@@ -280,7 +282,7 @@ class BackupFilesActor(ThreadActor):
             return Unnamed(self._fs, self._tmp, next(self._numbers), needed)
         return self._folder.draft(to, needed)
 
-    def _content(self, facts: AnyFacts, sink: Sink) -> Content:
+    def _content(self, facts: BackupFacts, sink: Sink) -> Content:
         match facts:
             case SnapshotFacts():
                 return _Pieces(Snapshot(facts, sink, self._rng, self._key))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Final
 
 from actors.doors import Doors
 from actors.roles import SERVING, takes_changes
@@ -18,6 +20,9 @@ from storage.backups.restoring import Restored, Tick, World, restore_log, restor
 from storage.directory import refuse_unless_empty
 from storage.sealing import Key
 
+NOT_PROVEN: Final = "the backup was not sealed: origin not proven"
+"""Told of one that went into a sealed store: who could write to the file chose what is in it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -30,6 +35,8 @@ class Wanted:
     """Whether the node that serves it takes no writes until it is told to."""
     accept_clock: bool = False
     """Whether a wall clock behind what is restored is meant."""
+    key: Key | None = None
+    """What the store is to be sealed with; None: it is not."""
 
 
 def restore(
@@ -50,19 +57,24 @@ def restore(
         doors.rng,
         doors.open_engine,
         tick,
+        key=wanted.key,
+        open_in_memory=doors.open_in_memory,
         accept_clock=wanted.accept_clock,
         roles=(SERVING,) if wanted.reading else None,
     )
     key = key_for(file, keys) if form is not None else None
     if form is Form.LOG:
-        return _told(restore_log(world, path, file, key, wanted.upto), "commits", doors.clock)
-    if form is not Form.SNAPSHOT:
+        restored, what = restore_log(world, path, file, key, wanted.upto), "commits"
+    elif form is not Form.SNAPSHOT:
         raise BackupCorrupt(
             "it does not begin as a backup does; other scripts are run by -f", offset=0
         )
-    if wanted.upto is not None:
+    elif wanted.upto is not None:
         raise BadRequest("a snapshot is of one moment: --upto is for logs")
-    return _told(restore_snapshot(world, path, file, key), "records", doors.clock)
+    else:
+        restored, what = restore_snapshot(world, path, file, key), "records"
+    proven = wanted.key is None or key is not None
+    return chain(_told(restored, what, doors.clock), () if proven else (NOT_PROVEN,))
 
 
 def check_for_script(doors: Doors, wanted: Wanted) -> None:

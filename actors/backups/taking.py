@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from actors.backups.files import (
     Abandon,
     Add,
+    BackupFacts,
     Begin,
     Confirm,
     Finish,
@@ -41,7 +42,6 @@ from protocol.requests import Request
 from protocol.values import Value
 from protocol.version import VERSION
 from storage.backups import snapshots
-from storage.backups.container import AnyFacts
 from storage.backups.facts import LogFacts, Place, ScriptFacts, SnapshotFacts, Written
 from storage.backups.script_texts import ScriptText
 from storage.engine import Engine
@@ -272,7 +272,7 @@ class Backups:
     def _take(
         self,
         turn: Turn,
-        facts: AnyFacts,
+        facts: BackupFacts,
         to: str | None,
         estimate: int,
         parts: Iterator[Part],

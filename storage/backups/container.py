@@ -1,5 +1,5 @@
 """The bytes of a backup file: one container for snapshot and log, in clear or sealed,
-and for a script that is sealed.
+for a script that is sealed, and for the image that a sealed store has of its state.
 
 All integers are big-endian and unsigned.
 
@@ -45,7 +45,7 @@ from protocol.doors import File, Rng
 from protocol.errors import BackupCorrupt, BackupCut, WrongKey
 from protocol.limits import MIB
 from storage import state_hash
-from storage.backups.facts import End, LogFacts, ScriptFacts, SnapshotFacts
+from storage.backups.facts import End, LogFacts, ScriptFacts, SnapshotFacts, StateFacts
 from storage.backups.forms import MAGIC, Form
 from storage.faults import StoreTooNew
 from storage.sealing import KEY_ID_BYTES, NO_KEY, SALT_BYTES, TAG_BYTES, Key, Sealer
@@ -77,9 +77,9 @@ assert CHECK_BYTES == TAG_BYTES
 
 Sink = Callable[[bytes], None]
 """Takes the bytes of a file in their order, some at a time."""
-AnyFacts = SnapshotFacts | LogFacts | ScriptFacts
-Facts = TypeVar("Facts", SnapshotFacts, LogFacts, ScriptFacts)
-_Decoded = TypeVar("_Decoded", SnapshotFacts, LogFacts, ScriptFacts, End)
+AnyFacts = SnapshotFacts | LogFacts | ScriptFacts | StateFacts
+Facts = TypeVar("Facts", SnapshotFacts, LogFacts, ScriptFacts, StateFacts)
+_Decoded = TypeVar("_Decoded", SnapshotFacts, LogFacts, ScriptFacts, StateFacts, End)
 
 
 class Header(NamedTuple):

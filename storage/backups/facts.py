@@ -82,6 +82,16 @@ class ScriptFacts(msgspec.Struct, frozen=True):
     form: str = Form.SCRIPT.value
 
 
+class StateFacts(msgspec.Struct, frozen=True):
+    """What the image of a sealed state says of itself. It is no backup: its pairs say the rest."""
+
+    version: str
+    """Of the node that wrote it."""
+    applied: int
+    """The sequence that the state stands at."""
+    form: str = Form.STATE.value
+
+
 class End(msgspec.Struct, frozen=True):
     """The last chunk: with it the file is whole."""
 

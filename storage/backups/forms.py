@@ -18,6 +18,8 @@ class Form(StrEnum):
     SNAPSHOT = "snapshot"
     LOG = "log"
     SCRIPT = "script"
+    STATE = "state"
+    """No backup, but the image that a sealed store has of its state: nobody is shown one."""
 
 
 EXTENSIONS: Final = {
@@ -25,7 +27,12 @@ EXTENSIONS: Final = {
     Form.LOG: ".storelog",
     Form.SCRIPT: ".storeql",
 }
-MAGIC: Final = {Form.SNAPSHOT: b"STORSNAP", Form.LOG: b"STORBLOG", Form.SCRIPT: b"STORSCRP"}
+MAGIC: Final = {
+    Form.SNAPSHOT: b"STORSNAP",
+    Form.LOG: b"STORBLOG",
+    Form.SCRIPT: b"STORSCRP",
+    Form.STATE: b"STORSTAT",
+}
 """The first bytes of a container; a script is in one where it is sealed. A segment of a store's own
 log begins otherwise (`frames.py`), though its name ends as a log backup's does: neither is taken
 for the other."""
@@ -37,5 +44,5 @@ def form_of(file: File) -> Form | None:
     begins = file.read(0, len(SCRIPT_BEGINS))
     for form, magic in MAGIC.items():
         if begins.startswith(magic):
-            return form
+            return None if form is Form.STATE else form
     return Form.SCRIPT if begins == SCRIPT_BEGINS else None

@@ -42,6 +42,7 @@ from storage.histories import LogEnd, Origin, Standing
 from storage.ledger import Ledger
 from storage.log import Log
 from storage.node_file import load_node, save_node
+from storage.sealed_state import sealed_in_memory
 from storage.sealing import Key
 from storage.state_hash import state_hash
 
@@ -70,10 +71,21 @@ class World:
     open_engine: Callable[[str], Engine]
     """Opens the state in a directory."""
     tick: Tick = untold
+    key: Key | None = None
+    """What the store is to be sealed with; None: it is not. A backup may have another."""
+    open_in_memory: Callable[[str], Engine] | None = None
+    """Opens an empty state in memory, which a store that is sealed needs."""
     accept_clock: bool = False
     """Whether a wall clock behind what is restored is meant."""
     roles: tuple[str, ...] | None = None
     """The roles that are left declared for the node; None: as they are, undeclared in a new one."""
+
+    def open_state(self, directory: StoreDirectory) -> Engine:
+        """:raises EngineFailed:"""
+        if directory.key is None:
+            return self.open_engine(directory.state_path)
+        assert self.open_in_memory is not None, "a store that is sealed has its state in memory"
+        return sealed_in_memory(directory, self.open_in_memory)
 
     def check_clock(self, time_us: int) -> None:
         """:param time_us: log time of the newest frame
@@ -150,7 +162,7 @@ def restore_snapshot(world: World, path: str, file: File, key: Key | None = None
         world.tick("checking the backup", first.offset, size)
     checked.stream = first.stream
     origin = Origin(facts.store, facts.at, str(facts.place) if facts.place else None)
-    directory = StoreDirectory.begin_restore(path, world.fs, world.clock, world.rng)
+    directory = StoreDirectory.begin_restore(path, world.fs, world.clock, world.rng, world.key)
     with closing(directory):
         again = SnapshotBackup(file, key)
         lists = _told(world, again, size)
@@ -177,7 +189,7 @@ def _fill(
 ) -> State:
     """Make the state."""
     store_id = directory.store_id.bytes
-    with closing(world.open_engine(directory.state_path)) as engine:
+    with closing(world.open_state(directory)) as engine:
         ledger = _ledger(world, engine, LogEnd(store_id=store_id))
         fill(ledger, lists, reached, store_id, at)
         return _state(world, engine, LogEnd(at.sequence, at.epoch, at.time, store_id))
@@ -215,7 +227,7 @@ def restore_log(
         restore goes on with it
     """
     backup = LogBackup(file, key)
-    origin = restored_from(world.fs, path)
+    origin = restored_from(world.fs, path, world.key)
     if origin is None:
         return _restore_whole(world, path, file, key, upto, backup.facts)
     if origin.store != backup.facts.store:
@@ -225,7 +237,7 @@ def restore_log(
         )
     if origin.place is not None:
         raise NotRestored(f"{path} holds {origin.place} alone: no log goes on top of that")
-    directory = StoreDirectory.reopen_restored(path, world.fs, world.clock, world.rng)
+    directory = StoreDirectory.reopen_restored(path, world.fs, world.clock, world.rng, world.key)
     with closing(directory):
         log = Log.look(directory)
         try:
@@ -254,7 +266,7 @@ def _restore_whole(
             f" restore a snapshot of store {facts.store} first"
         )
     _prove(world, LogBackup(file, key), file, upto, facts.before, path)
-    directory = StoreDirectory.begin_restore(path, world.fs, world.clock, world.rng)
+    directory = StoreDirectory.begin_restore(path, world.fs, world.clock, world.rng, world.key)
     with closing(directory):
         Log.begin_after(directory, facts.before)
         log = Log.open(directory)
@@ -360,7 +372,7 @@ def _append(log: Log, frames: Iterator[Frame]) -> int:
 
 def _replay(world: World, directory: StoreDirectory, log: Log) -> State:
     """Bring the state up to the log."""
-    with closing(world.open_engine(directory.state_path)) as engine:
+    with closing(world.open_state(directory)) as engine:
         lineage.require_joined(lineage.read(engine, directory.store_id.bytes), log)
         ledger = _ledger(world, engine, log.end)
         first = ledger.committed + 1

@@ -70,13 +70,16 @@ def _everything(view: Reader) -> Iterator[list[Pair]]:
 
 
 def _piece(pairs: list[Pair]) -> Piece:
+    return Piece(packed(pairs), len(pairs), sum(keys.is_record(key) for key, _ in pairs))
+
+
+def packed(pairs: list[Pair]) -> bytes:
+    """Pairs as the stream has them."""
     pack = LENGTHS.pack
     parts: list[bytes] = []
-    records = 0
     for key, value in pairs:
         parts += (pack(len(key), len(value)), key, value)
-        records += keys.is_record(key)
-    return Piece(b"".join(parts), len(pairs), records)
+    return b"".join(parts)
 
 
 class Snapshot:
@@ -172,7 +175,7 @@ class SnapshotBackup:
         rest, last = b"", keys.EVERYTHING[0]
         for chunk in self._reader.chunks():
             data = rest + chunk if rest else chunk
-            found, at = _taken_apart(data)
+            found, at = taken_apart(data)
             rest = data[at:]
             for key, _ in found:
                 if not last < key or keys.is_derived(key):
@@ -192,8 +195,8 @@ class SnapshotBackup:
         return BackupCorrupt(f"it is damaged before byte {at}: {what}", offset=at)
 
 
-def _taken_apart(data: bytes) -> tuple[list[Pair], int]:
-    """The pairs that are whole, and where they end."""
+def taken_apart(data: bytes) -> tuple[list[Pair], int]:
+    """The pairs of a stretch of the stream that are whole, and where they end."""
     pairs: list[Pair] = []
     at, size, unpack = 0, len(data), LENGTHS.unpack_from
     while at + LENGTHS.size <= size:

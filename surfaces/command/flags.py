@@ -43,7 +43,7 @@ FLAGS: Final = (
         "--accept-clock-jump", None, "start though the clock is a year or more past the log's end"
     ),
     Flag("--rebuild-state", None, "throw state/ away and make it anew from the log", True),
-    Flag("--key-file", "<file>", "seals every backup that is taken, and opens sealed ones"),
+    Flag("--key-file", "<file>", "seals the store, from its first start or never, and all backups"),
     Flag("--backup-key-file", "<file>", "opens a backup that was sealed with another key"),
     Flag("--health", None, "check a store that nobody serves; says well, sequence, hash"),
     Flag("--backup", "<file>", "write a snapshot of a store that nobody serves, into a new file"),

@@ -11,7 +11,7 @@ from protocol.requests import RunScript
 from surfaces.command.arguments import CheckHealth
 from surfaces.command.caller import OPERATOR
 from surfaces.command.console import Console
-from surfaces.command.opening import NotOpened, opened
+from surfaces.command.opening import NotOpened, keys_in, opened
 
 
 async def check(command: CheckHealth, console: Console) -> bool:
@@ -19,8 +19,12 @@ async def check(command: CheckHealth, console: Console) -> bool:
 
     :raises NotOpened: the store can't be opened, or is damaged
     """
-    settings = NodeSettings(command.directory, create=False, serves=False, writes=False, check=True)
-    async with opened(settings, system_doors(), console) as node:
+    doors = system_doors()
+    key = keys_in(doors.fs, command.opening.keys).own
+    settings = NodeSettings(
+        command.directory, create=False, serves=False, writes=False, check=True, key=key
+    )
+    async with opened(settings, doors, console) as node:
         answer = await ask(node.scripts, RunScript(OPERATOR, "INFO FOR STATE", "health"))
         if answer.refusal is not None:
             raise NotOpened(f"{command.directory}: {answer.refusal.message}")

@@ -26,15 +26,16 @@ async def restore(command: Restore, console: Console) -> bool:
     """
     doors = system_doors()
     directory, opening = command.directory, command.opening
-    keys = keys_in(doors.fs, opening.keys).opening
-    wanted = Wanted(directory, command.upto, command.reading, opening.accept_clock_jump)
+    keys = keys_in(doors.fs, opening.keys)
+    jump = opening.accept_clock_jump
+    wanted = Wanted(directory, command.upto, command.reading, jump, keys.own)
     with _refused(command), closing(doors.fs.open_read(command.file)) as file:
         script = is_script(file)
         if script:
             check_for_script(doors, wanted)
         else:
             with stages(console) as tick:
-                lines = make(doors, file, wanted, tick, keys)
+                lines = make(doors, file, wanted, tick, keys.opening)
             for line in lines:
                 console.answer(line)
     if script:

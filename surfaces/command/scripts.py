@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from actors.backups.loading import load
+from actors.backups.restoring import NOT_PROVEN
 from actors.backups.script_files import Read, ScriptText, is_script, pieces
 from actors.doors import system_doors
+from actors.keys import Keys
 from actors.node import Node
 from actors.runtime import ask
 from actors.scripts.plans import Plans
@@ -35,10 +37,11 @@ async def run_file(command: RunFile, console: Console) -> bool:
         touched), the store can't be opened or has users, or a statement was refused: what ran
         before it stays
     """
+    keys = keys_in(system_doors().fs, command.opening.keys)
     if _is_backup(command.script):
-        return await _restore(command, console)
+        return await _restore(command, keys, console)
     script = read(command.script)
-    async with opened(_settings(command), system_doors(), console) as node:
+    async with opened(_settings(command, keys), system_doors(), console) as node:
         _check_no_users(node, command)
         answer = await ask(node.scripts, RunScript(OPERATOR, script, "command"))
         for result in answer.results:
@@ -51,10 +54,9 @@ async def run_file(command: RunFile, console: Console) -> bool:
     return True
 
 
-def _settings(command: RunFile) -> NodeSettings:
-    return NodeSettings(
-        command.directory, serves=False, accept_clock_jump=command.opening.accept_clock_jump
-    )
+def _settings(command: RunFile, keys: Keys) -> NodeSettings:
+    jump = command.opening.accept_clock_jump
+    return NodeSettings(command.directory, serves=False, accept_clock_jump=jump, key=keys.own)
 
 
 def _check_no_users(node: Node, command: RunFile) -> None:
@@ -76,13 +78,12 @@ def _is_backup(path: str) -> bool:
         return False  # `read` says why
 
 
-async def _restore(command: RunFile, console: Console) -> bool:
+async def _restore(command: RunFile, keys: Keys, console: Console) -> bool:
     """Run a script of any length, statement by statement, once it is known that all of it is there.
 
     :raises NotOpened: it is not (then the directory was not touched), or as `run_file`
     """
     path = command.script
-    keys = keys_in(system_doors().fs, command.opening.keys)
     with _opened(path) as file:
         try:
             text = ScriptText(file, keys.opening)
@@ -91,13 +92,15 @@ async def _restore(command: RunFile, console: Console) -> bool:
                     pass
         except Refusal as refusal:
             raise NotOpened(where(path, refusal)) from refusal
-        async with opened(_settings(command), system_doors(), console) as node:
+        async with opened(_settings(command, keys), system_doors(), console) as node:
             _check_no_users(node, command)
             with shown("running the script", console) as report:
                 loaded = await load(node.scripts, pieces(_reporting(text, report)), OPERATOR)
             if loaded.refusal is not None:
                 ran = loaded.statements
                 raise NotOpened(f"{where(path, loaded.refusal)}; {ran} ran before it")
+            if keys.own is not None and not text.sealed:
+                console.answer(NOT_PROVEN)
             console.answer(f"ran {loaded.statements} statements, sequence {loaded.sequence}")
     return True
 

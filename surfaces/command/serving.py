@@ -56,7 +56,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
         backup_dir=command.backup_dir,
         key=keys.own,
         opening_keys=keys.opening,
-        told_owner=partial(_tell_owner, command.directory, console),
+        told_owner=partial(_tell_owner, command.directory, console, keys.own is not None),
     )
     with (
         ExitStack() as held,
@@ -244,15 +244,21 @@ def _tell_ready(
         log.info("STORE_USER and STORE_PASSWORD do nothing: the store has users already")
 
 
-def _tell_owner(directory: str, console: Console, owner: FirstOwner) -> None:
+def _tell_owner(directory: str, console: Console, sealed: bool, owner: FirstOwner) -> None:
     """The generated password goes to a person, or to a file of its own: what is printed off a
     terminal is kept in journals that many may read.
 
-    :raises NotOpened: the file can't be written; the store has no users then
+    :raises NotOpened: the file can't be written, or the store is sealed, and nothing in its
+        directory may be in clear; the store has no users then
     """
     if console.terminal:
         console.tell(f"first owner: {owner.name}, password: {owner.password} (shown this once)")
         return
+    if sealed:
+        raise NotOpened(
+            f"{directory}: a sealed store keeps no password in a file: give STORE_USER and"
+            " STORE_PASSWORD for its first owner"
+        )
     path = os.path.join(directory, FIRST_PASSWORD)
     try:
         with suppress(FileNotFoundError):  # of a start that did not come to its end

@@ -1,4 +1,4 @@
-"""Both engines behind one handle, for suites that run on each."""
+"""The engines behind one handle, for suites that run on each."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ import shutil
 from pathlib import Path
 from typing import Protocol
 
+from storage.directory import StoreDirectory
+from storage.disk import Disk
 from storage.engine import Engine
 from storage.memory import MemoryEngine
-from storage.rocks import RocksEngine
+from storage.rocks import RocksEngine, RocksInMemory
+from storage.sealed_state import SealedEngine, sealed_in_memory
+from tests.simulation.doors import ManualClock, SeededRng
+from tests.storage.backups.held import KEY
 
 
 class Store(Protocol):
@@ -77,6 +82,35 @@ class RocksStore:
         self.engine.close()
 
 
+class SealedStore:
+    """A sealed state over RocksDB in memory. A crash leaves the image, and nothing else."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.engine: Engine = self._open()
+
+    def _open(self) -> Engine:
+        doors = (Disk(), ManualClock(), SeededRng(1))
+        self._directory = StoreDirectory.open(str(self._path), *doors, create=True, key=KEY)
+        return sealed_in_memory(self._directory, RocksInMemory)
+
+    def crash(self) -> Engine:
+        assert isinstance(self.engine, SealedEngine)
+        self.engine._inner.close()
+        self._directory.close()
+        self.engine = self._open()
+        return self.engine
+
+    def reopen(self) -> Engine:
+        self.close()
+        self.engine = self._open()
+        return self.engine
+
+    def close(self) -> None:
+        self.engine.close()
+        self._directory.close()
+
+
 def _copy(source: Path, target: Path) -> None:
     """Copy a directory as it is at one moment, though compactions may be changing it."""
     while True:
@@ -93,8 +127,11 @@ def _listing(path: Path) -> list[tuple[str, int]]:
 
 
 KINDS = ("memory", "rocks")
+ALL_KINDS = (*KINDS, "sealed")
 
 
 def make(kind: str, path: Path) -> Store:
     """A new, empty store of one kind."""
+    if kind == "sealed":
+        return SealedStore(path)
     return MemoryStore() if kind == "memory" else RocksStore(path)

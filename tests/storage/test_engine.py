@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from storage.engine import BATCH_BYTES, BATCH_PAIRS, Engine, Pair, Reader
 from storage.memory import MemoryEngine
-from tests.storage.engines import KINDS, Store, make
+from storage.sealed_state import SealedEngine
+from tests.storage.engines import ALL_KINDS, Store, make
 
 LOW, HIGH = b"\0\1", b"\xff\xff"
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=ALL_KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     made = make(request.param, tmp_path)
     yield made
@@ -296,12 +297,13 @@ def test_what_is_stored_is_estimated(engine: Engine) -> None:
 def test_memory_is_reported(engine: Engine) -> None:
     put(engine, {key(n): b"x" * 1_000 for n in range(1_000)})
     assert engine.memory_bytes() > 500_000
-    assert engine.unflushed_bytes() > 500_000
+    if not isinstance(engine, SealedEngine):  # a full disk takes nothing from that
+        assert engine.unflushed_bytes() > 500_000
     engine.flush()
     assert engine.unflushed_bytes() < 500_000
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 @settings(max_examples=40, deadline=None)
 @given(random=st.randoms(use_true_random=False))
 def test_any_history(kind: str, random: random.Random) -> None:

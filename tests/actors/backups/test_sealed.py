@@ -71,8 +71,9 @@ async def test_what_is_in_the_folder(tmp_path: Path, folder: Path) -> None:
             ("script", True, True),
         ]
         assert all(one["sequence"] for one in found)
-    for settings in (with_keys(folder, None), with_keys(folder, OTHER_KEY)):
-        async with running(tmp_path / "other", settings=settings) as node:
+    for key in (None, OTHER_KEY):
+        settings = with_keys(folder, key)
+        async with running(tmp_path / f"other-{key is None}", settings=settings) as node:
             [found] = await node.values("INFO FOR BACKUPS")
             for one in found:
                 assert one["problem"].startswith("WrongKey: ")

@@ -11,7 +11,7 @@ from storage.backups import logs, snapshots
 from storage.backups.facts import Place, SnapshotFacts
 from storage.backups.restoring import Restored, World, restore_log, restore_snapshot
 from storage.directory import StoreDirectory
-from storage.engine import Pair, View
+from storage.engine import Engine, Pair, View
 from storage.frames import NO_DIGEST, Frame
 from storage.hand_outs import HandOuts
 from storage.histories import Standing
@@ -246,12 +246,22 @@ class Machine:
     engines: dict[str, MemoryEngine] = field(default_factory=dict)
     seed: int = 77
     accept_clock: bool = False
+    key: Key | None = None
+    """What the store on it is sealed with."""
 
     @property
     def world(self) -> World:
         rng = SeededRng(self.seed)
         accepts = self.accept_clock
-        return World(self.disk, self.clock, rng, self.engine, accept_clock=accepts)
+        return World(
+            self.disk,
+            self.clock,
+            rng,
+            self.engine,
+            accept_clock=accepts,
+            key=self.key,
+            open_in_memory=lambda _path: MemoryEngine(),
+        )
 
     def engine(self, path: str) -> MemoryEngine:
         """The state in a directory; an empty one where there are none of its files."""
@@ -270,7 +280,8 @@ class Machine:
         for path, before in self.engines.items():
             engines[path] = engine = MemoryEngine()
             engine._version = engine._flushed = before._flushed
-        return Machine(disk, ManualClock(self.clock.wall_us()), engines, self.seed + 1)
+        clock = ManualClock(self.clock.wall_us())
+        return Machine(disk, clock, engines, self.seed + 1, key=self.key)
 
     def restore(self, data: bytes, key: Key | None = None, upto: int | None = None) -> Restored:
         """Restore a backup of either form."""
@@ -281,9 +292,10 @@ class Machine:
 
     def opened(self) -> Opened:
         """The store as a node opens it."""
-        directory = StoreDirectory.open(PATH, self.disk, self.clock, SeededRng(3))
+        rng = SeededRng(3)
+        directory = StoreDirectory.open(PATH, self.disk, self.clock, rng, key=self.key)
         log = Log.open(directory)
-        engine = self.engine(directory.state_path)
+        engine: Engine = self.world.open_state(directory)
         found = lineage.read(engine, directory.store_id.bytes)
         lineage.require_joined(found, log)
         ledger = Ledger(engine, log.end, self.clock, SeededRng(4), lambda frame: None)
@@ -296,7 +308,7 @@ class Opened:
 
     directory: StoreDirectory
     log: Log
-    engine: MemoryEngine
+    engine: Engine
     ledger: Ledger
 
     def close(self) -> None:

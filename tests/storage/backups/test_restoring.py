@@ -459,3 +459,34 @@ def test_a_restore_that_says_too_early_that_it_is_done_is_caught(
         patch.setattr(MemoryEngine, "flush", lambda engine, room=None: None)
         with pytest.raises(AssertionError):
             swept(snapshot)
+
+
+# --- sealed stores --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("of", [None, held.OTHER_KEY, KEY], ids=["plain", "another", "same"])
+def test_any_backup_restores_into_a_sealed_store(history: History, of: Key | None) -> None:
+    """A plain one, and one of another key where that is at hand; it is sealed with the store's."""
+    for data in (history.snapshot(9, of), history.log(key=of)):
+        machine = Machine(clock=history.clock_at_end(), key=KEY)
+        done = machine.restore(data, of)
+        at = done.origin.at.sequence
+        assert done.state.hash == history.hash(at)
+        machine.restore(history.log(3, key=of), of) if at == 9 else None
+        content = b"".join(content or b"" for content in machine.disk.image().values())
+        assert b'"sealed"' in content and b'"store"' not in content
+        opened = machine.opened()
+        assert opened.engine.applied == opened.log.last == max(at, history.last)
+        opened.close()
+        for key in (None, held.OTHER_KEY):
+            closed = Machine(machine.disk, machine.clock, key=key)
+            with pytest.raises(WrongKey):
+                closed.opened()
+
+
+def test_a_plain_store_takes_a_sealed_backup_with_its_key_alone(history: History) -> None:
+    data = history.snapshot(9, KEY)
+    machine = Machine(clock=history.clock_at_end())
+    assert isinstance(refused(machine, data), WrongKey)
+    machine.restore(data, KEY)
+    machine.opened().close()

@@ -122,7 +122,8 @@ def test_a_script_goes_from_store_to_store_sealed(tmp_path: Path) -> None:
     Path(paths["fill"]).write_text(
         "DEFINE NAMESPACE n; DEFINE DATABASE n.d; USE n.d; DEFINE TABLE t; CREATE t:canary;"
     )
-    assert run(str(tmp_path / "from"), "-f", paths["fill"]).returncode == 0
+    filled = run(str(tmp_path / "from"), "-f", paths["fill"], "--key-file", paths["key"])
+    assert filled.returncode == 0
     dumped = run(str(tmp_path / "from"), "--dump", paths["script"], "--key-file", paths["key"])
     assert (dumped.returncode, dumped.stderr) == (0, "")
     data = Path(paths["script"]).read_bytes()
@@ -134,7 +135,12 @@ def test_a_script_goes_from_store_to_store_sealed(tmp_path: Path) -> None:
         assert refused.returncode == 1
         assert "WrongKey: " in said(refused.stderr)
         assert not (tmp_path / "to").exists()
-    for flag in ("--key-file", "--backup-key-file"):
-        ran = run(str(tmp_path / f"to{flag}"), "-f", paths["script"], flag, paths["key"])
+    ways = [
+        ("--key-file", paths["key"]),
+        ("--backup-key-file", paths["key"]),
+        ("--key-file", paths["other"], "--backup-key-file", paths["key"]),
+    ]
+    for number, words in enumerate(ways):
+        ran = run(str(tmp_path / f"to{number}"), "-f", paths["script"], *words)
         assert ran.returncode == 0, ran.stderr
         assert ran.stdout.startswith("ran ")

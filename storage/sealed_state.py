@@ -1,0 +1,207 @@
+"""The state of a sealed store: its pairs in memory alone, in another engine, and on the disk a
+sealed image of them.
+
+    state/IMAGE     a container as a sealed snapshot is (`backups/container.py`), of another form
+    tmp/IMAGE.new   one on its way there
+
+The image holds every pair of one view, those that indexes hold and the engine's own notes too:
+which commit it stands at, and of which store's history. A flush writes all of it anew, and gives it
+its name once it is synced; so a crash leaves the one before. What it lacks is replayed from the
+log, as for any engine, and the log is pruned only up to what it holds.
+
+An image that is not whole, or not what was sealed, is a state that can't be read (`rebuilding.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from protocol import limits
+from protocol.doors import File, Room
+from protocol.errors import BackupCorrupt, BackupCut, DiskFull
+from protocol.version import VERSION
+from storage import keys
+from storage.backups.container import Reader, Writer
+from storage.backups.facts import StateFacts
+from storage.backups.snapshots import packed, taken_apart
+from storage.directory import StoreDirectory
+from storage.engine import APPLIED_KEY, Batch, Engine, EngineFailed, EngineUnreadable, Pair, View
+from storage.faults import StoreTooNew
+from storage.reserve import NO_ROOM, drop_temporary
+from storage.sealing import Key
+
+NAME: Final = "IMAGE"
+_INNER: Final = "engine"
+_ALL: Final = (b"", keys.EVERYTHING[1])
+"""Every pair, the engine's own notes among them."""
+_SLACK_BYTES: Final = 1 << 20
+"""What an image takes beside its pairs, and more."""
+
+
+class SealedEngine:
+    """An `Engine` over one that forgets all with the process.
+
+    :param inner: empty, and closed with this
+    :param directory: of a sealed store; its image is loaded
+    :raises WrongKey: the image is sealed with another key
+    :raises EngineUnreadable: the image is damaged
+    :raises EngineFailed: the inner engine does not take it
+    """
+
+    def __init__(self, inner: Engine, directory: StoreDirectory) -> None:
+        assert directory.key is not None, "a state in clear has an engine on the disk"
+        self._inner = inner
+        self._fs = directory.fs
+        self._rng = directory.rng
+        self._key: Key = directory.key
+        self._folder = directory.state_path
+        self._tmp = directory.tmp_path
+        self._path = f"{self._folder}/{NAME}"
+        self._image_bytes = 0
+        """Of the image on the disk."""
+        self._flushed = 0
+        try:
+            if self._fs.exists(self._path):
+                self._load()
+        except BaseException:
+            inner.close()
+            raise
+        # All but writes and flushes is the inner engine's own.
+        self.get, self.scan = inner.get, inner.scan
+        self.none_in, self.batch = inner.none_in, inner.batch
+        self.takes_writes, self.snapshot = inner.takes_writes, inner.snapshot
+        self.leave_alone = inner.leave_alone
+        self.stored_bytes, self.memory_bytes = inner.stored_bytes, inner.memory_bytes
+
+    def _load(self) -> None:
+        file = self._fs.open_read(self._path)
+        try:
+            self._image_bytes = file.size()
+            reader = Reader(file, self._key)
+            facts = reader.facts(StateFacts)
+            for pairs in _pairs(reader):
+                self._put(pairs, 0)
+        except (BackupCut, BackupCorrupt, StoreTooNew) as problem:
+            raise EngineUnreadable(f"the state in {self._path}: {problem}") from problem
+        finally:
+            file.close()
+        self._put([], facts.applied)
+        self._flushed = facts.applied
+
+    def _put(self, pairs: list[Pair], applied: int) -> None:
+        batch = self._inner.batch()
+        for key, value in pairs:
+            batch.put(key, value)
+        self._inner.write(batch, applied)
+
+    @property
+    def applied(self) -> int:
+        return self._inner.applied
+
+    def write(self, batch: Batch, applied: int) -> None:
+        batch.put(APPLIED_KEY, applied.to_bytes(8, "big"))
+        self._inner.write(batch, applied)
+
+    # --- flushes --------------------------------------------------------------------------------
+
+    def flush(self, room: Room | None = None) -> None:
+        if self.applied == self._flushed:
+            return
+        if room is not None and room.bytes < self.flush_bytes() + _SLACK_BYTES:
+            raise DiskFull("no room left on the disk for the sealed state")
+        view = self._inner.snapshot()
+        try:
+            self._write_image(view)
+        except OSError as error:
+            drop_temporary(self._fs, self._tmp, self._path)
+            if error.errno in NO_ROOM:
+                raise DiskFull("no room left on the disk for the sealed state") from error
+            raise EngineFailed(f"the sealed state can't be written: {error}") from error
+        finally:
+            view.close()
+
+    def _write_image(self, view: View) -> None:
+        # Through the view's scans alone: who writes meanwhile is on another thread.
+        applied = _standing(view)
+        temporary = f"{self._tmp}/{NAME}.new"
+        file = self._fs.open(temporary, create=True)
+        try:
+            file.truncate(0)
+            size = self._write_pairs(view, applied, file)
+            file.sync()
+        finally:
+            file.close()
+        self._fs.rename(temporary, self._path)
+        self._fs.sync_directory(self._folder)
+        self._image_bytes, self._flushed = size, applied
+
+    def _write_pairs(self, view: View, applied: int, file: File) -> int:
+        """Answers the bytes of the image."""
+        synced = pairs = 0
+        writer = Writer(StateFacts(VERSION, applied), file.append, self._rng, self._key)
+        for some in view.scan(*_ALL):
+            writer.add(packed(some))
+            pairs += len(some)
+            if writer.size - synced >= limits.BACKUP_SYNC_BYTES:
+                file.sync()
+                synced = writer.size
+        writer.end(pairs, 0, applied)
+        return writer.size
+
+    def flush_bytes(self) -> int:
+        """What a flush writes, about: all that there is."""
+        return max(self._image_bytes, self._inner.stored_bytes())
+
+    def flushed_sequence(self) -> int:
+        return self._flushed
+
+    def unflushed_bytes(self) -> int:
+        return 0  # a full disk puts the next image off, and takes nothing from the one before
+
+    def holds(self, count: int) -> bool:
+        return True
+
+    def checkpoint(self, path: str) -> None:
+        raise NotImplementedError("the state in memory has no files to copy")
+
+    def close(self) -> None:
+        try:
+            self.flush()
+        except DiskFull as refusal:
+            raise EngineFailed(refusal.message) from refusal
+        finally:
+            self._inner.close()
+
+
+def sealed_in_memory(directory: StoreDirectory, open_in_memory: Callable[[str], Engine]) -> Engine:
+    """The state of a sealed store.
+
+    :param open_in_memory: opens an empty engine; is told a directory for what it says of itself
+    :raises WrongKey, EngineFailed: as `SealedEngine`
+    """
+    return SealedEngine(open_in_memory(f"{directory.tmp_path}/{_INNER}"), directory)
+
+
+def _standing(view: View) -> int:
+    """The sequence that a view stands at, by the note in it."""
+    for pairs in view.scan(APPLIED_KEY, APPLIED_KEY + b"\0"):
+        return int.from_bytes(pairs[0][1], "big")
+    return 0
+
+
+def _pairs(reader: Reader) -> Iterator[list[Pair]]:
+    """The pairs of an image, those of a chunk at a time. When it ends, all of them were there.
+
+    :raises BackupCut, BackupCorrupt: it is not what was sealed
+    """
+    rest, count = b"", 0
+    for chunk in reader.chunks():
+        data = rest + chunk
+        found, at = taken_apart(data)
+        rest = data[at:]
+        count += len(found)
+        yield found
+    assert reader.end is not None, "a stream ends with the file's end"
+    if rest or reader.end.items != count:
+        raise BackupCorrupt("its end is not that of what comes before it", offset=reader.offset)
