@@ -29,7 +29,9 @@ from storage.spaces import Keys
 from storage.transactions import Transaction
 from tests.logbook import Logbook
 from tests.simulation.history import Broken
-from tests.simulation.world import Figures, SmallLog, World
+from tests.simulation.world import Figures, Shape, SmallLog, World
+from tests.storage.backups.held import KEY
+from tests.storage.seals import counted
 from tests.sweeps import parts, some_of
 
 SEEDS = 200
@@ -83,6 +85,29 @@ def test_every_answer_is_true_for_many_seeds(
     each = HARD_SEEDS // PARTS
     figures = worlds(range(10_000 + part * each, 10_000 + (part + 1) * each))
     figure(f"D hard seeds, part {part + 1} of {PARTS}", f"{each}: {figures}; 0 broken")
+
+
+SEALED_SEEDS = 200
+
+
+@pytest.mark.parametrize("part", parts(PARTS, always=1))
+def test_every_answer_of_a_sealed_node_is_true(
+    part: int, logbook: Logbook, figure: Callable[[str, object], None]
+) -> None:
+    """Its state comes back from an image on the disk, and no nonce is used twice in its lives."""
+    for pattern in EXPECTED:
+        logbook.allow(pattern)
+    figures, each, seals = Figures(), SEALED_SEEDS // PARTS, 0
+    for seed in range(30_000 + part * each, 30_000 + (part + 1) * each):
+        with counted() as counts:
+            world = World(seed, Shape(key=KEY))
+            world.run()
+        figures.add(world.figures)
+        seals += counts.count
+        shown = b"".join(content or b"" for content in world.disk.image().values())
+        assert b"DEFINE" not in shown and b"PUBLISH" not in shown
+    told = f"{each}: {figures}; {seals} seals, 0 nonces twice; 0 broken"
+    figure(f"D sealed seeds, part {part + 1} of {PARTS}", told)
 
 
 BROKEN_ONCE = {10_999: "a wait was over before its turn came, and nobody had looked"}

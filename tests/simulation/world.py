@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 from unittest.mock import patch
 from uuid import UUID
 
@@ -35,12 +35,14 @@ from protocol import limits
 from protocol.doors import Rng
 from protocol.errors import Refusal
 from protocol.requests import Caller, CancelScript, RunScript
+from storage import sealed_state
 from storage.directory import StoreDirectory
 from storage.engine import Batch
 from storage.frames import Frame
 from storage.log import Log
 from storage.log_reading import LogSizes
 from storage.memory import MemoryEngine
+from storage.sealing import Key
 from storage.state_hash import state_hash
 from tests import leaks
 from tests.actors.nodes import settings
@@ -69,6 +71,9 @@ class SmallLog(Log):
     ) -> Log:
         small = LogSizes(segment_frames=24, reserve_bytes=4096)
         return super().open(directory, small, proven=proven)
+
+
+IMAGE: Final = f"/store/state/{sealed_state.NAME}"
 
 
 class LossyEngine(MemoryEngine):
@@ -111,6 +116,8 @@ class Shape:
     """`storage.ledger.SETTLE_KEYS`, where the ledger is plain: a compiled one has it built in."""
     rebuilt: bool = False
     """Whether the state is deleted between two lives now and then."""
+    key: Key | None = None
+    """What the store is sealed with: its state is in memory then, and on the disk as an image."""
 
 
 @dataclass
@@ -324,9 +331,11 @@ class Life:
             SystemNet(),
             lambda _path: world.engine,
             cores=1,
+            open_in_memory=self._forget_state,
         )
-        self.found_at = world.engine.applied
-        told = settings(serves=world.shape.pruned, accept_clock_jump=True)
+        key = world.shape.key
+        self.found_at = world.engine.applied if key is None else world.disk.exists(IMAGE)
+        told = settings(serves=world.shape.pruned, accept_clock_jump=True, key=key)
         self.node = node = await start(told, doors)
         if self.over:
             return
@@ -368,6 +377,11 @@ class Life:
             self.crash()
             return
         await self._stop()
+
+    def _forget_state(self, _path: str) -> LossyEngine:
+        """The state of a sealed store begins with what its image holds."""
+        self.world.engine = LossyEngine()
+        return self.world.engine
 
     def _check_start(self) -> None:
         """What the node has found is what was there."""
