@@ -185,12 +185,17 @@ class StoreDirectory:
 
     def write(self, path: str, facts: Mapping[str, object]) -> None:
         """Replace a file of facts, sealed where the store is. :raises OSError: as the disk says"""
-        seal = None if self.key is None else Seal(self.key, self.rng)
+        seal = None if self.key is None else Seal(self.key, self.rng, self._bound(path))
         write_facts(self.fs, self.tmp_path, path, facts, seal)
 
     def read(self, path: str) -> dict[str, object]:
         """What a file of facts says. Raises as `facts.read_facts`."""
-        return read_facts(self.fs, path, self.key)
+        return read_facts(self.fs, path, self.key, self._bound(path))
+
+    def _bound(self, path: str) -> bytes:
+        """The id that a sealed file is bound to. STORE is what names it, and the marker of a
+        restore stands before there is one."""
+        return b"" if path in (self._store_file, self._marker) else self.store_id.bytes
 
     # --- restoring ------------------------------------------------------------------------------
 

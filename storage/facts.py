@@ -7,7 +7,8 @@ They are replaced whole: written below `tmp/`, synced, renamed, and the director
 leaves the old facts or the new ones, so a file that does not match its checksum is damage and
 never the trace of a crash.
 
-In a sealed store the line is another, and the facts are in it, with the name of the file:
+In a sealed store the line is another, and the facts are in it. They open only under the name of
+their file and, but for STORE and what stands beside it before there is one, in their own store:
 
     {"format": 2, "key": "5177a968…", "sealed": "kM0g…"}
 """
@@ -61,6 +62,8 @@ class Seal(NamedTuple):
 
     key: Key
     rng: Rng
+    store: bytes = b""
+    """Id of the store that they are of; empty: of any, as far as the seal says."""
 
 
 def write_facts(
@@ -69,16 +72,18 @@ def write_facts(
     """Replace the facts at `path`; the format version is added. :param seal: None: in clear"""
     line = json.dumps({**facts, "format": FORMAT}, sort_keys=True).encode()
     if seal is not None:
-        closed = base64.b64encode(close_up(*seal, line, _name(path))).decode()
+        sealed = close_up(seal.key, seal.rng, line, seal.store + _name(path))
+        closed = base64.b64encode(sealed).decode()
         told = {"format": FORMAT, "key": seal.key.id.hex(), "sealed": closed}
         line = json.dumps(told, sort_keys=True).encode()
     replace_file(fs, tmp, path, line + b"\n" + _checksum(line) + b"\n")
 
 
-def read_facts(fs: Fs, path: str, key: Key | None = None) -> dict[str, object]:
+def read_facts(fs: Fs, path: str, key: Key | None = None, store: bytes = b"") -> dict[str, object]:
     """The facts at `path`.
 
     :param key: what they are sealed with; None: they are in clear
+    :param store: as that of their seal
     :raises WrongKey: they are sealed, and not with this key
     :raises StoreNotSealed: they are in clear, and a key was given
     :raises StoreTooNew: written by a newer version
@@ -106,7 +111,7 @@ def read_facts(fs: Fs, path: str, key: Key | None = None) -> dict[str, object]:
             " and changed nothing"
         )
     if "sealed" in facts:
-        return _opened(path, facts, key)
+        return _opened(path, facts, key, store)
     if key is not None:
         raise StoreNotSealed(
             f"{path} is not sealed, and a key was given: a store is sealed from its first start or"
@@ -116,13 +121,15 @@ def read_facts(fs: Fs, path: str, key: Key | None = None) -> dict[str, object]:
     return facts
 
 
-def _opened(path: str, facts: dict[str, object], key: Key | None) -> dict[str, object]:
+def _opened(
+    path: str, facts: dict[str, object], key: Key | None, store: bytes
+) -> dict[str, object]:
     """The facts that are sealed in others."""
     if key is None or key.id.hex() != facts.get("key"):
         given = "no key was given: --key-file" if key is None else f"this is key {key.id.hex()}"
         raise WrongKey(f"{path} is sealed with key {facts.get('key')}, and {given}")
     try:
-        found = open_up(key, base64.b64decode(str(facts["sealed"])), _name(path))
+        found = open_up(key, base64.b64decode(str(facts["sealed"])), store + _name(path))
     except binascii.Error:
         found = None
     if found is None:

@@ -194,6 +194,19 @@ def test_facts_are_sealed_too() -> None:
             )
 
 
+def test_facts_of_another_store_of_the_same_key_do_not_open() -> None:
+    one, other = Store(), Store(seed=50)
+    for store in (one, other):
+        store.open()
+        load_node(store.directory)
+        rebuilding.note(store.directory, "of this store")
+    for name in ("NODE", "DAMAGED"):
+        moved = SimulatedDisk({**one.image(), f"{PATH}/{name}": other.image()[f"{PATH}/{name}"]})
+        directory = StoreDirectory.open(PATH, moved, ManualClock(), SeededRng(1), key=KEY)
+        with pytest.raises(StoreDamaged, match="does not open"):
+            load_node(directory) if name == "NODE" else rebuilding.damage(directory)
+
+
 # --- nonces ---------------------------------------------------------------------------------------
 
 

@@ -330,11 +330,12 @@ def sweep(
     per_point: int,
     figure: Callable[[str, object], None],
     name: str,
+    key: Key | None = None,
 ) -> None:
     """Cut a restore at every operation; look at what a cut may leave; restore again."""
     chance = random.Random(name)
     states = served = 0
-    wanted = Machine(clock=history.clock_at_end())
+    wanted = Machine(clock=history.clock_at_end(), key=key)
     prepare(wanted)
     restore(wanted)
     store = wanted.opened()
@@ -363,7 +364,7 @@ def sweep(
     while True:
         at += 1
         machine = Machine(
-            SimulatedDisk({"": None, "/data": None}, sector=64), history.clock_at_end()
+            SimulatedDisk({"": None, "/data": None}, sector=64), history.clock_at_end(), key=key
         )
         prepare(machine)
         machine.disk.watch = _killing(at)
@@ -415,6 +416,27 @@ def test_a_restore_on_top_is_cut_anywhere(
         16,
         figure,
         "a log on top of a snapshot",
+    )
+
+
+@pytest.mark.parametrize("form", ["snapshot", "log", "log on top"])
+def test_a_restore_into_a_sealed_store_is_cut_anywhere(
+    history: History, figure: Callable[[str, object], None], form: str
+) -> None:
+    files = {
+        "snapshot": [history.snapshot(25)],
+        "log": [history.log(last=25)],
+        "log on top": [history.snapshot(10), history.log(8)],
+    }
+    *before, last = files[form]
+    sweep(
+        history,
+        lambda m: [m.restore(data) for data in before],
+        lambda m: m.restore(last),
+        6,
+        figure,
+        f"a {form}, sealed",
+        KEY,
     )
 
 
