@@ -52,6 +52,7 @@ from actors.spaces import Spaces
 from actors.statements import Statements
 from actors.store import Store
 from actors.topics import Topics
+from actors.vaults import begin as begin_vaults
 from protocol import limits
 from protocol.doors import Room
 from protocol.errors import Busy, DiskFull, Draining, Refusal
@@ -248,6 +249,11 @@ class Node:
             ),
             refoldable=True,
         )
+        self._sealed, self._vaults = begin_vaults(
+            runtime, committer, self.rights, self.passwords, sessions, statements, self.doors.rng,
+            self.settings.vaults,
+        )  # fmt: skip
+        self._places.append(self._vaults)
         self.backups = self._take_backups()
         services = Services(
             committer=committer,
@@ -257,6 +263,7 @@ class Node:
             sessions=sessions,
             spaces=self.spaces,
             topics=self.topics,
+            vaults=self._sealed,
             running=self.running,
             moments=self.moments,
             statements=statements,
@@ -406,6 +413,11 @@ class Node:
         """Asked who a caller is."""
         return self._sessions.ref
 
+    @property
+    def vaults(self) -> ActorRef[Any]:
+        """Asked to unseal vaults."""
+        return self._vaults.ref
+
     def caller(self, asked: AuthenticateToken) -> Caller | None:
         """Who a token stands for, without asking an actor; None: `sessions` has to be asked.
 
@@ -482,6 +494,7 @@ class Node:
             await stop(self._scripts.ref)
             await self.spaces.stop()
             await self.topics.stop()
+            await stop(self._vaults.ref)
             self.statements.close()
             await committer.released(committer.promise(committer.committed))
         except Refusal as refusal:

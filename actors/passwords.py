@@ -22,6 +22,7 @@ from protocol import limits
 from protocol.doors import Rng
 from protocol.errors import BadRequest, Busy, Draining
 from protocol.requests import Request
+from storage.vault_seals import Stretch, stretched
 
 SALT_BYTES: Final = 16
 
@@ -40,6 +41,15 @@ class Hash(Request[str]):
     """Make a PHC string of a password."""
 
     password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Derive(Request[bytearray]):
+    """Make the wrapping key of a vault's passphrase."""
+
+    passphrase: str = field(repr=False)
+    salt: bytes
+    stretch: Stretch
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +104,11 @@ class PasswordActor(ThreadActor):
             return Verdict(True, self._hash(message.password))
         return Verdict(True, None)
 
+    @handles(Derive)
+    def derive(self, message: Derive) -> bytearray:
+        """Stretch a passphrase. :raises WrongKey: with parameters that nobody here has stored"""
+        return stretched(message.passphrase, message.salt, message.stretch)
+
     def _is_weaker(self, passhash: str) -> bool:
         """Whether a hash costs less than the node's own. One that costs more, which somebody
         brought with PASSHASH, stays."""
@@ -130,7 +145,7 @@ HOUSE: Final = Asker("")
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    request: Hash | Verify
+    request: Hash | Verify | Derive
     asker: Asker
     lanes: tuple[str, ...]
     """Of each, one job is under way at once."""
@@ -177,8 +192,17 @@ class Passwords:
             password, passhash = "", None  # no stored hash is of one so long
         return self._ask(Verify(password, passhash), asker, _lanes(asker, passhash))
 
+    def derive(
+        self, passphrase: str, salt: bytes, stretch: Stretch, asker: Asker
+    ) -> asyncio.Future[bytearray]:
+        """The wrapping key of a passphrase. :raises Busy: too many wait already"""
+        own = (f"user {asker.user}",)
+        much = stretch.memory_kib > limits.PASSHASH_MEMORY_KIB_OF_SPACE
+        lanes = (*own, "much memory") if much else own
+        return self._ask(Derive(passphrase, salt, stretch), asker, lanes)
+
     def _ask(
-        self, request: Hash | Verify, asker: Asker, lanes: tuple[str, ...]
+        self, request: Hash | Verify | Derive, asker: Asker, lanes: tuple[str, ...]
     ) -> asyncio.Future[Any]:
         reply: asyncio.Future[Any] = self._runtime.loop.create_future()
         if self._has_stopped:

@@ -48,19 +48,20 @@ from protocol.rights import (
     is_inside,
     needed,
 )
-from storage import catalog, functions, topics, users
+from storage import catalog, functions, topics, users, vaults
 from storage.catalog import Database, Namespace, Space, Table, absent
 from storage.functions import Function
 from storage.statements import Kept
 from storage.topics import Topic
 from storage.transactions import Transaction
 from storage.users import User
+from storage.vaults import Vault
 
-Thing = Namespace | Database | Table | Topic | Space | Function | Noun
+Thing = Namespace | Database | Table | Topic | Space | Function | Vault | Noun
 """What can be judged: what is declared, and the nouns `STORE` and `NODE`. A function is judged as
 its database: it holds nothing, and tells nothing but what whoever calls it gives it."""
 
-Found = TypeVar("Found", Table, Topic, Space, Function)
+Found = TypeVar("Found", Table, Topic, Space, Function, Vault)
 
 REMEMBERED_USERS: Final = 1_024
 REMEMBERED_THINGS: Final = 4_096
@@ -113,7 +114,8 @@ class Standing:
         user = self.user
         assert user is not None, "who may do everything is not judged"
         held: Verbs = NOTHING
-        if is_inside(noun.path, user.space) and (noun.kind is not Kind.VAULT or user.role == OWNER):
+        is_vault = noun.kind in (Kind.VAULT, Kind.VAULTS)
+        if is_inside(noun.path, user.space) and (not is_vault or user.role == OWNER):
             held = ROLES[user.role]
         held |= {grant.verb for grant in user.grants if grant.noun.covers(noun)}
         # What is held on a place shows what is in it, whether or not it means anything there.
@@ -125,7 +127,11 @@ class Standing:
         if ROLES[user.role] and user.space is not None and is_inside(user.space, place.path):
             return True
         depth = len(place.ids)
-        return any(grant.noun.ids[:depth] == place.ids for grant in user.grants)
+        return any(
+            grant.noun.ids[:depth] == place.ids
+            or (grant.noun.kind is Kind.VAULTS and place.ids[:1] == grant.noun.ids)
+            for grant in user.grants
+        )
 
 
 OWNER: Final = "owner"
@@ -144,8 +150,13 @@ def noun_of(thing: Thing) -> Noun:
             return noun_of(thing.database)
     within = thing.database
     ids = (within.namespace.id, within.id, thing.id)
-    kind = {Table: Kind.TABLE, Topic: Kind.TOPIC, Space: Kind.SPACE}[type(thing)]
+    kind = _KINDS[type(thing)]
     return Noun(kind, ids, thing.path)
+
+
+_KINDS: Final[dict[type, Kind]] = {
+    Table: Kind.TABLE, Topic: Kind.TOPIC, Space: Kind.SPACE, Vault: Kind.VAULT,
+}  # fmt: skip
 
 
 class Rights:
@@ -262,6 +273,37 @@ class Rights:
     ) -> Function:
         """A function by its name. :raises Unknown, NotAllowed:"""
         return self._inside(tx, caller, place, name, verbs, functions.find, "function")
+
+    def vault(
+        self, tx: Transaction, caller: Caller, place: Names, name: str, verbs: Verbs
+    ) -> Vault:
+        """A vault by its name. :raises Unknown, NotAllowed:"""
+        return self._inside(tx, caller, place, name, verbs, vaults.find, "vault")
+
+    def vaults(self, tx: Transaction, caller: Caller) -> Iterator[Vault | None]:
+        """Every vault of the store that a caller sees, and None for those it doesn't."""
+        who = self.standing(tx, caller)
+        for namespace in filter(who.sees, catalog.namespaces(tx)):
+            for database in filter(who.sees, catalog.databases(tx, namespace)):
+                for vault in vaults.each(tx, database):
+                    yield vault if who.sees(vault) else None
+
+    def every_vault(self, tx: Transaction) -> Iterator[Vault]:
+        """Every vault there is: for the node itself, which looks after their keys."""
+        for namespace in catalog.namespaces(tx):
+            for database in catalog.databases(tx, namespace):
+                yield from vaults.each(tx, database)
+
+    def under_store(self, tx: Transaction) -> list[Vault]:
+        """Those that the store's passphrase opens."""
+        return [vault for vault in self.every_vault(tx) if not vault.own]
+
+    def tried(self, tx: Transaction, place: Names, name: str) -> Vault | None:
+        """The vault that somebody named who was turned away: for its trail, never for an
+        answer."""
+        namespace = catalog.find_namespace(tx, place[0])
+        database = None if namespace is None else catalog.find_database(tx, namespace, place[1])
+        return None if database is None else vaults.find(tx, database, name)
 
     def topics(self, tx: Transaction, caller: Caller, verbs: Verbs) -> Iterator[Topic | None]:
         """Every topic of the store on which a caller holds these verbs, and None for some on which
@@ -409,12 +451,12 @@ class Rights:
         if kind is Kind.NODE:
             self.node(tx, caller, verbs)
             return NODE
-        if kind is Kind.NAMESPACE:
-            return noun_of(self.namespace(tx, caller, names[0], verbs))
+        if kind is Kind.NAMESPACE or len(names) == 1:
+            return _on(kind, noun_of(self.namespace(tx, caller, names[0], verbs)))
         place = (names[0], names[1])
         database = self.database(tx, caller, *place, verbs)
-        if kind is Kind.DATABASE:
-            return noun_of(database)
+        if kind in (Kind.DATABASE, Kind.VAULTS):
+            return _on(kind, noun_of(database))
         find, word = IN_DATABASE[kind], kind.value.lower()
         return noun_of(self._inside(tx, caller, place, names[2], NOTHING, find, word))
 
@@ -434,6 +476,7 @@ IN_DATABASE: Final[dict[Kind, Callable[[Transaction, Database, str], Any]]] = {
     Kind.TABLE: catalog.find_table,
     Kind.TOPIC: topics.find_topic,
     Kind.SPACE: catalog.find_space,
+    Kind.VAULT: vaults.find,
 }
 """What a right may be on that stands in a database, and what finds it by its name."""
 
@@ -474,7 +517,12 @@ def _is_there(tx: Transaction, noun: Noun) -> bool:
         found = catalog.find_database(tx, found, names[1])
     if found is not None and len(names) > 2:
         found = IN_DATABASE[noun.kind](tx, found, names[2])
-    return found is not None and noun_of(found) == noun
+    return found is not None and _on(noun.kind, noun_of(found)) == noun
+
+
+def _on(kind: Kind, place: Noun) -> Noun:
+    """A place as a noun, or all vaults in it."""
+    return Noun(kind, place.ids, place.path) if kind is Kind.VAULTS else place
 
 
 def _owns(who: Standing, user: User | None) -> bool:
@@ -487,13 +535,13 @@ def _owns(who: Standing, user: User | None) -> bool:
     return is_inside(user.space, owner.space)
 
 
-def _sees_way_to(who: Standing, thing: Table | Space | Topic | Function) -> bool:
+def _sees_way_to(who: Standing, thing: Table | Space | Topic | Function | Vault) -> bool:
     """Whether a caller sees something and the places around it."""
     database = thing.database
     return who.sees(database.namespace) and who.sees(database) and who.sees(thing)
 
 
-def _declared_of(thing: Table | Space | Topic | Function) -> tuple[bytes, ...]:
+def _declared_of(thing: Table | Space | Topic | Function | Vault) -> tuple[bytes, ...]:
     """What the way by names to something rests on."""
     if type(thing) is Table:
         return catalog.declared_of_table(thing)
@@ -501,6 +549,8 @@ def _declared_of(thing: Table | Space | Topic | Function) -> tuple[bytes, ...]:
         return topics.declared_of_topic(thing)
     if type(thing) is Function:
         return functions.declared_of_function(thing)
+    if type(thing) is Vault:
+        return vaults.declared_of_vault(thing)
     assert type(thing) is Space
     return catalog.declared_of_space(thing)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from actors.passwords import Cost
+from actors.vaults.told import VaultSettings
 from protocol import limits
 from storage.retention import Keep
 from storage.sealing import Key
@@ -37,6 +38,7 @@ class NodeSettings:
     brought meanwhile."""
     first_owner: FirstOwner | None = None
     password_cost: Cost = field(default_factory=Cost)
+    vaults: VaultSettings = field(default_factory=VaultSettings)
     keep_log: Keep = field(default_factory=Keep)
     """What of the log a node that serves keeps."""
     keep_statements: int = limits.ENTRIES_KEPT

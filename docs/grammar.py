@@ -28,6 +28,7 @@ from language.parsing import (
     records,
     spaces,
     topics,
+    vaults,
 )
 from language.words import KEYWORDS, RESERVED
 
@@ -42,6 +43,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[ModuleType, ...]], ...]] = (
     ("Indexes", (indexes,)),
     ("Cache spaces", (spaces,)),
     ("Topics", (topics,)),
+    ("Vaults", (vaults,)),
     ("Backups", (backups,)),
 )
 """Where the rules are stated, under the headings of the page."""

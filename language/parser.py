@@ -12,8 +12,8 @@ from language.parsing.backups import Backups
 from language.parsing.cursor import STATEMENT
 from language.parsing.functions import Functions
 from language.parsing.indexes import Indexes
-from language.parsing.spaces import Spaces
 from language.parsing.topics import Topics
+from language.parsing.vaults import Vaults
 from language.words import STATEMENTS
 from protocol import limits
 from protocol.errors import TooLarge, TypeRefused
@@ -98,7 +98,7 @@ RETURN, IF is that of statements. Behind a block's brace the `;` may be left out
 """
 
 
-class _Parser(Access, Backups, Indexes, Functions, Spaces, Topics):
+class _Parser(Access, Backups, Indexes, Functions, Vaults, Topics):
     """Adds the flow of a script: statements, blocks, IF, FOR and the like."""
 
     def script(self) -> tuple[tree.Statement, ...]:
@@ -247,6 +247,7 @@ HANDLERS: Final[dict[str, Any]] = {
     "DEFINE": _Parser.define,
     "DELETE": _Parser.delete,
     "DROP": _Parser.drop,
+    "ERASE": _Parser.erase_secret,
     "EXPIRE": _Parser.expire_key,
     "EXPLAIN": _Parser.explain,
     "EXTEND": _Parser.extend,
@@ -261,6 +262,7 @@ HANDLERS: Final[dict[str, Any]] = {
     "KEYS": _Parser.list_keys,
     "KILL": _Parser.kill,
     "LET": _Parser._let,
+    "LIST": _Parser.list_secrets,
     "LOCK": _Parser.lock_key,
     "NACK": _Parser.nack,
     "PERSIST": _Parser.persist_key,
@@ -270,7 +272,9 @@ HANDLERS: Final[dict[str, Any]] = {
     "REDRIVE": _Parser.redrive,
     "RESTORE": _Parser.restore_script,
     "RETURN": _Parser._return,
+    "REVEAL": _Parser.reveal_secret,
     "REVOKE": _Parser.revoke,
+    "ROTATE": _Parser.rotate_vault,
     "SELECT": _Parser.select,
     "SET": _Parser.set_key,
     "SWAP": _Parser.swap_key,
@@ -281,5 +285,6 @@ HANDLERS: Final[dict[str, Any]] = {
     "UPDATE": _Parser.update,
     "UPSERT": _Parser.upsert,
     "USE": _Parser.use,
+    "WRITE": _Parser.write_secret,
 }
 assert set(HANDLERS) == STATEMENTS

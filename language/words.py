@@ -2,9 +2,9 @@
 
 Keywords are recognised where the grammar expects one, so most of them may also name things. The
 printer quotes every name that is any of `KEYWORDS`, which is always right and never ambiguous. The
-words of topics and backups are not among these: a field called `read` or `time` is common, a column
-is named after the printed text of its expression, and where such a name would be ambiguous the
-printer puts it in parentheses.
+words of topics, backups and vaults are not among these: a field called `read`, `time` or `list` is
+common, a column is named after the printed text of its expression, and where such a name would be
+ambiguous the printer puts it in parentheses.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ _OF_TOPICS: Final = frozenset({
 
 _OF_BACKUPS: Final = frozenset({"BACKUP", "RESTORE"})
 
+_OF_VAULTS: Final = frozenset({"ERASE", "LIST", "REVEAL", "ROTATE", "WRITE"})
+
 STATEMENTS: Final = frozenset({
     "ALTER", "BEGIN", "CANCEL", "COMMIT", "CREATE", "DEFINE", "DELETE", "DROP", "EXPIRE", "FOR",
     "GET", "GRANT", "IF", "INCR", "INFO", "INSERT", "KEYS", "KILL", "LET", "LOCK", "PERSIST",
     "RETURN",
     "SELECT", "SET", "SWAP", "THROW", "UNLOCK", "UPDATE", "UPSERT", "USE",
     "EXPLAIN", "REBUILD", "REVOKE",
-}) | _OF_TOPICS | _OF_BACKUPS  # fmt: skip
+}) | _OF_TOPICS | _OF_BACKUPS | _OF_VAULTS  # fmt: skip
 """What a statement begins with."""
 
 RESERVED: Final = frozenset({
@@ -35,7 +37,7 @@ RESERVED: Final = frozenset({
 """Never read as a bare name where an expression begins: a forgotten operand is then found where it
 is missing, and not one word later."""
 
-KEYWORDS: Final = (STATEMENTS - _OF_TOPICS - _OF_BACKUPS) | RESERVED | frozenset({
+KEYWORDS: Final = (STATEMENTS - _OF_TOPICS - _OF_BACKUPS - _OF_VAULTS) | RESERVED | frozenset({
     "ABSENT", "AFTER", "ALL", "ASC", "BEFORE", "BY", "CASE", "COMMENT", "CONTENT", "DATABASE",
     "DESC", "DIFF", "DISTINCT", "DUPLICATE", "ELSE", "END", "ENDPOINTS", "EXISTS", "EXPECT",
     "FETCH", "GROUP", "HAVING", "HOLDER", "IGNORE", "INTO", "KEEP", "LIMIT", "MERGE", "NAMESPACE",

@@ -1,6 +1,6 @@
 """Who may say what on a wire connection, seen from the node, without input or output.
 
-| state | HELLO | AUTH | RUN, KV, TOPIC, WATCH, PING | CANCEL, UNWATCH | BYE | the node says |
+| state | HELLO | AUTH | RUN, KV, TOPIC, WATCH, VAULT, PING | CANCEL, UNWATCH | BYE | says |
 |---|---|---|---|---|---|---|
 | AWAITING_HELLO | → SIGNING_IN | broken | broken | broken | → CLOSED | REFUSED → CLOSED |
 | SIGNING_IN | kept | kept | kept | kept | kept | WELCOME, ERROR → OPEN; REFUSED → CLOSED |
@@ -13,13 +13,15 @@ answered, so that everything behind an AUTH is run by whom it names. "broken": t
 speak the protocol; it is told so (REFUSED before WELCOME, ERROR with id 0 after it) and the
 connection closes.
 
-A RUN, KV, TOPIC or WATCH whose body is refused (a value that is none, too deep) is handed on with
-its refusal, and answered as any other; any other message with such a body is broken.
+A RUN, KV, TOPIC, WATCH or VAULT whose body is refused (a value that is none, too deep) is handed
+on with its refusal, and answered as any other; any other message with such a body is broken. What
+the node says stands in the last column.
 
-Ids: a request's id is open from RUN, KV, TOPIC, WATCH, PING or AUTH until it is answered. Opening
-it twice is broken, for the second answer could not be told from the first. The bytes of its frame
-count from there to there too (`asked`): whoever reads on decides by them. CANCEL carries the id of
-a RUN or a TOPIC; when that is not open any more it is ignored, as the answer may have crossed it. A
+Ids: a request's id is open from RUN, KV, TOPIC, WATCH, VAULT, PING or AUTH until it is answered.
+Opening it twice is broken, for the second answer could not be told from the first. The bytes of its
+frame count from there to there too (`asked`): whoever reads on decides by them. CANCEL carries the
+id of a RUN or a TOPIC; when that is not open any more it is ignored, as the answer may have crossed
+it. A
 WATCH is answered when its feed is over. Until then the node says CHANGE with its id, as often as
 there is something to tell; UNWATCH carries the id and asks for the end, and may cross it as well.
 """
@@ -49,9 +51,9 @@ class State(Enum):
     CLOSED = auto()
 
 
-_OPENS: Final = frozenset({Kind.RUN, Kind.KV, Kind.TOPIC, Kind.WATCH, Kind.PING})
+_OPENS: Final = frozenset({Kind.RUN, Kind.KV, Kind.TOPIC, Kind.WATCH, Kind.VAULT, Kind.PING})
 _CLOSES: Final = frozenset({Kind.ANSWER, Kind.VALUE, Kind.ERROR, Kind.PONG})
-REFUSED_ALONE: Final = frozenset({Kind.RUN, Kind.KV, Kind.TOPIC, Kind.WATCH})
+REFUSED_ALONE: Final = frozenset({Kind.RUN, Kind.KV, Kind.TOPIC, Kind.WATCH, Kind.VAULT})
 """A body of these that can't be taken is answered; of others it breaks the conversation."""
 
 

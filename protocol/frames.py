@@ -52,6 +52,7 @@ class Kind(IntEnum):
     TOPIC = 8
     WATCH = 9
     UNWATCH = 10
+    VAULT = 11
     WELCOME = 32
     REFUSED = 33
     ANSWER = 34
@@ -65,7 +66,7 @@ class Kind(IntEnum):
 FROM_CLIENT: Final = frozenset(
     {
         Kind.HELLO, Kind.AUTH, Kind.RUN, Kind.CANCEL, Kind.PING, Kind.BYE, Kind.KV, Kind.TOPIC,
-        Kind.WATCH, Kind.UNWATCH,
+        Kind.WATCH, Kind.UNWATCH, Kind.VAULT,
     }
 )  # fmt: skip
 FROM_NODE: Final = frozenset(

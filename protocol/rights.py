@@ -36,6 +36,8 @@ class Kind(Enum):
     TOPIC = "TOPIC"
     SPACE = "SPACE"
     VAULT = "VAULT"
+    VAULTS = "ALL VAULTS IN"
+    """All vaults of a place, those to come among them: what a grant on the place does not reach."""
     FUNCTION = "FUNCTION"
     """Of a database: it is seen by who sees that, and judged as that."""
     USER = "USER"
@@ -51,6 +53,7 @@ WRITE: Final[Verbs] = frozenset({Verb.WRITE})
 CONSUME: Final[Verbs] = frozenset({Verb.CONSUME})
 DEFINE: Final[Verbs] = frozenset({Verb.DEFINE})
 INFO: Final[Verbs] = frozenset({Verb.INFO})
+UNSEAL: Final[Verbs] = frozenset({Verb.UNSEAL})
 OWN: Final[Verbs] = frozenset({Verb.OWN})
 ALL: Final[Verbs] = frozenset(Verb)
 
@@ -58,13 +61,14 @@ _DATA: Final = READ | WRITE | DEFINE | INFO
 
 VERBS: Final[dict[Kind, Verbs]] = {
     Kind.STORE: DEFINE | INFO | OWN,
-    Kind.NODE: INFO | OWN | {Verb.UNSEAL},
+    Kind.NODE: INFO | OWN | UNSEAL,
     Kind.NAMESPACE: _DATA | CONSUME | OWN,
     Kind.DATABASE: _DATA | CONSUME | OWN,
     Kind.TABLE: _DATA,
     Kind.TOPIC: _DATA | CONSUME,
     Kind.SPACE: READ | WRITE | INFO,
-    Kind.VAULT: READ | WRITE | INFO | {Verb.UNSEAL},
+    Kind.VAULT: READ | WRITE | INFO | UNSEAL,
+    Kind.VAULTS: READ | WRITE | INFO | UNSEAL,
     Kind.USER: OWN,
 }
 """The verbs that mean something on each kind of noun."""
@@ -97,10 +101,13 @@ class Noun:
 
     def covers(self, other: Noun) -> bool:
         """Whether a grant on this one is about another: itself, or a place around it. No place is
-        around a vault: only a grant on the vault reaches it."""
+        around a vault: only a grant on the vault reaches it, or on all vaults of a place."""
+        if self.kind is Kind.VAULTS:
+            inside = other.kind is Kind.VAULT and other.ids[: len(self.ids)] == self.ids
+            return inside or self == other
         if self.kind not in PLACES:
             return self == other
-        return other.kind is not Kind.VAULT and other.ids[: len(self.ids)] == self.ids
+        return other.kind not in _VAULTS and other.ids[: len(self.ids)] == self.ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +118,7 @@ class Grant:
     noun: Noun
 
 
+_VAULTS: Final = frozenset({Kind.VAULT, Kind.VAULTS})
 PLACES: Final = frozenset({Kind.NAMESPACE, Kind.DATABASE})
 
 STORE: Final = Noun(Kind.STORE)

@@ -34,4 +34,5 @@ class VaultEntry(msgspec.Struct, frozen=True, array_like=True):
     digest: bytes | None = None
     """Of a write: SHA-256 of what was sealed."""
     key_version: int = 0
-    """Of the key that its HMAC is made with; 0: of the root key, or there is none."""
+    """Of the key that its HMAC is made with, in the store's trail the generation of its root key;
+    0: there is none."""

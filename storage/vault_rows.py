@@ -2,7 +2,7 @@
 
 | row | value |
 |---|---|
-| all vaults (02) | `[domain, root]`, a map: the domain, and the store's root key wrapped |
+| all vaults (02) | a map: domain, root (the store's root key, wrapped), generation |
 | a vault (1D) | a map: id, own, versions, comment |
 | its keys (29) | a map: current, wraps by version, root (its own, wrapped), began |
 | a record (32) | [last version, [versions that are there]] |
@@ -110,16 +110,20 @@ class StoreRow:
     domain: bytes
     root: RootWrap | None = field(default=None, repr=False)
     """The store's root key; None: nobody has given the store a passphrase."""
+    generation: int = 0
+    """Of that root key, from 1 on: how often it was made."""
 
     def pack(self) -> bytes:
         """The row."""
-        return binary.pack({"domain": self.domain, "root": _packed(self.root)})
+        return binary.pack(
+            {"domain": self.domain, "root": _packed(self.root), "generation": self.generation}
+        )
 
 
 def read_store(row: bytes) -> StoreRow:
     """Of a row."""
     kept: Any = binary.unpack(row)
-    return StoreRow(kept["domain"], _wrap(kept["root"]))
+    return StoreRow(kept["domain"], _wrap(kept["root"]), kept["generation"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,8 @@ _IS_ROOT: Final = 1
 _IS_KEY: Final = 2
 _IS_VALUE: Final = 3
 
+Cipher = AESGCM
+"""A key at work. It keeps a copy of the key for as long as it lives."""
 Random = Callable[[int], bytes]
 """Answers so many random bytes."""
 
@@ -187,13 +189,13 @@ def _opened(key: bytearray, sealed: bytes, aad: bytes) -> bytearray:
 # --- values ---------------------------------------------------------------------------------------
 
 
-def seal(cipher: AESGCM, spot: Spot, key_version: int, plain: bytes, random: Random) -> bytes:
+def seal(cipher: Cipher, spot: Spot, key_version: int, plain: bytes, random: Random) -> bytes:
     """A value under a vault's key."""
     nonce = random(NONCE_BYTES)
     return nonce + cipher.encrypt(nonce, plain, _of_value(spot, key_version))
 
 
-def open_sealed(cipher: AESGCM, spot: Spot, key_version: int, sealed: bytes) -> bytes:
+def open_sealed(cipher: Cipher, spot: Spot, key_version: int, sealed: bytes) -> bytes:
     """The plain value. :raises WrongKey: it was sealed with another key or for another place, or
     was tampered with"""
     if len(sealed) < NONCE_BYTES + TAG_BYTES:

@@ -9,7 +9,7 @@ from actors.node import Node
 from actors.rights import noun_of
 from protocol.requests import Caller
 from protocol.rights import Noun, Verb
-from storage import catalog, topics, users
+from storage import catalog, topics, users, vaults
 from storage.catalog import Database
 
 PASSWORD = "correct horse battery"
@@ -63,4 +63,8 @@ class Granted:
                 return noun_of(catalog.table(tx, database, path[2]))
             if kind == "space":
                 return noun_of(catalog.space(tx, database, path[2]))
+            if kind == "vault":
+                vault = vaults.find(tx, database, path[2])
+                assert vault is not None, path
+                return noun_of(vault)
             return noun_of(topics.topic(tx, database, path[2]))

@@ -14,12 +14,23 @@ from actors.node import Node, start
 from actors.passwords import Cost
 from actors.runtime import ask
 from actors.settings import FirstOwner, NodeSettings
+from actors.vaults import VaultSettings
 from protocol.requests import Caller, RunScript, ScriptAnswer
+from protocol.vaults import ChangePassphrase, ShowVaults, Unseal
+from storage.vault_seals import Stretch
 
 OWNER = Caller("root", "owner", None, None, "http", "127.0.0.1:50000")
 PASSWORD = "correct horse battery"
 CHEAP = Cost(memory_kib=64, passes=1, lanes=1)
 """What hashing costs where it is not what the test is about."""
+
+PASSPHRASE = "open sesame, please"
+VAULTS = VaultSettings(stretch=Stretch(19 * 1024, 1, 1))
+"""The least that the passphrases of vaults cost."""
+
+PASSPHRASE = "open sesame, please"
+VAULTS = VaultSettings(stretch=Stretch(19 * 1024, 1, 1))
+"""The least that the passphrases of vaults cost."""
 
 _numbers = itertools.count(1)
 
@@ -64,6 +75,12 @@ class Running:
         """What the last statement answered; a refusal is raised."""
         return (await self.values(script, parameters))[-1]
 
+    async def unseal(self) -> None:
+        """Unseal the store, which is given a passphrase if it has none."""
+        if not (await ask(self.node.vaults, ShowVaults(OWNER))).is_set:
+            await ask(self.node.vaults, ChangePassphrase(OWNER, None, None, PASSPHRASE))
+        await ask(self.node.vaults, Unseal(OWNER, None, PASSPHRASE))
+
 
 @asynccontextmanager
 async def running(
@@ -71,7 +88,7 @@ async def running(
 ) -> AsyncIterator[Running]:
     """A node on a directory, with namespace `shop` and database `main`."""
     owner = FirstOwner("root", PASSWORD)
-    more = {"password_cost": CHEAP, **(settings or {})}
+    more = {"password_cost": CHEAP, "vaults": VAULTS, **(settings or {})}
     told = NodeSettings(str(directory), first_owner=owner, **more)
     node = await start(told, doors or system_doors())
     try:

@@ -25,6 +25,7 @@ from actors.scripts import (  # noqa: F401  (handlers)
     statements,
     topics,
     users,
+    vaults,
     writing,
 )
 from actors.scripts.answers import AwaitedAnswer

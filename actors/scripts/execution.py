@@ -19,6 +19,7 @@ from actors.scripts.kept import Answered, Kept
 from actors.scripts.moments import KeptMoment
 from actors.scripts.plans import Plan, Step, rowless
 from actors.scripts.services import Services
+from actors.scripts.turned_away import turned_away
 from actors.scripts.turns import Turn
 from actors.topics import HandedOut, Queue, Wait
 from language import tree
@@ -26,7 +27,15 @@ from language.select import SelectPlan, plan_select
 from protocol import limits
 from protocol.binary import unpack_object
 from protocol.doors import Rng
-from protocol.errors import BadRequest, NotInTransaction, Refusal, SessionEnded, TooLarge
+from protocol.errors import (
+    BadRequest,
+    NotAllowed,
+    NotInTransaction,
+    Refusal,
+    SessionEnded,
+    TooLarge,
+    Unknown,
+)  # fmt: skip
 from protocol.requests import HeldFile, Result, RunScript
 from protocol.rights import READ, Verbs
 from protocol.values import NONE, RecordId, Value
@@ -35,6 +44,7 @@ from storage.catalog import Space, Table
 from storage.functions import Function
 from storage.topics import Topic
 from storage.transactions import Transaction
+from storage.vaults import Vault
 
 Place = tuple[str | None, str | None]
 """Where a script stands: the names of a namespace and a database, not yet looked up."""
@@ -153,7 +163,11 @@ class Execution:
             self.services.committer.check_writable()
         if step.audited:
             self.audited = True
-        things = judged(self, step.claims) if step.claims else ()
+        try:
+            things = judged(self, step.claims) if step.claims else ()
+        except (NotAllowed, Unknown) as refusal:
+            turned_away(self, step.statement, step.claims, refusal)
+            raise
         try:
             value = (step.work or step.compiled())(self, *things)
             if self.transaction.noted is not None:
@@ -322,6 +336,10 @@ class Execution:
     def space(self, name: str, verbs: Verbs) -> Space:
         """A cache space of the present database. :raises Unknown, NotAllowed:"""
         return self.rights.space(self.transaction, self.caller, self.names(), name, verbs)
+
+    def vault(self, name: str, verbs: Verbs) -> Vault:
+        """A vault of the present database. :raises Unknown, NotAllowed:"""
+        return self.rights.vault(self.transaction, self.caller, self.names(), name, verbs)
 
     def function(self, name: str, verbs: Verbs) -> Function:
         """A function of the present database. :raises Unknown, NotAllowed:"""

@@ -83,4 +83,5 @@ _JUDGE: Final[dict[Kind, Callable[[Execution, Claim], Any]]] = {
     Kind.TOPIC: _in_database(lambda run, name, verbs: run.topic(name, verbs)),
     Kind.FUNCTION: _in_database(lambda run, name, verbs: run.function(name, verbs)),
     Kind.SPACE: _in_database(lambda run, name, verbs: run.space(name, verbs)),
+    Kind.VAULT: _in_database(lambda run, name, verbs: run.vault(name, verbs)),
 }

@@ -12,6 +12,7 @@ from actors.scripts.functions import described_function
 from actors.scripts.handlers import Need, When, handles, informs
 from actors.scripts.if_taken import IF_TAKEN
 from actors.scripts.topics import described_topic
+from actors.scripts.vaults import drop_vaults
 from language import tree
 from language.printing import print_path
 from protocol.rights import DEFINE, INFO, NOTHING, OWN, READ, WRITE, Kind
@@ -81,6 +82,8 @@ def define_table(
 def drop_namespace(run: Execution, statement: tree.DropNamespace, namespace: Namespace) -> Value:
     """The namespace and everything in it."""
     run.reason = statement.reason
+    for database in catalog.databases(run.transaction, namespace):
+        drop_vaults(run, database, statement.reason)
     catalog.drop_namespace(run.transaction, namespace)
     run.afterwards += (
         partial(run.services.spaces.dropped, namespace),
@@ -95,6 +98,7 @@ def drop_namespace(run: Execution, statement: tree.DropNamespace, namespace: Nam
 def drop_database(run: Execution, statement: tree.DropDatabase, database: Database) -> Value:
     """The database and everything in it."""
     run.reason = statement.reason
+    drop_vaults(run, database, statement.reason)
     catalog.drop_database(run.transaction, database)
     run.afterwards += (
         partial(run.services.spaces.dropped, database),

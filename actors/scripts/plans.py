@@ -20,8 +20,8 @@ from language.compile import compile_rowless
 from language.names import weight
 from language.operators import parameter
 from language.parser import parse
-from language.printing import redacted
-from language.secrets import holds_secret
+from language.printing import redacted_together
+from language.secrets import holds_secret, into_vault
 from protocol import limits
 from protocol.errors import NotInTransaction, Refusal
 from protocol.values import MICROSECOND
@@ -139,7 +139,7 @@ class Plan:
             # Printing it all to keep a few lines would cost more than running it.
             kinds = "; ".join(type(statement).__name__.upper() for statement in statements[:8])
             return f"{kinds} … (of a script of {len(self.script.text)} characters)"
-        return _cut("; ".join(map(redacted, statements)))
+        return _cut(redacted_together(statements))
 
 
 def _is_about_node(statement: tree.Statement) -> bool:
@@ -217,6 +217,12 @@ def _misplaced(script: tree.Script, number: int, problem: str) -> NotInTransacti
     return NotInTransaction(problem, statement=number + 1, line=line, column=column)
 
 
+def _is_secretive(statements: tuple[tree.Statement, ...]) -> bool:
+    """Whether a secret stands in a text, or may: in a LET beside a WRITE."""
+    lets = any(type(one) in BLOCKS for one in statements)
+    return holds_secret(statements) or (lets and into_vault(statements))
+
+
 class Plans:
     """The plans of the most recently used texts.
 
@@ -244,7 +250,7 @@ class Plans:
             return kept[0]
         plan = Plan(parse(text, tick))
         tick()
-        if len(text) <= KEPT_TEXT_CHARACTERS and not holds_secret(plan.script.statements):
+        if len(text) <= KEPT_TEXT_CHARACTERS and not _is_secretive(plan.script.statements):
             self._keep(text, plan)
         return plan
 

@@ -17,9 +17,11 @@ from actors.scripts.moments import Moments
 from actors.scripts.running import Running
 from actors.statements import Statements
 from actors.topics import Topics
+from actors.vaults import Vaults
 from protocol.doors import Clock
 from protocol.values import Value
 from storage.catalog import Database, Namespace, Space
+from storage.vault_seals import Stretch
 
 
 class Roles(Protocol):
@@ -42,6 +44,11 @@ class Roles(Protocol):
 
 class Passwords(Protocol):
     """The bounded hasher."""
+
+    def derive(
+        self, passphrase: str, salt: bytes, stretch: Stretch, asker: Asker
+    ) -> Awaitable[bytearray]:
+        """The wrapping key of a vault's passphrase. :raises Busy: the queue is full"""
 
     def hash(self, password: str, asker: Asker) -> Awaitable[str]:
         """A PHC string. :raises BadRequest: its length; Busy: the queue is full"""
@@ -89,6 +96,7 @@ class Services:
     sessions: Sessions
     spaces: Spaces
     topics: Topics
+    vaults: Vaults
     running: Running
     moments: Moments
     statements: Statements

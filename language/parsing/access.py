@@ -16,7 +16,8 @@ drop_user = DROP USER name [reason]
 grant = GRANT word {"," word} ON noun TO name
 revoke = REVOKE word {"," word} ON noun FROM name
 noun = NODE | NAMESPACE name | DATABASE database
-    | (TABLE | TOPIC | SPACE) [[name "."] name "."] name
+    | (TABLE | TOPIC | SPACE | VAULT) [[name "."] name "."] name
+    | ALL VAULTS IN name ["." name]
 """
 
 
@@ -89,9 +90,14 @@ class Access(Places):
 
     def noun(self) -> tree.NounRef:
         """What a right is on."""
+        if self.take_word("ALL", "VAULTS", "IN"):
+            within = [self.name("namespace")]
+            if self.take_mark("."):
+                within.append(self.name("database"))
+            return tree.NounRef("ALL VAULTS IN", tuple(within))
         word = self.word()
         if word not in _PARTS:
-            self.unexpected(either(*_PARTS))
+            self.unexpected(either(*_PARTS, "ALL VAULTS IN"))
         self.i += 1
         parts = _PARTS[word]
         names = [self.name(word.lower())] if parts else []
@@ -100,7 +106,10 @@ class Access(Places):
         return tree.NounRef(word, tuple(names))
 
 
-_PARTS: Final = {"NODE": 0, "NAMESPACE": 1, "DATABASE": 2, "TABLE": 3, "TOPIC": 3, "SPACE": 3}
+_PARTS: Final = {
+    "NODE": 0, "NAMESPACE": 1, "DATABASE": 2, "TABLE": 3, "TOPIC": 3, "SPACE": 3,
+    "VAULT": 3,
+}  # fmt: skip
 """What a right may be on, and of how many names its own consists at most."""
 
 DEFINES["USER"] = Access.define_user

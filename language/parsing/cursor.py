@@ -41,7 +41,9 @@ _FREED: Final = 1 << 14
 """Tokens freed between two ticks."""
 _SHOWN: Final = 60
 """Characters of the line shown on each side of the caret."""
-_SECRETIVE: Final = ("pass", "user", "token", "seal", "vault", "secret", "key")
+_SECRETIVE: Final = (
+    "pass", "user", "token", "seal", "vault", "secret", "key", "reveal", "erase", "write",
+)  # fmt: skip
 _ODD: Final = re.compile(r"[^ -~\u00a1-\U0010ffff]")
 _AHEAD: Final = 1024
 """Tokens that are always read beyond the one at hand, unless the text ends before. More than any
@@ -52,7 +54,7 @@ _COUNTED: Final = 16_384
 is refused for it at once."""
 _FORGET: Final = 8192
 """Tokens of finished statements that are kept at most."""
-_BEFORE_SECRETS: Final = frozenset({"PASSWORD", "PASSHASH"})
+_BEFORE_SECRETS: Final = frozenset({"PASSWORD", "PASSHASH", "PASSPHRASE"})
 """What stands after one of these words is a secret, quoted or not."""
 
 

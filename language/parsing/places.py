@@ -30,6 +30,9 @@ info = INFO FOR (STORE | NAMESPACE [name] | DATABASE [database] | TABLE name | I
     | SPACE name | TOPIC name | GROUP name ON name | FUNCTION name | USERS | USER name
     | GRANTS [OF name] | NODE | STATE | RUNNING | BACKUPS
     | (STATEMENTS | AUDIT) [BEFORE expression] [LIMIT expression] [OF name]
+    | VAULT name
+    | AUDIT OF (VAULT name | ALL VAULTS [NUMBER expression])
+        [BEFORE expression] [LIMIT expression]
     | HISTORY OF (addressed | place) [BEFORE expression] [LIMIT expression])
 place = NAMESPACE name | DATABASE database | TABLE name | name ["." name]
 kill = KILL expression
@@ -196,7 +199,7 @@ class Places(Records):
     def _used_database(self) -> str | None:
         return self.name("database") if self.take_word("DATABASE") else None
 
-    def info(self) -> tree.Info | tree.InfoEntries | tree.InfoHistory:
+    def info(self) -> tree.Info | tree.InfoEntries | tree.InfoHistory | tree.InfoTrail:
         at = self._begin("INFO")
         self.expect_word("FOR")
         word = self.word()
@@ -206,12 +209,14 @@ class Places(Records):
         if word == "HISTORY":
             self.expect_word("OF")
             return tree.InfoHistory(self._historic(), *self._paged(), at)
+        if word == "AUDIT" and (trail := self._trail(at)) is not None:
+            return trail
         if word in ("STATEMENTS", "AUDIT"):
             before, limit = self._paged()
             user = self.name("user") if self.take_word("OF") else None
             return tree.InfoEntries(word, before, limit, user, at)  # type: ignore[arg-type]
         names: tuple[str, ...] = ()
-        if word in ("TABLE", "SPACE", "TOPIC", "USER", "FUNCTION"):
+        if word in ("TABLE", "SPACE", "TOPIC", "USER", "FUNCTION", "VAULT"):
             names = (self.name(word.lower()),)
         elif word == "GRANTS":
             names = (self.name("user"),) if self.take_word("OF") else ()
@@ -224,6 +229,17 @@ class Places(Records):
             if word == "DATABASE" and self.take_mark("."):
                 names += (self.name("database"),)
         return tree.Info(word, names, at)  # type: ignore[arg-type]
+
+    def _trail(self, at: int) -> tree.InfoTrail | None:
+        """`OF VAULT v` and `OF ALL VAULTS`; None: it is not asked for the trail of a vault. A user
+        may have the name of any word."""
+        if self.take_word("OF", "ALL", "VAULTS"):
+            number = self.expression() if self.take_word("NUMBER") else None
+            return tree.InfoTrail(None, number, *self._paged(), at)
+        if self.word(1) != "VAULT" or self.kinds[self.i + 2] not in (NAME, QUOTED):
+            return None
+        self.expect_word("OF", "VAULT")
+        return tree.InfoTrail(self.name("vault"), None, *self._paged(), at)
 
     def _paged(self) -> tuple[tree.Expression | None, tree.Expression | None]:
         """`BEFORE e LIMIT e`, each or neither."""
@@ -271,6 +287,6 @@ DROPS: Final[dict[str, Any]] = {
 }
 _SUBJECTS: Final = (
     "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "TOPIC", "GROUP", "USERS", "USER",
-    "GRANTS", "NODE", "STATE", "RUNNING", "BACKUPS", "FUNCTION", "STATEMENTS", "AUDIT",
-    "HISTORY",
+    "GRANTS", "NODE", "STATE", "RUNNING", "BACKUPS", "FUNCTION", "VAULT", "STATEMENTS",
+    "AUDIT", "HISTORY",
 )  # fmt: skip

@@ -6,8 +6,10 @@ Each noun's statements are printed by the module named after it.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from language import tree
+from language.names import rebuilt
 from language.printing import (  # noqa: F401  (statements)
     access,
     backups,
@@ -20,12 +22,13 @@ from language.printing import (  # noqa: F401  (statements)
     records,
     spaces,
     topics,
+    vaults,
 )
 from language.printing.expressions import print_expression, print_path
 from language.printing.fields import print_type
 from language.printing.flow import for_text, if_text
 from language.printing.statements import print_statement
-from language.secrets import secrets
+from language.secrets import HIDDEN, hidden, into_vault
 
 
 def print_script(script: tree.Script) -> str:
@@ -35,9 +38,9 @@ def print_script(script: tree.Script) -> str:
 
 def redacted(statement: tree.Statement) -> str:
     """The text of a statement as logs and lists show it: its secrets as `'...'`."""
-    hidden = dict.fromkeys(secrets(statement), "...")
-    if hidden:
-        return print_statement(replace(statement, **hidden))  # type: ignore[arg-type]
+    shown = hidden(statement)
+    if shown:
+        return print_statement(replace(statement, **shown))
     if isinstance(statement, tree.If):
         return if_text(statement, redacted)
     if isinstance(statement, tree.For):
@@ -50,6 +53,21 @@ def redacted(statement: tree.Statement) -> str:
     return print_statement(statement)
 
 
+def redacted_together(statements: tuple[tree.Statement, ...]) -> str:
+    """The texts of statements that are one transaction. Where one of them writes a value of a
+    vault, what LET binds may be that value."""
+    if into_vault(statements):
+        statements = _unbound(statements)
+    return "; ".join(map(redacted, statements))
+
+
+def _unbound(one: Any) -> Any:
+    if isinstance(one, tree.Let):
+        return replace(one, value=tree.Constant(HIDDEN))
+    return rebuilt(one, _unbound)
+
+
 __all__ = [
     "print_expression", "print_path", "print_script", "print_statement", "print_type", "redacted",
+    "redacted_together",
 ]  # fmt: skip

@@ -144,6 +144,17 @@ from language.tree.topics import (
     TopicSetting,
     TrimTopic,
 )
+from language.tree.vaults import (
+    AlterVault,
+    DefineVault,
+    DropVault,
+    EraseSecret,
+    InfoTrail,
+    ListSecrets,
+    RevealSecret,
+    RotateVault,
+    WriteSecret,
+)
 
 Answering = (
     Create | Insert | Upsert | Update | Delete | Select | If | GetKey | SetKey | SwapKey | IncrKey
@@ -166,6 +177,8 @@ Statement = (
     | DefineFunction | DropFunction
     | DefineUser | AlterUser | DropUser | Grant | Revoke | DefineNode | Info | InfoEntries
     | InfoHistory | Kill | Backup | RestoreScript
+    | DefineVault | AlterVault | DropVault | RotateVault | WriteSecret | RevealSecret | EraseSecret
+    | ListSecrets | InfoTrail
 )  # fmt: skip
 
 
@@ -188,23 +201,22 @@ Node = Any
 
 __all__ = [
     "Ack", "AlterField", "AlterGroup", "AlterReader", "AlterTable", "AlterTopic", "AlterUser",
-    "Answering", "Array", "ArrayType", "Assignment", "Attribute", "Backup", "BackupForm", "Begin",
-    "Binary",
-    "BinaryOperator", "Block", "Call", "Cancel", "Choice", "Closure", "Column", "Commit",
-    "CommitReader", "Constant", "Content", "Create", "Data", "DefineDatabase", "DefineField",
-    "DefineFunction", "DefineGroup", "DefineIndex", "DefineNamespace", "DefineNode",
-    "DefineReader", "DefineSpace", "DefineTable", "DefineTopic", "DefineUser", "Delete",
-    "DeleteKey", "DropDatabase", "DropField", "DropFunction", "DropGroup", "DropIndex", "DropKeys",
-    "DropNamespace", "DropReader", "DropSpace", "DropTable", "DropTopic", "DropUser", "Each",
-    "Evaluate", "Exists", "ExpireKey", "Explain", "Expression", "ExpressionTarget", "Extend",
-    "FieldType", "For", "FunctionParameter", "GetKey", "GiveUp", "Grant", "GroupSetting", "If",
-    "IncrKey", "Index", "Info", "InfoEntries", "InfoHistory", "InfoSubject", "Insert", "Kill",
-    "Kind", "Let",
-    "ListKeys", "LiteralType", "LockKey", "Merge", "Nack", "Name", "Node", "NounRef", "Object",
+    "AlterVault", "Answering", "Array", "ArrayType", "Assignment", "Attribute", "Backup",
+    "BackupForm", "Begin", "Binary", "BinaryOperator", "Block", "Call", "Cancel", "Choice",
+    "Closure", "Column", "Commit", "CommitReader", "Constant", "Content", "Create", "Data",
+    "DefineDatabase", "DefineField", "DefineFunction", "DefineGroup", "DefineIndex",
+    "DefineNamespace", "DefineNode", "DefineReader", "DefineSpace", "DefineTable", "DefineTopic",
+    "DefineUser", "DefineVault", "Delete", "DeleteKey", "DropDatabase", "DropField", "DropFunction",
+    "DropGroup", "DropIndex", "DropKeys", "DropNamespace", "DropReader", "DropSpace", "DropTable",
+    "DropTopic", "DropUser", "DropVault", "Each", "EraseSecret", "Evaluate", "Exists", "ExpireKey",
+    "Explain", "Expression", "ExpressionTarget", "Extend", "FieldType", "For", "FunctionParameter",
+    "GetKey", "GiveUp", "Grant", "GroupSetting", "If", "IncrKey", "Index", "Info", "InfoEntries",
+    "InfoHistory", "InfoSubject", "InfoTrail", "Insert", "Kill", "Kind", "Let", "ListKeys",
+    "ListSecrets", "LiteralType", "LockKey", "Merge", "Nack", "Name", "Node", "NounRef", "Object",
     "OnChange", "OptionType", "Order", "Parameter", "PersistKey", "PlainType", "Position",
     "Publish", "Range", "ReadTopic", "RebuildIndex", "RecordLiteral", "RecordRange", "RecordType",
-    "Redrive", "RestoreScript", "Return", "ReturnStatement", "Revoke", "Script", "Select", "Set",
-    "SetKey", "Statement", "Subquery", "SwapKey", "TableTarget", "Take", "Target", "Throw",
-    "TopicSetting", "TrimTopic", "Unary", "UnaryOperator", "UnionType", "UnlockKey", "Unset",
-    "Update", "Upsert", "Use",
+    "Redrive", "RestoreScript", "Return", "ReturnStatement", "RevealSecret", "Revoke",
+    "RotateVault", "Script", "Select", "Set", "SetKey", "Statement", "Subquery", "SwapKey",
+    "TableTarget", "Take", "Target", "Throw", "TopicSetting", "TrimTopic", "Unary", "UnaryOperator",
+    "UnionType", "UnlockKey", "Unset", "Update", "Upsert", "Use", "WriteSecret",
 ]  # fmt: skip

@@ -90,14 +90,14 @@ class DefineNode:
 
 InfoSubject = Literal[
     "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "TOPIC", "GROUP", "USERS", "USER",
-    "NODE", "STATE", "RUNNING", "FUNCTION", "GRANTS", "BACKUPS",
+    "NODE", "STATE", "RUNNING", "FUNCTION", "GRANTS", "BACKUPS", "VAULT",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Info:
     """`INFO FOR …`. `names` is what follows the subject: (), (ns,), (ns, db), (db,), (table,),
-    (space,), (function,), (index, table), (topic,), (group, topic), (user,)."""
+    (space,), (function,), (vault,), (index, table), (topic,), (group, topic), (user,)."""
 
     subject: InfoSubject
     names: tuple[str, ...] = ()

@@ -74,7 +74,7 @@ def _hung_on(view: Reader, vaults: dict[int, bool]) -> list[Pair]:
     if row is None or not vaults:
         return []
     if all(vaults.values()):
-        row = vault_rows.StoreRow(vault_rows.read_store(row).domain).pack()
+        row = replace(vault_rows.read_store(row), root=None).pack()
     return [(vault_rows.STORE_KEY, row)]
 
 

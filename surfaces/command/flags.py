@@ -36,7 +36,7 @@ FLAGS: Final = (
     Flag("--backup-dir", "<folder>", "folder for backup files: BACKUP ... TO 'name'", True),
     Flag("--keep-log", "<duration|size>", "log kept, as 7d or 20GiB, not 100 000 frames", True),
     Flag("--keep-statements", "<number>", "entries of the statement log kept; 100000", True),
-    Flag("--unseal-for", "<duration>", "how long an unseal lasts; there are no vaults yet", True),
+    Flag("--unseal-for", "<duration>", "how long an unseal of vaults lasts; 10m", True),
     Flag("--log-level", "<level>", "least that is logged: debug, info, warning or error", True),
     Flag("--slow", "<duration>", "from when on a statement is logged as slow; 1s", True),
     Flag(

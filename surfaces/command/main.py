@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from protocol.version import VERSION
 from surfaces import logs
-from surfaces.command import descriptors, flags, heap
+from surfaces.command import descriptors, flags, heap, privacy
 from surfaces.command.arguments import (
     BackUp,
     CheckHealth,
@@ -52,6 +52,7 @@ def main(words: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if words is None else words
     if clients.takes(words):
         return clients.main(words, os.environ)
+    privacy.keep_memory_private()
     heap.keep_little()
     heap.collect_less_often()
     writer = logs.LineWriter(logs.STANDARD_ERROR)

@@ -16,6 +16,7 @@ from actors.doors import system_doors
 from actors.facts import Listening
 from actors.node import Node
 from actors.settings import FirstOwner, NodeSettings, keep_log
+from actors.vaults import VaultSettings
 from protocol.doors import Clock
 from protocol.requests import Surface
 from protocol.values import instant
@@ -56,6 +57,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
         backup_dir=command.backup_dir,
         key=keys.own,
         opening_keys=keys.opening,
+        vaults=VaultSettings(unseal_us=command.unseal_for // timedelta(microseconds=1)),
         told_owner=partial(_tell_owner, command.directory, console, keys.own is not None),
     )
     with (

@@ -22,7 +22,8 @@ EVERYWHERE: Final = (400, 404, 405, 408, 413, 421, 431, 500, 501, 503, 505)
 node has no room or fails."""
 
 
-def _object(required: Json, optional: Json | None = None) -> Json:
+def object_of(required: Json, optional: Json | None = None) -> Json:
+    """The schema of an object with just these fields."""
     return {
         "type": "object",
         "properties": {**required, **(optional or {})},
@@ -35,16 +36,17 @@ def _ref(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _json(schema: Json) -> Json:
+def json_of(schema: Json) -> Json:
+    """A body of JSON."""
     return {"application/json": {"schema": schema}}
 
 
 def _both(schema: Json) -> Json:
-    return {**_json(schema), "application/msgpack": {"schema": schema}}
+    return {**json_of(schema), "application/msgpack": {"schema": schema}}
 
 
 SCHEMAS: Final[Json] = {
-    "Error": _object(
+    "Error": object_of(
         {
             "code": {"type": "string", "enum": sorted(CATALOGUE)},
             "message": STRING,
@@ -55,8 +57,8 @@ SCHEMAS: Final[Json] = {
         },
         {"statement": INTEGER, "line": INTEGER, "column": INTEGER},
     ),
-    "Refused": _object({"error": _ref("Error")}),
-    "Health": _object(
+    "Refused": object_of({"error": _ref("Error")}),
+    "Health": object_of(
         {
             "status": {"enum": ["well", "closing", "failed"]},
             "version": STRING,
@@ -64,7 +66,7 @@ SCHEMAS: Final[Json] = {
             "uptime": {"type": "number", "description": "seconds"},
         }
     ),
-    "Ready": _object(
+    "Ready": object_of(
         {
             "ready": {"type": "boolean"},
             "reason": {
@@ -76,17 +78,17 @@ SCHEMAS: Final[Json] = {
             "roles": {"type": "array", "items": STRING},
         }
     ),
-    "SignIn": _object({"user": STRING, "password": STRING}),
-    "Session": _object(
+    "SignIn": object_of({"user": STRING, "password": STRING}),
+    "Session": object_of(
         {
             "token": STRING,
             "expires": {"type": "string", "format": "date-time"},
             "idle": {"type": "string", "description": "a duration: unused so long, it ends"},
-            "user": _object({"name": STRING, "role": STRING, "space": NULL_OR_STRING}),
+            "user": object_of({"name": STRING, "role": STRING, "space": NULL_OR_STRING}),
         }
     ),
-    "NewPassword": _object({"old": STRING, "new": STRING}),
-    "Script": _object(
+    "NewPassword": object_of({"old": STRING, "new": STRING}),
+    "Script": object_of(
         {"script": STRING},
         {
             "params": {"type": ["object", "null"], "description": "bound as $name"},
@@ -108,7 +110,7 @@ SCHEMAS: Final[Json] = {
             },
         },
     ),
-    "Result": _object(
+    "Result": object_of(
         {
             "value": {"description": "a value of the language; see docs for its form in JSON"},
             "kind": {"enum": ["rows", "value", "none", "info"]},
@@ -116,7 +118,7 @@ SCHEMAS: Final[Json] = {
             "took": STRING,
         }
     ),
-    "Results": _object(
+    "Results": object_of(
         {
             "results": {"type": "array", "items": _ref("Result")},
             "seq": {"type": "integer", "description": "committed sequence after the last write"},
@@ -127,7 +129,7 @@ SCHEMAS: Final[Json] = {
         },
         {"moment": {"type": "string", "description": "the moment that was read and is kept"}},
     ),
-    "ScriptRefused": _object(
+    "ScriptRefused": object_of(
         {"error": _ref("Error")},
         {"results": {"type": "array", "items": _ref("Result"), "description": "what ran before"}},
     ),
@@ -152,20 +154,22 @@ OPERATIONS: Final[dict[tuple[str, str], Json]] = {
     },
     ("GET", "/openapi.json"): {
         "summary": "This description",
-        "responses": {"200": {"description": "OpenAPI 3.1", "content": _json({"type": "object"})}},
+        "responses": {
+            "200": {"description": "OpenAPI 3.1", "content": json_of({"type": "object"})}
+        },
     },
     ("GET", "/health"): {
         "summary": "Whether the node is alive and its store open",
         "responses": {
-            "200": {"description": "it is", "content": _json(_ref("Health"))},
-            "503": {"description": "it is not", "content": _json(_ref("Health"))},
+            "200": {"description": "it is", "content": json_of(_ref("Health"))},
+            "503": {"description": "it is not", "content": json_of(_ref("Health"))},
         },
     },
     ("GET", "/ready"): {
         "summary": "Whether traffic should be sent",
         "responses": {
-            "200": {"description": "it should", "content": _json(_ref("Ready"))},
-            "503": {"description": "it should not", "content": _json(_ref("Ready"))},
+            "200": {"description": "it should", "content": json_of(_ref("Ready"))},
+            "503": {"description": "it should not", "content": json_of(_ref("Ready"))},
         },
     },
     ("GET", "/metrics"): {
@@ -177,8 +181,8 @@ OPERATIONS: Final[dict[tuple[str, str], Json]] = {
     },
     ("POST", "/session"): {
         "summary": "Exchange a password for a token",
-        "requestBody": {"required": False, "content": _json(_ref("SignIn"))},
-        "responses": {"200": {"description": "signed in", "content": _json(_ref("Session"))}},
+        "requestBody": {"required": False, "content": json_of(_ref("SignIn"))},
+        "responses": {"200": {"description": "signed in", "content": json_of(_ref("Session"))}},
         "refusals": (401, 403, 409, 422, 429),
     },
     ("DELETE", "/session"): {
@@ -188,7 +192,7 @@ OPERATIONS: Final[dict[tuple[str, str], Json]] = {
     },
     ("POST", "/password"): {
         "summary": "Change the caller's own password",
-        "requestBody": {"required": True, "content": _json(_ref("NewPassword"))},
+        "requestBody": {"required": True, "content": json_of(_ref("NewPassword"))},
         "responses": {"204": {"description": "changed; the user's other sessions are over"}},
         "refusals": (401, 409, 422, 429),
     },
@@ -216,7 +220,8 @@ _IN_PATH: Final = [
 ]
 
 
-def _in_query(name: str, text: str, *, required: bool = False, **schema: Any) -> Json:
+def in_query(name: str, text: str, *, required: bool = False, **schema: Any) -> Json:
+    """A parameter of a query."""
     found = {"type": "string", **schema}
     return {
         "name": name, "in": "query", "required": required, "description": text, "schema": found,
@@ -239,12 +244,12 @@ def _value_body(schema: Json) -> Json:
 
 
 def _flag(name: str) -> Json:
-    return _object({name: {"type": "boolean"}})
+    return object_of({name: {"type": "boolean"}})
 
 
-_LASTS: Final = _in_query("expire", "a duration, such as 5m; longer than nothing")
+_LASTS: Final = in_query("expire", "a duration, such as 5m; longer than nothing")
 _LASTING: Final = {**_LASTS, "required": True}
-_HOLDER: Final = _in_query("holder", "who holds the lock", required=True)
+_HOLDER: Final = in_query("holder", "who holds the lock", required=True)
 _ANY: Final[Json] = {"description": "a value of the language"}
 _KV: Final = "/kv/{ns}/{db}/{space}"
 
@@ -252,23 +257,23 @@ OPERATIONS.update(
     {
         ("GET", _KV): _on_key(
             "Keys of a cache space, in order",
-            _object({"keys": {"type": "array", "items": STRING}}),
+            object_of({"keys": {"type": "array", "items": STRING}}),
             parameters=[
                 *_IN_PATH[:3],
-                _in_query("prefix", "what the keys begin with"),
-                _in_query("after", "the key that they come after"),
-                _in_query("limit", "1 to 1000, and 1000 when absent", type="integer"),
+                in_query("prefix", "what the keys begin with"),
+                in_query("after", "the key that they come after"),
+                in_query("limit", "1 to 1000, and 1000 when absent", type="integer"),
             ],
         ),
         ("GET", f"{_KV}/key/{{key}}"): _on_key(
             "The value of a key, and how long it lives",
-            _object({"value": _ANY, "ttl": NULL_OR_STRING}),
+            object_of({"value": _ANY, "ttl": NULL_OR_STRING}),
         ),
         ("PUT", f"{_KV}/key/{{key}}"): _on_key(
             "Set a key",
             _flag("written"),
             _LASTS,
-            _in_query("if", "only then", enum=["absent", "present"]),
+            in_query("if", "only then", enum=["absent", "present"]),
             requestBody=_value_body(_ANY),
         ),
         ("DELETE", f"{_KV}/key/{{key}}"): _on_key("Delete a key", _flag("deleted")),
@@ -276,12 +281,12 @@ OPERATIONS.update(
             "Set a key if it holds what is expected",
             _flag("written"),
             _LASTS,
-            requestBody=_value_body(_object({"expect": _ANY, "value": _ANY})),
+            requestBody=_value_body(object_of({"expect": _ANY, "value": _ANY})),
         ),
         ("POST", f"{_KV}/incr/{{key}}"): _on_key(
             "Count",
-            _object({"value": INTEGER}),
-            _in_query("by", "1 when absent", type="integer"),
+            object_of({"value": INTEGER}),
+            in_query("by", "1 when absent", type="integer"),
         ),
         ("POST", f"{_KV}/expire/{{key}}"): _on_key("Let a key expire", _flag("found"), _LASTING),
         ("POST", f"{_KV}/persist/{{key}}"): _on_key("Let a key stay", _flag("found")),
@@ -303,17 +308,17 @@ OPERATIONS["GET", "/watch"] = {
     "summary": "Follow a table",
     "description": _FOLLOWED,
     "parameters": [
-        _in_query("ns", "the namespace", required=True),
-        _in_query("db", "the database", required=True),
-        _in_query("table", "the table", required=True),
-        _in_query(
+        in_query("ns", "the namespace", required=True),
+        in_query("db", "the database", required=True),
+        in_query("table", "the table", required=True),
+        in_query(
             "from", "the last commit that is known; 0: all that the log holds", type="integer"
         ),
-        _in_query("store", "the store that `from` is of, as `open` said"),
-        _in_query("epoch", "the epoch that `from` is of, as `open` said", type="integer"),
-        _in_query("actions", "of create, update, delete, with commas; all when absent"),
-        _in_query("before", "1: with each record as it was", enum=["0", "1"]),
-        _in_query("where", "a condition on the record"),
+        in_query("store", "the store that `from` is of, as `open` said"),
+        in_query("epoch", "the epoch that `from` is of, as `open` said", type="integer"),
+        in_query("actions", "of create, update, delete, with commas; all when absent"),
+        in_query("before", "1: with each record as it was", enum=["0", "1"]),
+        in_query("where", "a condition on the record"),
     ],
     "responses": {
         "101": {"description": "a WebSocket whose text frames are JSON objects"},
@@ -324,8 +329,8 @@ OPERATIONS["GET", "/watch"] = {
 OPERATIONS["GET", "/backup"] = {
     "summary": "A backup as a file",
     "parameters": [
-        _in_query("as", "the form; a snapshot when absent", enum=["snapshot", "log", "script"]),
-        _in_query("from", "of a log: the sequence that it begins at", type="integer", minimum=1),
+        in_query("as", "the form; a snapshot when absent", enum=["snapshot", "log", "script"]),
+        in_query("from", "of a log: the sequence that it begins at", type="integer", minimum=1),
     ],
     "responses": {
         "200": {
@@ -374,13 +379,13 @@ def document(credentials: dict[tuple[str, str], str]) -> Json:
 def _operation(method: str, path: str, given: Json, credential: str) -> Json:
     responses = dict(given["responses"])
     refused = _ref(given.get("refused", "Refused"))
-    content = _both(refused) if "refused" in given else _json(refused)
+    content = _both(refused) if "refused" in given else json_of(refused)
     for status in sorted({*EVERYWHERE, *given.get("refusals", ())}):
         shown = {"description": _meaning(status), "content": content}
         before = responses.get(str(status))
         if before is not None:  # the route's own answer of that status, or a refusal
             own = before["content"]["application/json"]["schema"]
-            shown = {**before, "content": _json({"oneOf": [own, refused]})}
+            shown = {**before, "content": json_of({"oneOf": [own, refused]})}
         responses[str(status)] = shown
     name = re.sub(r"\W+", "_", path).strip("_") or "home"
     kept: Json = {

@@ -13,6 +13,7 @@ from protocol.errors import BadRequest, NoSuchRoute, WrongMethod
 from surfaces.http import (
     backups,
     cors,
+    described_vaults,  # noqa: F401  (what it describes)
     feeds,
     home,
     metrics,
@@ -21,6 +22,7 @@ from surfaces.http import (
     scripts,
     sessions,
     spaces,
+    vaults,
 )
 from surfaces.http.exchange import Exchange, Route
 from surfaces.http.head import Head
@@ -33,6 +35,15 @@ def _keys(method: str, path: str, value_max: int = 0) -> Route:
         method, path, lean=spaces.KeyDelegate, credential="required",
         accepts=("text/plain", "application/json", "application/msgpack") if value_max else (),
         body_max=value_max or limits.SMALL_BODY_BYTES,
+    )  # fmt: skip
+
+
+def _of_vault(method: str, path: str, body_max: int = limits.SMALL_BODY_BYTES) -> Route:
+    """A route of vaults."""
+    return Route(
+        method, path, lean=vaults.VaultDelegate, credential="required",
+        accepts=("application/json",) if method == "POST" and not path.endswith("/seal") else (),
+        body_max=body_max,
     )  # fmt: skip
 
 
@@ -64,6 +75,13 @@ ROUTES: Final = (
     _keys("DELETE", spaces.PATHS["key"]),
     _keys("POST", spaces.PATHS["swap"], 2 * limits.CACHE_VALUE_BYTES + limits.KIB),
     *(_keys("POST", spaces.PATHS[word]) for word in spaces.OPERATIONS[2:]),
+    _of_vault("GET", vaults.ALL),
+    *(_of_vault("POST", path) for path in vaults.STORE_PATHS.values()),
+    _of_vault("GET", vaults.ONE),
+    *(
+        _of_vault("POST", path, vaults.BODY_MAX if word == "write" else limits.SMALL_BODY_BYTES)
+        for word, path in vaults.VAULT_PATHS.items()
+    ),
 )  # fmt: skip
 
 
@@ -101,6 +119,8 @@ class Table:
         path = head.path
         if path.startswith("/kv/"):
             path = spaces.template(path) or path
+        elif path.startswith("/vault/"):
+            path = vaults.template(path) or path
         methods = self._paths.get(path)
         if methods is None:
             raise NoSuchRoute(f"there is no {head.path}")

@@ -20,7 +20,7 @@ _OPENING: Final = frozenset("([{")
 _CLOSING: Final = frozenset(")]}")
 _UNCLOSED: Final = re.compile(r"[bdmu]?['\"]|`|/\*")
 _COMMENT: Final = re.compile(r"--|//|#")
-_SECRETIVE: Final = re.compile(r"pass|secret|token|seal|vault", re.IGNORECASE)
+_SECRETIVE: Final = re.compile(r"pass|secret|token|seal|vault|reveal|write|erase", re.IGNORECASE)
 _SECRET_WORDS: Final = ("PASSWORD", "PASSHASH", "PASSPHRASE", "SECRET")
 _CLOSE: Final = 0.7
 """How near to such a word one is that was mistyped: `PASWORD` is 0.93, `SPACE` 0.43 of one."""

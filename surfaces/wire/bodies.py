@@ -16,7 +16,7 @@ from protocol.values import MICROSECOND
 
 MAGIC: Final = "STORE"
 MAJOR: Final = 1
-MINOR: Final = 5
+MINOR: Final = 6
 """The newest minor that this node speaks; `docs/wire.md` says what each one brought."""
 MINOR_OF_FEEDS: Final = 1
 MINOR_OF_STREAMS: Final = 5

@@ -58,6 +58,7 @@ from surfaces.wire.scripts import Scripts
 from surfaces.wire.shared import Wire
 from surfaces.wire.signing import Signing
 from surfaces.wire.times import FrameTime, Linger
+from surfaces.wire.vaults import Vaults
 from surfaces.wire.watches import Watches
 
 READ_BYTES: Final = 256 * limits.KIB
@@ -100,8 +101,10 @@ class WireConnection(asyncio.Protocol):
         self._keys = Keys(self)
         self._messages = Messages(self)
         self._watches = Watches(self)
-        parts = (self._scripts, self._messages, self._keys, self._watches)
-        self._signing = Signing(self, *parts)
+        self._vaults = Vaults(self)
+        self._signing = Signing(
+            self, self._scripts, self._messages, self._keys, self._watches, self._vaults
+        )
         self._life = Life.COMING
         self._waits = 0
         """The reasons why nothing is acted on, as the second table has them."""
@@ -308,8 +311,8 @@ class WireConnection(asyncio.Protocol):
             self._messages.cancel(message.id)
         elif kind is Kind.AUTH:
             self._signing.change(message)
-        elif kind is Kind.WATCH:
-            self._watches.begin(message)
+        elif kind is Kind.WATCH or kind is Kind.VAULT:
+            (self._watches if kind is Kind.WATCH else self._vaults).begin(message)
         elif kind is Kind.UNWATCH:
             self._watches.unwatch(message.id)
         elif kind is Kind.HELLO:

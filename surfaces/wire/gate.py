@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
@@ -27,6 +28,7 @@ from protocol.requests import (
     SignOut,
 )
 from protocol.spaces import KeyOperation, Room
+from protocol.vaults import ChangePassphrase, Seal, ShowVaults, Standings, Unseal
 
 if TYPE_CHECKING:
     from actors.node import Node
@@ -93,6 +95,11 @@ class Gate(Protocol):
             found no room for what it would hand out, and has done nothing
         """
 
+    async def vaults(
+        self, asked: Unseal | Seal | ChangePassphrase | ShowVaults
+    ) -> datetime | int | Standings | None:
+        """Unseal, seal, and what is asked of vaults beside."""
+
     async def feed(self, asked: OpenFeed) -> Feed:
         """Follow a table. The feed may be over before this returns: its sink has been told."""
 
@@ -153,6 +160,11 @@ class NodeGate:
     ) -> Ended:
         sender = Sender(request, caller, place)
         return self._node.messages.ask(sender, operation, told, timeout_us=timeout_us, room=room)
+
+    async def vaults(
+        self, asked: Unseal | Seal | ChangePassphrase | ShowVaults
+    ) -> datetime | int | Standings | None:
+        return await ask(self._node.vaults, asked)  # type: ignore[arg-type]
 
     async def feed(self, asked: OpenFeed) -> Feed:
         feed = await ask(self._node.feeds, asked)

@@ -18,22 +18,30 @@ from surfaces.wire.keys import Keys
 from surfaces.wire.link import Link
 from surfaces.wire.messages import Messages
 from surfaces.wire.scripts import Scripts
+from surfaces.wire.vaults import Vaults
 from surfaces.wire.watches import Watches
 
 
 class Signing:
     """:param link: the connection
-    :param scripts, messages, keys, watches: what it has begun, by whom it spoke for then
+    :param scripts, messages, keys, watches, vaults: what it has begun, by whom it spoke for then
     """
 
     def __init__(
-        self, link: Link, scripts: Scripts, messages: Messages, keys: Keys, watches: Watches
+        self,
+        link: Link,
+        scripts: Scripts,
+        messages: Messages,
+        keys: Keys,
+        watches: Watches,
+        vaults: Vaults,
     ) -> None:
         self._link = link
         self._scripts = scripts
         self._messages = messages
         self._keys = keys
         self._watches = watches
+        self._vaults = vaults
         self._loop = asyncio.get_running_loop()
         self._own_session = False
         """Whether the session was opened here, and ends with the connection."""
@@ -98,7 +106,7 @@ class Signing:
 
     async def _change(self, message: Message) -> None:
         link, id = self._link, message.id
-        for begun in (self._scripts, self._messages, self._watches):
+        for begun in (self._scripts, self._messages, self._watches, self._vaults):
             starting = begun.starting
             if starting is not None:
                 # What came before is being started by the session that this may end.

@@ -11,16 +11,19 @@ from actors.doors import Doors, SystemClock, SystemNet, SystemRng
 from actors.node import Node, start
 from actors.runtime import ask
 from actors.settings import FirstOwner, NodeSettings
+from actors.vaults import VaultSettings
 from protocol.doors import Clock, Fs
 from protocol.requests import Caller, RunScript, ScriptAnswer
 from storage.disk import Disk
 from storage.engine import Engine
 from storage.rocks import RocksEngine
+from storage.vault_seals import Stretch
 from tests.actors.parts import CHEAP, clock_of, scheduler_of
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.doors import SeededRng
 
 OWNER = FirstOwner("ana", "correct horse")
+VAULTS = VaultSettings(stretch=Stretch(19 * 1024, 1, 1))
 ANA = Caller("ana", "owner", None, None, "wire", "192.0.2.1:5000")
 
 _requests = iter(range(1, 1 << 60))
@@ -49,8 +52,9 @@ def real_doors(fs: Fs | None = None) -> Doors:
 
 
 def settings(path: str = "/store", **fields: Any) -> NodeSettings:
-    """Settings with hashes that cost nothing."""
-    return NodeSettings(path, **{"first_owner": OWNER, "password_cost": CHEAP, **fields})
+    """Settings with hashes that cost as little as may be."""
+    told = {"first_owner": OWNER, "password_cost": CHEAP, "vaults": VAULTS, **fields}
+    return NodeSettings(path, **told)
 
 
 @asynccontextmanager

@@ -26,6 +26,7 @@ JUDGES = re.compile(r"(.*\.)?check_writable")
 ASK_BEFORE = {
     "actors/scripts/execution.py": 1,  # a statement that writes, before it reads or waits
     "actors/messages/engine.py": 1,  # one operation of several on messages, likewise
+    "actors/vaults/actor.py": 2,  # an unseal and a passphrase, before anything is hashed
     "actors/spaces/work.py": 1,  # one operation of several on keys, so that the others are done
 }
 """Who asks the door whether it takes changes before it has any, and in how many places."""

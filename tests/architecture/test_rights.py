@@ -24,6 +24,7 @@ FINDS = re.compile(
     | (topics\.|catalog\.)?(find_)?topic
     | (topics\.)?each_topic
     | functions\.(find|each)
+    | vaults\.(find|each)
     | users\.(get|find|everyone)
     """,
     re.VERBOSE,
@@ -40,6 +41,7 @@ WITHOUT_A_CALLER = {
 INSIDE = {
     "actors/backups/scripts.py": r"catalog\..*|functions\.each|users\.everyone",  # OWN, judged
     "actors/scripts/places.py": r"catalog\.(databases|tables|spaces)|each_topic|functions\.each",
+    "actors/scripts/vaults.py": r"vaults\.each",  # of a database that is dropped, OWN, judged
     "actors/scripts/functions.py": r"catalog\.tables|functions\.each",  # who calls one
 }
 """Listings of a place that was handed over by the gate, which judged INFO on it."""

@@ -64,7 +64,7 @@ def test_planted_stale_page_is_caught(tmp_path: Path) -> None:
 def test_what_the_node_never_answers_stands_apart() -> None:
     table, _, kept = PAGES["errors.md"]().partition("\nKept for what is still to come")
     assert "| AlreadyExists |" in table and "AlreadyExists" not in kept
-    assert "| Sealed |" not in table and "`Sealed`" in kept
+    assert "| NotHeldHere |" not in table and "`NotHeldHere`" in kept
 
 
 @pytest.mark.parametrize(

@@ -231,12 +231,15 @@ SPACES = st.none() | st.one_of(
     st.tuples(NAMES, NAMES).map(lambda names: tree.NounRef("DATABASE", names)),
 )
 NOUNS = st.one_of(
+    st.lists(NAMES, min_size=1, max_size=2).map(
+        lambda names: tree.NounRef("ALL VAULTS IN", (*names,))
+    ),
     st.just(tree.NounRef("NODE")),
     NAMES.map(lambda name: tree.NounRef("NAMESPACE", (name,))),
     st.lists(NAMES, min_size=1, max_size=2).map(lambda names: tree.NounRef("DATABASE", (*names,))),
     st.builds(
         tree.NounRef,
-        st.sampled_from(["TABLE", "TOPIC", "SPACE"]),
+        st.sampled_from(["TABLE", "TOPIC", "SPACE", "VAULT"]),
         st.lists(NAMES, min_size=1, max_size=3).map(tuple),
     ),
 )
@@ -402,6 +405,29 @@ SPACE_STATEMENTS = st.one_of(
     st.builds(tree.ListKeys, NAMES, st.none() | SMALL, st.none() | SMALL, st.none() | SMALL),
     st.builds(tree.DropKeys, NAMES, SMALL, COMMENTS),
 )  # fmt: skip
+VERSIONS = st.none() | st.integers(1, 100)
+VAULT_STATEMENTS = st.one_of(
+    st.builds(
+        tree.DefineVault,
+        NAMES, st.booleans(),
+        st.none() | TEXT, st.none(), VERSIONS, COMMENTS,
+    ),
+    st.builds(tree.DefineVault, NAMES, bound=NAMES.filter(str.isidentifier), versions=VERSIONS),
+    st.builds(tree.AlterVault, NAMES, st.integers(1, 100)),
+    st.builds(tree.AlterVault, NAMES, comment=TEXT),
+    st.builds(tree.DropVault, NAMES, COMMENTS),
+    st.builds(tree.RotateVault, NAMES, COMMENTS),
+    st.builds(tree.WriteSecret, KEYS, NAMES, SMALL, st.booleans(), reason=COMMENTS),
+    st.builds(tree.WriteSecret, KEYS, NAMES, SMALL, expect=SMALL, reason=COMMENTS),
+    st.builds(tree.RevealSecret, KEYS, NAMES, st.none() | SMALL, COMMENTS),
+    st.builds(tree.EraseSecret, KEYS, NAMES, COMMENTS),
+    st.builds(tree.ListSecrets, NAMES, st.none() | SMALL, st.none() | SMALL, st.none() | SMALL),
+    NAMES.map(lambda name: tree.Info("VAULT", (name,))),
+    st.builds(tree.InfoTrail, NAMES, st.none(), st.none() | SMALL, st.none() | SMALL),
+    st.builds(
+        tree.InfoTrail, st.none(), st.none() | SMALL, st.none() | SMALL, st.none() | SMALL
+    ),
+)  # fmt: skip
 INDEXES = st.one_of(
     st.builds(
         tree.DefineIndex,
@@ -463,6 +489,7 @@ PLAIN = st.one_of(
     BACKUPS,
     FIELD_STATEMENTS,
     SPACE_STATEMENTS,
+    VAULT_STATEMENTS,
     INDEXES,
     FUNCTIONS,
 )  # fmt: skip

@@ -65,6 +65,7 @@ MESSAGES = [
     Message(Kind.VALUE, 4, {"value": EVERY_VALUE, "ttl": None}),
     Message(Kind.WATCH, 6, {"ns": "a", "db": "b", "table": "t", "from": 7, "actions": ["create"]}),
     Message(Kind.UNWATCH, 6, None),
+    Message(Kind.VAULT, 8, {"op": "unseal", "passphrase": "open sesame"}),
     Message(Kind.PART, 7, {"n": 1, "bytes": b"STORSNAP", "done": 8, "total": 8}),
     Message(Kind.CHANGE, 6, {"type": "commit", "seq": 8, "changes": [{"value": EVERY_VALUE}]}),
 ]

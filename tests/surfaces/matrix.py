@@ -61,6 +61,17 @@ POST /kv/{ns}/{db}/{space}/expire/{key}     | WRITE        | SSEEE KKN+ N++ +
 POST /kv/{ns}/{db}/{space}/persist/{key}    | WRITE        | SSEEE KKN+ N++ +
 POST /kv/{ns}/{db}/{space}/lock/{key}       | WRITE        | SSEEE KKN+ N++ +
 POST /kv/{ns}/{db}/{space}/unlock/{key}     | WRITE        | SSEEE KKN+ N++ +
+GET /vault                                  |              | SSEEE ++++ +++ +
+POST /vault/unseal                          | UNSEAL ON NODE | SSEEE NNN+ NNN +
+POST /vault/seal                            | UNSEAL ON NODE | SSEEE NNN+ NNN +
+POST /vault/passphrase                      | UNSEAL ON NODE | SSEEE NNN+ NNN +
+GET /vault/{ns}/{db}/{vault}                | READ         | SSEEE UUN+ UU+ +
+POST /vault/{ns}/{db}/{vault}/reveal        | READ         | SSEEE UUN+ UU+ +
+POST /vault/{ns}/{db}/{vault}/write         | WRITE        | SSEEE UUN+ UU+ +
+POST /vault/{ns}/{db}/{vault}/erase         | WRITE        | SSEEE UUN+ UU+ +
+POST /vault/{ns}/{db}/{vault}/unseal        | UNSEAL       | SSEEE UUN+ UU+ +
+POST /vault/{ns}/{db}/{vault}/seal          | UNSEAL       | SSEEE UUN+ UU+ +
+POST /vault/{ns}/{db}/{vault}/passphrase    | UNSEAL       | SSEEE UUN+ UU+ +
 POST /password                              |              | SSEEE ++++ +++ +
 DELETE /session                             |              | SBEEE ++++ +++ +
 """
@@ -88,6 +99,10 @@ TOPIC ack                                   | CONSUME      | SSSEE UUN+ N++ +
 TOPIC nack                                  | CONSUME      | SSSEE UUN+ N++ +
 TOPIC extend                                | CONSUME      | SSSEE UUN+ N++ +
 TOPIC give_up                               | CONSUME      | SSSEE UUN+ N++ +
+VAULT show                                  |              | SSSEE ++++ +++ +
+VAULT unseal                                | UNSEAL       | SSSEE UUN+ UU+ +
+VAULT seal                                  | UNSEAL       | SSSEE UUN+ UU+ +
+VAULT passphrase                            | UNSEAL       | SSSEE UUN+ UU+ +
 WATCH                                       | READ         | SSSEE UUN+ +++ +
 UNWATCH                                     |              | ----- ---- --- -
 BYE                                         |              | ----- ---- --- -

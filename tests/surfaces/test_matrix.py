@@ -26,8 +26,8 @@ from protocol.frames import FROM_CLIENT, Kind, Message
 from protocol.rights import ALL, VERBS, Verb
 from protocol.rights import Kind as NounKind
 from surfaces.http.routes import ROUTES
-from surfaces.wire import spaces, topics
-from tests.nodes import OWNER, PASSWORD
+from surfaces.wire import spaces, topics, vaults
+from tests.nodes import OWNER, PASSPHRASE, PASSWORD
 from tests.surfaces import matrix
 from tests.surfaces.http import sockets
 from tests.surfaces.http.raw import Answer, Raw
@@ -40,6 +40,7 @@ SETTING: Final = """
 DEFINE TABLE t; CREATE t:1 SET n = 1;
 DEFINE SPACE c; SET 'k' IN c VALUE 1; SET 'n' IN c VALUE 1;
 DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 1m; DEFINE READER r ON q;
+DEFINE VAULT s; DEFINE VAULT own PASSPHRASE 'open sesame, please';
 DEFINE NAMESPACE bank; DEFINE DATABASE bank.vip;
 """
 USERS: Final = {
@@ -48,9 +49,12 @@ USERS: Final = {
     "E": ("editor", "editor ON DATABASE shop.main"),
     "O": ("owner", "owner ON DATABASE shop.main"), "S": (OWNER.user, ""),
 }  # fmt: skip
-NOUNS: Final = {"TABLE t": NounKind.TABLE, "SPACE c": NounKind.SPACE, "TOPIC q": NounKind.TOPIC}
+NOUNS: Final = {
+    "TABLE t": NounKind.TABLE, "SPACE c": NounKind.SPACE, "TOPIC q": NounKind.TOPIC,
+    "VAULT s": NounKind.VAULT, "VAULT own": NounKind.VAULT,
+}  # fmt: skip
 NO_SESSION: Final = "nwfie"
-ON_NODE: Final = "INFO ON NODE"
+ON_NODE: Final = ("INFO ON NODE", "UNSEAL ON NODE")
 """What a row needs that is about the node."""
 
 TABLES: Final = (matrix.ROUTES, matrix.MESSAGES, matrix.FIGURES)
@@ -68,6 +72,9 @@ def user(letter: str, row: Row) -> str:
 # --- what is asked --------------------------------------------------------------------------------
 
 KV: Final = "/kv/shop/main/c"
+VAULT, OWN = "/vault/shop/main/s", "/vault/shop/main/own"
+PHRASE: Final = json.dumps({"passphrase": PASSPHRASE})
+PHRASES: Final = json.dumps({"old": PASSPHRASE, "new": PASSPHRASE})
 REQUESTS: Final[dict[str, tuple[str, str]]] = {
     "POST /script": ("/script", "SELECT * FROM t"),
     "GET /watch": ("/watch?ns=shop&db=main&table=t", ""),
@@ -82,12 +89,22 @@ REQUESTS: Final[dict[str, tuple[str, str]]] = {
     "POST /kv/{ns}/{db}/{space}/persist/{key}": (f"{KV}/persist/x", ""),
     "POST /kv/{ns}/{db}/{space}/lock/{key}": (f"{KV}/lock/l?holder=h&expire=1h", ""),
     "POST /kv/{ns}/{db}/{space}/unlock/{key}": (f"{KV}/unlock/l?holder=h", ""),
+    "POST /vault/unseal": ("/vault/unseal", PHRASE),
+    "POST /vault/passphrase": ("/vault/passphrase", PHRASES),
+    "GET /vault/{ns}/{db}/{vault}": (VAULT, ""),
+    "POST /vault/{ns}/{db}/{vault}/reveal": (f"{VAULT}/reveal", '{"id":"k"}'),
+    "POST /vault/{ns}/{db}/{vault}/write": (f"{VAULT}/write", '{"id":"k","value":1}'),
+    "POST /vault/{ns}/{db}/{vault}/erase": (f"{VAULT}/erase", '{"id":"x"}'),
+    "POST /vault/{ns}/{db}/{vault}/unseal": (f"{OWN}/unseal", PHRASE),
+    "POST /vault/{ns}/{db}/{vault}/seal": (f"{OWN}/seal", ""),
+    "POST /vault/{ns}/{db}/{vault}/passphrase": (f"{OWN}/passphrase", PHRASES),
 }
 """Targets and bodies, where a route's path is not all that is asked."""
 
 MINUTE: Final = timedelta(minutes=1)
 SPACE: Final = {"ns": "shop", "db": "main", "space": "c"}
 TOPIC: Final = {"ns": "shop", "db": "main", "topic": "q"}
+IN_VAULT: Final = {"ns": "shop", "db": "main", "vault": "own"}
 RECEIPTS: Final = {"group": "g", "receipts": ["00000000.1.1.1.1"]}
 BODIES: Final[dict[str, dict[str, Any]]] = {
     "RUN": {"script": "SELECT * FROM t", "ns": "shop", "db": "main"},
@@ -108,13 +125,18 @@ BODIES: Final[dict[str, dict[str, Any]]] = {
     "TOPIC nack": RECEIPTS,
     "TOPIC extend": {**RECEIPTS, "by": MINUTE},
     "TOPIC give_up": RECEIPTS,
+    "VAULT unseal": {"passphrase": PASSPHRASE},
+    "VAULT seal": {},
+    "VAULT passphrase": {"old": PASSPHRASE, "new": PASSPHRASE},
 }
 
 
 def body_of(name: str) -> dict[str, Any]:
     """Of a message."""
     kind, _, op = name.partition(" ")
-    place = {"KV": SPACE, "TOPIC": TOPIC}.get(kind)
+    if name == "VAULT show":
+        return {"op": op}
+    place = {"KV": SPACE, "TOPIC": TOPIC, "VAULT": IN_VAULT}.get(kind)
     return BODIES[name] if place is None else {"op": op, **place, **BODIES[name]}
 
 
@@ -149,6 +171,8 @@ class House:
         """Declare all, sign all in, and let those sessions end that are to be over."""
         here, raw = self.node.here, await self.node.raw()
         await here.values(SETTING)
+        await here.unseal()
+        await here.values("WRITE 'k' IN VAULT s VALUE 1")
         here.node.facts.listening += (
             Listening("http", "localhost:1", True, datetime(2030, 1, 1, tzinfo=UTC)),
         )
@@ -231,6 +255,8 @@ class House:
         raw = await self.raw(letter if letter in NO_SESSION else user(letter, row))
         method, target, body, fields = request_of(row.name)
         answers = []
+        if target.startswith(VAULT):
+            await self.node.here.unseal()  # somebody may have sealed it
         for way in ways(letter, row):
             credential = {}
             if way == "token":
@@ -310,8 +336,8 @@ def basic(name: str, password: str) -> str:
 def grants(name: str, needs: tuple[str, ...], given: bool) -> Iterator[str]:
     """What a member holds: what is needed, or all else. Of a topic READ is shown in figures, so
     who has something else has that on the others too."""
-    if needs == (ON_NODE,):
-        yield f"GRANT INFO ON NODE TO {name}" if given else f"GRANT INFO ON TABLE t TO {name}"
+    if needs[0] in ON_NODE:
+        yield f"GRANT {needs[0] if given else 'INFO ON TABLE t'} TO {name}"
         return
     for noun, kind in NOUNS.items():
         needed = {word for word in needs if Verb(word) in VERBS[kind]}
@@ -386,8 +412,9 @@ async def differing(house: House) -> tuple[list[str], int]:
 
 def messages() -> set[str]:
     """All that a client may say."""
-    found = {kind.name for kind in FROM_CLIENT - {Kind.KV, Kind.TOPIC}}
+    found = {kind.name for kind in FROM_CLIENT - {Kind.KV, Kind.TOPIC, Kind.VAULT}}
     found |= {f"KV {word}" for word in spaces._OPERATIONS}
+    found |= {f"VAULT {word}" for word in vaults._OPERATIONS}
     return found | {f"TOPIC {word}" for word in topics._OPERATIONS}
 
 

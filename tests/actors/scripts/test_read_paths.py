@@ -36,7 +36,7 @@ DEFINE INDEX of ON secret FIELDS of;
 DEFINE TABLE open; CREATE open:1 SET n = 1, link = secret:1, links = [secret:1];
 DEFINE FIELD m ON open TYPE any;
 DEFINE TOPIC q; DEFINE TOPIC dead; DEFINE GROUP g ON q DEADLINE 1m; DEFINE READER r ON q;
-PUBLISH INTO q VALUE 1; DEFINE SPACE c; SET 'k' IN c VALUE 1
+PUBLISH INTO q VALUE 1; DEFINE SPACE c; SET 'k' IN c VALUE 1; DEFINE VAULT s
 """
 ABSENT: Final = "there is no table shop.main.secret"
 FORMS: Final = {
@@ -136,6 +136,18 @@ PLACES: Final[dict[str, str]] = {
     "KEYS FROM c AFTER @": "ListKeys.after",
     "KEYS FROM c LIMIT @": "ListKeys.limit",
     "DROP KEYS IN c PREFIX @": "DropKeys.prefix",
+    # --- vaults
+    "WRITE (@) IN VAULT s VALUE 1": "WriteSecret.id",
+    "WRITE 'k' IN VAULT s VALUE @": "WriteSecret.value",
+    "WRITE 'k' IN VAULT s VALUE 1 EXPECT VERSION @": "WriteSecret.expect",
+    "REVEAL (@) FROM VAULT s": "RevealSecret.id",
+    "REVEAL 'k' FROM VAULT s VERSION @": "RevealSecret.version",
+    "ERASE (@) FROM VAULT s": "EraseSecret.id",
+    "LIST FROM VAULT s PREFIX @": "ListSecrets.prefix",
+    "LIST FROM VAULT s AFTER @": "ListSecrets.after",
+    "LIST FROM VAULT s LIMIT @": "ListSecrets.limit",
+    "INFO FOR AUDIT OF VAULT s BEFORE @": "InfoTrail.before",
+    "INFO FOR AUDIT OF VAULT s LIMIT @": "InfoTrail.limit",
     # --- topics
     "TRIM TOPIC q BEFORE @": "TrimTopic.before",
     "PUBLISH INTO q VALUE @": "Publish.value",
@@ -188,8 +200,11 @@ CONFINED: Final[dict[str, str]] = {
 can't be seen before it runs, when it runs."""
 FOR_OTHERS: Final = ("BadRequest", "AssertFailed", "TypeRefused")
 
-OWNED: Final[dict[str, str]] = {"KILL @": "Kill.id"}
-"""What needs the owner of the node before any of it is looked at."""
+OWNED: Final[dict[str, str]] = {
+    "KILL @": "Kill.id",
+    "INFO FOR AUDIT OF ALL VAULTS NUMBER @": "InfoTrail.number",
+}
+"""What needs the owner of the node or the store before any of it is looked at."""
 
 NO_FIELD: Final = "there is no field shop.main.open.link.word"
 PATHS: Final[dict[str, tuple[str, str]]] = {
@@ -351,6 +366,8 @@ async def eve(node: Running) -> Caller:
     for verb in every:
         for kind, name in (("table", "open"), ("topic", "q"), ("topic", "dead"), ("space", "c")):
             granted.grant("eve", verb, "shop", "main", name, kind=kind)
+    for verb in (Verb.READ, Verb.WRITE, Verb.INFO, Verb.UNSEAL):
+        granted.grant("eve", verb, "shop", "main", "s", kind="vault")
     return caller
 
 

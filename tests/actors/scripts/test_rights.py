@@ -32,7 +32,7 @@ DEFINE FIELD n ON u TYPE any; DEFINE INDEX i ON u FIELDS n;
 DEFINE TOPIC q; DEFINE TOPIC dead; DEFINE GROUP g ON q DEADLINE 1m; DEFINE READER r ON q;
 PUBLISH INTO q VALUE 1; DEFINE SPACE c; SET 'k' IN c VALUE 1;
 DEFINE DATABASE shop.spare; DEFINE NAMESPACE spare; DEFINE NAMESPACE bank;
-DEFINE FUNCTION f() { 1 };
+DEFINE FUNCTION f() { 1 }; DEFINE VAULT s;
 DEFINE USER other ROLE owner PASSWORD 'correct horse battery'
 """
 ROLES: Final = ("editor", "viewer", "member")
@@ -40,6 +40,7 @@ ROLES: Final = ("editor", "viewer", "member")
 HIDDEN: Final = "Unknown"
 MAY: Final = "may"
 ON_U, ON_Q, ON_C = "TABLE shop.main.u", "TOPIC shop.main.q", "SPACE shop.main.c"
+ON_S = "VAULT shop.main.s"
 ON_SHOP, ON_MAIN = "NAMESPACE shop", "DATABASE shop.main"
 
 
@@ -81,6 +82,11 @@ def owns(
     needs = f"OWNER OF {noun}"
     member = needs if member is None else member
     return Row(text, needs, needs, member, owner or member, member if other is None else other)
+
+
+def sealed(text: str, verb: str) -> Row:
+    """A statement on a vault: no role but that of an owner shows that there is one."""
+    return Row(text, HIDDEN, HIDDEN, HIDDEN, MAY, HIDDEN, f"{verb} ON {ON_S}")
 
 
 def anybody(text: str) -> Row:
@@ -208,6 +214,19 @@ ROWS: Final[dict[str, list[Row]]] = {
     "UnlockKey": [of("UNLOCK 'l' IN c HOLDER 'h'", "WRITE", ON_C)],
     "ListKeys": [of("KEYS FROM c", "READ", ON_C)],
     "DropKeys": [of("DROP KEYS IN c PREFIX 'k'", "WRITE", ON_C)],
+    # --- vaults
+    "DefineVault": [owns("DEFINE VAULT made", ON_MAIN, member=HIDDEN, owner=MAY)],
+    "AlterVault": [owns("ALTER VAULT s SET VERSIONS 2", ON_MAIN, member=HIDDEN, owner=MAY)],
+    "DropVault": [owns("DROP VAULT s", ON_MAIN, member=HIDDEN, owner=MAY)],
+    "RotateVault": [sealed("ROTATE VAULT s", "UNSEAL")],
+    "WriteSecret": [sealed("WRITE 'k' IN VAULT s VALUE 1", "WRITE")],
+    "RevealSecret": [sealed("REVEAL 'k' FROM VAULT s", "READ")],
+    "EraseSecret": [sealed("ERASE 'k' FROM VAULT s", "WRITE")],
+    "ListSecrets": [sealed("LIST FROM VAULT s", "READ")],
+    "InfoTrail": [
+        sealed("INFO FOR AUDIT OF VAULT s", "INFO"),
+        owns("INFO FOR AUDIT OF ALL VAULTS", "STORE"),
+    ],
     # --- topics
     "DefineTopic": [of("DEFINE TOPIC made", "DEFINE", ON_MAIN)],
     "AlterTopic": [of("ALTER TOPIC q SET KEEP 1h", "DEFINE", ON_Q)],
@@ -286,6 +305,7 @@ ROWS: Final[dict[str, list[Row]]] = {
         of("INFO FOR DATABASE shop.main", "INFO", ON_MAIN),
     ],
     "TABLE": [of("INFO FOR TABLE u", "INFO", ON_U)],
+    "VAULT": [sealed("INFO FOR VAULT s", "INFO")],
     "INDEX": [of("INFO FOR INDEX i ON u", "INFO", ON_U)],
     "SPACE": [of("INFO FOR SPACE c", "INFO", ON_C)],
     "TOPIC": [of("INFO FOR TOPIC q", "INFO", ON_Q)],
@@ -318,7 +338,10 @@ ROWS: Final[dict[str, list[Row]]] = {
 ELSE: Final = {"Throw": "THROW 1"}
 """How a statement ends for whoever may: with a refusal of its own."""
 ALONE: Final = frozenset(
-    {"DefineNode", "Kill", "Backup", "RestoreScript", "Begin", "Commit", "Cancel", "Use"}
+    {
+        *("DefineNode", "Kill", "Backup", "RestoreScript", "Begin", "Commit", "Cancel", "Use"),
+        *("RevealSecret", "ListSecrets"),
+    }
 )
 """What is no part of a transaction, or changes nothing."""
 
@@ -365,6 +388,8 @@ def _name(statement: Any) -> str:
 async def differing(node: Running) -> tuple[list[str], int]:
     """The cells that are not what is written down, and how many were asked."""
     await node.values(SETTING)
+    await node.unseal()
+    await node.values("WRITE 'k' IN VAULT s VALUE 1")
     callers = {role: await declare(node.node, role, role) for role in ROLES}
     callers["owner"] = await declare(node.node, "owner", "owner", "shop.main")
     callers["other"] = await declare(node.node, "tess", "owner", "bank")

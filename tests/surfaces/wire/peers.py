@@ -15,7 +15,7 @@ from actors.feeds import Feed, OpenFeed
 from actors.messages.asked import TakeRoom
 from actors.sessions import token_digest
 from actors.spaces import Answers, Names
-from protocol.errors import Cancelled, Refusal, SessionEnded, SignInRefused, Unknown
+from protocol.errors import Cancelled, Refusal, Sealed, SessionEnded, SignInRefused, Unknown
 from protocol.frames import FrameReader, Kind, Message, encode
 from protocol.messages import MessageOperation, TakeMessages
 from protocol.requests import (
@@ -150,6 +150,10 @@ class FakeNode:
         elif operation.wait_us is None:
             asyncio.get_running_loop().call_soon(asked.tell, [])
         return asked
+
+    async def vaults(self, asked: Any) -> Any:
+        """Sealed, whatever is asked."""
+        raise Sealed("the store is sealed")
 
     async def feed(self, asked: OpenFeed) -> Feed:
         """None is opened here."""

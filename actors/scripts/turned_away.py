@@ -1,0 +1,45 @@
+"""Lets the trail of a vault keep who was turned away from it before anything ran."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from actors.scripts.handlers import Claim
+from actors.vaults import Act
+from language import tree
+from protocol import limits
+from protocol.errors import Refusal
+from protocol.rights import Kind
+
+if TYPE_CHECKING:
+    from actors.scripts.execution import Execution
+
+_FIRST_WORD: Final = re.compile("[A-Z][a-z]+")
+
+
+def turned_away(run: Execution, statement: Any, claims: Sequence[Claim], refusal: Refusal) -> None:
+    """Somebody may not do what a statement does, or names what it may not see."""
+    for claim in claims:
+        if claim.kind is Kind.VAULT and not claim.as_noun and claim.names[0] is not None:
+            _keep(run, statement, claim.names[0], refusal)
+
+
+def _keep(run: Execution, statement: Any, name: str, refusal: Refusal) -> None:
+    namespace, database = run.place
+    if namespace is None or database is None:
+        return
+    vault = run.rights.tried(run.transaction, (namespace, database), name)
+    if vault is None:
+        return
+    word = _FIRST_WORD.match(type(statement).__name__)
+    assert word is not None, "nodes are named in capitals"
+    id = getattr(statement, "id", None)
+    named = run.variables.get(id.name) if isinstance(id, tree.Parameter) else None
+    if isinstance(id, tree.Constant):
+        named = id.value
+    if not isinstance(named, str) or len(named) > limits.VAULT_ID_BYTES:
+        named = None
+    act = Act(word.group().lower(), run.caller, vault, named, None, None, run.request.request)
+    run.services.vaults.trail.refused(act, refusal)

@@ -1,0 +1,417 @@
+"""Statements on vaults.
+
+WRITE and ERASE take part in transactions, with their entries. REVEAL and LIST are recorded in a
+commit of their own, which is on the disk before anything is opened: so they stand in no
+transaction, whose end could take the entry back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+from actors.commits import Promise
+from actors.passwords import Asker
+from actors.scripts.execution import Execution
+from actors.scripts.handlers import Need, When, handles, informs
+from actors.scripts.statements import whole_number
+from actors.tries import network
+from actors.vaults import Act, condition_of
+from language import tree
+from language.operators import parameter
+from language.printing import redacted
+from protocol import limits
+from protocol.errors import (
+    AlreadyExists,
+    AuditRefused,
+    BadRequest,
+    DiskFull,
+    Refusal,
+    TypeRefused,
+    Unknown,
+)
+from protocol.rights import INFO, NOTHING, OWN, READ, UNSEAL, WRITE, Kind
+from protocol.values import NONE, Value, instant
+from protocol.vaults import check_passphrase
+from storage import vault_trail, vaults
+from storage.catalog import Database
+from storage.transactions import Transaction
+from storage.vault_trail import Kept
+from storage.vaults import Vault
+
+
+def _act(
+    run: Execution, action: str, vault: Vault, id: Value = None, reason: str | None = None
+) -> Act:
+    """What a statement does. :param id: as it was given: what is no id is no part of an entry"""
+    named = id if isinstance(id, str) and len(id) <= limits.VAULT_ID_BYTES else None
+    why = reason or run.request.reason
+    return Act(action, run.caller, vault, named, None, why, run.request.request)
+
+
+@contextmanager
+def _told(run: Execution, act: Act) -> Iterator[None]:
+    """Let the trail keep what is refused inside."""
+    try:
+        yield
+    except Refusal as refusal:
+        if not refusal.retry:  # else it comes again, or nothing can be kept
+            run.services.vaults.trail.refused(act, refusal)
+        raise
+
+
+# --- what is declared -----------------------------------------------------------------------------
+
+
+@handles(tree.DefineVault, "none", writes=True, needs=[Need(OWN, Kind.DATABASE)], audited=True)
+def define_vault(run: Execution, statement: tree.DefineVault, database: Database) -> Value:
+    """:raises AlreadyExists: the name is taken and the statement does not say what then
+    :raises BadRequest: of the passphrase, of the versions
+    """
+    tx, service = run.transaction, run.services.vaults
+    if vault_exists(run, database, statement):
+        return NONE
+    wrapping, salt = None, service.new_salt()
+    given = statement.passphrase
+    if statement.bound is not None:
+        given = parameter(run, statement.bound)
+    if given is not None:
+        passphrase = check_passphrase(given)
+        asker = Asker(run.caller.user, network(run.caller.address))
+        wrapping = run.turn.wait(
+            run.services.passwords.derive(passphrase, salt, service.stretch, asker)
+        )
+    vault = vaults.define(
+        tx,
+        database,
+        statement.name,
+        own=wrapping is not None,
+        versions=statement.versions or 1,
+        comment=statement.comment,
+    )
+    if wrapping is not None:
+        service.give_root(tx, vault, wrapping, salt)
+    _in_both_trails(run, tx, _act(run, "define", vault))
+    return NONE
+
+
+def vault_exists(run: Execution, database: Database, statement: tree.DefineVault) -> bool:
+    """Whether there is one of that name, and the statement goes past it. :raises AlreadyExists:"""
+    try:
+        run.vault(statement.name, NOTHING)
+    except Unknown:
+        return False
+    if statement.unless_there:
+        return True
+    path = f"{database.path}.{statement.name}"
+    raise AlreadyExists(f"vault {path} exists", kind="vault", name=path)
+
+
+def _in_both_trails(run: Execution, tx: Transaction, act: Act) -> None:
+    """What concerns a vault as a whole stands in the store's trail too: it outlives the vault."""
+    trail = run.services.vaults.trail
+    trail.add(tx, act)
+    assert act.vault is not None, "the store's own trail is the other one"
+    trail.add(tx, replace(act, action=f"{act.action} {act.vault.path}", vault=None))
+
+
+@handles(
+    tree.AlterVault,
+    "none",
+    writes=True,
+    needs=[Need(OWN, Kind.DATABASE), Need(NOTHING, Kind.VAULT, ("name",))],
+    audited=True,
+)
+def alter_vault(
+    run: Execution, statement: tree.AlterVault, _database: Database, vault: Vault
+) -> Value:
+    """How many versions are kept, or the comment."""
+    tx = run.transaction
+    vaults.alter(tx, vault, versions=statement.versions, comment=statement.comment)
+    run.services.vaults.trail.add(tx, _act(run, "alter", vault))
+    return NONE
+
+
+@handles(
+    tree.DropVault,
+    "none",
+    writes=True,
+    needs=[Need(OWN, Kind.DATABASE), Need(NOTHING, Kind.VAULT, ("name",))],
+    audited=True,
+)
+def drop_vault(
+    run: Execution, statement: tree.DropVault, _database: Database, vault: Vault
+) -> Value:
+    """The vault and all that is in it; its trail stays."""
+    run.reason = statement.reason
+    _goes(run, vault, statement.reason)
+    vaults.drop(run.transaction, vault)
+    return NONE
+
+
+def drop_vaults(run: Execution, database: Database, reason: str | None) -> None:
+    """Record that the vaults of a database go with it."""
+    for vault in vaults.each(run.transaction, database):
+        _goes(run, vault, reason)
+
+
+def _goes(run: Execution, vault: Vault, reason: str | None) -> None:
+    _in_both_trails(run, run.transaction, _act(run, "drop", vault, reason=reason))
+    run.afterwards.append(partial(run.services.vaults.dropped, vault))
+
+
+@handles(
+    tree.RotateVault,
+    "value",
+    writes=True,
+    needs=[Need(UNSEAL, Kind.VAULT, ("name",))],
+    audited=True,
+)
+def rotate_vault(run: Execution, statement: tree.RotateVault, vault: Vault) -> Value:
+    """A new key; values are sealed again behind the answer."""
+    run.reason = statement.reason
+    service = run.services.vaults
+    act = _act(run, "rotate", vault, reason=statement.reason)
+    with _told(run, act):
+        version = service.rotate(run.transaction, vault, act)
+    run.afterwards.append(service.wake)
+    return {"key_version": version}
+
+
+# --- records --------------------------------------------------------------------------------------
+
+
+@handles(tree.WriteSecret, "value", writes=True, needs=[Need(WRITE, Kind.VAULT, ("vault",))])
+def write_secret(run: Execution, statement: tree.WriteSecret, vault: Vault) -> Value:
+    """:raises Sealed, TypeRefused, TooLarge:"""
+    run.reason = statement.reason or run.reason
+    id = run.evaluate(statement.id)
+    act = _act(run, "write", vault, id, statement.reason)
+    expected = None if statement.expect is None else run.evaluate(statement.expect)
+    value = run.evaluate(statement.value)
+    with _told(run, act):
+        vaults.check_id(id)
+        condition = condition_of(statement.absent, expected)
+        service = run.services.vaults
+        done = service.write(run.transaction, vault, act, value, condition)
+    if done.rotates:
+        run.afterwards.append(service.wake)
+    return {"written": done.written, "version": done.version}
+
+
+@handles(tree.EraseSecret, "value", writes=True, needs=[Need(WRITE, Kind.VAULT, ("vault",))])
+def erase_secret(run: Execution, statement: tree.EraseSecret, vault: Vault) -> Value:
+    """All versions of a record."""
+    run.reason = statement.reason or run.reason
+    id = run.evaluate(statement.id)
+    act = _act(run, "erase", vault, id, statement.reason)
+    with _told(run, act):
+        vaults.check_id(id)
+        return {"erased": run.services.vaults.erase(run.transaction, vault, act)}
+
+
+@handles(tree.RevealSecret, "value", writes=True, needs=[Need(READ, Kind.VAULT, ("vault",))])
+def reveal_secret(run: Execution, statement: tree.RevealSecret, vault: Vault) -> Value:
+    """:raises Sealed, Unknown, WrongKey:
+    :raises BadRequest: it stands in a transaction, IF or FOR
+    :raises AuditRefused: it can't be recorded
+    """
+    service = run.services.vaults
+    id = run.evaluate(statement.id)
+    wanted = whole_number(run, statement.version, "VERSION")
+    act = _act(run, "reveal", vault, id, statement.reason)
+    with _told(run, act):
+        _check_alone(run, "REVEAL")
+        key = vaults.check_id(id)
+        with run.services.committer.begin() as tx:
+            _judge_again(run, tx, vault)
+            found = service.find(tx, vault, key, wanted)
+            act = replace(act, version=found.version)
+            promise = _record(run, tx, act, statement)
+    with _told(run, act):
+        _until_kept(run, promise)
+        value = service.open(found)
+    return {"id": id, "value": value, "version": found.version, "at": instant(found.row.at_us)}
+
+
+@handles(tree.ListSecrets, "value", writes=True, needs=[Need(READ, Kind.VAULT, ("vault",))])
+def list_secrets(run: Execution, statement: tree.ListSecrets, vault: Vault) -> Value:
+    """Ids in the order of their bytes. :raises: as `reveal_secret`"""
+    service = run.services.vaults
+    prefix = _text(run, statement.prefix, "PREFIX")
+    after = _text(run, statement.after, "AFTER")
+    limit = whole_number(run, statement.limit, "LIMIT")
+    act = _act(run, "list", vault, prefix or None)
+    with _told(run, act):
+        _check_alone(run, "LIST")
+        most = limits.VAULT_IDS_LISTED if limit is None else limit
+        if not 0 <= most <= limits.VAULT_IDS_LISTED:
+            raise BadRequest(
+                f"LIMIT of ids is 0 to {limits.VAULT_IDS_LISTED}", limit=limits.VAULT_IDS_LISTED
+            )
+        with run.services.committer.begin() as tx:
+            _judge_again(run, tx, vault)
+            service.check_open(vault)
+            promise = _record(run, tx, act, statement)
+    with _told(run, act):
+        _until_kept(run, promise)
+        service.check_open(vault)
+    found: list[Value] = []
+    with run.services.committer.begin() as tx:
+        tx.pause()
+        for some in vaults.ids(tx, vault, _raw(prefix), _raw(after)) if most else ():
+            found += some
+            run.tick()
+            if len(found) >= most:
+                break
+        run.depends_on(tx.saw)
+    return {"ids": found[:most]}
+
+
+def _check_alone(run: Execution, word: str) -> None:
+    if not run.may_run_again:
+        raise BadRequest(
+            f"{word} stands in a statement of its own, in no transaction, IF or FOR: its entry must"
+            " stand, whatever becomes of the rest"
+        )
+
+
+def _judge_again(run: Execution, tx: Transaction, vault: Vault) -> None:
+    """As it is now, for the commit of the entry. :raises Unknown, NotAllowed:"""
+    namespace, database = vault.database.namespace.name, vault.database.name
+    run.rights.vault(tx, run.caller, (namespace, database), vault.name, READ)
+
+
+def _record(run: Execution, tx: Transaction, act: Act, statement: tree.Statement) -> Promise:
+    """Commit the entry of what is about to be shown."""
+    services, request = run.services, run.request
+    run.transaction.pause()  # this commit happens beside it
+    tx.passes = True
+    services.vaults.trail.add(tx, act)
+    entry = services.statements.of(tx, run.caller, request.request, run.place, False)
+    try:
+        return services.committer.commit(tx, run.caller, redacted(statement), act.reason, entry)
+    except DiskFull as refusal:
+        raise _unrecorded() from refusal
+
+
+def _until_kept(run: Execution, promise: Promise) -> None:
+    """Wait until the entry is on the disk. :raises AuditRefused: there was no room for it"""
+    try:
+        run.turn.wait(run.services.committer.released(promise))
+    except DiskFull as refusal:
+        raise _unrecorded() from refusal
+
+
+def _unrecorded() -> AuditRefused:
+    return AuditRefused("there is no room to record it, so nothing is shown")
+
+
+def _text(run: Execution, expression: tree.Expression | None, clause: str) -> str:
+    found = "" if expression is None else run.evaluate(expression)
+    if not isinstance(found, str):
+        raise TypeRefused(f"{clause} takes a string")
+    return found
+
+
+def _raw(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+# --- INFO -----------------------------------------------------------------------------------------
+
+
+@informs("VAULT", needs=[Need(INFO, Kind.VAULT, (0,))])
+def info_for_vault(run: Execution, statement: tree.Info, vault: Vault) -> Value:
+    """How it stands with a vault; nothing of what is in it."""
+    tx, service = run.transaction, run.services.vaults
+    state, row = service.state(vault), vaults.keys_row(tx, vault)
+    removed = vaults.removed_at(tx, vault)
+    head = vault_trail.head(tx, vault.id)
+    rotation = "none"
+    if row.older:
+        rotation = "waiting (sealed)" if state.sealed else "running"
+    return {
+        "name": vault.name,
+        "number": vault.id,
+        "own": vault.own,
+        "comment": vault.comment,
+        "sealed": state.sealed,
+        "until": state.until,
+        "versions": vault.versions,
+        "records": vaults.count(tx, vault),
+        "key_version": row.current,
+        "rotation": rotation,
+        "in_log_until": removed if removed >= run.services.reads.begins else None,
+        "audit": {"entries": head.number, "hash": head.hash.hex() if head.number else None},
+    }
+
+
+@handles(
+    tree.InfoTrail,
+    "info",
+    writes=False,
+    needs=[Need(INFO, Kind.VAULT, ("vault",)), Need(OWN, Kind.STORE, (), When.UNNAMED)],
+)
+def info_for_trail(run: Execution, statement: tree.InfoTrail, vault: Vault | None) -> Value:
+    """Entries of a trail, newest first. A transaction of its own reads them, as `statements.py`.
+
+    :raises BadRequest: of BEFORE and LIMIT
+    """
+    before = whole_number(run, statement.before, "BEFORE")
+    limit = whole_number(run, statement.limit, "LIMIT")
+    number = whole_number(run, statement.number, "NUMBER") or 0
+    most = limits.ENTRIES_SHOWN if limit is None else limit
+    if not 0 <= most <= limits.VAULT_ENTRIES_LISTED:
+        raise BadRequest(
+            f"LIMIT of entries is 0 to {limits.VAULT_ENTRIES_LISTED}",
+            limit=limits.VAULT_ENTRIES_LISTED,
+        )
+    if (before is not None and before < 0) or not 0 <= number < 2**32:
+        raise BadRequest("BEFORE and NUMBER are not below zero")
+    of = number if vault is None else vault.id
+    trail, found = run.services.vaults.trail, list[Value]()
+    with run.services.committer.begin() as tx:
+        if vault is not None:
+            names = (vault.database.namespace.name, vault.database.name)
+            run.rights.vault(tx, run.caller, names, vault.name, INFO)
+        tx.pause()
+        behind = vault_trail.find(tx, of, before) if before is not None else None
+        head = vault_trail.head(tx, of)
+        follows = head.hash if behind is None else behind.before
+        at = head.number if behind is None else behind.number - 1
+        for some in vault_trail.newest(tx, of, before) if most else ():
+            for kept in some:
+                chained = kept.number == at and kept.hash == follows
+                sound = trail.is_sound(tx, vault, kept) if vault is not None or of == 0 else True
+                found.append(_described(kept, chained and sound))
+                follows, at = kept.before, kept.number - 1
+            run.tick()
+            if len(found) >= most:
+                break
+        run.depends_on(tx.saw)
+    return found[:most]
+
+
+def _described(kept: Kept, intact: bool) -> Value:
+    entry = kept.entry
+    return {
+        "seq": kept.number,
+        "at": instant(entry.at_us),
+        "user": entry.user,
+        "role": entry.role or None,
+        "surface": entry.surface,
+        "address": entry.address or None,
+        "action": entry.action,
+        "vault": entry.vault or None,
+        "id": entry.id,
+        "version": entry.version,
+        "outcome": entry.outcome,
+        "reason": entry.reason,
+        "request": entry.request or None,
+        "more": entry.more,
+        "hash": kept.hash.hex(),
+        "intact": intact,
+    }

@@ -1,0 +1,156 @@
+"""The plain keys of what is unsealed. Nothing else in the node holds one longer than a call.
+
+What is opened is open until a moment of the monotonic clock, fixed at the unseal; using it makes it
+no longer. At each use the clock is asked, so a timer that comes late opens nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from protocol.doors import Clock
+from protocol.errors import Sealed, WrongKey
+from storage.vault_rows import KeysRow
+from storage.vault_seals import Cipher, trail_key, unwrap_key, wipe
+from storage.vaults import Vault
+
+STORE: Final = 0
+"""In place of a vault's number: what hangs on the store's passphrase."""
+
+
+class VaultKey:
+    """One version of a vault's key."""
+
+    __slots__ = ("cipher", "secret", "trail", "wrap")
+
+    def __init__(self, secret: bytearray, wrap: bytes, domain: bytes, vault: int) -> None:
+        self.secret = secret
+        self.wrap = wrap
+        """What it was found under; another one is another key."""
+        self.cipher = Cipher(secret)
+        self.trail = trail_key(secret, domain, vault)
+
+
+@dataclass(slots=True)
+class _Open:
+    domain: bytes
+    roots: list[bytearray] = field(repr=False)
+    """The newest first. More than one: while it is not sure which of them is to stay."""
+    until_us: int
+    keys: dict[tuple[int, int], VaultKey] = field(default_factory=dict, repr=False)
+    """By the number of the vault and the version."""
+
+    def wipe(self) -> None:
+        for root in self.roots:
+            wipe(root)
+        for key in self.keys.values():
+            wipe(key.secret)
+        self.keys.clear()
+
+
+class Keyring:
+    """See the head of the file."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._open: dict[int, _Open] = {}
+
+    def open(self, of: int, domain: bytes, root: bytearray, until_us: int) -> None:
+        """Open with a root key. :param of: the number of a vault, or `STORE`"""
+        self.seal(of)
+        self._open[of] = _Open(domain, [root], until_us)
+
+    def seal(self, of: int) -> bool:
+        """Drop what was opened. Answers whether it was open."""
+        found = self._open.pop(of, None)
+        if found is None:
+            return False
+        still = found.until_us > self._clock.monotonic_us()
+        found.wipe()
+        return still
+
+    def seal_all(self) -> None:
+        """Drop every key."""
+        for of in list(self._open):
+            self.seal(of)
+
+    def until_us(self, of: int) -> int | None:
+        """Until when it is open, on the monotonic clock; None: it is sealed."""
+        found = self._open.get(of)
+        if found is None:
+            return None
+        if found.until_us <= self._clock.monotonic_us():
+            self.seal(of)
+            return None
+        return found.until_us
+
+    def replace_root(self, of: int, root: bytearray) -> None:
+        """From now on another root key counts, beside the one before: `settle_root` says which of
+        them is to stay. Of what is sealed nothing is kept."""
+        found = self._open.get(of)
+        if found is not None:
+            found.roots.insert(0, bytearray(root))
+
+    def settle_root(self, of: int, *, newest: bool) -> None:
+        """Keep the newest of two root keys, or the one before it."""
+        found = self._open.get(of)
+        if found is None or len(found.roots) < 2:
+            return
+        gone = found.roots.pop(1 if newest else 0)
+        wipe(gone)
+
+    def key(self, vault: Vault, row: KeysRow, version: int) -> VaultKey:
+        """A version of a vault's key.
+
+        :raises Sealed: it is sealed
+        :raises WrongKey: what is stored as that key is not of this vault
+        """
+        of = root_of(vault)
+        if self.until_us(of) is None:
+            raise sealed(vault)
+        found, wrap = self._open[of], row.wraps.get(version)
+        if wrap is None:
+            raise WrongKey(f"vault {vault.path} has no version {version} of its key any more")
+        at = (vault.id, version)
+        known = found.keys.get(at)
+        if known is None or known.wrap != wrap:
+            secret = self._unwrapped(found, wrap, vault, version)
+            known = found.keys[at] = VaultKey(secret, wrap, found.domain, vault.id)
+        return known
+
+    def forget(self, vault: Vault, version: int) -> None:
+        """A version of a key is no more."""
+        found = self._open.get(root_of(vault))
+        if found is not None and (key := found.keys.pop((vault.id, version), None)) is not None:
+            wipe(key.secret)
+
+    def root(self, of: int) -> bytearray | None:
+        """The root key that counts; None: it is sealed."""
+        return None if self.until_us(of) is None else self._open[of].roots[0]
+
+    def store_trail(self) -> bytes | None:
+        """What entries of the store's own trail are authenticated with; None: it is sealed."""
+        root = self.root(STORE)
+        return None if root is None else trail_key(root, self._open[STORE].domain, STORE)
+
+    @staticmethod
+    def _unwrapped(found: _Open, wrap: bytes, vault: Vault, version: int) -> bytearray:
+        for root in found.roots[:-1]:
+            try:
+                return unwrap_key(root, wrap, found.domain, vault.id, version)
+            except WrongKey:
+                continue
+        return unwrap_key(found.roots[-1], wrap, found.domain, vault.id, version)
+
+
+def root_of(vault: Vault) -> int:
+    """Whose root key a vault hangs on."""
+    return vault.id if vault.own else STORE
+
+
+def sealed(vault: Vault | None) -> Sealed:
+    """The refusal of what is sealed."""
+    if vault is None or not vault.own:
+        return Sealed("the store is sealed: somebody with its passphrase has to unseal it")
+    return Sealed(f"vault {vault.path} is sealed: somebody with its passphrase has to unseal it")

@@ -1,0 +1,156 @@
+"""Seals values again under a newer key, in slices, for as long as their vault is unsealed.
+
+Which values an older key has sealed stands in the state (`storage/vault_rows.py`), so nothing has
+to be remembered: after a kill, or at the next unseal, it goes on with what is left. The commit that
+drops a key has read that nothing uses it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+from pykka import ActorRef
+
+from actors.commits import NODE, Committer
+from actors.rights import Rights
+from actors.runtime import Runtime, tell
+from actors.vaults.keyring import Keyring, root_of
+from actors.vaults.service import Vaults
+from actors.vaults.trail import Act
+from protocol import limits
+from protocol.doors import Rng
+from protocol.errors import Refusal, WrongKey
+from storage import vaults
+from storage.transactions import Transaction
+from storage.vault_rows import KeysRow, StoreRow
+from storage.vault_seals import open_sealed, seal
+from storage.vaults import Vault
+
+log = structlog.get_logger("vaults")
+
+AT_ONCE: Final = 64
+"""Values that one commit seals again …"""
+AT_ONCE_BYTES: Final = 256 * limits.KIB
+"""… or so many bytes of them."""
+LATER_SECONDS: Final = 5.0
+"""After a refusal: the disk is full, the node takes no writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SealAgain:
+    """Said to the vaults actor by itself: there may be values to seal again."""
+
+
+class Rotation:
+    """The work of the vaults actor on older keys."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        committer: Committer,
+        rights: Rights,
+        service: Vaults,
+        keyring: Keyring,
+        rng: Rng,
+        actor: ActorRef[Any],
+        after: Callable[[float, Callable[[], None]], object],
+    ) -> None:
+        self._loop = runtime.loop
+        self._committer = committer
+        self._rights = rights
+        self._service = service
+        self._keyring = keyring
+        self._random = rng.bytes
+        self._actor = actor
+        self._after = after
+        self._told = False
+        self._runs = False
+
+    def wake(self) -> None:
+        """There may be something to do."""
+        if not self._told:
+            self._told = True
+            tell(self._actor, SealAgain())
+
+    async def run(self) -> None:
+        """Do what there is to do."""
+        if self._runs:
+            return  # whoever runs looks again: `_told` says so
+        self._runs = True
+        try:
+            while self._told:
+                self._told = False
+                await self._all()
+        except Refusal as refusal:
+            log.info("values wait to be sealed again", why=refusal.code)
+            self._after(LATER_SECONDS, self.wake)
+        finally:
+            self._runs = False
+
+    async def _all(self) -> None:
+        with self._committer.begin() as tx:
+            waiting = [
+                vault
+                for vault in self._rights.every_vault(tx)
+                if self._is_open(vault) and vaults.keys_row(tx, vault).older
+            ]
+        for vault in waiting:
+            try:
+                while await self._slice(vault):
+                    await asyncio.sleep(0)
+            except WrongKey as refusal:
+                # The older key stays, and with it all that it has sealed.
+                log.error("a value does not open, its key is kept", vault=vault.path)
+                self._service.trail.refused(Act("rotate", None, vault), refusal)
+
+    def _is_open(self, vault: Vault) -> bool:
+        return self._keyring.until_us(root_of(vault)) is not None
+
+    async def _slice(self, vault: Vault) -> bool:
+        """Seal some values again, or drop a key that nothing uses. False: there is nothing left, or
+        it is sealed."""
+        committer = self._committer
+        with committer.begin() as tx:
+            tx.passes = True
+            row, store = vaults.keys_row(tx, vault), vaults.store_row(tx)
+            if not row.older or store is None or not self._is_open(vault):
+                return False
+            old = row.older[0]
+            if not self._seal_some(tx, vault, row, store, old):
+                self._drop_key(tx, vault, row, old)
+            promise = committer.commit(tx, NODE, reason=f"rotation of vault {vault.path}")
+        await committer.released(promise)
+        return True
+
+    def _seal_some(
+        self, tx: Transaction, vault: Vault, row: KeysRow, store: StoreRow, old: int
+    ) -> bool:
+        left = vaults.left_to_seal(tx, vault, old, AT_ONCE)
+        newest = self._keyring.key(vault, row, row.current)
+        older = self._keyring.key(vault, row, old)
+        done = 0
+        for one in left:
+            before = vaults.find_value(tx, vault, one.id, one.version)
+            if before is None or before.key_version != old:
+                raise WrongKey("what a key has sealed is not there")
+            spot = vaults.spot(store, vault, one.id, one.version)
+            plain = open_sealed(older.cipher, spot, old, before.sealed)
+            made = seal(newest.cipher, spot, row.current, plain, self._random)
+            after = before._replace(key_version=row.current, sealed=made)
+            vaults.seal_again(tx, vault, one, before, after)
+            done += len(made)
+            if done >= AT_ONCE_BYTES:
+                break
+        return bool(left)
+
+    def _drop_key(self, tx: Transaction, vault: Vault, row: KeysRow, old: int) -> None:
+        wraps = {version: wrap for version, wrap in row.wraps.items() if version != old}
+        row = KeysRow(row.current, wraps, row.root, row.began)
+        vaults.put_keys_row(tx, vault, row)
+        vaults.note_removed(tx, vault)
+        self._service.trail.add(tx, Act("rotated", None, vault, version=old), None, row)
+        self._keyring.forget(vault, old)

@@ -1,0 +1,287 @@
+"""What statements on vaults do: seal before anything is written, record before anything is shown.
+
+A value is sealed before it enters a transaction and opened after its entry is on the disk. What was
+recorded before the seal came is answered; what was not is refused, and the trail says both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from hashlib import sha256
+from typing import Final, Literal, NamedTuple
+
+from actors.commits import Committer
+from actors.runtime import Runtime
+from actors.vaults.keyring import STORE, Keyring, root_of, sealed
+from actors.vaults.trail import Act, Trail, with_version
+from protocol import limits
+from protocol.binary import pack, unpack
+from protocol.doors import Rng
+from protocol.errors import BadRequest, TooLarge, TypeRefused, Unknown, WrongKey
+from protocol.values import NONE, Value, instant
+from protocol.vaults import SealState
+from storage import vault_trail, vaults
+from storage.transactions import Transaction
+from storage.vault_rows import KeysRow, RecordRow, ValueRow
+from storage.vault_seals import (
+    SALT_BYTES,
+    Stretch,
+    new_key,
+    open_sealed,
+    seal,
+    wipe,
+    wrap_key,
+    wrap_root,
+)  # fmt: skip
+from storage.vaults import Vault
+
+Condition = Literal["ABSENT"] | int | None
+"""When a value is written: if there is no such record; if that is its version; always."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A sealed value that is about to be revealed."""
+
+    vault: Vault
+    id: bytes
+    version: int
+    row: ValueRow
+    keys: KeysRow
+
+
+class Written(NamedTuple):
+    """What came of a write."""
+
+    written: bool
+    version: int
+    """Of the record: the new one, or the one that there is; 0: there is none."""
+    rotates: bool = False
+    """Whether an older key has sealed values that are to be sealed again."""
+
+
+class Vaults:
+    """The one way from statements to sealed values. On the loop only.
+
+    :ivar wake: called when values are to be sealed again
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        committer: Committer,
+        keyring: Keyring,
+        trail: Trail,
+        rng: Rng,
+        stretch: Stretch,
+    ) -> None:
+        self._clock = runtime.clock
+        self._committer = committer
+        self._keyring = keyring
+        self.trail = trail
+        self._random = rng.bytes
+        self.stretch = stretch
+        """What new passphrases are made keys with."""
+        self.wake: Callable[[], None] = lambda: None
+
+    # --- seals ------------------------------------------------------------------------------------
+
+    def state(self, vault: Vault | None) -> SealState:
+        """How it stands with the seal of a vault, or of the store."""
+        until_us = self._keyring.until_us(STORE if vault is None else root_of(vault))
+        return SealState(until_us is None, None if until_us is None else self.at_wall(until_us))
+
+    def at_wall(self, until_us: int) -> datetime:
+        """A moment of the monotonic clock as the wall clock will say it."""
+        return instant(self._clock.wall_us() + until_us - self._clock.monotonic_us())
+
+    def dropped(self, vault: Vault) -> None:
+        """A vault is no more, nor what it was opened with."""
+        if vault.own:
+            self._keyring.seal(vault.id)
+
+    def new_salt(self) -> bytes:
+        """For a passphrase."""
+        return self._random(SALT_BYTES)
+
+    def give_root(self, tx: Transaction, vault: Vault, wrapping: bytearray, salt: bytes) -> None:
+        """Give a vault that was just declared its own root key, which stays sealed.
+
+        :param wrapping: of its passphrase; it is wiped
+        """
+        domain = vaults.need_store_row(tx, self._random).domain
+        root = new_key(self._random)
+        wrap = wrap_root(wrapping, root, domain, vault.id, salt, self.stretch, self._random)
+        vaults.put_keys_row(tx, vault, KeysRow(root=wrap))
+        for key in (root, wrapping):
+            wipe(key)
+
+    def check_open(self, vault: Vault) -> None:
+        """:raises Sealed:"""
+        if self._keyring.until_us(root_of(vault)) is None:
+            raise sealed(vault)
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def write(
+        self, tx: Transaction, vault: Vault, act: Act, value: Value, condition: Condition
+    ) -> Written:
+        """Put a record's next value. :raises Sealed, WrongKey, TooLarge, TypeRefused:"""
+        id = vaults.check_id(act.id)
+        if value is NONE:
+            raise TypeRefused("NONE is no value of a vault's record: ERASE it")
+        plain = pack(value)
+        if len(plain) > limits.VAULT_VALUE_BYTES:
+            raise TooLarge(
+                f"a value of a vault has at most {limits.VAULT_VALUE_BYTES} bytes",
+                limit=limits.VAULT_VALUE_BYTES,
+                size=len(plain),
+            )
+        self.check_open(vault)
+        present = vaults.find_record(tx, vault, id)
+        last = 0 if present is None else present.last
+        if condition is not None and last != (0 if condition == "ABSENT" else condition):
+            self.trail.add(tx, replace(act, action="write withheld", version=last))
+            return Written(False, last)
+        keys = self._writing_keys(tx, vault)
+        version = vaults.next_version(tx, vault, id, present)
+        key = self._keyring.key(vault, keys, keys.current)
+        spot = vaults.spot(vaults.need_store_row(tx, self._random), vault, id, version)
+        made = seal(key.cipher, spot, keys.current, plain, self._random)
+        entry = self.trail.add(tx, with_version(act, version), sha256(made).digest(), keys)
+        row = ValueRow(keys.current, tx.now_us, entry, made)
+        vaults.put_value(tx, vault, id, present, version, row)
+        return Written(True, version, bool(keys.older))
+
+    def _writing_keys(self, tx: Transaction, vault: Vault) -> KeysRow:
+        """The keys of a vault with one that may seal another value: made when the first is needed,
+        and anew when one has sealed as many as a key may."""
+        row = vaults.keys_row(tx, vault)
+        if row.current:
+            sealed_so_far = vaults.sealed_about(tx, vault)
+            if sealed_so_far - row.began < limits.VAULT_KEY_SEALS:
+                return row
+            self.trail.add(tx, Act("rotate", None, vault, version=row.current + 1))
+        return self.with_next_key(tx, vault, row)
+
+    def with_next_key(self, tx: Transaction, vault: Vault, row: KeysRow) -> KeysRow:
+        """The keys of a vault with a new one that seals from now on. :raises Sealed:"""
+        root = self._keyring.root(root_of(vault))
+        if root is None:
+            raise sealed(vault)
+        row = self.next_key(tx, vault, row, root)
+        vaults.put_keys_row(tx, vault, row)
+        return row
+
+    def next_key(self, tx: Transaction, vault: Vault, row: KeysRow, root: bytearray) -> KeysRow:
+        """The same under a root key that is at hand; nothing is put."""
+        version = row.current + 1
+        domain = vaults.need_store_row(tx, self._random).domain
+        wrap = wrap_key(root, new_key(self._random), domain, vault.id, version, self._random)
+        began = vaults.sealed_about(tx, vault)
+        return replace(row, current=version, wraps={**row.wraps, version: wrap}, began=began)
+
+    def erase(self, tx: Transaction, vault: Vault, act: Act) -> bool:
+        """Remove a record. Answers whether there was one. Nothing is opened for it, so a sealed
+        vault lets it go too."""
+        id = vaults.check_id(act.id)
+        present = vaults.find_record(tx, vault, id)
+        if present is None:
+            self.trail.add(tx, replace(act, action="erase nothing"))
+            return False
+        vaults.erase(tx, vault, id, present)
+        self.trail.add(tx, with_version(act, present.last))
+        return True
+
+    def rotate(self, tx: Transaction, vault: Vault, act: Act) -> int:
+        """Make a new key; values are sealed again behind the answer. Answers its version.
+        :raises Sealed:"""
+        row = self.with_next_key(tx, vault, vaults.keys_row(tx, vault))
+        self.trail.add(tx, with_version(act, row.current), None, row)
+        return row.current
+
+    # --- revealing --------------------------------------------------------------------------------
+
+    def find(self, tx: Transaction, vault: Vault, id: bytes, version: int | None) -> Found:
+        """A value that may be revealed, checked against what the trail says of it.
+
+        :raises Sealed:
+        :raises Unknown: there is no such record, or no such version of it
+        :raises WrongKey: what stands there is not what was written last
+        """
+        self.check_open(vault)
+        record = vaults.find_record(tx, vault, id)
+        wanted = version if version is not None or record is None else record.last
+        if record is None or wanted is None or wanted not in record.kept:
+            what = "record of that id" if record is None else "such version of that record"
+            raise Unknown(f"there is no {what} in vault {vault.path}", kind="record")
+        self._check_newest(tx, vault, id, record)
+        row = vaults.find_value(tx, vault, id, wanted)
+        if row is None:
+            raise _put_back(vault)
+        keys = vaults.keys_row(tx, vault)
+        self._check_entry(tx, vault, id, wanted, row)
+        self._keyring.key(vault, keys, row.key_version)  # so that it is refused before the entry
+        return Found(vault, id, wanted, row, keys)
+
+    def _check_newest(self, tx: Transaction, vault: Vault, id: bytes, record: RecordRow) -> None:
+        said = vault_trail.last_about(tx, vault.id, id.decode("utf-8", "surrogatepass"))
+        newest = vaults.find_value(tx, vault, id, record.last)
+        if newest is None or (said and newest.entry != said):
+            raise _put_back(vault)
+
+    def _check_entry(
+        self, tx: Transaction, vault: Vault, id: bytes, version: int, row: ValueRow
+    ) -> None:
+        kept = vault_trail.find(tx, vault.id, row.entry)
+        if kept is None:
+            newest = vault_trail.head(tx, vault.id).number
+            if 0 < row.entry <= newest - limits.VAULT_ENTRIES_KEPT:
+                return  # it was so long ago that its entry is gone
+            raise _put_back(vault)
+        entry = kept.entry
+        is_of_it = (entry.action, entry.id, entry.version) == (
+            "write",
+            id.decode("utf-8", "surrogatepass"),
+            version,
+        )
+        same_key = row.key_version == entry.key_version
+        if (
+            not is_of_it
+            or row.key_version < entry.key_version
+            or (same_key and entry.digest != sha256(row.sealed).digest())
+            or not self.trail.is_sound(tx, vault, kept)
+        ):
+            raise _put_back(vault)
+
+    def open(self, found: Found) -> Value:
+        """The plain value; its entry must be on the disk. :raises Sealed, WrongKey:"""
+        key = self._keyring.key(found.vault, found.keys, found.row.key_version)
+        with self._committer.begin() as tx:
+            store = vaults.store_row(tx)
+        if store is None:
+            raise _put_back(found.vault)
+        spot = vaults.spot(store, found.vault, found.id, found.version)
+        return unpack(open_sealed(key.cipher, spot, found.row.key_version, found.row.sealed))
+
+
+def condition_of(absent: bool, expected: object) -> Condition:
+    """When a value is to be written. :raises TypeRefused, BadRequest:"""
+    if absent:
+        return "ABSENT"
+    if expected is None:
+        return None
+    if isinstance(expected, bool) or not isinstance(expected, int):
+        raise TypeRefused("EXPECT VERSION takes a whole number")
+    if expected < 0:
+        raise BadRequest("EXPECT VERSION is not below zero; 0: there is no such record")
+    return expected
+
+
+_WORDS: Final = "what stands there is not what was written last: an older row was put back"
+
+
+def _put_back(vault: Vault) -> WrongKey:
+    return WrongKey(f"a record of vault {vault.path} does not open: {_WORDS}")

@@ -1,0 +1,233 @@
+"""What is recorded of vaults: entries of their trails, beside the statement log.
+
+An entry of what is done is part of its commit, or a commit that is waited for. One of what was
+refused, or of what time brought, has a commit of its own that nobody waits for: a turn of the
+loop gathers them. Of refusals of one kind, of one user, a few are kept however quickly they come
+and then one a second, which says how many were not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+
+from actors.commits import NODE, Committer
+from actors.runtime import Runtime
+from actors.vaults.keyring import STORE, Keyring
+from protocol.errors import Refusal, Sealed, WrongKey
+from protocol.requests import Caller
+from storage import vault_trail
+from storage.transactions import Transaction
+from storage.vault_entries import VaultEntry
+from storage.vault_rows import KeysRow
+from storage.vault_trail import GRANTED, Head
+from storage.vaults import Vault, keys_row, store_row
+
+log = structlog.get_logger("vaults")
+
+BURST: Final = 10
+"""Refusals of one kind, of one user, that are kept at once; then one for each second."""
+REMEMBERED: Final = 1_024
+"""Kinds of which it is remembered how many came."""
+HEADS_SECONDS: Final = 3600.0
+"""Between two lines of where trails stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Something that somebody does, or is refused, with a vault or the store's passphrase."""
+
+    action: str
+    caller: Caller | None
+    """None: the node itself."""
+    vault: Vault | None
+    """None: the store."""
+    id: str | None = None
+    version: int | None = None
+    reason: str | None = None
+    request: str = ""
+
+    @property
+    def trail(self) -> int:
+        """The number of the trail that it belongs to."""
+        return STORE if self.vault is None else self.vault.id
+
+
+@dataclass(slots=True)
+class _Allowance:
+    left: float
+    since_us: int
+    more: int = 0
+
+
+class Trail:
+    """Makes the entries."""
+
+    def __init__(self, runtime: Runtime, committer: Committer, keyring: Keyring) -> None:
+        self._runtime = runtime
+        self._committer = committer
+        self._keyring = keyring
+        self._allowances: OrderedDict[tuple[object, ...], _Allowance] = OrderedDict()
+        self._waiting: list[tuple[Act, str, int]] = []
+        self._turn: asyncio.Handle | None = None
+        self._moved: dict[int, str] = {}
+        """Trails that have grown since their heads were last said, with their paths."""
+
+    def add(
+        self, tx: Transaction, act: Act, digest: bytes | None = None, row: KeysRow | None = None
+    ) -> int:
+        """Put an entry of what is done by this transaction; its number.
+
+        :param row: the keys of the vault as the transaction leaves them, if it has them at hand
+        """
+        return self._append(tx, act, GRANTED, 0, digest, row)
+
+    def refused(self, act: Act, refusal: Refusal) -> None:
+        """Let the trail keep that something was refused."""
+        user = "" if act.caller is None else act.caller.user
+        more = self._admit((act.trail, user, act.action, refusal.code))
+        if more is not None:
+            self._later(act, refusal.code, more)
+
+    def did(self, act: Act) -> None:
+        """Let the trail keep what time has brought."""
+        self._later(act, GRANTED, 0)
+
+    def is_sound(self, tx: Transaction, vault: Vault | None, kept: vault_trail.Kept) -> bool:
+        """Whether an entry's HMAC is right; that of one which can't be known now counts as such."""
+        if not kept.mac:
+            return True
+        version = kept.entry.key_version
+        if vault is None:
+            store = store_row(tx)
+            is_of_root = store is not None and store.generation == version
+            key = self._keyring.store_trail() if is_of_root else None
+        else:
+            key = self._key(tx, vault, keys_row(tx, vault), version)
+        return key is None or vault_trail.is_authentic(kept, key)
+
+    # --- entries ----------------------------------------------------------------------------------
+
+    def _append(
+        self,
+        tx: Transaction,
+        act: Act,
+        outcome: str,
+        more: int,
+        digest: bytes | None,
+        row: KeysRow | None,
+    ) -> int:
+        vault, caller, version = act.vault, act.caller, 0
+        if vault is None:
+            store = store_row(tx)
+            key, version = self._keyring.store_trail(), 0 if store is None else store.generation
+        else:
+            row = keys_row(tx, vault) if row is None else row
+            version = row.current
+            key = self._key(tx, vault, row, version)
+        entry = VaultEntry(
+            tx.now_us,
+            NODE.user if caller is None else caller.user,
+            "" if caller is None else caller.role,
+            NODE.surface if caller is None else caller.surface,
+            "" if caller is None else caller.address,
+            act.action,
+            "" if vault is None else vault.path,
+            outcome,
+            act.id,
+            act.version,
+            act.reason,
+            act.request,
+            more,
+            digest,
+            0 if key is None else version,
+        )
+        self._moved[act.trail] = entry.vault
+        return vault_trail.append(tx, act.trail, entry, key)
+
+    def _key(self, tx: Transaction, vault: Vault, row: KeysRow, version: int) -> bytes | None:
+        if version not in row.wraps:
+            return None
+        try:
+            return self._keyring.key(vault, row, version).trail
+        except (Sealed, WrongKey):
+            return None  # nobody holds it, or it is not this vault's: who wants to use it is told
+
+    def _later(self, act: Act, outcome: str, more: int) -> None:
+        self._waiting.append((act, outcome, more))
+        if self._turn is None:
+            self._turn = self._runtime.loop.call_soon(self._commit)
+
+    def _commit(self) -> None:
+        self._turn = None
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        with self._committer.begin() as tx:
+            tx.passes = True
+            try:
+                for act, outcome, more in waiting:
+                    self._append(tx, act, outcome, more, None, None)
+                self._committer.commit(tx, NODE, reason="the trails of vaults")
+            except Refusal as refusal:
+                # What they say stands in the node's own output then.
+                for act, outcome, _ in waiting:
+                    log.warning(
+                        "an entry of a vault's trail was not kept",
+                        action=act.action,
+                        outcome=outcome,
+                        vault="" if act.vault is None else act.vault.path,
+                        user="" if act.caller is None else act.caller.user,
+                        why=refusal.code,
+                    )
+
+    def _admit(self, kind: tuple[object, ...]) -> int | None:
+        """As `actors.statements`: how many like it were not kept; None: this one is not either."""
+        now_us = self._runtime.clock.monotonic_us()
+        allowance = self._allowances.get(kind)
+        if allowance is None:
+            if len(self._allowances) >= REMEMBERED:
+                self._allowances.popitem(last=False)
+            allowance = self._allowances[kind] = _Allowance(BURST, now_us)
+        self._allowances.move_to_end(kind)
+        allowance.left = min(BURST, allowance.left + (now_us - allowance.since_us) / 1_000_000)
+        allowance.since_us = now_us
+        if allowance.left < 1:
+            allowance.more += 1
+            return None
+        allowance.left -= 1
+        more, allowance.more = allowance.more, 0
+        return more
+
+    # --- heads ------------------------------------------------------------------------------------
+
+    def say_heads(self) -> None:
+        """Say where trails stand that have grown, outside of the store: putting all of it back is
+        noticed by these lines alone."""
+        moved, self._moved = self._moved, {}
+        with self._committer.begin() as tx:
+            for number, path in moved.items():
+                found: Head = vault_trail.head(tx, number)
+                log.info(
+                    "head of a vault's trail",
+                    vault=path,
+                    number=number,
+                    entries=found.number,
+                    hash=found.hash.hex(),
+                )
+
+    def close(self) -> None:
+        """The node stops: what waits is committed now, and heads are said."""
+        if self._turn is not None:
+            self._turn.cancel()
+        self._commit()
+        self.say_heads()
+
+
+def with_version(act: Act, version: int | None) -> Act:
+    """The same act, of a version that is known now."""
+    return replace(act, version=version)

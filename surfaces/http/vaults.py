@@ -1,0 +1,304 @@
+"""The routes under /vault: seals and passphrases, and what statements do with records.
+
+What a statement does is done by that statement, with all of the body bound: so it is judged,
+recorded and ended as any script is, and nothing of it is text. Passphrases go to the vaults actor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from tornado.httputil import HTTPMessageDelegate
+
+from actors.runtime import ask_now, tell
+from protocol import jsonvalues, limits
+from protocol.errors import BadRequest, Busy, Refusal
+from protocol.requests import Caller, CancelScript, RunScript
+from protocol.text import check_name, format_datetime
+from protocol.values import LONG, Value, check_unicode
+from protocol.vaults import (
+    ChangePassphrase,
+    Names,
+    Seal,
+    SealState,
+    ShowVaults,
+    Standings,
+    Unseal,
+)
+from surfaces.http import answers
+from surfaces.http.callers import caller
+from surfaces.http.exchange import Exchange
+from surfaces.http.head import Head
+from surfaces.http.queries import decoded, integer, parameters
+from surfaces.http.shared import Http
+
+ALL: Final = "/vault"
+ONE: Final = "/vault/{ns}/{db}/{vault}"
+SEALS: Final = ("unseal", "seal", "passphrase")
+RECORDS: Final = ("reveal", "write", "erase")
+STORE_PATHS: Final = {word: f"{ALL}/{word}" for word in SEALS}
+VAULT_PATHS: Final = {word: f"{ONE}/{word}" for word in (*SEALS, *RECORDS)}
+BODY_MAX: Final = 2 * limits.VAULT_VALUE_BYTES
+"""A value as JSON takes more than as msgpack."""
+_OF_SCRIPTS: Final = frozenset({"statement", "line", "column", "near", "committed"})
+"""What a refusal says of a text that nobody has written here."""
+
+
+def template(path: str) -> str | None:
+    """The path of the route that a path under /vault takes; None when there is none."""
+    parts = path.split("/")
+    if len(parts) == 3:
+        return STORE_PATHS.get(parts[2])
+    if len(parts) == 5:
+        return ONE
+    return VAULT_PATHS.get(parts[5]) if len(parts) == 6 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A statement of a route."""
+
+    fields: frozenset[str]
+    """That its body may have."""
+    needed: frozenset[str]
+    """That it must have."""
+    text: Callable[[str, Mapping[str, Any]], str]
+    """Of the quoted name of the vault, and the body."""
+
+
+def _written(vault: str, body: Mapping[str, Any]) -> str:
+    when = ""
+    if "expect" in body:
+        when = " EXPECT VERSION $expect"
+    elif body.get("if") == "absent":
+        when = " IF ABSENT"
+    return f"WRITE $id IN VAULT {vault} VALUE $value{when}"
+
+
+_WAYS: Final = {
+    "reveal": _Way(
+        frozenset({"id", "version", "reason"}),
+        frozenset({"id"}),
+        lambda vault, body: (
+            f"REVEAL $id FROM VAULT {vault}{' VERSION $version' if 'version' in body else ''}"
+        ),
+    ),
+    "write": _Way(
+        frozenset({"id", "value", "if", "expect", "reason"}), frozenset({"id", "value"}), _written
+    ),
+    "erase": _Way(
+        frozenset({"id", "reason"}),
+        frozenset({"id"}),
+        lambda vault, _body: f"ERASE $id FROM VAULT {vault}",
+    ),
+}
+
+
+class VaultDelegate(HTTPMessageDelegate):
+    """Does one thing for one request."""
+
+    def __init__(self, surface: Http, exchange: Exchange) -> None:
+        self._surface = surface
+        self._exchange = exchange
+        self._running = False
+
+    def finish(self) -> None:
+        """The body is there: do it."""
+        self._surface.spawn(self._run())
+
+    def on_connection_close(self) -> None:
+        """The client is gone: nobody reads the answer."""
+        if not self._running:
+            return
+        try:
+            tell(self._surface.node.scripts, CancelScript(self._exchange.request))
+        except Busy as busy:  # it is done to its end, and told to nobody
+            self._exchange.report(busy)
+
+    async def _run(self) -> None:
+        exchange = self._exchange
+        head, body = exchange.head, exchange.body
+        assert head is not None
+        exchange.body = b""
+        try:
+            who = await caller(exchange)
+            exchange.own(who.user)
+            if exchange.connection.closed:
+                return
+            answer = await self._asked(who, head, body)
+            if not exchange.connection.closed:
+                exchange.reply(200, answers.json_bytes(answer), answers.JSON)
+        except Refusal as refusal:
+            exchange.refuse(refusal)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            exchange.fail(error)
+        finally:
+            self._running = False
+            exchange.finished()
+
+    async def _asked(self, who: Caller, head: Head, body: bytes) -> dict[str, Any]:
+        parts = [decoded(part) for part in head.path.split("/")[2:]]
+        if not parts:
+            return _shown(await ask_now(self._surface.node.vaults, ShowVaults(who)))
+        if len(parts) == 1:
+            return await self._seals(who, None, parts[0], await self._read(body))
+        names = _names(parts)
+        if len(parts) == 3:
+            return await self._list(who, names, head)
+        found = await self._read(body)
+        if parts[3] in SEALS:
+            return await self._seals(who, names, parts[3], found)
+        way = _WAYS[parts[3]]
+        given = _object(found, way.fields, way.needed)
+        if given.get("if") not in (None, "absent"):
+            raise BadRequest("if says 'absent', or is left out")
+        if "if" in given and "expect" in given:
+            raise BadRequest("either if or expect")
+        text = way.text(_quoted(names[2]), given)
+        reason = _string(given, "reason")
+        bound = {
+            name: jsonvalues.from_json(value)
+            for name, value in given.items()
+            if name not in ("reason", "if")
+        }
+        return await self._script(who, names, text, bound, reason)
+
+    async def _read(self, body: bytes) -> Any:
+        if not body:
+            return {}
+        if len(body) <= LONG:
+            return jsonvalues.parse(body)
+        return await self._surface.long_work.run(partial(jsonvalues.parse, body))
+
+    async def _list(self, who: Caller, names: Names, head: Head) -> dict[str, Any]:
+        query = parameters(head.query, ("prefix", "after", "limit"))
+        bound: dict[str, Value] = {
+            "prefix": query.get("prefix", ""),
+            "after": query.get("after", ""),
+            "limit": integer(query["limit"], "limit")
+            if "limit" in query
+            else limits.VAULT_IDS_LISTED,
+        }
+        text = f"LIST FROM VAULT {_quoted(names[2])} PREFIX $prefix AFTER $after LIMIT $limit"
+        return await self._script(who, names, text, bound, None)
+
+    async def _script(
+        self,
+        who: Caller,
+        names: Names,
+        text: str,
+        bound: dict[str, Value],
+        reason: str | None,
+    ) -> dict[str, Any]:
+        run = RunScript(who, text, self._exchange.request, bound, names[0], names[1], reason=reason)
+        self._running = True
+        answer = await ask_now(self._surface.node.scripts, run)
+        self._running = False
+        self._exchange.committed = answer.committed
+        if answer.refusal is not None:
+            raise _without_place(answer.refusal)
+        found = jsonvalues.to_json(answer.results[-1].value)
+        assert isinstance(found, dict), "statements on vaults answer objects"
+        return found
+
+    async def _seals(
+        self, who: Caller, names: Names | None, word: str, body: Any
+    ) -> dict[str, Any]:
+        vaults, request = self._surface.node.vaults, self._exchange.request
+        if word == "seal":
+            await ask_now(vaults, Seal(who, names, request))
+            return {"sealed": True}
+        if word == "unseal":
+            given = _object(body, frozenset({"passphrase"}), frozenset({"passphrase"}))
+            passphrase = _needed(given, "passphrase")
+            until = await ask_now(vaults, Unseal(who, names, passphrase, request))
+            return {"sealed": False, "until": _moment(until)}
+        given = _object(body, frozenset({"old", "new", "rekey"}), frozenset({"new"}))
+        rekey = given.get("rekey", False)
+        if not isinstance(rekey, bool):
+            raise BadRequest("rekey is true or false")
+        asked = ChangePassphrase(
+            who, names, _string(given, "old"), _needed(given, "new"), rekey, request
+        )
+        return {"changed": True, "rewrapped": await ask_now(vaults, asked)}
+
+
+def _names(parts: list[str]) -> Names:
+    namespace, database, vault = parts[:3]
+    return (
+        check_name(namespace, "namespace"),
+        check_name(database, "database"),
+        check_name(vault, "vault"),
+    )
+
+
+def _quoted(name: str) -> str:
+    """As a statement writes it: what `check_name` lets through has nothing to escape."""
+    return f"`{name}`"
+
+
+def _object(found: Any, fields: frozenset[str], needed: frozenset[str]) -> dict[str, Any]:
+    """:raises BadRequest: the body is no JSON object of these fields"""
+    if not isinstance(found, dict) or not needed <= found.keys() <= fields:
+        raise BadRequest(
+            f"the body is a JSON object of {', '.join(sorted(fields)) or 'nothing'}",
+            fields=sorted(fields),
+            needed=sorted(needed),
+        )
+    return found
+
+
+def _string(given: Mapping[str, Any], name: str) -> str | None:
+    found = given.get(name)
+    if found is None:
+        return None
+    if not isinstance(found, str):
+        raise BadRequest(f"{name} is a string")
+    check_unicode(found)
+    if name == "reason" and len(found) > limits.REASON_CHARACTERS:
+        raise BadRequest(f"a reason has at most {limits.REASON_CHARACTERS} characters")
+    return found
+
+
+def _needed(given: Mapping[str, Any], name: str) -> str:
+    found = _string(given, name)
+    if found is None:
+        raise BadRequest(f"{name} is a string")
+    return found
+
+
+def _without_place(refusal: Refusal) -> Refusal:
+    told = copy(refusal)
+    told.detail = {name: refusal.detail[name] for name in refusal.detail.keys() - _OF_SCRIPTS}
+    return told
+
+
+def _moment(at: datetime | None) -> str | None:
+    return None if at is None else format_datetime(at)
+
+
+def _state(state: SealState) -> dict[str, Any]:
+    return {"sealed": state.sealed, "until": _moment(state.until)}
+
+
+def _shown(found: Standings) -> dict[str, Any]:
+    vaults = [
+        {
+            "namespace": one.names[0],
+            "database": one.names[1],
+            "vault": one.names[2],
+            "own": one.own,
+            **_state(one.seal),
+            "records": one.records,
+        }
+        for one in found.vaults
+    ]
+    return {"store": {"set": found.is_set, **_state(found.seal)}, "vaults": vaults}

@@ -1,0 +1,158 @@
+"""VAULT on a wire connection: seals and passphrases, which are never statement text.
+
+Each is asked in a task of its own, by whoever the connection speaks for then, and answered once. A
+sign-in behind it waits until it is known by whom it was asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+from protocol.errors import BadRequest, Refusal, SignInRefused
+from protocol.frames import Kind, Message
+from protocol.requests import Caller
+from protocol.text import check_name
+from protocol.vaults import (
+    ChangePassphrase,
+    Names,
+    Seal,
+    SealState,
+    ShowVaults,
+    Standings,
+    Unseal,
+)
+from surfaces.wire.bodies import field, operation
+from surfaces.wire.link import Link
+
+_WHERE: Final = frozenset({"op", "ns", "db", "vault"})
+Asked = Unseal | Seal | ChangePassphrase | ShowVaults
+
+
+class Vaults:
+    """:param link: the connection"""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self.starting: asyncio.Future[Caller] | None = None
+        """Done when it is known by whom that was asked which was begun last."""
+
+    def begin(self, message: Message) -> None:
+        """A VAULT has been read: it is begun, or refused."""
+        link, admission = self._link, self._link.wire.admission
+        if admission.draining:
+            link.refuse(message.id, admission.leaving())
+        elif message.refusal is not None:
+            link.refuse(message.id, message.refusal)
+        elif link.token is None:
+            link.refuse(message.id, SignInRefused("a vault needs a signed-in user"))
+        elif admission.full:
+            link.refuse(message.id, admission.busy())
+        else:
+            admission.begin()
+            try:
+                asked = link.wire.gate.caller(link.token, link.address)
+            except Refusal as refusal:
+                admission.end()
+                link.refuse(message.id, refusal)
+                return
+            if not isinstance(asked, Caller):
+                self.starting = asked
+            link.wire.under_way.spawn(self._run(message, asked))
+
+    async def _run(self, message: Message, asked: Caller | asyncio.Future[Caller]) -> None:
+        link, id = self._link, message.id
+        try:
+            caller = asked if isinstance(asked, Caller) else await asked
+            body = await self._answered(message.body or {}, caller, link.name(id))
+        except Refusal as refusal:
+            self._refuse(id, refusal)
+        except asyncio.CancelledError:  # the surface closes
+            self._refuse(id, link.wire.admission.leaving())
+            raise
+        except Exception as error:
+            self._refuse(id, link.failed(link.name(id), error))
+        else:
+            link.wire.admission.end()
+            link.send(Kind.VALUE, id, body)
+            link.end_if_done()
+
+    def _refuse(self, id: int, refusal: Refusal) -> None:
+        self._link.wire.admission.end()
+        self._link.refuse(id, refusal)
+        self._link.end_if_done()
+
+    async def _answered(self, body: dict[str, Any], caller: Caller, name: str) -> dict[str, Any]:
+        read = operation("VAULT", body, _OPERATIONS)
+        found = await self._link.wire.gate.vaults(read(body, caller, name))
+        if isinstance(found, Standings):
+            return _shown(found)
+        if isinstance(found, datetime):
+            return {"sealed": False, "until": found}
+        return {"sealed": True} if found is None else {"changed": True, "rewrapped": found}
+
+
+def _names(body: dict[str, Any]) -> Names | None:
+    """The vault that a body names; None: the store. :raises BadRequest: it names a part of one"""
+    found = [field("VAULT", body, name, str) for name in ("ns", "db", "vault")]
+    if all(name is None for name in found):
+        return None
+    namespace, database, vault = found
+    if namespace is None or database is None or vault is None:
+        raise BadRequest("VAULT names ns, db and vault, or none of them", field="vault")
+    return (
+        check_name(namespace, "namespace"),
+        check_name(database, "database"),
+        check_name(vault, "vault"),
+    )
+
+
+def _text(body: dict[str, Any], name: str) -> str:
+    found = field("VAULT", body, name, str)
+    if found is None:
+        raise BadRequest(f"VAULT needs {name}", field=name)
+    return found
+
+
+def _unseal(body: dict[str, Any], caller: Caller, request: str) -> Asked:
+    return Unseal(caller, _names(body), _text(body, "passphrase"), request)
+
+
+def _seal(body: dict[str, Any], caller: Caller, request: str) -> Asked:
+    return Seal(caller, _names(body), request)
+
+
+def _passphrase(body: dict[str, Any], caller: Caller, request: str) -> Asked:
+    rekey = bool(field("VAULT", body, "rekey", bool))
+    old = field("VAULT", body, "old", str)
+    return ChangePassphrase(caller, _names(body), old, _text(body, "new"), rekey, request)
+
+
+def _show(_body: dict[str, Any], caller: Caller, _request: str) -> Asked:
+    return ShowVaults(caller)
+
+
+_Read = Callable[[dict[str, Any], Caller, str], Asked]
+_OPERATIONS: Final[dict[str, tuple[frozenset[str], _Read]]] = {
+    "unseal": (_WHERE | {"passphrase"}, _unseal),
+    "seal": (_WHERE, _seal),
+    "passphrase": (_WHERE | {"old", "new", "rekey"}, _passphrase),
+    "show": (frozenset({"op"}), _show),
+}
+
+
+def _state(state: SealState) -> dict[str, Any]:
+    return {"sealed": state.sealed, "until": state.until}
+
+
+def _shown(found: Standings) -> dict[str, Any]:
+    vaults = [
+        {
+            "namespace": one.names[0], "database": one.names[1], "vault": one.names[2],
+            "own": one.own, **_state(one.seal), "records": one.records,
+        }
+        for one in found.vaults
+    ]  # fmt: skip
+    return {"store": {"set": found.is_set, **_state(found.seal)}, "vaults": vaults}
