@@ -14,7 +14,7 @@ from language import tree
 from language.names import called
 from language.parser import parse_expression, parse_type
 from protocol import limits
-from protocol.rights import Grant, Noun, Verb
+from protocol.rights import Grant, Kind, Noun, Verb
 from protocol.values import MICROSECOND
 from storage.announcing import OnChange
 from storage.catalog import Database, Namespace, Space, Table
@@ -206,6 +206,8 @@ def grants(thing: User, held: Iterable[Grant]) -> Iterator[tree.Grant]:
     """What a user was granted, in the order in which it was, one statement for each noun."""
     verbs: dict[Noun, list[Verb]] = {}
     for one in held:
+        if one.noun.kind is Kind.VAULT:
+            continue  # no script declares what it is on
         verbs.setdefault(one.noun, []).append(one.verb)
     for noun, some in verbs.items():
         names = tuple(noun.path.split(".")) if noun.path else ()

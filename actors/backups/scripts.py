@@ -24,7 +24,7 @@ from protocol import limits
 from protocol.binary import pack
 from protocol.text import format_datetime
 from protocol.version import VERSION
-from storage import catalog, functions, groups, records, restores, topics, users
+from storage import catalog, functions, groups, records, restores, topics, users, vaults
 from storage.backups.scripts import BEGINS, Sealing
 from storage.catalog import Database, Namespace, Space, Table
 from storage.hand_outs import DEAD_HEADERS
@@ -45,7 +45,7 @@ Text = Iterator[str]
 """A script in parts; an empty one is a place for a pause."""
 
 NOT_CARRIED: Final = (
-    "vault secrets",
+    "vault secrets: neither vaults nor what is in them",
     "queue holds: what a group has handed out and nobody has acknowledged is handed out again",
     "topic positions: messages count from 1, and are as old as the day they are loaded",
     "ids of messages that came before: one that comes again is none that came twice",
@@ -110,7 +110,7 @@ class Script:
 
     def _text(self) -> Text:
         every, left_out = self._databases()
-        yield self._head(left_out)
+        yield self._head(every, left_out)
         of_all = self._places is None
         spaces = catalog.namespaces(self._tx) if of_all else _namespaces(every, self._places or ())
         for namespace in spaces:
@@ -135,7 +135,13 @@ class Script:
         unfinished = [one for one in found.values() if restores.is_unfinished(tx, one)]
         return [one for one in found.values() if one not in unfinished], unfinished
 
-    def _head(self, left_out: list[Database]) -> str:
+    def _secrets(self, every: list[Database]) -> Iterator[str]:
+        """How many secrets of which vaults are missing."""
+        for database in every:
+            for vault in vaults.each(self._tx, database):
+                yield f"vault {vault.path}, with {vaults.count(self._tx, vault)} secrets"
+
+    def _head(self, every: list[Database], left_out: list[Database]) -> str:
         about = self._about
         lines = [
             f"version {VERSION}",
@@ -145,6 +151,7 @@ class Script:
             f"places: {_named(self._places)}",
             *(f"left out, since it was being restored: {one.path}" for one in left_out),
             *(f"not carried: {what}" for what in NOT_CARRIED),
+            *(f"not carried: {held}" for held in self._secrets(every)),
         ]
         if self._places is not None:
             lines.append(f"not carried: {NOT_OF_PLACES}")

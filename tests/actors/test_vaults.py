@@ -687,6 +687,21 @@ def test_a_full_disk_reveals_nothing(logbook: Logbook) -> None:
     played(main)
 
 
+def test_a_script_says_what_it_does_not_carry() -> None:
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await define_users(node)
+            await value(node, "GRANT READ ON VAULT v TO mo; GRANT READ ON ALL VAULTS IN a TO mo")
+            await write(node, "k", CANARY)
+            await write(node, "l", CANARY)
+            script = await value(node, "BACKUP SCRIPT")
+            assert b"not carried: vault a.b.v, with 2 secrets\n" in script
+            assert b"ON ALL VAULTS IN a " in script
+            assert b"ON VAULT" not in script and CANARY.encode() not in script
+
+    played(main)
+
+
 def test_an_unset_store() -> None:
     async def main() -> None:
         async with Machine().node() as node:

@@ -39,7 +39,8 @@ WITHOUT_A_CALLER = {
     "actors/topics/service.py": r"catalog\..*|find_topic|each_topic",  # what starts them
 }
 INSIDE = {
-    "actors/backups/scripts.py": r"catalog\..*|functions\.each|users\.everyone",  # OWN, judged
+    # OWN, judged
+    "actors/backups/scripts.py": r"catalog\..*|(functions|vaults)\.each|users\.everyone",
     "actors/scripts/places.py": r"catalog\.(databases|tables|spaces)|each_topic|functions\.each",
     "actors/scripts/vaults.py": r"vaults\.each",  # of a database that is dropped, OWN, judged
     "actors/scripts/functions.py": r"catalog\.tables|functions\.each",  # who calls one

@@ -32,6 +32,7 @@ from storeclient.objects import into
 from storeclient.texts import json_default
 from storeclient.topics import AsyncPublisher, AsyncReader, AsyncTopic, Published
 from storeclient.values import NONE, NoneValue, RecordId
+from storeclient.vaults import AsyncSeal, AsyncVault, Revealed, Seal, Vault, Written
 from storeclient.version import VERSION
 from storeclient.watches import AsyncWatch, Watch
 
@@ -45,6 +46,7 @@ __all__ = [
     "AsyncTopic", "Topic", "AsyncPublisher", "Publisher", "AsyncReader", "Reader",
     "AsyncGroup", "Group", "AsyncConsumer", "Consumer", "AsyncHandOut", "HandOut",
     "Message", "Published", "Settled",
+    "AsyncVault", "Vault", "AsyncSeal", "Seal", "Revealed", "Written",
     "Answer", "Result", "ResultKind", "Welcome", "Backup",
     "NONE", "NoneValue", "RecordId", "quote_name", "into", "json_default",
     "StoreError", "Refused", "OutcomeUnknown", "Unreachable", "ProtocolBroken", "Closed", "errors",

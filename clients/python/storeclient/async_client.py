@@ -31,13 +31,20 @@ from storeclient.errors import (
     VersionNotSupported,
 )
 from storeclient.events import ConnectionEvent, OnConnection
-from storeclient.exchange import MINOR_OF_FEEDS, MINOR_OF_STREAMS, NotSent, Welcome
+from storeclient.exchange import (
+    MINOR_OF_FEEDS,
+    MINOR_OF_STREAMS,
+    MINOR_OF_VAULTS,
+    NotSent,
+    Welcome,
+)  # fmt: skip
 from storeclient.feeds import Feed
 from storeclient.frames import Kind
 from storeclient.outages import Pause
 from storeclient.settings import make_settings
 from storeclient.topics import AsyncTopic
 from storeclient.values import duration
+from storeclient.vaults import AsyncSeal, AsyncVault
 
 T = TypeVar("T")
 
@@ -286,6 +293,28 @@ class AsyncClient:
             return answer.fields
 
         return AsyncTopic(run, ask, name)
+
+    def vault(self, ns: str, db: str, name: str) -> AsyncVault:
+        """A vault. Nothing is asked before its first call. :raises ValueError: of its name"""
+
+        async def run(script: str, params: Mapping[str, Any], reason: str | None) -> Answer:
+            return await self.run(script, params, ns=ns, db=db, reason=reason)
+
+        return AsyncVault(self._seal, run, ns, db, name)
+
+    def store_seal(self) -> AsyncSeal:
+        """What opens the vaults that have no passphrase of their own."""
+        return AsyncSeal(self._seal, {})
+
+    async def _seal(self, body: dict[str, Any]) -> dict[str, Any]:
+        """One operation on a seal."""
+        welcome = (await self._usable()).welcome
+        assert welcome is not None
+        if welcome.minor < MINOR_OF_VAULTS:
+            raise _too_old(welcome, "vaults", MINOR_OF_VAULTS)
+        answer = await self._ask(Kind.VAULT, body, None, False)
+        assert isinstance(answer, Fields)
+        return answer.fields
 
     async def _key(self, body: dict[str, Any], repeatable: bool) -> dict[str, Any]:
         """One operation on a key. :param repeatable: doing it twice does no harm"""

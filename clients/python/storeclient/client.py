@@ -22,6 +22,7 @@ from storeclient.database import Database
 from storeclient.errors import Closed
 from storeclient.events import OnConnection
 from storeclient.exchange import Welcome
+from storeclient.vaults import Seal, Vault
 
 T = TypeVar("T")
 
@@ -167,6 +168,14 @@ class Client:
     def topic(self, ns: str, db: str, name: str) -> Topic:
         """A topic. Nothing is asked before its first call. :raises ValueError: of its name"""
         return Topic(self._twin.topic(ns, db, name), self._submit)
+
+    def vault(self, ns: str, db: str, name: str) -> Vault:
+        """A vault. Nothing is asked before its first call. :raises ValueError: of its name"""
+        return Vault(self._twin.vault(ns, db, name), self._submit)
+
+    def store_seal(self) -> Seal:
+        """What opens the vaults that have no passphrase of their own."""
+        return Seal(self._twin.store_seal(), self._submit)
 
     def ping(self) -> None:
         """Go to the node and back. :raises StoreError: that was not possible"""

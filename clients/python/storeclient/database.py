@@ -19,6 +19,7 @@ from storeclient.moments import KEEP, AsyncMoment, Moment, Runs
 from storeclient.names import quote_name
 from storeclient.pages import PAGE, Pages, each
 from storeclient.topics import AsyncTopic
+from storeclient.vaults import AsyncVault, Vault
 from storeclient.watches import AsyncWatch, Watch, Watches, asked
 
 
@@ -28,6 +29,8 @@ class _Client(Runs, Watches, Protocol):
     def cache(self, ns: str, db: str, space: str) -> AsyncCache: ...
 
     def topic(self, ns: str, db: str, name: str) -> AsyncTopic: ...
+
+    def vault(self, ns: str, db: str, name: str) -> AsyncVault: ...
 
 
 class AsyncDatabase:
@@ -182,6 +185,10 @@ class AsyncDatabase:
         """As `AsyncClient.topic`."""
         return self._client.topic(self.ns, self.db, name)
 
+    def vault(self, name: str) -> AsyncVault:
+        """As `AsyncClient.vault`."""
+        return self._client.vault(self.ns, self.db, name)
+
 
 class Database(_Twin):
     """One database, blocking. Made by `Client.database(ns, db)`; otherwise as `AsyncDatabase`."""
@@ -265,3 +272,7 @@ class Database(_Twin):
     def topic(self, name: str) -> Topic:
         """As `AsyncDatabase.topic`."""
         return Topic(self._twin.topic(name), self._submit)
+
+    def vault(self, name: str) -> Vault:
+        """As `AsyncDatabase.vault`."""
+        return Vault(self._twin.vault(name), self._submit)

@@ -20,10 +20,11 @@ Waiter = TypeVar("Waiter")
 
 MAGIC: Final = "STORE"
 MAJOR: Final = 1
-MINORS: Final = (0, 5)
+MINORS: Final = (0, 6)
 """Lowest and highest minor that this client speaks."""
 MINOR_OF_FEEDS: Final = 1
 MINOR_OF_STREAMS: Final = 5
+MINOR_OF_VAULTS: Final = 6
 HELLO_ID: Final = 0
 _NOTHING: Final = type(None)
 
@@ -207,7 +208,7 @@ class Exchange(Generic[Waiter]):
                 continue
             error = OutcomeUnknown(
                 "the connection ended before the answer came; what was asked may have been done"
-                if kind in (Kind.RUN, Kind.KV, Kind.TOPIC)
+                if kind in (Kind.RUN, Kind.KV, Kind.TOPIC, Kind.VAULT)
                 else f"the connection ended before {kind.name} was answered"
             )
             error.__cause__ = cause
@@ -227,7 +228,7 @@ def _reply(asked: Kind, message: Message) -> Reply:
             return _error(message)
         if kind == Kind.ANSWER and asked is Kind.RUN:
             return read_answer(body)
-        if kind == Kind.VALUE and asked in (Kind.KV, Kind.TOPIC):
+        if kind == Kind.VALUE and asked in (Kind.KV, Kind.TOPIC, Kind.VAULT):
             return Fields(body)
         if kind == Kind.WELCOME and asked in (Kind.HELLO, Kind.AUTH):
             return _welcome(body)

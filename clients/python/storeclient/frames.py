@@ -29,6 +29,7 @@ class Kind(IntEnum):
     TOPIC = 8
     WATCH = 9
     UNWATCH = 10
+    VAULT = 11
     WELCOME = 32
     REFUSED = 33
     ANSWER = 34

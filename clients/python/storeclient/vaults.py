@@ -1,0 +1,238 @@
+"""Vaults: what opens them for a while, and the records in them.
+
+Two twins of each handle, `AsyncSeal` and `Seal`, `AsyncVault` and `Vault`. Ids and values travel as
+parameters, passphrases in messages of their own: neither is ever statement text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from storeclient.answers import Answer
+from storeclient.blocking import Submit, _Twin
+from storeclient.names import quote_name
+
+Entries = list[dict[str, Any]]
+Ids = list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Revealed:
+    """The value of a record."""
+
+    id: str
+    value: Any = field(repr=False)
+    version: int
+    at: datetime
+    """When that version was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What came of a write."""
+
+    written: bool
+    """False: its condition did not hold."""
+    version: int
+    """Of the record as it is now; 0: there is none."""
+
+
+class Ask(Protocol):
+    """Sends one operation on a seal and answers its fields."""
+
+    def __call__(self, body: dict[str, Any]) -> Awaitable[dict[str, Any]]: ...
+
+
+class Run(Protocol):
+    """Runs a script in the database of a vault."""
+
+    def __call__(
+        self, script: str, params: Mapping[str, Any], reason: str | None
+    ) -> Awaitable[Answer]: ...
+
+
+class AsyncSeal:
+    """What opens and closes the vaults that have no passphrase of their own. Made by
+    `AsyncClient.store_seal()`."""
+
+    def __init__(self, ask: Ask, place: Mapping[str, str]) -> None:
+        self._ask = ask
+        self._place = dict(place)
+
+    def __repr__(self) -> str:
+        return "<AsyncSeal of the store>"
+
+    async def unseal(self, passphrase: str) -> datetime:
+        """Open for a while; until when. Using it makes it no longer.
+
+        :raises errors.WrongKey: the passphrase does not open it
+        :raises errors.TooManyTries: after very many that did not
+        """
+        until: datetime = (await self._do("unseal", passphrase=passphrase))["until"]
+        return until
+
+    async def seal(self) -> None:
+        """Close now."""
+        await self._do("seal")
+
+    async def change_passphrase(self, old: str | None, new: str, *, rekey: bool = False) -> int:
+        """Another passphrase; how many keys were wrapped anew.
+
+        :param old: None: the store has none yet
+        :param rekey: after a leak: all keys are made anew, and every value is sealed again
+        """
+        found = await self._do("passphrase", old=old, new=new, rekey=rekey)
+        return int(found["rewrapped"])
+
+    async def _do(self, op: str, **fields: Any) -> dict[str, Any]:
+        return await self._ask({"op": op, **self._place, **fields})
+
+
+class AsyncVault(AsyncSeal):
+    """One vault. Made by `AsyncClient.vault(ns, db, name)` or `AsyncDatabase.vault(name)`; nothing
+    is asked before its first call. `unseal`, `seal` and `change_passphrase` are for a vault with a
+    passphrase of its own: others open with `AsyncClient.store_seal()`."""
+
+    def __init__(self, ask: Ask, run: Run, ns: str, db: str, name: str) -> None:
+        super().__init__(ask, {"ns": ns, "db": db, "vault": name})
+        self._run = run
+        self._name = quote_name(name)
+
+    def __repr__(self) -> str:
+        return f"<AsyncVault {'.'.join(self._place.values())}>"
+
+    async def write(
+        self,
+        id: str,
+        value: Any,
+        *,
+        if_absent: bool = False,
+        expect: int | None = None,
+        reason: str | None = None,
+    ) -> Written:
+        """Write a record's next version.
+
+        :param if_absent: only if there is no such record
+        :param expect: only if that is its version; 0: as `if_absent`
+        :raises errors.Sealed: it is sealed
+        """
+        params = {"id": id, "value": value}
+        when = " IF ABSENT" if if_absent else ""
+        if expect is not None:
+            when = " EXPECT VERSION $expect"
+            params["expect"] = expect
+        text = f"WRITE $id IN VAULT {self._name} VALUE $value{when}"
+        found = await self._value(text, params, reason)
+        return Written(found["written"], found["version"])
+
+    async def reveal(
+        self, id: str, *, version: int | None = None, reason: str | None = None
+    ) -> Revealed:
+        """The value of a record; the node has recorded that it was asked for.
+
+        :raises errors.Unknown: there is no such record, or no such version
+        :raises errors.Sealed: it is sealed
+        :raises errors.WrongKey: what stands there is not what was written
+        """
+        params: dict[str, Any] = {"id": id}
+        if version is not None:
+            params["version"] = version
+        which = "" if version is None else " VERSION $version"
+        found = await self._value(f"REVEAL $id FROM VAULT {self._name}{which}", params, reason)
+        return Revealed(**found)
+
+    async def list(self, prefix: str = "", after: str = "", limit: int = 1000) -> Ids:
+        """Ids in the order of their bytes, at most 1000; go on with the last one as `after`."""
+        text = f"LIST FROM VAULT {self._name} PREFIX $prefix AFTER $after LIMIT $limit"
+        params = {"prefix": prefix, "after": after, "limit": limit}
+        found: Ids = (await self._value(text, params, None))["ids"]
+        return found
+
+    async def erase(self, id: str, *, reason: str | None = None) -> bool:
+        """Erase a record with all of its versions; whether there was one."""
+        text = f"ERASE $id FROM VAULT {self._name}"
+        return bool((await self._value(text, {"id": id}, reason))["erased"])
+
+    async def info(self) -> dict[str, Any]:
+        """What INFO FOR VAULT says of it."""
+        found: dict[str, Any] = await self._value(f"INFO FOR VAULT {self._name}", {}, None)
+        return found
+
+    async def audit(self, before: int | None = None, limit: int = 100) -> Entries:
+        """Entries of its trail, newest first. :param before: only those before that `seq`"""
+        params: dict[str, Any] = {"limit": limit}
+        if before is not None:
+            params["before"] = before
+        page = "" if before is None else " BEFORE $before"
+        text = f"INFO FOR AUDIT OF VAULT {self._name}{page} LIMIT $limit"
+        found: Entries = await self._value(text, params, None)
+        return found
+
+    async def _value(self, text: str, params: Mapping[str, Any], reason: str | None) -> Any:
+        return (await self._run(text, params, reason)).value
+
+
+class Seal(_Twin):
+    """As `AsyncSeal`, blocking. Made by `Client.store_seal()`."""
+
+    def __init__(self, twin: AsyncSeal, submit: Submit) -> None:
+        super().__init__(submit)
+        self._twin = twin
+
+    def unseal(self, passphrase: str) -> datetime:
+        """As `AsyncSeal.unseal`."""
+        return self._wait(self._twin.unseal(passphrase))
+
+    def seal(self) -> None:
+        """As `AsyncSeal.seal`."""
+        self._wait(self._twin.seal())
+
+    def change_passphrase(self, old: str | None, new: str, *, rekey: bool = False) -> int:
+        """As `AsyncSeal.change_passphrase`."""
+        return self._wait(self._twin.change_passphrase(old, new, rekey=rekey))
+
+
+class Vault(Seal):
+    """As `AsyncVault`, blocking. Made by `Client.vault(ns, db, name)` or `Database.vault(name)`."""
+
+    _twin: AsyncVault
+
+    def __init__(self, twin: AsyncVault, submit: Submit) -> None:
+        super().__init__(twin, submit)
+
+    def write(
+        self,
+        id: str,
+        value: Any,
+        *,
+        if_absent: bool = False,
+        expect: int | None = None,
+        reason: str | None = None,
+    ) -> Written:
+        """As `AsyncVault.write`."""
+        return self._wait(
+            self._twin.write(id, value, if_absent=if_absent, expect=expect, reason=reason)
+        )
+
+    def reveal(self, id: str, *, version: int | None = None, reason: str | None = None) -> Revealed:
+        """As `AsyncVault.reveal`."""
+        return self._wait(self._twin.reveal(id, version=version, reason=reason))
+
+    def list(self, prefix: str = "", after: str = "", limit: int = 1000) -> Ids:
+        """As `AsyncVault.list`."""
+        return self._wait(self._twin.list(prefix, after, limit))
+
+    def erase(self, id: str, *, reason: str | None = None) -> bool:
+        """As `AsyncVault.erase`."""
+        return self._wait(self._twin.erase(id, reason=reason))
+
+    def info(self) -> dict[str, Any]:
+        """As `AsyncVault.info`."""
+        return self._wait(self._twin.info())
+
+    def audit(self, before: int | None = None, limit: int = 100) -> Entries:
+        """As `AsyncVault.audit`."""
+        return self._wait(self._twin.audit(before, limit))
