@@ -12,7 +12,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench import backups, feeds, history, indexes, machine, records, spaces, stores, topics
+from bench import (
+    backups, feeds, history, indexes, machine, records, spaces, stores, topics, vaults,
+)  # fmt: skip
 from bench.figures import Row, median, spread
 from bench.page import number, page
 from bench.settings import Settings
@@ -23,7 +25,7 @@ RESULTS = Path("bench", "results.json")
 STORES = Path("build")
 """Not the system's folder for temporary files, which may be memory."""
 WIDTH = 140
-SOURCES = (records, indexes, spaces, topics, feeds, history, backups, stores)
+SOURCES = (records, indexes, spaces, topics, feeds, history, backups, vaults, stores)
 """Modules of rows."""
 
 

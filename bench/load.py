@@ -238,6 +238,19 @@ def _create_coded(number: int, load: Load) -> bytes:
     return _run(number, "CREATE coded CONTENT $v", {"v": person(number)})
 
 
+REVEALED: Final = 1_000
+"""Secrets that there are to reveal."""
+
+
+def _write_secret(number: int, load: Load) -> bytes:
+    script = "WRITE $id IN VAULT v VALUE $value"
+    return _run(number, script, {"id": f"w{number}", "value": "x" * 100})
+
+
+def _reveal_secret(number: int, load: Load) -> bytes:
+    return _run(number, "REVEAL $id FROM VAULT v", {"id": str(number * 7_919 % REVEALED)})
+
+
 # Over HTTP
 
 
@@ -294,4 +307,6 @@ KINDS: Final = {
     "create-coded": _Kind(connect_wire, _create_coded, _take_frame),
     "read-http": _Kind(_connect_http, _read_http, _take_http),
     "sign-in-http": _Kind(_connect_http, _sign_in_http, _take_http),
+    "vault-write": _Kind(connect_wire, _write_secret, _take_frame),
+    "vault-reveal": _Kind(connect_wire, _reveal_secret, _take_frame),
 }

@@ -27,6 +27,7 @@ from bench import (
     spaces,
     stores,
     topics,
+    vaults,
 )
 from bench.drivers import LoadFailed
 from bench.figures import NODE, Row
@@ -68,6 +69,13 @@ def test_every_row_about_backups_is_measured() -> None:
     assert sorted(found) == sorted(backups.NAMES)
     for row in found.values():
         assert min(row.sides[NODE]) > 0
+
+
+def test_the_rows_about_vaults_are_measured(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, rounds=1, scale=0.005)
+    found = {row.name: row for row in vaults.rows(settings, lambda name: True)}
+    assert sorted(found) == sorted(vaults.NAMES)
+    assert all(row.sides[NODE][0] > 0 for row in found.values())
 
 
 def test_the_rows_about_history_are_measured(tmp_path: Path) -> None:

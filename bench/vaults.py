@@ -1,0 +1,140 @@
+"""Rows about vaults: writing and revealing over the wire, an unseal, a rotation, and what others
+hear of both meanwhile.
+
+There are no peers: HashiCorp Vault keeps its values in a store of its own choice, and what would be
+compared is that.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from bench import load
+from bench.drivers import Measured
+from bench.figures import NODE, Row
+from bench.load import Load
+from bench.nodes import DATABASE, NAMESPACE, NodeProcess, define_place
+from bench.settings import Settings
+from storeclient import Client
+
+PASSPHRASE: Final = "the passphrase of a bench"
+CLIENTS: Final = (1, 32)
+REQUESTS: Final = {1: 2_000, 32: 20_000}
+RECORDS: Final = 100_000
+TOGETHER: Final = 500
+FLAGS: Final = ("--unseal-for", "12h")
+NAMES: Final = (
+    *(f"vault-{what}-{clients}" for what in ("write", "reveal") for clients in CLIENTS),
+    "vault-unseal", "vault-rotate",
+)  # fmt: skip
+
+
+def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
+    """Measure those that are wanted, on one node."""
+    if not any(map(wanted, NAMES)):
+        return
+    node = NodeProcess(settings.directory / "vaults", flags=FLAGS)
+    with node, node.client() as client:
+        define_place(client)
+        client.store_seal().change_passphrase(None, PASSPHRASE)
+        client.store_seal().unseal(PASSPHRASE)
+        client.run("DEFINE VAULT v; DEFINE VAULT many")
+        for clients in CLIENTS:
+            if wanted(f"vault-write-{clients}"):
+                yield _driven(settings, node, "write", clients)
+        if wanted("vault-reveal-1") or wanted("vault-reveal-32"):
+            _fill(client, "v", load.REVEALED)
+        for clients in CLIENTS:
+            if wanted(f"vault-reveal-{clients}"):
+                yield _driven(settings, node, "reveal", clients)
+        if wanted("vault-unseal"):
+            yield _unseal(settings, client)
+        if wanted("vault-rotate"):
+            yield _rotate(settings, node, client)
+
+
+def _fill(client: Client, vault: str, count: int) -> None:
+    script = (
+        f"BEGIN; FOR $i IN $a..$b {{ WRITE type::string($i) IN VAULT {vault} VALUE $v }}; COMMIT"
+    )
+    for first in range(0, count, TOGETHER):
+        bounds = {"a": first, "b": min(first + TOGETHER, count), "v": "x" * 100}
+        client.run(script, bounds)
+
+
+def _driven(settings: Settings, node: NodeProcess, what: str, clients: int) -> Row:
+    who = "1 client" if clients == 1 else f"{clients} clients"
+    row = Row(f"vault-{what}-{clients}", f"{what} a secret over the wire, {who}", "/s", "more")
+    asked = Load(f"vault-{what}", node.wire, clients, settings.scaled(REQUESTS[clients]))
+    found: list[Measured] = [load.run(asked, node.cpu_seconds) for _ in range(settings.rounds)]
+    row.sides[NODE] = [one.rate for one in found]
+    middle = sorted(found, key=lambda one: one.rate)[len(found) // 2]
+    row.notes.append(f"p50 {middle.p50_ms:.2f} ms, p99 {middle.p99_ms:.2f} ms")
+    row.notes.append(f"node computes {middle.node_cpu_us:.0f} µs a request")
+    return row
+
+
+def _unseal(settings: Settings, client: Client) -> Row:
+    row = Row("vault-unseal", "unseal the store", "ms", "less")
+    with _Others(client) as others:
+        for _ in range(settings.rounds):
+            began = time.perf_counter()
+            client.store_seal().unseal(PASSPHRASE)
+            row.sides.setdefault(NODE, []).append((time.perf_counter() - began) * 1000)
+    row.notes.append(others.told())
+    return row
+
+
+def _rotate(settings: Settings, node: NodeProcess, client: Client) -> Row:
+    count = settings.scaled(RECORDS)
+    row = Row("vault-rotate", f"seal {count:,} values again", "s", "less")
+    _fill(client, "many", count)
+    used = node.cpu_seconds()
+    with _Others(client) as others:
+        for _ in range(settings.rounds):
+            began = time.perf_counter()
+            client.run("ROTATE VAULT many")
+            while client.query("INFO FOR VAULT many")["rotation"] != "none":
+                time.sleep(0.02)
+            row.sides.setdefault(NODE, []).append(time.perf_counter() - began)
+    used = (node.cpu_seconds() - used) / settings.rounds / count * 1e6
+    row.notes.append(f"node computes {used:.0f} µs a value, with what others ask beside it")
+    row.notes.append(others.told())
+    return row
+
+
+class _Others:
+    """Somebody who goes to the node and back all the while."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._took: list[float] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._ping)
+
+    def __enter__(self) -> _Others:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _ping(self) -> None:
+        while not self._over.is_set():
+            began = time.perf_counter()
+            self._client.query("RETURN 1", ns=NAMESPACE, db=DATABASE)
+            self._took.append(time.perf_counter() - began)
+            time.sleep(0.001)
+
+    def told(self) -> str:
+        """How long the others waited."""
+        ordered = sorted(self._took)
+        return (
+            f"others meanwhile: p50 {ordered[len(ordered) // 2] * 1000:.1f} ms,"
+            f" p99 {ordered[len(ordered) * 99 // 100] * 1000:.1f} ms,"
+            f" at most {ordered[-1] * 1000:.1f} ms"
+        )
