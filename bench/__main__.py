@@ -13,7 +13,16 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import (
-    backups, feeds, history, indexes, machine, records, spaces, stores, topics, vaults,
+    backups,
+    feeds,
+    history,
+    indexes,
+    machine,
+    records,
+    spaces,
+    stores,
+    topics,
+    vaults,
 )  # fmt: skip
 from bench.figures import Row, median, spread
 from bench.page import number, page

@@ -65,7 +65,7 @@ async def test_a_life_over_http(house: House) -> None:
     found = await house.well("POST", "/vault/unseal", {"passphrase": PASSPHRASE})
     assert found["sealed"] is False and found["until"].endswith("Z")
     value = {"key": CANARY, "n": {"$dec": "1.50"}}
-    body = {"id": "stripe/live", "value": value, "reason": "new"}
+    body: dict[str, Any] = {"id": "stripe/live", "value": value, "reason": "new"}
     assert await house.well("POST", f"{VAULT}/write", body) == {"written": True, "version": 1}
     body |= {"if": "absent"}
     assert await house.well("POST", f"{VAULT}/write", body) == {"written": False, "version": 1}
