@@ -1,4 +1,4 @@
-"""Vaults in backups: what was sealed opens where it is restored, with the passphrase of its time."""
+"""Vaults in backups: what was sealed opens where it is restored, with its passphrase of then."""
 
 from __future__ import annotations
 
