@@ -39,7 +39,7 @@ def simulated_doors(
         SeededRng(seed),
         disk,
         SystemNet(),
-        lambda _path: engine,
+        lambda _path, **_more: engine,
         cores=2,
     )
 

@@ -329,7 +329,7 @@ class Life:
             SeededRng(self.chance.randrange(1 << 30)),
             world.disk,
             SystemNet(),
-            lambda _path: world.engine,
+            lambda _path, **_more: world.engine,
             cores=1,
             open_in_memory=self._forget_state,
         )
