@@ -440,6 +440,7 @@ class Node:
             self._topics.drain()
             with suppress(Busy):  # then refusals go out when they are due
                 tell(self._sessions.ref, LetGo())
+                tell(self._vaults.ref, LetGo())
 
     async def drain(self) -> None:
         """Let what is running finish, for as long as that may take. Surfaces accept nothing new

@@ -18,6 +18,7 @@ from actors.commits import Committer, Promise
 from actors.passwords import Asker, Passwords
 from actors.rights import Rights
 from actors.runtime import LoopActor, Runtime, handles
+from actors.sessions import LetGo
 from actors.statements import Statements
 from actors.tries import Tries, Try
 from actors.vaults.keyring import Keyring
@@ -396,6 +397,11 @@ class VaultsActor(LoopActor):
     def _check_session(self, caller: Caller) -> None:
         if caller.session is not None and not self._sessions.is_open(caller.session):
             raise SessionEnded("the session has ended: sign in again")
+
+    @handles(LetGo)
+    def let_go(self, _message: LetGo) -> None:
+        """The node stops: nobody is made to wait for a refusal any more."""
+        self._tries.drain()
 
     @handles(SealAgain)
     async def seal_again(self, _message: SealAgain) -> None:

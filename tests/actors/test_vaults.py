@@ -702,6 +702,39 @@ def test_a_script_says_what_it_does_not_carry() -> None:
     played(main)
 
 
+def test_the_log_says_where_trails_stand(logbook: Logbook) -> None:
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await write(node, "k", 1)
+            await asyncio.sleep(3601)
+            said = [one for one in logbook.events if one["event"] == "head of a vault's trail"]
+            told = (await value(node, "INFO FOR VAULT v"))["audit"]
+            assert [one["vault"] for one in said] == ["", "a.b.v"]
+            assert (said[1]["entries"], said[1]["hash"]) == (told["entries"], told["hash"])
+            await asyncio.sleep(3601)
+            assert (
+                logbook.names().count("head of a vault's trail") < 4
+            )  # what has not grown is not said
+
+    played(main)
+
+
+def test_who_waits_for_a_refusal_is_let_go() -> None:
+    async def main() -> None:
+        async with Machine().node() as node:
+            await set_up(node)
+            for _ in range(6):
+                await outcome(unseal(node, "a wrong passphrase"))
+            began = node.doors.clock.monotonic_us()
+            waiting = asyncio.ensure_future(outcome(unseal(node, "a wrong passphrase")))
+            await asyncio.sleep(0.5)
+            node.not_ready()
+            assert isinstance(await waiting, WrongKey)
+            assert node.doors.clock.monotonic_us() - began < 3_000_000
+
+    played(main)
+
+
 def test_an_unset_store() -> None:
     async def main() -> None:
         async with Machine().node() as node:
