@@ -147,7 +147,7 @@ def _chunks_in_clear(patched: pytest.MonkeyPatch) -> None:
 def _facts_in_clear(patched: pytest.MonkeyPatch) -> None:
     writes, reads = write_facts, read_facts
     patched.setattr("storage.directory.write_facts", lambda *told: writes(*told[:4]))
-    patched.setattr("storage.directory.read_facts", lambda fs, path, key=None: reads(fs, path))
+    patched.setattr("storage.directory.read_facts", lambda fs, path, *_more: reads(fs, path))
 
 
 @pytest.mark.parametrize("leak", [_frames_in_clear, _chunks_in_clear, _facts_in_clear])
