@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Annotated, Final, Self
 
-import msgspec
+from msgspec import Meta, Struct
+
+from storage.frames import DIGEST_BYTES
+
+MOST: Final = (1 << 53) - 1
+"""No sequence and no epoch goes beyond it: every client's numbers hold them."""
+LATEST_US: Final = 253_402_300_799_999_999
+"""Microseconds from 1970 to the end of the year 9999, with which the calendar ends."""
+Count = Annotated[int, Meta(ge=0, le=MOST)]
+TimeUs = Annotated[int, Meta(ge=0, le=LATEST_US)]
 
 
-class Standing(msgspec.Struct, frozen=True):
+class Standing(Struct, frozen=True):
     """A frame of a store's log, and so how far a history has come."""
 
-    sequence: int
-    epoch: int
-    time: int
+    sequence: Count
+    epoch: Count
+    time: TimeUs
     """Log time of the frame, microseconds since 1970."""
-    digest: bytes
+    digest: Annotated[bytes, Meta(min_length=DIGEST_BYTES, max_length=DIGEST_BYTES)]
     """`frames.Frame.digest`; zeros where there is no frame before the first."""
 
 
@@ -34,7 +43,7 @@ class LogEnd:
     """Of the frames to come: a restore begins another."""
 
 
-class Origin(msgspec.Struct, frozen=True):
+class Origin(Struct, frozen=True):
     """Where a restored store comes from. What it commits itself comes after that."""
 
     store: str

@@ -198,7 +198,7 @@ def _pairs(reader: Reader) -> Iterator[list[Pair]]:
     rest, count = b"", 0
     for chunk in reader.chunks():
         data = rest + chunk
-        found, at = taken_apart(data)
+        found, at, _ = taken_apart(data)
         rest = data[at:]
         count += len(found)
         yield found

@@ -1,6 +1,6 @@
-"""What time has brought to a store while it was a file, and what a node does about it as soon as it
-takes writes: old messages go, keys that have expired are removed, hand-outs whose deadline has
-passed are handed out again.
+"""What there is to say of a store that was a file: whether its catalog can be read, and what time
+has brought to it, which a node does something about as soon as it takes writes: old messages go,
+keys that have expired are removed, hand-outs whose deadline has passed are handed out again.
 
 Nothing is changed here. Whoever restores a store of last year looks at it before.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from storage import catalog, topics
+from storage import catalog, functions, topics, users, vaults
 from storage.groups import groups
 from storage.hand_outs import HandOuts
 from storage.message_rows import MessageRows
@@ -33,6 +33,18 @@ class Awaiting:
 
     def __bool__(self) -> bool:
         return bool(self.messages or self.keys or self.hand_outs)
+
+
+def look_through(tx: Transaction) -> None:
+    """Read the catalog, all of it, as a node does that looks something up. What can't be read
+    raises as it comes."""
+    for namespace in catalog.namespaces(tx):
+        for database in catalog.databases(tx, namespace):
+            for topic in topics.each_topic(tx, database):
+                groups(tx, topic)
+            for each in (catalog.tables, catalog.spaces, functions.each, vaults.each):
+                each(tx, database)
+    users.everyone(tx)
 
 
 def awaiting(tx: Transaction) -> Iterator[Awaiting]:

@@ -354,7 +354,7 @@ class Reader:
     def _decoded(self, content: bytes, kind: type[_Decoded]) -> _Decoded:
         try:
             return msgspec.msgpack.decode(content, type=kind)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise self._corrupt(f"a chunk is not what it should be: {error}") from None
 
     def _cut(self) -> BackupCut:

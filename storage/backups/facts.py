@@ -2,63 +2,73 @@
 
 Facts are the first chunk of a container, so that of a sealed file nobody reads them without its
 key; the end is the last chunk.
+
+What is read is held to what a store writes, bounds and forms as they stand here: people and
+programs are shown it, and a directory is made of it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
-import msgspec
+from msgspec import Meta, Struct
 
+from protocol.text import NAME
 from storage.backups.forms import Form
-from storage.histories import Standing
+from storage.histories import Count, Standing, TimeUs
+
+Name = Annotated[str, Meta(pattern=f"^{NAME.pattern}")]
+Version = Annotated[str, Meta(pattern=r"^[0-9A-Za-z.+_-]{1,64}\Z")]
+StoreId = Annotated[str, Meta(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")]
+Date = Annotated[str, Meta(pattern=r"^[0-9T:.Z+-]{10,40}\Z")]
 
 
-class Place(msgspec.Struct, frozen=True):
+class Place(Struct, frozen=True):
     """A part of a store."""
 
-    namespace: str
-    database: str | None = None
+    namespace: Name
+    database: Name | None = None
     """None: all databases of the namespace."""
 
     def __str__(self) -> str:
         return self.namespace if self.database is None else f"{self.namespace}.{self.database}"
 
 
-class SnapshotFacts(msgspec.Struct, frozen=True):
+class SnapshotFacts(Struct, frozen=True):
     """What a snapshot says of itself."""
 
-    version: str
+    version: Version
     """Of the node that wrote it."""
-    store: str
+    store: StoreId
     """Id of the store, a UUID."""
-    created: str
+    created: Date
     """When that store was made, as ISO 8601."""
-    taken_us: int
+    taken_us: TimeUs
     """Wall clock when the snapshot was taken, microseconds since 1970."""
     at: Standing
     """The last commit that is in it."""
     place: Place | None = None
     """None: the whole store."""
-    form: str = Form.SNAPSHOT.value
+    form: Literal["snapshot"] = "snapshot"
 
 
-class LogFacts(msgspec.Struct, frozen=True):
+class LogFacts(Struct, frozen=True):
     """What a log backup says of itself."""
 
-    version: str
+    version: Version
     """Of the node that wrote it."""
-    store: str
+    store: StoreId
     """Id of the store, a UUID."""
-    created: str
+    created: Date
     """When that store was made, as ISO 8601."""
-    taken_us: int
+    taken_us: TimeUs
     """Wall clock when the backup was taken, microseconds since 1970."""
     before: Standing
     """The frame before the first one here."""
-    last: int
+    last: Count
     """Sequence of the last frame; `before.sequence` when there is none."""
-    form: str = Form.LOG.value
+    form: Literal["log"] = "log"
 
     @property
     def first(self) -> int:
@@ -66,33 +76,33 @@ class LogFacts(msgspec.Struct, frozen=True):
         return self.before.sequence + 1
 
 
-class ScriptFacts(msgspec.Struct, frozen=True):
+class ScriptFacts(Struct, frozen=True):
     """What a sealed script says of itself, beside its text, which says the same for people."""
 
-    version: str
+    version: Version
     """Of the node that wrote it."""
-    store: str
+    store: StoreId
     """Id of the store, a UUID."""
-    created: str
+    created: Date
     """When that store was made, as ISO 8601."""
-    taken_us: int
+    taken_us: TimeUs
     """Wall clock when the script was written, microseconds since 1970."""
-    sequence: int
+    sequence: Count
     """The last commit that is in it."""
-    form: str = Form.SCRIPT.value
+    form: Literal["script"] = "script"
 
 
-class StateFacts(msgspec.Struct, frozen=True):
+class StateFacts(Struct, frozen=True):
     """What the image of a sealed state says of itself. It is no backup: its pairs say the rest."""
 
-    version: str
+    version: Version
     """Of the node that wrote it."""
-    applied: int
+    applied: Count
     """The sequence that the state stands at."""
-    form: str = Form.STATE.value
+    form: Literal["state"] = "state"
 
 
-class End(msgspec.Struct, frozen=True):
+class End(Struct, frozen=True):
     """The last chunk: with it the file is whole."""
 
     items: int

@@ -18,7 +18,7 @@ from storage.backups.container import Reader, Sink, Writer
 from storage.backups.facts import LogFacts, Written
 from storage.backups.forms import Form
 from storage.frames import LOG_FLAGS, SALT_BYTES, Frame, FrameCodec, Walk
-from storage.histories import Standing
+from storage.histories import LATEST_US, MOST, Standing
 from storage.log_reading import LogReader
 from storage.sealing import Key
 
@@ -129,6 +129,8 @@ class LogBackup:
                 raise self._corrupt(f"a frame of sequence {frame.sequence} stands in its place")
             if frame.epoch < epoch or frame.time < self.time or frame.flags & LOG_FLAGS:
                 raise self._corrupt("the frame does not follow the one before it")
+            if frame.epoch > MOST or frame.time > LATEST_US:
+                raise self._corrupt("the frame is of no time")
             self.last, self.time, epoch = frame.sequence, frame.time, frame.epoch
             yield frame
         if stream.problem is not None:

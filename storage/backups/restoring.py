@@ -20,21 +20,25 @@ What is committed after a restore is of the next epoch.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
+
+from msgspec import MsgspecError
 
 from protocol import binary
 from protocol.doors import Clock, File, Fs, Rng
 from protocol.errors import BackupCorrupt, BackupCut
 from storage import keys, lineage
-from storage.backups.awaiting import Awaiting, awaiting
+from storage.backups.awaiting import Awaiting, awaiting, look_through
 from storage.backups.facts import LogFacts
 from storage.backups.filling import fill
 from storage.backups.logs import LogBackup
 from storage.backups.snapshots import SnapshotBackup
 from storage.directory import StoreDirectory, refuse_unless_empty, restored_from
+from storage.effects import EffectsDamaged
 from storage.engine import Engine, Pair
 from storage.faults import ClockRefused, NotRestored
 from storage.frames import Frame
@@ -52,6 +56,20 @@ APPEND_FRAMES: Final = 4_096
 """… and how many."""
 
 TICK_FRAMES: Final = 1_024
+
+UNFIT: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EffectsDamaged,
+    LookupError,
+    MsgspecError,
+    RecursionError,
+    struct.error,
+    TypeError,
+    ValueError,
+)
+"""What comes of reading as a store what no store has written."""
 
 Tick = Callable[[str, int, int], None]
 """Told what is being done, and how much of it: `checking`, `restoring`, bytes and bytes in all."""
@@ -158,7 +176,8 @@ def restore_snapshot(world: World, path: str, file: File, key: Key | None = None
     for pairs in first.lists():
         for name, value in pairs:
             if keys.is_build(name):
-                checked.reached[name] = _reached(value)
+                with _of_a_store():
+                    checked.reached[name] = _reached(value)
         world.tick("checking the backup", first.offset, size)
     checked.stream = first.stream
     origin = Origin(facts.store, facts.at, str(facts.place) if facts.place else None)
@@ -191,7 +210,8 @@ def _fill(
     store_id = directory.store_id.bytes
     with closing(world.open_state(directory)) as engine:
         ledger = _ledger(world, engine, LogEnd(store_id=store_id))
-        fill(ledger, lists, reached, store_id, at)
+        with _of_a_store():
+            fill(ledger, lists, reached, store_id, at)
         return _state(world, engine, LogEnd(at.sequence, at.epoch, at.time, store_id))
 
 
@@ -296,7 +316,7 @@ def _prove(
     if last > facts.last:
         raise NotRestored(f"--upto {upto} is beyond the end of the log, which is {facts.last}")
     joins = facts.before.digest if facts.before.sequence == at.sequence else None
-    for frame in _read(world, backup, file, last, "checking the backup"):
+    for frame in _read(world, backup, file, upto, "checking the backup"):
         if frame.sequence == at.sequence:
             joins = frame.digest()
     if joins != at.digest:
@@ -306,20 +326,22 @@ def _prove(
     world.check_clock(backup.time)
 
 
-def _read(world: World, backup: LogBackup, file: File, last: int, what: str) -> Iterator[Frame]:
-    """The frames up to one.
+def _read(
+    world: World, backup: LogBackup, file: File, upto: int | None, what: str
+) -> Iterator[Frame]:
+    """The frames up to one; None: all of them, and what the file says of itself at its end.
 
     :raises BackupCut, BackupCorrupt: it is not whole up to there; says up to where it is
     """
     told, size = backup.offset, file.size()
     try:
-        if backup.last < last:
+        if upto is None or backup.last < upto:
             for frame in backup.frames():
                 yield frame
                 if backup.offset != told:
                     told = backup.offset
                     world.tick(what, told, size)
-                if frame.sequence == last:
+                if frame.sequence == upto:
                     break
     except (BackupCut, BackupCorrupt) as problem:
         if backup.last < backup.facts.first:
@@ -340,15 +362,13 @@ def _go_on(
     upto: int | None,
 ) -> Restored:
     """Bring log and state up to what is wanted; from RESTORING to its end."""
-    facts = backup.facts
-    last = facts.last if upto is None else upto
     log.leave_epoch()
-    added = _append(log, _read(world, backup, file, last, "restoring"))
+    added = _append(log, _read(world, backup, file, upto, "restoring"))
     at = Standing(log.last, log.last_epoch, log.last_time, log.digest)
     found = _replay(world, directory, log)
     log.begin_epoch()
     log.close()
-    origin = Origin(facts.store, at)
+    origin = Origin(backup.facts.store, at)
     roles = _finish(world, directory, origin)
     return Restored(str(directory.store_id), origin, log.first, added, found, roles)
 
@@ -377,7 +397,8 @@ def _replay(world: World, directory: StoreDirectory, log: Log) -> State:
         ledger = _ledger(world, engine, log.end)
         first = ledger.committed + 1
         for done, frame in enumerate(log.read(first) if first <= log.last else ()):
-            ledger.replay(frame)
+            with _of_a_store():
+                ledger.replay(frame)
             if not done % TICK_FRAMES:
                 world.tick("replaying the log", frame.sequence, log.last)
         engine.flush()
@@ -392,8 +413,25 @@ def _ledger(world: World, engine: Engine, end: LogEnd) -> Ledger:
 
 
 def _state(world: World, engine: Engine, end: LogEnd) -> State:
-    with _ledger(world, engine, end).begin() as tx:
+    with _ledger(world, engine, end).begin() as tx, _of_a_store():
+        look_through(tx)
         return State(state_hash(engine), tuple(awaiting(tx)))
+
+
+@contextmanager
+def _of_a_store() -> Iterator[None]:
+    """What a backup holds is read in the block. Its checks say that it is what was written, not
+    that a store has written it.
+
+    :raises BackupCorrupt: it can't have
+    """
+    try:
+        yield
+    except UNFIT as problem:
+        what = f"{type(problem).__name__} {problem}".strip()
+        raise BackupCorrupt(
+            f"it is what was written, but what no store writes: {what[:200]}", offset=0
+        ) from problem
 
 
 def _finish(world: World, directory: StoreDirectory, origin: Origin) -> tuple[str, ...] | None:

@@ -23,13 +23,15 @@ from storage.backups.container import Sink, Writer
 from storage.backups.facts import Place, SnapshotFacts, Written
 from storage.backups.forms import Form
 from storage.engine import Pair, Reader
-from storage.frames import NO_DIGEST
+from storage.frames import BODY_BYTES_MAX, NO_DIGEST
 from storage.histories import Standing
 from storage.log_reading import LogReader
 from storage.sealing import Key
 
 LENGTHS: Final = Struct(">II")
 """Before each pair."""
+PAIR_BYTES_MAX: Final = BODY_BYTES_MAX
+"""What no commit could have written stands in no state. A longer length is damage."""
 
 
 class Piece(NamedTuple):
@@ -172,13 +174,21 @@ class SnapshotBackup:
         :raises BackupCut: the file ends early
         :raises BackupCorrupt: at what was not written so
         """
-        rest, last = b"", keys.EVERYTHING[0]
+        last = keys.EVERYTHING[0]
+        waiting: list[bytes] = []
+        size = needed = 0
         for chunk in self._reader.chunks():
-            data = rest + chunk if rest else chunk
-            found, at = taken_apart(data)
-            rest = data[at:]
+            waiting.append(chunk)
+            size += len(chunk)
+            if size < needed:
+                continue
+            data = b"".join(waiting)
+            found, at, needed = taken_apart(data)
+            if needed > PAIR_BYTES_MAX:
+                raise self._corrupt("the length of a pair is impossible")
+            waiting, size = [data[at:]], len(data) - at
             for key, _ in found:
-                if not last < key or keys.is_derived(key):
+                if not last < key or not _is_of_state(key):
                     raise self._corrupt("a pair stands where it can't")
                 last = key
                 self.records += keys.is_record(key)
@@ -187,7 +197,7 @@ class SnapshotBackup:
         end = self._reader.end
         assert end is not None, "a stream ends with the file's end"
         told = (end.items, end.records, end.sequence)
-        if rest or told != (self.pairs, self.records, self.facts.at.sequence):
+        if size or told != (self.pairs, self.records, self.facts.at.sequence):
             raise self._corrupt("its end is not that of what comes before it")
 
     def _corrupt(self, what: str) -> BackupCorrupt:
@@ -195,8 +205,16 @@ class SnapshotBackup:
         return BackupCorrupt(f"it is damaged before byte {at}: {what}", offset=at)
 
 
-def taken_apart(data: bytes) -> tuple[list[Pair], int]:
-    """The pairs of a stretch of the stream that are whole, and where they end."""
+def _is_of_state(key: bytes) -> bool:
+    """Whether a key may be one that the log speaks of."""
+    if not key.startswith(keys.STORE_RANGE) or len(key) <= keys.TAG_AT or keys.is_derived(key):
+        return False
+    return len(key) > keys.RECORD_PREFIX_BYTES or not keys.is_record(key)
+
+
+def taken_apart(data: bytes) -> tuple[list[Pair], int, int]:
+    """The pairs of a stretch of the stream that are whole, where they end, and how many bytes from
+    there the next one has, as far as that is known."""
     pairs: list[Pair] = []
     at, size, unpack = 0, len(data), LENGTHS.unpack_from
     while at + LENGTHS.size <= size:
@@ -205,7 +223,7 @@ def taken_apart(data: bytes) -> tuple[list[Pair], int]:
         middle = begins + key_bytes
         end = middle + value_bytes
         if end > size:
-            break
+            return pairs, at, end - at
         pairs.append((data[begins:middle], data[middle:end]))
         at = end
-    return pairs, at
+    return pairs, at, LENGTHS.size
