@@ -27,6 +27,11 @@ class Description:
     """Why it is not whole, for people."""
 
 
+def is_backup(file: File) -> bool:
+    """Whether a file begins as a backup does, of any form."""
+    return form_of(file) is not None
+
+
 def describe(file: File, keys: Sequence[Key], tick: Callable[[int, int], None]) -> Description:
     """Read a backup of any form through.
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
 from actors.backups.alone import Taking, read_back
-from actors.doors import system_doors
+from actors.doors import Doors, system_doors
 from actors.settings import NodeSettings
 from protocol.errors import Refusal
 from surfaces.command.arguments import BackUp
@@ -21,17 +19,17 @@ async def back_up(command: BackUp, console: Console) -> bool:
     :raises NotOpened: there is such a file, a key file holds no key, the store can't be opened, its
         log does not go back so far, or what was written does not read back; no file is left
     """
-    with made(command.file) as file:
+    doors = system_doors()
+    with made(doors.fs, command.file) as file:
         try:
-            told = await _written(command, file, console)
+            told = await _written(doors, command, file, console)
         except Refusal as refusal:
             raise NotOpened(f"{refusal.code}: {refusal.message}") from refusal
     console.answer(f"{told}, to {command.file}")
     return True
 
 
-async def _written(command: BackUp, file: NewFile, console: Console) -> str:
-    doors = system_doors()
+async def _written(doors: Doors, command: BackUp, file: NewFile, console: Console) -> str:
     key = keys_in(doors.fs, command.opening.keys).own
     settings = NodeSettings(
         command.directory,
@@ -47,11 +45,8 @@ async def _written(command: BackUp, file: NewFile, console: Console) -> str:
             first = command.first
             written = await (taking.snapshot() if first is None else taking.log(first))
     file.sync()
-    with (
-        shown("reading it back, bytes", console) as report,
-        closing(doors.fs.open_read(file.partial)) as back,
-    ):
-        read_back(back, written, report, key)
+    with shown("reading it back, bytes", console) as report:
+        read_back(file.file, written, report, key)
     what = "records" if first is None else "commits"
     return (
         f"wrote a {written.form.value} up to sequence {written.sequence},"

@@ -31,7 +31,7 @@ async def dump(command: Dump, console: Console) -> bool:
         accept_clock_jump=command.opening.accept_clock_jump,
         key=key,
     )
-    with made(command.file) as file:
+    with made(doors.fs, command.file) as file:
         async with opened(settings, doors, console) as node:
             with node.committer.begin() as tx:
                 about = About(node.store.id, node.committer.released_upto)

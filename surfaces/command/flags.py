@@ -122,6 +122,8 @@ def read(words: Sequence[str]) -> Given:
         raise UsageRefused(f"one data directory, not {len(given.positions)}: {listed}")
     if given.directory == "":
         raise UsageRefused("the data directory's name is empty")
+    if given.directory is not None and not _is_unicode(given.directory):
+        raise UsageRefused("the data directory's name is no UTF-8: the state engine opens no such")
     return given
 
 
@@ -187,6 +189,11 @@ def table_text(usage: str, table: Sequence[Flag], environment: str, exit_codes: 
     width = max(len(left) for left, _ in rows) + 3
     flags = "".join(f"{left:{width}}{right}\n" for left, right in rows)
     return f"{usage}\n{flags}\nenvironment:\n{environment}\n{exit_codes}"
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a word of the command line was UTF-8: what is not stands there as surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _nearest(name: str, by_name: Mapping[str, Flag]) -> str:

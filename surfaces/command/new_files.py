@@ -1,12 +1,19 @@
-"""Files that a command makes: there with all that they hold, or not there."""
+"""Files that a command makes: there with all that they hold, or not there.
+
+A file is `name.partial` until all of it is on the disk, and that is held by whoever makes it: two
+commands never write the same one. What another one has left that was killed is removed; it is told
+by how it begins, so that nobody's own file is taken for it.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Final
 
+from actors.backups.described import is_backup
+from protocol.doors import File, Folder, Fs
 from surfaces.command.opening import NotOpened
 
 PARTIAL: Final = ".partial"
@@ -16,53 +23,72 @@ PARTIAL: Final = ".partial"
 class NewFile:
     """A file that is being made. See `made`."""
 
-    def __init__(self, path: str, handle: int) -> None:
-        self.partial = path
-        """What it is called so far."""
+    def __init__(self, file: File) -> None:
+        self.file = file
+        """To be read; what is written goes through here."""
         self.size = 0
         """Bytes written."""
-        self._handle = handle
 
     def write(self, data: bytes) -> None:
         """Write on. :raises OSError: as the disk says"""
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._handle, rest) :]
+        self.file.append(data)
         self.size += len(data)
 
     def sync(self) -> None:
         """All that was written is on the disk, and is read from there. :raises OSError:"""
-        os.fsync(self._handle)
-        os.posix_fadvise(self._handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        self.file.sync()
+        self.file.forget_cache()
 
 
 @contextmanager
-def made(path: str) -> Iterator[NewFile]:
+def made(fs: Fs, path: str) -> Iterator[NewFile]:
     """Make a file in the block: it has its name, and is on the disk, once the block has ended. It
     takes no other's place, and a block that fails leaves nothing.
 
-    :raises NotOpened: something has the name, or the disk does not take it
+    :raises NotOpened: something has the name, or the name until then, or the disk does not take it
     """
+    above, name = os.path.split(path)
     if os.path.lexists(path):
         raise NotOpened(f"{path} exists, and is not replaced")
+    if not name:
+        raise NotOpened(f"{path} is no name for a file")
     try:
-        yield from _made(path, path + PARTIAL)
+        with closing(fs.open_folder(above or ".")) as folder:
+            _remove_stale(folder, name + PARTIAL, path)
+            with closing(folder.create(name + PARTIAL)) as file:
+                yield from _made(folder, name, file)
     except OSError as error:
         raise NotOpened(f"{path}: {error.strerror}") from error
 
 
-def _made(path: str, partial: str) -> Iterator[NewFile]:
-    handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+def _remove_stale(folder: Folder, partial: str, path: str) -> None:
+    """:raises NotOpened: what has that name is not left by a command that was killed"""
+    entry = folder.entry(partial)
+    if entry is None:
+        return
+    if entry.kind == "file":
+        if folder.is_held(partial):
+            raise NotOpened(f"{path}: another command is writing it")
+        with closing(folder.open_read(partial)) as file:
+            if not entry.bytes or is_backup(file):
+                folder.unlink(partial)
+                return
+    raise NotOpened(f"{path}{PARTIAL} is in the way: it is no backup that was cut off")
+
+
+def _made(folder: Folder, name: str, file: File) -> Iterator[NewFile]:
     try:
-        file = NewFile(partial, handle)
-        yield file
-        file.sync()
-        os.link(partial, path)  # unlike a rename, it replaces nothing
-    finally:
-        os.close(handle)
-        os.unlink(partial)
-    directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+        new = NewFile(file)
+        yield new
+        new.sync()
+        folder.rename(name + PARTIAL, name)
+        if not folder.is_at(file, name):
+            raise NotOpened(f"somebody has replaced {name}{PARTIAL}")
+        folder.sync()
+    except BaseException:
+        # What the disk says here it has said before, and a partial is no backup.
+        with suppress(OSError):
+            for left in (name + PARTIAL, name):
+                if folder.is_at(file, left):
+                    folder.unlink(left)
+        raise

@@ -24,6 +24,7 @@ from storeclient import (
     backups,
     errors,
 )
+from storeclient.backups import Target
 from surfaces.wire import NodeGate
 from tests.callers import declare
 from tests.nodes import PASSWORD, Running, running
@@ -128,6 +129,19 @@ async def test_what_gets_the_name_meanwhile_is_not_replaced(house: House, tmp_pa
             await client.backup(tmp_path / "x", progress=come)
     assert (tmp_path / "x").read_text() == "somebody's"
     assert sorted(os.listdir(tmp_path)) == ["store", "x"]
+
+
+async def test_of_two_who_write_one_file_the_second_is_refused(tmp_path: Path) -> None:
+    """And never takes what the first has not finished for what was cut off."""
+    path = str(tmp_path / "x")
+    first = Target(path)
+    first.write(b"first")
+    with pytest.raises(FileExistsError, match="somebody else is writing"):
+        Target(path)
+    first.publish()
+    first.abandon()
+    assert (tmp_path / "x").read_bytes() == b"first"
+    assert os.listdir(tmp_path) == ["x"]
 
 
 async def test_a_refusal_leaves_nothing(

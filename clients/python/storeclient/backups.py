@@ -12,12 +12,16 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Final
 
 from storeclient.answers import Answer
 from storeclient.errors import OutcomeUnknown, ProtocolBroken, StoreError
 from storeclient.exchange import NotSent, Reply, Told
 from storeclient.names import quote_name
+
+fcntl: Any = import_module("fcntl") if os.name == "posix" else None
+"""Locks of files. None where there are none: there two who write one file are not told apart."""
 
 PARTIAL: Final = ".partial"
 """Ends the name of a file that is not whole yet."""
@@ -112,9 +116,10 @@ def statement(ns: str | None, db: str | None) -> str:
 
 
 class Target:
-    """The file that a snapshot goes to.
+    """The file that a snapshot goes to. It is held until it has its name: of two who want the same
+    one the second is refused, and never takes what the first has not finished for what was cut off.
 
-    :raises FileExistsError: there is one of that name
+    :raises FileExistsError: there is one of that name, or somebody is writing it
     """
 
     def __init__(self, path: str) -> None:
@@ -123,9 +128,14 @@ class Target:
         if os.path.lexists(path):
             raise FileExistsError(f"{path} is there already, and is not replaced")
         with suppress(FileNotFoundError):  # of one that was cut off
+            if _is_held(self._partial):
+                raise FileExistsError(f"somebody else is writing {path}")
             os.unlink(self._partial)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         self._file = os.fdopen(os.open(self._partial, flags, 0o600), "wb")
+        if not _hold(self._file.fileno()):  # somebody was looking whether it is held
+            self._file.close()
+            raise FileExistsError(f"somebody else is writing {path}")
 
     def write(self, data: bytes) -> None:
         """The next bytes."""
@@ -135,7 +145,8 @@ class Target:
         """All of them are there: make them durable, and give the file its name."""
         self._file.flush()
         os.fsync(self._file.fileno())
-        self._file.close()
+        if fcntl is None:  # no open file is given another name there
+            self._file.close()
         try:
             os.link(self._partial, self.path)
         except FileExistsError:
@@ -146,13 +157,42 @@ class Target:
             os.rename(self._partial, self.path)
         else:
             os.unlink(self._partial)
+        self._file.close()
         _sync_folder(os.path.dirname(self.path) or ".")
 
     def abandon(self) -> None:
         """Leave nothing behind. After `publish` it does nothing."""
-        self._file.close()
+        if self._file.closed and fcntl is not None:
+            return  # what has the name of the partial by now is somebody else's
+        if fcntl is None:
+            self._file.close()
         with suppress(FileNotFoundError):
             os.unlink(self._partial)
+        self._file.close()
+
+
+def _is_held(path: str) -> bool:
+    """Whether somebody has made the file there and has it open still. Raises as `os.open` does."""
+    if fcntl is None:
+        return False
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    try:
+        return not _hold(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _hold(descriptor: int) -> bool:
+    """Whether a file is held now by whoever has this open, until it is closed."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True
 
 
 def _sync_folder(path: str) -> None:

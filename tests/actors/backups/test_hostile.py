@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
@@ -187,7 +188,7 @@ def forged(form: Form, facts: bytes, stream: bytes, end: tuple[int, int, int]) -
     for name, value in vars(writer).items():
         setattr(again, name, value)
     again._sink, again._number, again.size = parts.append, 0, 0
-    again._digest, again._checks = container.sha256(), container._Checks(header, None)
+    again._digest, again._checks = sha256(), container._Checks(header, None)
     again._put(header.encode())
     again._chunk(container.FACTS, facts)
     again.add(stream)
