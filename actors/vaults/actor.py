@@ -113,7 +113,7 @@ class VaultsActor(LoopActor):
         self._ends: dict[int, tuple[int, Vault | None]] = {}
         """What is open: until when, on the monotonic clock."""
         self._seals: dict[int, int] = {}
-        """How often each was sealed by somebody."""
+        """How often each was sealed by somebody, or given another root key."""
         self._rotation = Rotation(
             runtime, committer, rights, service, keyring, rng, self.actor_ref, self.after
         )
@@ -156,13 +156,16 @@ class VaultsActor(LoopActor):
         seals = self._seals.get(act.trail, 0)
         await self._kept(promise)
         if self._seals.get(act.trail, 0) != seals:
-            raise Sealed("somebody has sealed it in this moment")
+            raise Sealed("it was sealed, or given other keys, in this moment: try again")
         self._keyring.open(act.trail, store.domain, root, until_us)
         self._ends[act.trail] = (until_us, act.vault)
         left_us = until_us - self.runtime.clock.monotonic_us()
         self.after(max(left_us, 0) / _SECOND_US, partial(self._over, act.trail, until_us))
         self._rotation.wake()
         return self._service.at_wall(until_us)
+
+    def _count_seal(self, of: int) -> None:
+        self._seals[of] = self._seals.get(of, 0) + 1
 
     def _over(self, of: int, until_us: int) -> None:
         """The time of an unseal is over."""
@@ -185,7 +188,7 @@ class VaultsActor(LoopActor):
             except (NotWritable, DiskFull, Busy) as refusal:
                 promise = None
                 log.warning("sealed, and not recorded", user=message.caller.user, why=refusal.code)
-        self._seals[act.trail] = self._seals.get(act.trail, 0) + 1
+        self._count_seal(act.trail)
         self._ends.pop(act.trail, None)
         self._keyring.seal(act.trail)
         if promise is not None:
@@ -224,6 +227,7 @@ class VaultsActor(LoopActor):
         wipe(wrapping)
         if rekeyed:
             self._keyring.replace_root(act.trail, fresh)
+            self._count_seal(act.trail)  # an unseal on its way has the root key of before
         try:
             await self._kept(promise)
         except Refusal:
@@ -364,6 +368,7 @@ class VaultsActor(LoopActor):
 
     def _commit(self, tx: Transaction, message: _Asked) -> Promise:
         """Commit what is done, with its entries."""
+        tx.passes = True
         place = (None, None) if message.vault is None else message.vault[:2]
         entry = self._statements.of(tx, message.caller, message.request, place, True)
         return self._committer.commit(tx, message.caller, _said(message), None, entry)

@@ -250,6 +250,7 @@ class Vaults:
         same_key = row.key_version == entry.key_version
         if (
             not is_of_it
+            or row.at_us != entry.at_us
             or row.key_version < entry.key_version
             or (same_key and entry.digest != sha256(row.sealed).digest())
             or not self.trail.is_sound(tx, vault, kept)

@@ -2,8 +2,10 @@
 
 An entry of what is done is part of its commit, or a commit that is waited for. One of what was
 refused, or of what time brought, has a commit of its own that nobody waits for: a turn of the
-loop gathers them. Of refusals of one kind, of one user, a few are kept however quickly they come
-and then one a second, which says how many were not.
+loop gathers them. Of refusals of one kind, of one user, a few are kept however quickly they come.
+Those behind them are counted, and an entry says of how many it is: one a second at most; one a
+minute of those who may not, or who name what they can't see, so that nobody without a right can
+push out what others have done.
 """
 
 from __future__ import annotations
@@ -30,7 +32,11 @@ from storage.vaults import Vault, keys_row, store_row
 log = structlog.get_logger("vaults")
 
 BURST: Final = 10
-"""Refusals of one kind, of one user, that are kept at once; then one for each second."""
+"""Refusals of one kind, of one user, that are kept at once."""
+COUNTED_SECONDS: Final = 1.0
+TURNED_AWAY_SECONDS: Final = 60.0
+"""Of those behind them one entry for so long; the second of who may not."""
+_TURNED_AWAY: Final = frozenset({"NotAllowed", "Unknown"})
 REMEMBERED: Final = 1_024
 """Kinds of which it is remembered how many came."""
 HEADS_SECONDS: Final = 3600.0
@@ -58,10 +64,16 @@ class Act:
 
 
 @dataclass(slots=True)
-class _Allowance:
+class _Count:
+    """Refusals of one kind, of one user."""
+
     left: float
+    """That are kept at once yet."""
     since_us: int
-    more: int = 0
+    held: int = 0
+    """That are counted and not told yet."""
+    timer: asyncio.TimerHandle | None = None
+    """Until the next entry."""
 
 
 class Trail:
@@ -71,7 +83,9 @@ class Trail:
         self._runtime = runtime
         self._committer = committer
         self._keyring = keyring
-        self._allowances: OrderedDict[tuple[object, ...], _Allowance] = OrderedDict()
+        self._counts: OrderedDict[tuple[object, ...], _Count] = OrderedDict()
+        self._held: dict[tuple[object, ...], tuple[Act, str]] = {}
+        """Of each kind that is counted the last one."""
         self._waiting: list[tuple[Act, str, int]] = []
         self._turn: asyncio.Handle | None = None
         self._moved: dict[int, str] = {}
@@ -89,9 +103,25 @@ class Trail:
     def refused(self, act: Act, refusal: Refusal) -> None:
         """Let the trail keep that something was refused."""
         user = "" if act.caller is None else act.caller.user
-        more = self._admit((act.trail, user, act.action, refusal.code))
-        if more is not None:
-            self._later(act, refusal.code, more)
+        kind = (act.trail, user, act.action, refusal.code)
+        count = self._count(kind)
+        if count.timer is None and count.left >= 1:
+            count.left -= 1
+            self._later(act, refusal.code, 0)
+            return
+        count.held += 1
+        self._held[kind] = (act, refusal.code)
+        if count.timer is None:
+            turned_away = refusal.code in _TURNED_AWAY
+            seconds = TURNED_AWAY_SECONDS if turned_away else COUNTED_SECONDS
+            count.timer = self._runtime.loop.call_later(seconds, self._tell, kind, count)
+
+    def _tell(self, kind: tuple[object, ...], count: _Count) -> None:
+        """Let an entry say how many were counted."""
+        count.timer = None
+        held, count.held = count.held, 0
+        act, outcome = self._held.pop(kind)
+        self._later(act, outcome, held - 1)
 
     def did(self, act: Act) -> None:
         """Let the trail keep what time has brought."""
@@ -185,23 +215,21 @@ class Trail:
                         why=refusal.code,
                     )
 
-    def _admit(self, kind: tuple[object, ...]) -> int | None:
-        """As `actors.statements`: how many like it were not kept; None: this one is not either."""
+    def _count(self, kind: tuple[object, ...]) -> _Count:
         now_us = self._runtime.clock.monotonic_us()
-        allowance = self._allowances.get(kind)
-        if allowance is None:
-            if len(self._allowances) >= REMEMBERED:
-                self._allowances.popitem(last=False)
-            allowance = self._allowances[kind] = _Allowance(BURST, now_us)
-        self._allowances.move_to_end(kind)
-        allowance.left = min(BURST, allowance.left + (now_us - allowance.since_us) / 1_000_000)
-        allowance.since_us = now_us
-        if allowance.left < 1:
-            allowance.more += 1
-            return None
-        allowance.left -= 1
-        more, allowance.more = allowance.more, 0
-        return more
+        count = self._counts.get(kind)
+        if count is None:
+            if len(self._counts) >= REMEMBERED:
+                gone, oldest = self._counts.popitem(last=False)
+                if oldest.timer is not None:
+                    oldest.timer.cancel()
+                    self._tell(gone, oldest)
+            count = self._counts[kind] = _Count(BURST, now_us)
+        self._counts.move_to_end(kind)
+        gained = (now_us - count.since_us) / 1_000_000 / TURNED_AWAY_SECONDS
+        count.left = min(BURST, count.left + gained)
+        count.since_us = now_us
+        return count
 
     # --- heads ------------------------------------------------------------------------------------
 
@@ -222,6 +250,10 @@ class Trail:
 
     def close(self) -> None:
         """The node stops: what waits is committed now, and heads are said."""
+        for kind, count in self._counts.items():
+            if count.timer is not None:
+                count.timer.cancel()
+                self._tell(kind, count)
         if self._turn is not None:
             self._turn.cancel()
         self._commit()
