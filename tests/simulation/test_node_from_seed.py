@@ -25,6 +25,7 @@ from storage.layers import apply_writes
 from storage.ledger import Ledger
 from storage.message_rows import MessageRows
 from storage.reads import Reads
+from storage.sealed_state import SealedEngine
 from storage.spaces import Keys
 from storage.transactions import Transaction
 from tests.logbook import Logbook
@@ -108,6 +109,21 @@ def test_every_answer_of_a_sealed_node_is_true(
         assert b"DEFINE" not in shown and b"PUBLISH" not in shown
     told = f"{each}: {figures}; {seals} seals, 0 nonces twice; 0 broken"
     figure(f"D sealed seeds, part {part + 1} of {PARTS}", told)
+
+
+def test_log_that_goes_before_its_image_is_there_is_caught(
+    logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The planted fault: a flush that says it has written what it has not."""
+    logbook.allow("")
+
+    def flush(self: SealedEngine, room: object = None) -> None:
+        self._flushed = self.applied
+
+    monkeypatch.setattr(SealedEngine, "flush", flush)
+    with pytest.raises(Broken, match="the log begins at"):
+        for seed in range(30_000, 30_050):
+            World(seed, Shape(key=KEY)).run()
 
 
 BROKEN_ONCE = {10_999: "a wait was over before its turn came, and nobody had looked"}
