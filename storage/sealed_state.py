@@ -79,6 +79,8 @@ class SealedEngine:
         try:
             self._image_bytes = file.size()
             reader = Reader(file, self._key)
+            if not reader.header.sealed:  # anybody can make one of those
+                raise BackupCorrupt("it is in clear, and the store is sealed", offset=0)
             facts = reader.facts(StateFacts)
             for pairs in _pairs(reader):
                 self._put(pairs, 0)

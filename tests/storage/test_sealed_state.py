@@ -15,7 +15,9 @@ import pytest
 from protocol.doors import Room
 from protocol.errors import DiskFull, WrongKey
 from storage.backups import container
+from storage.backups.facts import StateFacts
 from storage.backups.forms import form_of
+from storage.backups.snapshots import packed
 from storage.directory import StoreDirectory
 from storage.engine import EngineFailed, EngineUnreadable
 from storage.memory import MemoryEngine
@@ -108,6 +110,19 @@ def test_another_key_is_told_from_damage(disk: SimulatedDisk) -> None:
     file.append(image_of(disk))
     with pytest.raises(WrongKey):
         SealedEngine(MemoryEngine(), directory)
+
+
+def test_an_image_in_clear_is_nobodys(disk: SimulatedDisk) -> None:
+    """Who can write to the directory and has no key can make one, of any state."""
+    put(engine := opened(disk), 1)
+    engine.close()
+    parts: list[bytes] = []
+    writer = container.Writer(StateFacts("0.1.0", 0), parts.append, SeededRng(1))
+    writer.add(packed([(b"\0\1forged", b"owner")]))
+    writer.end(1, 0, 0)
+    forged = SimulatedDisk({**disk.image(), IMAGE: b"".join(parts)})
+    with pytest.raises(EngineUnreadable, match="it is in clear"):
+        opened(forged)
 
 
 @pytest.mark.usefixtures("small")
