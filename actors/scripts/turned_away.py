@@ -10,7 +10,7 @@ from actors.scripts.handlers import Claim
 from actors.vaults import Act
 from language import tree
 from protocol import limits
-from protocol.errors import Refusal
+from protocol.errors import NotAllowed, Refusal
 from protocol.rights import Kind
 
 if TYPE_CHECKING:
@@ -42,4 +42,8 @@ def _keep(run: Execution, statement: Any, name: str, refusal: Refusal) -> None:
     if not isinstance(named, str) or len(named) > limits.VAULT_ID_BYTES:
         named = None
     act = Act(word.group().lower(), run.caller, vault, named, None, None, run.request.request)
-    run.services.vaults.trail.refused(act, refusal)
+    trail = run.services.vaults.trail
+    if isinstance(refusal, NotAllowed):
+        trail.refused(act, refusal)
+    else:
+        trail.unseen(act)

@@ -110,11 +110,13 @@ def vault_exists(run: Execution, database: Database, statement: tree.DefineVault
 
 
 def _in_both_trails(run: Execution, tx: Transaction, act: Act) -> None:
-    """What concerns a vault as a whole stands in the store's trail too: it outlives the vault."""
+    """What concerns a vault as a whole stands in the store's trail too, with the number of the
+    vault: by that its own trail is found when it is no more."""
     trail = run.services.vaults.trail
     trail.add(tx, act)
     assert act.vault is not None, "the store's own trail is the other one"
-    trail.add(tx, replace(act, action=f"{act.action} {act.vault.path}", vault=None))
+    action = f"{act.action} {act.vault.path}"
+    trail.add(tx, replace(act, action=action, vault=None, version=act.vault.id))
 
 
 @handles(
@@ -335,7 +337,6 @@ def info_for_vault(run: Execution, statement: tree.Info, vault: Vault) -> Value:
         rotation = "waiting (sealed)" if state.sealed else "running"
     return {
         "name": vault.name,
-        "number": vault.id,
         "own": vault.own,
         "comment": vault.comment,
         "sealed": state.sealed,

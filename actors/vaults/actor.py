@@ -305,8 +305,12 @@ class VaultsActor(LoopActor):
             vault = self._rights.vault(tx, caller, names[:2], names[2], UNSEAL)
         except (NotAllowed, Unknown) as refusal:
             tried = None if names is None else self._rights.tried(tx, names[:2], names[2])
-            if names is None or tried is not None:
-                self._refused(message, replace(act, vault=tried), refusal, tx)
+            act = replace(act, vault=tried)
+            if isinstance(refusal, NotAllowed):
+                self._refused(message, act, refusal, tx)
+            elif tried is not None:
+                # Nothing that the caller may look at tells it from one that is not there.
+                self._service.trail.unseen(act)
             raise
         if not vault.own:
             raise BadRequest(

@@ -5,7 +5,8 @@ refused, or of what time brought, has a commit of its own that nobody waits for:
 loop gathers them. Of refusals of one kind, of one user, a few are kept however quickly they come.
 Those behind them are counted, and an entry says of how many it is: one a second at most; one a
 minute of those who may not, or who name what they can't see, so that nobody without a right can
-push out what others have done.
+push out what others have done. What somebody tried with a vault that it can't see waits until
+something else is kept of that vault.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import structlog
 from actors.commits import NODE, Committer
 from actors.runtime import Runtime
 from actors.vaults.keyring import STORE, Keyring
-from protocol.errors import Refusal, Sealed, WrongKey
+from protocol.errors import NotAllowed, Refusal, Sealed, Unknown, WrongKey
 from protocol.requests import Caller
 from storage import vault_trail
 from storage.transactions import Transaction
@@ -36,7 +37,7 @@ BURST: Final = 10
 COUNTED_SECONDS: Final = 1.0
 TURNED_AWAY_SECONDS: Final = 60.0
 """Of those behind them one entry for so long; the second of who may not."""
-_TURNED_AWAY: Final = frozenset({"NotAllowed", "Unknown"})
+_TURNED_AWAY_US: Final = int(TURNED_AWAY_SECONDS * 1_000_000)
 REMEMBERED: Final = 1_024
 """Kinds of which it is remembered how many came."""
 HEADS_SECONDS: Final = 3600.0
@@ -64,6 +65,17 @@ class Act:
 
 
 @dataclass(slots=True)
+class _Unseen:
+    """Of one kind of what somebody tried with a vault that it can't see."""
+
+    act: Act
+    """The last one."""
+    held: int = 0
+    told_us: int | None = None
+    """When an entry last said how many there were, on the monotonic clock."""
+
+
+@dataclass(slots=True)
 class _Count:
     """Refusals of one kind, of one user."""
 
@@ -86,6 +98,7 @@ class Trail:
         self._counts: OrderedDict[tuple[object, ...], _Count] = OrderedDict()
         self._held: dict[tuple[object, ...], tuple[Act, str]] = {}
         """Of each kind that is counted the last one."""
+        self._unseen: OrderedDict[tuple[object, ...], _Unseen] = OrderedDict()
         self._waiting: list[tuple[Act, str, int]] = []
         self._turn: asyncio.Handle | None = None
         self._moved: dict[int, str] = {}
@@ -98,6 +111,8 @@ class Trail:
 
         :param row: the keys of the vault as the transaction leaves them, if it has them at hand
         """
+        if self._unseen:
+            self._release(act.trail)
         return self._append(tx, act, GRANTED, 0, digest, row)
 
     def refused(self, act: Act, refusal: Refusal) -> None:
@@ -112,7 +127,7 @@ class Trail:
         count.held += 1
         self._held[kind] = (act, refusal.code)
         if count.timer is None:
-            turned_away = refusal.code in _TURNED_AWAY
+            turned_away = isinstance(refusal, NotAllowed)
             seconds = TURNED_AWAY_SECONDS if turned_away else COUNTED_SECONDS
             count.timer = self._runtime.loop.call_later(seconds, self._tell, kind, count)
 
@@ -122,6 +137,35 @@ class Trail:
         held, count.held = count.held, 0
         act, outcome = self._held.pop(kind)
         self._later(act, outcome, held - 1)
+
+    def unseen(self, act: Act) -> None:
+        """Let the trail keep that somebody named a vault that it can't see. Not before something
+        else is kept there, or the heads are said: a commit of its own would tell, by the sequence
+        that everybody is shown, that there is such a vault."""
+        user = "" if act.caller is None else act.caller.user
+        kind = (act.trail, user, act.action)
+        found = self._unseen.get(kind)
+        if found is None:
+            if len(self._unseen) >= REMEMBERED:
+                _, oldest = self._unseen.popitem(last=False)
+                self._tell_unseen(oldest)
+            found = self._unseen[kind] = _Unseen(act)
+        self._unseen.move_to_end(kind)
+        found.act, found.held = act, found.held + 1
+
+    def _release(self, trail: int | None) -> None:
+        """Tell what was unseen. :param trail: there, as often as it may be; None: all of it"""
+        now_us = self._runtime.clock.monotonic_us()
+        for found in self._unseen.values():
+            rested = found.told_us is None or now_us - found.told_us >= _TURNED_AWAY_US
+            if trail is None or (found.act.trail == trail and rested):
+                found.told_us = now_us
+                self._tell_unseen(found)
+
+    def _tell_unseen(self, found: _Unseen) -> None:
+        if found.held:
+            held, found.held = found.held, 0
+            self._later(found.act, Unknown.__name__, held - 1)
 
     def did(self, act: Act) -> None:
         """Let the trail keep what time has brought."""
@@ -236,6 +280,7 @@ class Trail:
     def say_heads(self) -> None:
         """Say where trails stand that have grown, outside of the store: putting all of it back is
         noticed by these lines alone."""
+        self._release(None)
         moved, self._moved = self._moved, {}
         with self._committer.begin() as tx:
             for number, path in moved.items():
@@ -250,6 +295,7 @@ class Trail:
 
     def close(self) -> None:
         """The node stops: what waits is committed now, and heads are said."""
+        self._release(None)
         for kind, count in self._counts.items():
             if count.timer is not None:
                 count.timer.cancel()

@@ -406,7 +406,11 @@ def test_declared() -> None:
             await value(node, "ALTER VAULT v SET VERSIONS 3; ALTER VAULT v SET COMMENT 'c'")
             found = await value(node, "INFO FOR VAULT v")
             assert (found["versions"], found["comment"], found["own"]) == (3, "c", False)
-            number = found["number"]
+            (number,) = [
+                one["version"]
+                for one in await trail(node, "ALL VAULTS")
+                if "define" in one["action"]
+            ]
             await write(node, "k", 1)
             await value(node, "DROP VAULT v REASON 'gone'")
             assert isinstance(await refusal(node, "INFO FOR VAULT v"), Unknown)
@@ -414,7 +418,7 @@ def test_declared() -> None:
             assert [one["action"] for one in kept] == ["drop", "write", "alter", "alter", "define"]
             assert kept[0]["reason"] == "gone"
             newest = (await trail(node, "ALL VAULTS"))[0]
-            assert newest["action"] == "drop a.b.v"
+            assert (newest["action"], newest["version"]) == ("drop a.b.v", number)
             await value(node, "DEFINE VAULT v")
             assert isinstance(await refusal(node, "REVEAL 'k' FROM VAULT v"), Unknown)
             await value(node, "DROP DATABASE a.b")
@@ -564,13 +568,17 @@ def test_refusals_by_the_thousand_are_counted() -> None:
             await set_up(node)
             await unseal(node)
             await define_users(node)
+            await value(node, "GRANT INFO ON VAULT v TO mo")
             before = len(await trail(node))
             for _ in range(200):
                 await run(node, "REVEAL 'k' FROM VAULT v", caller=called("vi", "viewer"))
+                await run(node, "REVEAL 'k' FROM VAULT v", caller=called("mo"))
                 await refusal(node, "REVEAL 5 FROM VAULT v")
             await asyncio.sleep(61)
+            await write(node, "k", 1)
+            await asyncio.sleep(1)
             entries = (await trail(node))[:-before]
-            for code, at_most in (("Unknown", 12), ("TypeRefused", 25)):
+            for code, at_most in (("Unknown", 12), ("NotAllowed", 12), ("TypeRefused", 25)):
                 found = [one for one in entries if one["outcome"] == code]
                 assert len(found) <= at_most
                 assert sum(one["more"] + 1 for one in found) == 200
@@ -579,6 +587,30 @@ def test_refusals_by_the_thousand_are_counted() -> None:
         async with machine.node() as node:  # what was counted is told at the end
             kept = [one for one in await trail(node) if one["outcome"] == "Unknown"]
             assert sum(one["more"] + 1 for one in kept) == 205
+
+    played(main)
+
+
+def test_who_sees_no_vault_makes_no_commit() -> None:
+    """By the sequence, which everybody is shown, it would be told from one that is not there."""
+
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await define_users(node)
+            sequence = node.committer.committed
+            for name in ("v", "nothing"):
+                for script in (f"REVEAL 'k' FROM VAULT {name}", f"INFO FOR VAULT {name}"):
+                    answer = await run(node, script, caller=called("vi", "viewer"))
+                    assert isinstance(answer.refusal, Unknown)
+                with pytest.raises(Unknown):
+                    await unseal(node, PASSPHRASE, ("a", "b", name), called("vi", "viewer"))
+            await asyncio.sleep(90)
+            assert node.committer.committed == sequence
+            await write(node, "k", 1)
+            await asyncio.sleep(1)
+            outcomes = [(one["user"], one["action"], one["outcome"]) for one in await trail(node)]
+            for action in ("reveal", "info", "unseal"):
+                assert ("vi", action, "Unknown") in outcomes
 
     played(main)
 

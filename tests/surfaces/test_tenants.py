@@ -53,6 +53,7 @@ DEFINE TOPIC q COMMENT '{CANARY}'; DEFINE TOPIC dead; DEFINE GROUP g ON q DEADLI
 DEFINE READER r ON q; DEFINE GROUP {CANARY}_g ON q DEADLINE 1h; DEFINE READER {CANARY}_r ON q;
 PUBLISH INTO q VALUES array::map(0..{ODD}, |$n| '{CANARY}');
 TAKE 5 FROM q AS g MEMBER '{CANARY}';
+DEFINE VAULT s COMMENT '{CANARY}'; DEFINE VAULT {CANARY};
 DEFINE SPACE c COMMENT '{CANARY}'; SET 'k' IN c VALUE '{CANARY}'; SET '{CANARY}' IN c VALUE 1;
 LOCK 'l' IN c HOLDER '{CANARY}' EXPIRE 1h; SET 'n' IN c VALUE {ODD};
 DEFINE FUNCTION f() {{ '{CANARY}' }}; DEFINE FUNCTION {CANARY}() {{ 1 }};
@@ -77,7 +78,7 @@ OWN: Final = """
 DEFINE TABLE u; CREATE u:1 SET n = 1, word = 'own'; DEFINE FIELD n ON u TYPE any;
 DEFINE INDEX i ON u FIELDS n; DEFINE TOPIC q; DEFINE TOPIC dead;
 DEFINE GROUP g ON q DEADLINE 1h; DEFINE READER r ON q; PUBLISH INTO q VALUES ['a', 'b'];
-DEFINE SPACE c; SET 'k' IN c VALUE 1; DEFINE FUNCTION f() { 1 };
+DEFINE SPACE c; SET 'k' IN c VALUE 1; DEFINE FUNCTION f() { 1 }; DEFINE VAULT s;
 """
 ASKERS: Final = {
     "dan": "owner ON DATABASE shop.main", "ed": "editor ON DATABASE shop.main",
@@ -113,6 +114,8 @@ VARIES: Final = (
     (r"'moment': '[^']*'", "'moment': ''"),
     (r"-- store [0-9a-f-]{36}", "-- store"),
     (r"-- sequence \d+", "-- sequence"),
+    (r'"(hash|in_log_until)":("[0-9a-f]{64}"|\d+)', r'"\1":0'),
+    (r"'(hash|in_log_until)': ('[0-9a-f]{64}'|\d+)", r"'\1': 0"),
     (r"-- end (\d+) [0-9a-f]{64}", r"-- end \1"),
 )
 SCRIPT: Final = re.compile(r'(?<="\$bytes":")LS0gc3RvcmVub2Rl[^"]*')
@@ -204,6 +207,16 @@ TAKE FROM q AS {CANARY}_g
 ACK q AS g RECEIPTS ['STOREID.1.1.1.1', 'STOREID.1.1.2.1', 'STOREID.1.1.3.1']
 GET '{CANARY}' FROM c
 GET 'n' FROM c
+INFO FOR VAULT {CANARY}
+REVEAL 'k' FROM VAULT {CANARY}
+LIST FROM VAULT {CANARY}
+ERASE '{CANARY}' FROM VAULT s
+INFO FOR AUDIT OF VAULT {CANARY}
+INFO FOR AUDIT OF ALL VAULTS
+INFO FOR AUDIT OF ALL VAULTS NUMBER 1
+GRANT READ ON VAULT acme.vip.s TO mem
+GRANT READ ON ALL VAULTS IN acme TO mem
+GRANT READ ON ALL VAULTS IN shop.hidden TO mem
 KEYS FROM c
 KEYS FROM {CANARY}
 READ FROM {CANARY} AFTER 0
@@ -382,7 +395,7 @@ class Listener:
             self._keep(f"{who}: watch {place} {more}", _text(answer))
 
     async def _messages(self, who: str) -> None:
-        for name, body in BODIES.items():
+        for name, body in {**BODIES, "VAULT show": {}}.items():
             kind, _, op = name.partition(" ")
             for namespace, database in (*PLACES, ("shop", "main")):
                 place: dict[str, Any] = {"ns": namespace, "db": database}
@@ -390,6 +403,8 @@ class Listener:
                     place |= {"op": op, "space": "c"}
                 elif kind == "TOPIC":
                     place |= {"op": op, "topic": "q"}
+                elif kind == "VAULT":
+                    place = {"op": op} if op == "show" else {**place, "op": op, "vault": "s"}
                 await self.wire(who, Kind[kind], {**body, **place})
 
     async def ask_cases(self, every: int) -> None:
