@@ -111,8 +111,7 @@ def stretched(passphrase: str, salt: bytes, stretch: Stretch) -> bytearray:
         raise WrongKey(
             "the parameters of the passphrase are out of bounds: they were tampered with"
         )
-    secret = bytearray(passphrase.encode("utf-8", "surrogatepass"))
-    found = bytearray(KEY_BYTES)
+    secret = passphrase.encode("utf-8", "surrogatepass")
     argon2id = Argon2id(
         salt=salt,
         length=KEY_BYTES,
@@ -120,8 +119,10 @@ def stretched(passphrase: str, salt: bytes, stretch: Stretch) -> bytearray:
         lanes=stretch.lanes,
         memory_cost=stretch.memory_kib,
     )
-    argon2id.derive_into(bytes(secret), found)
-    wipe(secret)
+    if not hasattr(argon2id, "derive_into"):  # of an older cryptography: one copy more
+        return bytearray(argon2id.derive(secret))
+    found = bytearray(KEY_BYTES)
+    argon2id.derive_into(secret, found)
     return found
 
 
@@ -178,9 +179,12 @@ def _sealed(key: bytearray, plain: bytearray, aad: bytes, random: Random) -> byt
 def _opened(key: bytearray, sealed: bytes, aad: bytes) -> bytearray:
     if len(sealed) != NONCE_BYTES + KEY_BYTES + TAG_BYTES:
         raise _wrong()
-    found = bytearray(KEY_BYTES)
+    cipher, nonce, rest = AESGCM(key), sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
     try:
-        AESGCM(key).decrypt_into(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], aad, found)
+        if not hasattr(cipher, "decrypt_into"):  # likewise
+            return bytearray(cipher.decrypt(nonce, rest, aad))
+        found = bytearray(KEY_BYTES)
+        cipher.decrypt_into(nonce, rest, aad, found)
     except InvalidTag:
         raise _wrong() from None
     return found

@@ -7,6 +7,7 @@ password is (`actors/tries.py`), with one text. Nothing that is unsealed is stor
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -71,6 +72,8 @@ from storage.vaults import Vault
 
 log = structlog.get_logger("vaults")
 
+AT_ONCE: Final = 64
+"""Vaults that are looked at before others have their turn."""
 WRONG: Final = "the passphrase does not open it"
 _SECOND_US: Final = 1_000_000
 _Asked = Unseal | Seal | ChangePassphrase
@@ -420,21 +423,21 @@ class VaultsActor(LoopActor):
     # --- how it stands ----------------------------------------------------------------------------
 
     @handles(ShowVaults)
-    def show(self, message: ShowVaults) -> Standings:
+    async def show(self, message: ShowVaults) -> Standings:
         """How it stands with the store, and with the vaults that the caller sees."""
-        service = self._service
+        service, found = self._service, list[VaultStanding]()
         with self._committer.begin() as tx:
-            found = [
-                VaultStanding(
-                    (vault.database.namespace.name, vault.database.name, vault.name),
-                    vault.own,
-                    service.state(vault),
-                    vaults.count(tx, vault),
-                )
-                for vault in self._rights.vaults(tx, message.caller)
-                if vault is not None
-            ]
+            tx.pause()
             store = vaults.store_row(tx)
+            for number, vault in enumerate(self._rights.vaults(tx, message.caller), start=1):
+                if vault is not None:
+                    names = (vault.database.namespace.name, vault.database.name, vault.name)
+                    records = vaults.count(tx, vault)
+                    found.append(VaultStanding(names, vault.own, service.state(vault), records))
+                if not number % AT_ONCE:
+                    await asyncio.sleep(0)
+            saw = tx.saw
+        await self._committer.released(self._committer.promise(saw))
         is_set = store is not None and store.root is not None
         return Standings(is_set, service.state(None), tuple(found))
 

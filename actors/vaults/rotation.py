@@ -92,12 +92,14 @@ class Rotation:
             self._runs = False
 
     async def _all(self) -> None:
+        waiting: list[Vault] = []
         with self._committer.begin() as tx:
-            waiting = [
-                vault
-                for vault in self._rights.every_vault(tx)
-                if self._is_open(vault) and vaults.keys_row(tx, vault).older
-            ]
+            tx.pause()
+            for number, vault in enumerate(self._rights.every_vault(tx), start=1):
+                if self._is_open(vault) and vaults.keys_row(tx, vault).older:
+                    waiting.append(vault)
+                if not number % AT_ONCE:
+                    await asyncio.sleep(0)
         for vault in waiting:
             try:
                 while await self._slice(vault):

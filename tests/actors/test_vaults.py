@@ -326,6 +326,39 @@ def test_rotation_beside_writes() -> None:
     played(main)
 
 
+def test_a_value_that_does_not_open_keeps_its_key(logbook: Logbook) -> None:
+    logbook.allow("a value does not open, its key is kept")
+
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await value(node, "DEFINE VAULT w; WRITE 'k' IN VAULT w VALUE 1")
+            for id in ("a", "b", "c"):
+                await write(node, id, id)
+            at = vault_rows.value(vault_of(node).numbers, b"b", 1)
+            with node.committer.begin() as tx:
+                row = tx.get(at)
+                assert row is not None
+                tx.put(at, row[:-1] + bytes((row[-1] ^ 1,)))
+                promise = node.committer.commit(tx, ANA)
+            await node.committer.released(promise)
+            await value(node, "ROTATE VAULT v; ROTATE VAULT w")
+            await asyncio.sleep(5)
+            assert (await value(node, "INFO FOR VAULT w"))["rotation"] == "none"
+            assert (await value(node, "REVEAL 'k' FROM VAULT w"))["value"] == 1
+            with node.committer.begin() as tx:
+                assert set(vaults.keys_row(tx, vault_of(node)).wraps) == {1, 2}
+            for id in ("a", "c"):
+                assert (await reveal(node, id))["value"] == id
+            assert isinstance(await refusal(node, "REVEAL 'b' FROM VAULT v"), WrongKey)
+            outcomes = [(one["action"], one["outcome"]) for one in await trail(node)]
+            assert ("rotate", "WrongKey") in outcomes
+            await value(node, "ERASE 'b' FROM VAULT v; ROTATE VAULT v")
+            await rotated(node)
+            assert (await reveal(node, "c"))["value"] == "c"
+
+    played(main)
+
+
 def test_a_key_that_has_sealed_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "VAULT_KEY_SEALS", 3)
     monkeypatch.setattr(rotation, "AT_ONCE", 1)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hmac
 from hashlib import sha256
+from typing import Any
 
 import pytest
 from argon2.low_level import Type, hash_secret_raw
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
 from protocol.errors import WrongKey
 from storage import vault_seals
@@ -163,6 +165,31 @@ def test_every_flipped_bit_and_every_cut() -> None:
     for end in range(len(sealed)):
         with pytest.raises(WrongKey):
             vault_seals.open_sealed(cipher, SPOT, 2, sealed[:end])
+
+
+def test_an_older_library_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OldArgon2id:
+        def __init__(self, **parameters: Any) -> None:
+            self._made = Argon2id(**parameters)
+
+        def derive(self, secret: bytes) -> bytes:
+            return self._made.derive(secret)
+
+    class OldCipher:
+        def __init__(self, key: bytearray) -> None:
+            self._made = AESGCM(key)
+
+        def decrypt(self, nonce: bytes, sealed: bytes, aad: bytes) -> bytes:
+            return self._made.decrypt(nonce, sealed, aad)
+
+    wrapping = vault_seals.stretched(PASSPHRASE, SALT, STRETCH)
+    sealed = vault_seals.wrap_key(ROOT, KEY, DOMAIN, 9, 2, fixed)
+    monkeypatch.setattr(vault_seals, "Argon2id", OldArgon2id)
+    monkeypatch.setattr(vault_seals, "AESGCM", OldCipher)
+    assert vault_seals.stretched(PASSPHRASE, SALT, STRETCH) == wrapping
+    assert vault_seals.unwrap_key(ROOT, sealed, DOMAIN, 9, 2) == KEY
+    with pytest.raises(WrongKey):
+        vault_seals.unwrap_key(KEY, sealed, DOMAIN, 9, 2)
 
 
 def test_trail_key() -> None:
