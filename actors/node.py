@@ -37,7 +37,7 @@ from actors.log_pins import Pins
 from actors.log_reads import LogChecks, LogReadActor, LogReads
 from actors.messages.engine import MessageEngine
 from actors.passwords import Passwords
-from actors.restores import drop_unfinished
+from actors.restores import Unfinished
 from actors.rights import Rights
 from actors.roles import Roles
 from actors.runtime import Actor, Runtime, Supervised, ask, stop, tell
@@ -141,7 +141,7 @@ class Node:
         await self._replay()
         self._start_actors()
         if self.settings.serves:
-            await drop_unfinished(self.committer)
+            await self.unfinished.begin()
         await self.topics.begin()
         await self._ensure_owner()
         self._state = None
@@ -229,6 +229,7 @@ class Node:
             runtime, committer, self.roles, sessions, self.rights, statements
         )
         self._topics = self.topics = Topics(runtime, committer, self.roles, self.rights)
+        self.unfinished = Unfinished(committer, self.spaces, self.topics)
         indexes = Indexes()
         self._indexes = self._supervise(
             lambda: IndexesActor.start(runtime, indexes, committer), refoldable=True
@@ -264,6 +265,7 @@ class Node:
             spaces=self.spaces,
             topics=self.topics,
             vaults=self._sealed,
+            unfinished=self.unfinished,
             running=self.running,
             moments=self.moments,
             statements=statements,

@@ -1,30 +1,67 @@
-"""Scripts that were being restored when the node ended: what they have made is dropped."""
+"""Scripts that were being restored when the node ended: what they have made is dropped, as soon as
+the node takes changes.
+
+They may have been restored on another node: a snapshot that is taken meanwhile has the marks too.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import structlog
 
 from actors.commits import NODE, Committer
-from protocol.errors import NotWritable
+from protocol.errors import DiskFull, NotWritable
 from storage import restores
+from storage.restores import Mark
+
+if TYPE_CHECKING:
+    from actors.spaces import Spaces
+    from actors.topics import Topics
 
 log = structlog.get_logger("node")
 
 
-async def drop_unfinished(committer: Committer) -> None:
-    """Drop the places that are marked. A node that takes no changes leaves them."""
-    with committer.begin() as tx:
-        marks = restores.marks(tx)
-        if not marks:
+class Unfinished:
+    """Places that nobody fills any more."""
+
+    def __init__(self, committer: Committer, spaces: Spaces, topics: Topics) -> None:
+        self._committer = committer
+        self._spaces = spaces
+        self._topics = topics
+        self._left: list[Mark] = []
+
+    async def begin(self) -> None:
+        """At a start nobody fills what is marked."""
+        with self._committer.begin() as tx:
+            self._left = restores.marks(tx)
+        await self.drop()
+
+    def leave(self, marks: Iterable[Mark]) -> None:
+        """These are filled no more, and could not be dropped."""
+        self._left += marks
+
+    async def drop(self) -> None:
+        """Drop them. A node that takes no changes leaves them, and so does a disk without room."""
+        if not self._left:
             return
+        marks, committer = self._left, self._committer
         names = [".".join(mark.names) for mark in marks]
-        try:
-            restores.undo(tx, marks)
-            promise = committer.commit(tx, NODE, reason="a script was not restored to its end")
-        except NotWritable:
-            log.warning(
-                "places of a script that was not restored to its end are left", places=names
-            )
-            return
-    await committer.released(promise)
-    log.info("places of a script that was not restored to its end were dropped", places=names)
+        with committer.begin() as tx:
+            try:
+                dropped = restores.undo(tx, marks)
+                promise = committer.commit(tx, NODE, reason="a script was not restored to its end")
+            except (NotWritable, DiskFull) as refusal:
+                log.warning(
+                    "places of a script that was not restored to its end are left",
+                    places=names,
+                    why=str(refusal),
+                )
+                return
+            self._left = []
+        for place in dropped:
+            self._spaces.dropped(place)
+        self._topics.declarations_changed()
+        await committer.released(promise)
+        log.info("places of a script that was not restored to its end were dropped", places=names)

@@ -30,6 +30,9 @@ class NodeSettings:
     data_dir: str
     create: bool = True
     """Whether a store is made where there is none."""
+    restores: bool = False
+    """Whether it is made anew, in place of what a restore has left that did not come to its end;
+    and is no store until it is told that it is (`Store.restored`)."""
     serves: bool = True
     """Whether it is there for others: then old log is pruned, and a store without users gets an
     owner with a generated password when `first_owner` names none."""

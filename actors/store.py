@@ -93,8 +93,11 @@ class Store:
         :raises OSError: as the disk says
         """
         settings, doors = self._settings, self._doors
-        self.directory = StoreDirectory.open(
-            settings.data_dir, doors.fs, doors.clock, doors.rng, settings.create, settings.key
+        where = settings.data_dir, doors.fs, doors.clock, doors.rng
+        self.directory = (
+            StoreDirectory.begin_filling(*where, settings.key)
+            if settings.restores
+            else StoreDirectory.open(*where, settings.create, settings.key)
         )
         if self.directory.was_open_to_others:
             log.warning(
@@ -196,6 +199,10 @@ class Store:
             log.info("log replayed", frames=last - first + 1)
         if self._rebuilds:
             rebuilding.finish(self.parts.directory)
+
+    def restored(self) -> None:
+        """What was to be restored is durable: from now on it is a store. :raises OSError:"""
+        self.parts.directory.end_restore()
 
     # --- damage ---------------------------------------------------------------------------------
 

@@ -151,6 +151,15 @@ class StoreDirectory:
         return cls._settled(cls(path, fs, clock, rng, lock, key), cls._empty)
 
     @classmethod
+    def begin_filling(
+        cls, path: str, fs: Fs, clock: Clock, rng: Rng, key: Key | None = None
+    ) -> StoreDirectory:
+        """Take a directory as `begin_restore`, and make an empty store of it that is to be filled;
+        it is none until `end_restore`. Raises as `begin_restore`."""
+        directory = cls.begin_restore(path, fs, clock, rng, key)
+        return cls._settled(directory, cls._settle)
+
+    @classmethod
     def reopen_restored(
         cls, path: str, fs: Fs, clock: Clock, rng: Rng, key: Key | None = None
     ) -> StoreDirectory:

@@ -64,9 +64,10 @@ def finish(tx: Transaction, made: Iterable[Mark]) -> None:
         tx.delete(one.key)
 
 
-def undo(tx: Transaction, made: Iterable[Mark]) -> None:
+def undo(tx: Transaction, made: Iterable[Mark]) -> list[Namespace | Database]:
     """Drop what is marked, as far as it is still there: the databases, and the namespaces unless
-    somebody else has put something into them meanwhile."""
+    somebody else has put something into them meanwhile. Answers what was dropped."""
+    dropped: list[Namespace | Database] = []
     for one in sorted(made, key=lambda one: one.database == 0):
         if tx.get(one.key) is None:
             continue  # somebody else has dropped it
@@ -76,10 +77,13 @@ def undo(tx: Transaction, made: Iterable[Mark]) -> None:
             database = catalog.database(tx, namespace, one.names[1])
             assert database.id == one.database, "a mark goes with its place"
             catalog.drop_database(tx, database)
+            dropped.append(database)
         elif catalog.databases(tx, namespace) or _has_users(tx, namespace):
             tx.delete(one.key)
         else:
             catalog.drop_namespace(tx, namespace)
+            dropped.append(namespace)
+    return dropped
 
 
 def _has_users(tx: Transaction, namespace: Namespace) -> bool:

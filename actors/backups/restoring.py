@@ -102,14 +102,17 @@ def _told(restored: Restored, what: str, clock: Clock) -> Iterator[str]:
     if clock_jumps(clock.wall_us(), origin.at.time):
         day = instant(origin.at.time).date()
         yield f"its newest commit is of {day}: its first start wants --accept-clock-jump"
-    if due:
+    unfinished = restored.state.unfinished
+    if due or unfinished:
         when = "as soon as it is served" if writes else "once it is told to write"
         yield f"{when}, the time that has passed takes effect:"
         for one in due:
             yield f"    {one.path}: {', '.join(_due(one))}"
+        for path in unfinished:
+            yield f"    {path}: a script was filling it, and it is dropped"
     if not writes:
         yield "it only reads, until DEFINE NODE ROLES serving, writable"
-    elif due:
+    elif due or unfinished:
         yield "restored with --reading, it would keep all that until it is told to write"
 
 

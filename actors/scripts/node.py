@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator
 from typing import Final
 
@@ -28,6 +29,7 @@ def define_node(run: Execution, statement: tree.DefineNode) -> Value:
         run.services.roles.define(statement.roles, statement.endpoints, statement.origins)
     )
     run.services.topics.roles_changed()
+    run.turn.wait(asyncio.ensure_future(run.services.unfinished.drop()))
     return NONE
 
 

@@ -130,8 +130,9 @@ class Restore:
                 restores.undo(tx, self._marks)
                 promise = committer.commit(tx, NODE, reason="a script was not restored to its end")
         except Refusal as refusal:
-            log.warning("places that a script has made are left for the next start to drop",
+            log.warning("places that a script has made are left, to be dropped later",
                         file=self._statement.name, why=str(refusal))  # fmt: skip
+            run.services.unfinished.leave(self._marks)
             return
         run.depends_on(promise.sequence)
         for place in self._places:

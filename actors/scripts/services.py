@@ -12,6 +12,7 @@ from actors.commits import Committer
 from actors.facts import Facts
 from actors.log_reads import LogReads
 from actors.passwords import Asker
+from actors.restores import Unfinished
 from actors.rights import Rights
 from actors.scripts.moments import Moments
 from actors.scripts.running import Running
@@ -97,6 +98,7 @@ class Services:
     spaces: Spaces
     topics: Topics
     vaults: Vaults
+    unfinished: Unfinished
     running: Running
     moments: Moments
     statements: Statements

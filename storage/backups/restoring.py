@@ -31,7 +31,7 @@ from msgspec import MsgspecError
 from protocol import binary
 from protocol.doors import Clock, File, Fs, Rng
 from protocol.errors import BackupCorrupt, BackupCut
-from storage import keys, lineage
+from storage import keys, lineage, restores
 from storage.backups.awaiting import Awaiting, awaiting, look_through
 from storage.backups.facts import LogFacts
 from storage.backups.filling import fill
@@ -125,6 +125,8 @@ class State:
     """See `state_hash.py`."""
     awaiting: tuple[Awaiting, ...]
     """What the node does as soon as it takes writes, by the time it is now."""
+    unfinished: tuple[str, ...]
+    """Places that a script was filling; the node drops them then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,7 +417,8 @@ def _ledger(world: World, engine: Engine, end: LogEnd) -> Ledger:
 def _state(world: World, engine: Engine, end: LogEnd) -> State:
     with _ledger(world, engine, end).begin() as tx, _of_a_store():
         look_through(tx)
-        return State(state_hash(engine), tuple(awaiting(tx)))
+        unfinished = tuple(".".join(mark.names) for mark in restores.marks(tx))
+        return State(state_hash(engine), tuple(awaiting(tx)), unfinished)
 
 
 @contextmanager

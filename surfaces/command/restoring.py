@@ -39,7 +39,9 @@ async def restore(command: Restore, console: Console) -> bool:
             for line in lines:
                 console.answer(line)
     if script:
-        return await scripts.run_file(RunFile(directory, command.file, opening), console)
+        with _refused(command):
+            filling = RunFile(directory, command.file, opening)
+            return await scripts.restore(filling, keys, console, anew=True)
     return True
 
 

@@ -19,7 +19,7 @@ from actors.scripts.plans import Plans
 from actors.settings import NodeSettings
 from protocol import limits
 from protocol.doors import File
-from protocol.errors import Refusal
+from protocol.errors import DiskFull, Refusal
 from protocol.jsonvalues import to_json
 from protocol.requests import RunScript
 from surfaces.command.arguments import RunFile
@@ -39,7 +39,7 @@ async def run_file(command: RunFile, console: Console) -> bool:
     """
     keys = keys_in(system_doors().fs, command.opening.keys)
     if _is_backup(command.script):
-        return await _restore(command, keys, console)
+        return await restore(command, keys, console, anew=False)
     script = read(command.script)
     async with opened(_settings(command, keys), system_doors(), console) as node:
         _check_no_users(node, command)
@@ -54,9 +54,14 @@ async def run_file(command: RunFile, console: Console) -> bool:
     return True
 
 
-def _settings(command: RunFile, keys: Keys) -> NodeSettings:
-    jump = command.opening.accept_clock_jump
-    return NodeSettings(command.directory, serves=False, accept_clock_jump=jump, key=keys.own)
+def _settings(command: RunFile, keys: Keys, anew: bool = False) -> NodeSettings:
+    return NodeSettings(
+        command.directory,
+        restores=anew,
+        serves=False,
+        accept_clock_jump=command.opening.accept_clock_jump,
+        key=keys.own,
+    )
 
 
 def _check_no_users(node: Node, command: RunFile) -> None:
@@ -78,9 +83,11 @@ def _is_backup(path: str) -> bool:
         return False  # `read` says why
 
 
-async def _restore(command: RunFile, keys: Keys, console: Console) -> bool:
+async def restore(command: RunFile, keys: Keys, console: Console, anew: bool) -> bool:
     """Run a script of any length, statement by statement, once it is known that all of it is there.
 
+    :param anew: make a store of it, which is none until it was run to its end, or up to what is
+        refused
     :raises NotOpened: it is not (then the directory was not touched), or as `run_file`
     """
     path = command.script
@@ -92,10 +99,12 @@ async def _restore(command: RunFile, keys: Keys, console: Console) -> bool:
                     pass
         except Refusal as refusal:
             raise NotOpened(where(path, refusal)) from refusal
-        async with opened(_settings(command, keys), system_doors(), console) as node:
+        async with opened(_settings(command, keys, anew), system_doors(), console) as node:
             _check_no_users(node, command)
             with shown("running the script", console) as report:
                 loaded = await load(node.scripts, pieces(_reporting(text, report)), OPERATOR)
+            if anew and not isinstance(loaded.refusal, DiskFull):
+                node.store.restored()
             if loaded.refusal is not None:
                 ran = loaded.statements
                 raise NotOpened(f"{where(path, loaded.refusal)}; {ran} ran before it")

@@ -150,3 +150,42 @@ def killed(lines: int, file: Path, directory: Path) -> bool:
         restore.kill()
         restore.wait()
     return True
+
+
+def test_a_command_that_runs_a_script_is_killed(tmp_path: Path) -> None:
+    """What a script makes in a new directory is no store either until it has come to its end. What
+    is refused ends it too: what ran until then stays."""
+    file, whole = tmp_path / "x.storeql", tmp_path / "whole"
+    file.write_bytes(script())
+    assert run(str(whole), "--restore", str(file)).returncode == 0
+    rows = _rows(whole)
+    assert len(rows) == ROWS
+    unfinished = 0
+    for lines in (1, 11, 13, 17, 20):
+        new = tmp_path / f"new{lines}"
+        if not killed(lines, file, new):
+            break
+        if (new / "RESTORING").exists():
+            unfinished += 1
+            for looked in (run(str(new), "--health"), run(str(new), "-f", str(file))):
+                assert looked.returncode == 1 and "is no store yet" in looked.stderr
+        assert run(str(new), "--restore", str(file)).returncode == 0
+        assert not (new / "RESTORING").exists()
+        assert _rows(new) == rows
+    assert unfinished > 1
+
+
+def _rows(store: Path) -> list[bytes]:
+    file = store.with_suffix(".dumped")
+    assert run(str(store), "--dump", str(file)).returncode == 0
+    return re.findall(rb"id: \d+", file.read_bytes())
+
+
+def test_what_a_script_is_refused_with_keeps_what_ran(tmp_path: Path) -> None:
+    file, new = tmp_path / "x", tmp_path / "new"
+    file.write_bytes(sealed("DEFINE NAMESPACE n;\nDEFINE NAMESPACE n;\n", statements=2))
+    done = run(str(new), "--restore", str(file))
+    assert done.returncode == 1 and "AlreadyExists" in done.stderr and "1 ran" in done.stderr
+    assert run(str(new), "--health").returncode == 0
+    again = run(str(new), "--restore", str(file))
+    assert again.returncode == 1 and "holds a store" in again.stderr

@@ -1,0 +1,108 @@
+"""A snapshot that was taken while a script was being restored, restored itself: the places that the
+script was filling are dropped, once the node that has it takes changes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+from actors.backups.restoring import Wanted, restore
+from actors.commits import NODE
+from actors.doors import system_doors
+from actors.node import start
+from actors.settings import NodeSettings
+from protocol.errors import NotWritable
+from storage import catalog, restores
+from storage.backups.restoring import untold
+from tests.logbook import Logbook
+from tests.nodes import CHEAP, Running, running
+
+
+async def half_done(folder: Path, store: Path) -> None:
+    """A snapshot of a node that fills places, and comes no farther."""
+    async with running(store, settings={"backup_dir": str(folder)}) as here:
+        await here.values(
+            "DEFINE NAMESPACE mine; DEFINE DATABASE mine.d; USE mine.d; DEFINE TABLE t"
+        )
+        committer = here.node.committer
+        with committer.begin() as tx:
+            namespace = catalog.define_namespace(tx, "half")
+            database = catalog.define_database(tx, namespace, "done")
+            for place in (namespace, database):
+                restores.mark(tx, place)
+            promise = committer.commit(tx, NODE)
+        await committer.released(promise)
+        await here.values(
+            "USE half.done; DEFINE TABLE t; CREATE t:1; DEFINE SPACE s; SET 'k' IN s VALUE 1;"
+            "DEFINE TOPIC q; PUBLISH INTO q VALUE 1"
+        )
+        await here.value("BACKUP TO 'x'")
+
+
+async def places(here: Running) -> set[str]:
+    found = await here.value("INFO FOR STORE")
+    return {each["name"] for each in found["namespaces"]} - {"shop"}
+
+
+async def marks(here: Running) -> int:
+    with here.node.committer.begin() as tx:
+        return len(restores.marks(tx))
+
+
+def restored(file: Path, directory: Path, reading: bool) -> list[str]:
+    doors = system_doors()
+    with closing(doors.fs.open_read(str(file))) as snapshot:
+        return list(restore(doors, snapshot, Wanted(str(directory), reading=reading), untold))
+
+
+@asynccontextmanager
+async def reading(directory: Path) -> AsyncIterator[Running]:
+    """A node on a store that nothing is declared in first."""
+    node = await start(NodeSettings(str(directory), password_cost=CHEAP), system_doors())
+    try:
+        yield Running(node)
+    finally:
+        await node.stop()
+
+
+async def test_it_is_dropped_at_the_first_start(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    await half_done(folder, tmp_path / "store")
+    said = restored(folder / "x", tmp_path / "new", reading=False)
+    assert "    half.done: a script was filling it, and it is dropped" in said
+    async with running(tmp_path / "new") as here:
+        assert (await places(here), await marks(here)) == ({"mine"}, 0)
+
+
+async def test_one_that_only_reads_keeps_it_until_it_is_told_to_write(
+    tmp_path: Path, logbook: Logbook
+) -> None:
+    logbook.allow("places of a script that was not restored to its end are left")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    await half_done(folder, tmp_path / "store")
+    said = restored(folder / "x", tmp_path / "new", reading=True)
+    assert any(line.startswith("once it is told to write") for line in said)
+    async with reading(tmp_path / "new") as here:
+        assert (await places(here), await marks(here)) == ({"mine", "half"}, 2)
+        refusal = (await here.answer("DEFINE NAMESPACE more")).refusal
+        assert isinstance(refusal, NotWritable)
+        await here.value("DEFINE NODE ROLES serving")
+        assert await marks(here) == 2
+        await here.value("DEFINE NODE ROLES serving, writable")
+        assert (await places(here), await marks(here)) == ({"mine"}, 0)
+        await here.values("DEFINE NAMESPACE half; DEFINE DATABASE half.done")
+
+
+async def test_a_restore_that_goes_on_is_left_alone(tmp_path: Path) -> None:
+    """What somebody fills while the roles change is theirs to drop."""
+    async with running(tmp_path / "store") as here:
+        committer = here.node.committer
+        with committer.begin() as tx:
+            restores.mark(tx, catalog.define_namespace(tx, "filled"))
+            committer.commit(tx, NODE)
+        await here.value("DEFINE NODE ROLES serving")
+        await here.value("DEFINE NODE ROLES serving, writable")
+        assert "filled" in await places(here)
