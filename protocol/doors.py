@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable
-from typing import Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 
 class Clock(Protocol):
@@ -72,12 +72,18 @@ class Lock(Protocol):
         """Give the hold up."""
 
 
+UNKNOWN: Final = 1 << 62
+"""More bytes than any file system has."""
+
+
 class Room(NamedTuple):
     """What a file system has left, or what somebody needs of it."""
 
     bytes: int
     files: int
     """To be made: file systems run out of inodes too."""
+    disk: int = UNKNOWN
+    """Bytes that the whole file system has, where that is known."""
 
     def holds(self, needed: Room) -> bool:
         """Whether there is as much of everything."""

@@ -111,7 +111,8 @@ BACKUP_PART_BYTES: Final = 247
 """Of one part of it: what file systems take, less `.partial`."""
 BACKUP_RESERVE_BYTES: Final = 64 * MIB
 BACKUP_RESERVE_FILES: Final = 64
-"""A backup leaves so much of a disk to the others on it, the store's log and state above all."""
+"""A backup leaves so much of a disk, and of a small one a sixteenth, to the others on it, the
+store's log and state above all."""
 BACKUP_SYNC_BYTES: Final = 16 * MIB
 """A backup is synced after so many: what waits to be written to the disk is a wait for the log."""
 BACKUPS_KEPT: Final = 4

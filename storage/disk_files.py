@@ -91,4 +91,5 @@ def room_of(where: str | int) -> Room:
     figures = os.statvfs(where)
     # Some file systems make inodes as they are asked for, and count none.
     files = figures.f_favail if figures.f_files else UNCOUNTED
-    return Room(figures.f_bavail * figures.f_frsize, files)
+    size = figures.f_frsize
+    return Room(figures.f_bavail * size, files, figures.f_blocks * size)

@@ -32,6 +32,9 @@ from storage.reserve import NO_ROOM
 from storage.sealing import Key
 
 RESERVE: Final = Room(limits.BACKUP_RESERVE_BYTES, limits.BACKUP_RESERVE_FILES)
+"""What a backup leaves of a disk to the others on it …"""
+RESERVE_SHARE: Final = 16
+"""… and of a small one only one part of so many."""
 
 Part = Sequence[Piece] | Sequence[Frame] | bytes
 """Some of what a backup holds: of a snapshot, a log, a script."""
@@ -166,6 +169,14 @@ def _no_room(needed: int) -> DiskFull:
 # --- one backup -----------------------------------------------------------------------------------
 
 
+def reserve(there: Room) -> Room:
+    """What a backup leaves to the others.
+
+    :param there: what the disk has left
+    """
+    return Room(min(RESERVE.bytes, there.disk // RESERVE_SHARE), RESERVE.files)
+
+
 class Content(Protocol):
     """Makes the bytes of a file of its parts."""
 
@@ -189,16 +200,22 @@ class _Pieces:
 
 
 class _Making:
-    """The backup that is being written."""
+    """The backup that is being written.
 
-    def __init__(self, target: Draft | Unnamed, content: Callable[[_Making], Content]) -> None:
+    :param there: what its disk had left before
+    """
+
+    def __init__(
+        self, target: Draft | Unnamed, there: Room, content: Callable[[_Making], Content]
+    ) -> None:
         self.target = target
+        self._there = there
         self._unsynced = 0
         self.content = content(self)
 
     def write(self, data: bytes) -> None:
         """Takes the bytes of the file."""
-        self.target.append(data, RESERVE)
+        self.target.append(data, reserve(self._there))
         self._unsynced += len(data)
         if self._unsynced >= limits.BACKUP_SYNC_BYTES:
             self.target.sync()
@@ -269,13 +286,20 @@ class BackupFilesActor(ThreadActor):
     def begin(self, asked: Begin) -> None:
         """:raises Refusal: as `BackupFolder.draft` does; nothing was made then"""
         self.abandon(Abandon())  # one is taken at a time: whoever took the one before has left
-        needed = Room(asked.estimate + RESERVE.bytes, RESERVE.files + 1)
-        target = self._target(asked.to, needed)
+        there = self._room(asked.to)
+        kept = reserve(there)
+        target = self._target(asked.to, Room(asked.estimate + kept.bytes, kept.files + 1))
         try:
-            self._making = _Making(target, lambda making: self._content(asked.facts, making.write))
+            self._making = _Making(
+                target, there, lambda making: self._content(asked.facts, making.write)
+            )
         except BaseException:
             target.abandon()
             raise
+
+    def _room(self, to: str | None) -> Room:
+        with _told(0):
+            return self._fs.room(self._tmp) if to is None else self._folder.room()
 
     def _target(self, to: str | None, needed: Room) -> Draft | Unnamed:
         if to is None:

@@ -41,7 +41,7 @@ from protocol.errors import BadRequest, Busy, Failed
 from protocol.requests import Request
 from protocol.values import Value
 from protocol.version import VERSION
-from storage.backups import snapshots
+from storage.backups import places, snapshots
 from storage.backups.facts import LogFacts, Place, ScriptFacts, SnapshotFacts, Written
 from storage.backups.script_texts import ScriptText
 from storage.engine import Engine
@@ -175,9 +175,8 @@ class Backups:
             facts = SnapshotFacts(
                 VERSION, self._store.id, self._store.created, self._clock.wall_us(), at, place
             )
-            # Of a place nobody knows how large it is before it was read.
-            estimate = self._engine.stored_bytes() if place is None else 0
             some = () if first is None else (first,)
+            estimate = self._estimate(view, () if place is None else (place,))
             return self._take(turn, facts, to, estimate, _together(turn, some, pieces))
 
     def log(self, turn: Turn, first: int, to: str | None) -> Taken:
@@ -198,16 +197,21 @@ class Backups:
             parts = self._frames(turn, upto, held, pin)
             return self._take(turn, facts, to, self._reads.bytes_from(first), parts)
 
-    def script(self, turn: Turn, text: Text, to: str | None) -> Taken:
-        """Take a script."""
+    def script(self, turn: Turn, text: Text, to: str | None, some: Sequence[Place] = ()) -> Taken:
+        """Take a script. :param some: the places that it is of; none: the whole store"""
         with self._one(), self._moment() as view:
             chunks = text(view, view.sequence)
             first = next(chunks, b"")
             parts = _joined(turn, first, chunks)
-            estimate = self._engine.stored_bytes()
+            estimate = self._estimate(view, some)
             store, now_us = self._store, self._clock.wall_us()
             facts = ScriptFacts(VERSION, store.id, store.created, now_us, view.sequence)
             return self._take(turn, facts, to, estimate, parts)
+
+    def _estimate(self, view: Transaction, some: Sequence[Place]) -> int:
+        """Bytes that a backup will take, about: those of the state, or the share of some places."""
+        stored = self._engine.stored_bytes()
+        return int(stored * places.share(view, some)) if some else stored
 
     def listed(self, turn: Turn) -> list[Value]:
         """The files of the folder, as INFO FOR BACKUPS shows them. :raises NoBackupFolder:"""

@@ -93,16 +93,16 @@ def _taken(run: ScriptRun, statement: tree.Backup) -> Taken:
     backups, turn, to = run.services.backups, run.turn, statement.to
     if statement.form == "LOG":
         return backups.log(turn, statement.first or 1, to)
+    some = [Place(*part.names) for part in statement.places]
     if statement.form == "STATE":
-        place = Place(*statement.places[0].names) if statement.places else None
-        return backups.snapshot(turn, place, to)
+        return backups.snapshot(turn, some[0] if some else None, to)
 
     def text(view: Transaction, sequence: int) -> Iterator[bytes]:
         about = About(run.services.store_id, sequence)
         places = [_place(run, view, part) for part in statement.places]
         return Script(view, about, places or None).chunks()
 
-    return backups.script(turn, text, to)
+    return backups.script(turn, text, to, some)
 
 
 def _place(run: ScriptRun, view: Transaction, part: tree.NounRef) -> Namespace | Database:

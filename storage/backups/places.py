@@ -14,7 +14,7 @@ A snapshot of a place is a store by itself. It has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from struct import Struct
 from typing import Final
@@ -28,6 +28,31 @@ from storage.engine import Pair, Reader
 
 _ID: Final = Struct(">I")
 _ZERO: Final = keys.pack_counter(0)
+
+
+def share(view: Reader, some: Sequence[Place]) -> float:
+    """How much of a store some places hold, about: of its records, keys and messages, by number.
+
+    :raises Unknown: the store has no such place
+    """
+    owns = tuple(_numbers(view, place) for place in some)
+    mine = everything = 0
+    for tag in (keys.COUNT, keys.ENTRY_COUNT, keys.TOPIC_LAST):
+        for found in view.scan(*keys.tagged(tag)):
+            for key, value in found:
+                held = (
+                    _messages(view, key) if tag == keys.TOPIC_LAST else keys.unpack_counter(value)
+                )
+                everything += held
+                if key.startswith(owns, keys.TAG_AT + 1):
+                    mine += held
+    return mine / everything if everything else 1.0
+
+
+def _messages(view: Reader, key: bytes) -> int:
+    """How many messages a topic holds, by the key of its last position."""
+    trimmed = view.get(keys.with_tag(keys.TOPIC_TRIMMED, key))
+    return unpack_counter(view.get(key))[0] - unpack_counter(trimmed)[0]
 
 
 def pairs(view: Reader, place: Place) -> Iterator[list[Pair]]:

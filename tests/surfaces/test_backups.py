@@ -146,7 +146,7 @@ async def test_what_was_pruned_and_what_has_no_room(
     from actors.backups import files
     from protocol.doors import Room
 
-    monkeypatch.setattr(files, "RESERVE", Room(1 << 62, 0))
+    monkeypatch.setattr(files, "reserve", lambda _: Room(1 << 62, 0))
     check_error(await get(raw), "DiskFull")
 
 

@@ -495,13 +495,34 @@ async def test_room_is_asked_for_first(
 ) -> None:
     await node.value(FEW)
     there = Disk().room(str(folder))
-    monkeypatch.setattr(files, "RESERVE", Room(there.bytes * 2, 0))
+    monkeypatch.setattr(files, "reserve", lambda _: Room(there.bytes * 2, 0))
     for script in ("BACKUP", "BACKUP TO 'sub/x'", "BACKUP LOG TO 'x'", "BACKUP SCRIPT"):
         refusal = await refused(node, script)
         assert type(refusal) is DiskFull, script
     assert left(folder) == []
     monkeypatch.undo()
     await node.value("BACKUP TO 'x'")
+
+
+async def test_a_place_needs_room_for_itself_alone(
+    node: Running, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.value(FEW)
+    await node.values("DEFINE NAMESPACE bare; DEFINE DATABASE bare.d")
+    more = Disk().room(str(folder)).bytes * 2
+    engine = node.node.store.parts.engine
+    monkeypatch.setattr(type(engine), "stored_bytes", lambda _: more)
+    for script in ("BACKUP", "BACKUP OF shop.main", "BACKUP SCRIPT OF NAMESPACE shop"):
+        assert type(await refused(node, script)) is DiskFull, script
+    for script in ("BACKUP OF bare.d", "BACKUP SCRIPT OF NAMESPACE bare"):
+        assert isinstance(await node.value(script), bytes)
+
+
+def test_of_a_small_disk_less_is_left() -> None:
+    gib = 1 << 30
+    for disk, kept in ((gib, 64), (gib // 4, 16), (16 << 20, 1), (1 << 40, 64)):
+        assert files.reserve(Room(gib, 9, disk)) == Room(kept << 20, files.RESERVE.files)
+    assert files.reserve(Room(gib, 9)) == files.RESERVE
 
 
 async def test_it_stops_when_the_reserve_is_touched(
@@ -512,12 +533,12 @@ async def test_it_stops_when_the_reserve_is_touched(
 
     def less_room(actor: Any, asked: Any) -> None:
         there = Disk().room(str(folder))
-        monkeypatch.setattr(files, "RESERVE", Room(there.bytes * 2, 0))
+        monkeypatch.setattr(files, "reserve", lambda _: Room(there.bytes * 2, 0))
         add(actor, asked)
 
     monkeypatch.setitem(files.BackupFilesActor.handlers, files.Add, less_room)
     for script in ("BACKUP TO 'sub/x'", "BACKUP", "BACKUP SCRIPT TO 'x'"):
-        monkeypatch.setattr(files, "RESERVE", Room(limits.MIB, 0))
+        monkeypatch.setattr(files, "reserve", lambda _: Room(limits.MIB, 0))
         assert type(await refused(node, script)) is DiskFull, script
     monkeypatch.undo()
     await node.value("BACKUP TO 'y'")

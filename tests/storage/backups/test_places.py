@@ -119,3 +119,19 @@ def test_of_an_empty_place_nothing_but_what_is_declared(history: History) -> Non
 def test_a_place_that_is_not_there_is_unknown(history: History, place: Place) -> None:
     with pytest.raises(Unknown):
         list(places.pairs(history.views[history.last], place))
+
+
+def test_the_share_of_places(history: History) -> None:
+    """By what they hold: nothing, half each, all."""
+    view = history.views[history.last]
+
+    def share(*some: Place) -> float:
+        return places.share(view, some)
+
+    main, other = Place("shop", "main"), Place("shop", "other")
+    assert share(Place("empty")) == 0
+    assert 0.3 < share(main) < 0.7
+    assert share(main) + share(other) == share(main, other) == share(Place("shop")) == 1
+    assert places.share(history.views[1], (main,)) == 1  # nothing is there
+    with pytest.raises(Unknown):
+        share(Place("shop", "none"))
