@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from actors.backups.folder import BackupFolder, Listed
-from actors.backups.script_files import chunks
+from actors.backups.script_files import whole
 from actors.runtime import Runtime, ThreadActor, handles
 from protocol import limits
 from protocol.doors import Entry, File
@@ -32,7 +32,6 @@ from storage.backups.container import key_for
 from storage.backups.facts import LogFacts, SnapshotFacts
 from storage.backups.forms import Form, form_of
 from storage.backups.script_texts import ScriptText
-from storage.backups.scripts import Opening
 from storage.backups.verifying import verify
 from storage.faults import StoreTooNew
 from storage.sealing import Key
@@ -201,9 +200,9 @@ class BackupListActor(ThreadActor):
         if text.facts is not None:
             found |= {"at": instant(text.facts.taken_us), "sequence": text.facts.sequence}
         try:
-            for _ in Opening().texts(chunks(text.read)):
+            for _ in whole(text.read):
                 _check_over(over)
-        except (BackupCut, BackupCorrupt) as problem:
+        except (BackupCut, BackupCorrupt, TooLarge) as problem:
             found |= {"verifies": False, "problem": problem.message}
         return found
 

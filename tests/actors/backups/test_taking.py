@@ -557,6 +557,9 @@ async def test_what_is_in_the_folder(node: Running, folder: Path) -> None:
     damaged = bytearray((folder / "b/x.storesnap").read_bytes())
     damaged[len(damaged) // 2] ^= 1
     (folder / "damaged").write_bytes(damaged)
+    script = (folder / "c.storeql").read_bytes()
+    count = script.rindex(b"-- end ") + len(b"-- end ")
+    (folder / "miscounted.storeql").write_bytes(script[:count] + b"9" + script[count:])
     (folder / "other").write_text("somebody's")
     (folder / "x.partial").write_text("unfinished")
     (folder / "link").symlink_to("a.storelog")
@@ -569,6 +572,7 @@ async def test_what_is_in_the_folder(node: Running, folder: Path) -> None:
         ("d.storesnap", "snapshot", True),
         ("damaged", "snapshot", False),
         ("half.storeql", "script", False),
+        ("miscounted.storeql", "script", False),
         ("other", None, False),
     ]
     by_path = {one["path"]: one for one in found}
