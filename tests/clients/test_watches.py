@@ -589,6 +589,14 @@ class TestBlocking:
                     break
             assert heard == [1, 2, 2, 3]
 
+    def test_one_that_is_left_when_its_client_has_closed(self, process: NodeProcess) -> None:
+        """It has ended with the client, and nobody is told of that once more."""
+        with client_of(process) as client:
+            client.database("shop", "main").run("CREATE t:1")
+            changes = iter(client.database("shop", "main").watch("t", 0))
+            assert next(changes).id == RecordId("t", 1)
+        changes.close()  # type: ignore[attr-defined]
+
     def test_stop_from_another_thread(self, process: NodeProcess) -> None:
         with client_of(process) as client:
             db = client.database("shop", "main")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
@@ -68,7 +69,8 @@ class _Twin:
             while (item := self._wait(following())) is not end:
                 yield item  # type: ignore[misc]
         finally:
-            self._wait(found.aclose())  # type: ignore[attr-defined]
+            with suppress(Closed):  # then it has ended with the client
+                self._wait(found.aclose())  # type: ignore[attr-defined]
 
 
 class Topic(_Twin):
