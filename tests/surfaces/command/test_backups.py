@@ -287,18 +287,19 @@ def test_a_pruned_log_is_refused_and_a_snapshot_is_whole(tmp_path: Path) -> None
 
 
 def test_a_sealed_backup_opens_with_its_key_alone(story: Story, tmp_path: Path) -> None:
-    """Each form; a store in clear is made of it."""
+    """Each form, of a store that is sealed; one with another key is made of it."""
     key, other = tmp_path / "key", tmp_path / "other"
     did("--make-key", key)
     did("--make-key", other)
-    plain = restored(tmp_path / "plain", story.log)["hash"]
+    sealed = tmp_path / "sealed"
+    plain = restored(sealed, story.log, "--key-file", str(key))["hash"]
     for form, words in (
         ("snapshot", ("--backup",)),
         ("log", ("--from=1", "--backup")),
         ("script", ("--dump",)),
     ):
         file = tmp_path / form
-        did(story.store, *words, file, "--key-file", key)
+        did(sealed, *words, file, "--key-file", key)
         assert b"canary-bakery" not in file.read_bytes()
         new = tmp_path / f"new-{form}"
         for wrong in ((), ("--key-file", str(other)), ("--backup-key-file", str(other))):
