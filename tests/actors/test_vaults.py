@@ -32,6 +32,7 @@ from protocol.requests import Caller
 from protocol.vaults import ChangePassphrase, Seal, ShowVaults, Unseal
 from storage import keys, vault_rows, vault_trail, vaults
 from storage.memory import MemoryEngine
+from storage.vault_seals import stretched, unwrap_key, unwrap_root
 from storage.vaults import Vault
 from tests.actors.nodes import ANA, VAULTS, prepare, run, running, settings, simulated_doors, value
 from tests.actors.parts import outcome, play
@@ -322,6 +323,50 @@ def test_rotation_beside_writes() -> None:
                 assert (await reveal(node, id))["value"] == number
             found = await value(node, "INFO FOR VAULT v")
             assert found["key_version"] == 4 and found["records"] == 200
+
+    played(main)
+
+
+def test_what_a_change_of_keys_gives() -> None:
+    """Line by line of the table in docs/vaults.md: what somebody has who kept an old copy of the
+    state and learns the old passphrase."""
+
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await write(node, "k", CANARY)
+            vault = vault_of(node)
+            with node.committer.begin() as tx:
+                old = vaults.store_row(tx)
+            assert old is not None and old.root is not None
+            wrapping = stretched(PASSPHRASE, old.root.salt, old.root.stretch)
+            stolen = unwrap_root(wrapping, old.root, old.domain, 0)
+
+            def opens_today() -> bool:
+                with node.committer.begin() as tx:
+                    row = vaults.keys_row(tx, vault)
+                wrap = row.wraps[row.current]
+                try:
+                    unwrap_key(stolen, wrap, old.domain, vault.id, row.current)
+                except WrongKey:
+                    return False
+                return True
+
+            await ask(node.vaults, ChangePassphrase(ANA, None, PASSPHRASE, OTHER))
+            assert opens_today()  # another passphrase alone takes nothing from them
+            await value(node, "ROTATE VAULT v")
+            await rotated(node)
+            assert opens_today()  # nor does a rotation
+            asked = ChangePassphrase(ANA, None, OTHER, PASSPHRASE, rekey=True)
+            await ask(node.vaults, asked)
+            await rotated(node)
+            assert not opens_today()
+            assert (await value(node, "INFO FOR VAULT v"))["in_log_until"] is not None
+            await value(node, "ERASE 'k' FROM VAULT v")
+            erased = await value(node, "INFO FOR VAULT v")
+            assert erased["in_log_until"] == node.committer.released_upto
+            with node.committer.begin() as tx:
+                for tag in (keys.VAULT_VALUE, keys.VAULT_USE, keys.VAULT_RECORD):
+                    assert not list(tx.scan(*keys.tagged(tag)))
 
     played(main)
 

@@ -85,3 +85,16 @@ def test_of_a_place_without_it_no_key_of_the_store_comes(
         assert node.request("GET", "/vault").json["store"]["set"] is False
         asked(node, "/vault/a/two/own/unseal", {"passphrase": OTHER})
         assert revealed(node, "a/two/own") == CANARY
+
+
+def test_the_flag_and_the_variable(tmp_path: Path) -> None:
+    for more, variable in ((("--unseal-for", "1s"), {}), ((), {"STORE_UNSEAL_FOR": "1s"})):
+        with serving(tmp_path / "store", *WORDS, *more, **variable) as node:
+            if not node.request("GET", "/vault").json["store"]["set"]:
+                asked(node, "/vault/passphrase", {"new": OLD})
+            asked(node, "/vault/unseal", {"passphrase": OLD})
+            while not node.request("GET", "/vault").json["store"]["sealed"]:
+                pass  # it ends by itself, or the test by its timeout
+            assert node.process is not None
+            limits = Path(f"/proc/{node.process.pid}/limits").read_text()
+            assert limits.split("Max core file size")[1].split()[:2] == ["0", "0"]
