@@ -215,16 +215,11 @@ class Node:
         self._open_sessions = sessions = Sessions(self.doors.clock, self.doors.rng)
         self._sessions = self._supervise(
             lambda: SessionsActor.start(
-                runtime,
-                sessions,
-                committer,
-                self.passwords,
-                self.doors.rng,
-                statements,
+                runtime, sessions, committer, self.passwords, self.doors.rng, statements,
                 self._sign_in_aside,
             ),
             refoldable=True,
-        )
+        )  # fmt: skip
         self._spaces = self.spaces = Spaces(
             runtime, committer, self.roles, sessions, self.rights, statements
         )

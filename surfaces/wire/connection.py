@@ -102,9 +102,8 @@ class WireConnection(asyncio.Protocol):
         self._messages = Messages(self)
         self._watches = Watches(self)
         self._vaults = Vaults(self)
-        self._signing = Signing(
-            self, self._scripts, self._messages, self._keys, self._watches, self._vaults
-        )
+        parts = (self._scripts, self._messages, self._keys, self._watches, self._vaults)
+        self._signing = Signing(self, *parts)
         self._life = Life.COMING
         self._waits = 0
         """The reasons why nothing is acted on, as the second table has them."""

@@ -39,7 +39,7 @@ ELSEWHERE: Final = {
     "RestoreTargetExists": "of backups, to come",
     "LogPruned": "of a log that was pruned: tests/actors/backups/test_taking.py",
     "WrongKey": "of sealed files: tests/actors/backups/test_sealed.py",
-    "AuditRefused": "of a full disk: tests/actors/test_vaults.py",
+    "AuditRefused": "of a full disk: tests/actors/test_vault_trails.py",
     "NotEnoughReplicas": "of clusters, to come",
     "NotHeldHere": "of clusters, to come",
     "NotAllowed": "of grants, to come",

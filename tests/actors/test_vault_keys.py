@@ -1,0 +1,393 @@
+"""Keys of vaults: changed, made anew, rotated; what opens with them and what does not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from actors.runtime import ask
+from actors.vaults import rotation
+from protocol import limits
+from protocol.errors import (
+    BadRequest,
+    Sealed,
+    WrongKey,
+)
+from protocol.vaults import ChangePassphrase, Seal, ShowVaults
+from storage import keys, vault_rows, vault_trail, vaults
+from storage.vault_seals import stretched, unwrap_key, unwrap_root
+from tests.actors.nodes import ANA, value
+from tests.actors.parts import outcome
+from tests.actors.vaulted import (
+    CANARY,
+    NAMES,
+    OTHER,
+    PASSPHRASE,
+    Machine,
+    node_with_vault,
+    played,
+    refusal,
+    reveal,
+    rotated,
+    set_up,
+    trail,
+    unseal,
+    vault_of,
+    write,
+)
+from tests.logbook import Logbook
+
+
+def test_passphrases_are_changed() -> None:
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await write(node, "k", CANARY)
+            with pytest.raises(WrongKey):
+                await ask(node.vaults, ChangePassphrase(ANA, None, OTHER, OTHER))
+            with pytest.raises(BadRequest):
+                await ask(node.vaults, ChangePassphrase(ANA, None, None, OTHER))
+            with pytest.raises(BadRequest):
+                await ask(node.vaults, ChangePassphrase(ANA, None, PASSPHRASE, "short"))
+            assert await ask(node.vaults, ChangePassphrase(ANA, None, PASSPHRASE, OTHER)) == 1
+            assert (await reveal(node, "k"))["value"] == CANARY  # it stays unsealed
+            await ask(node.vaults, Seal(ANA, None))
+            with pytest.raises(WrongKey):
+                await unseal(node, PASSPHRASE)
+            await unseal(node, OTHER)
+            assert (await reveal(node, "k"))["value"] == CANARY
+            assert (await value(node, "INFO FOR VAULT v"))["key_version"] == 1
+
+    played(main)
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_all_keys_are_made_anew(is_open: bool) -> None:
+    async def main() -> None:
+        async with node_with_vault() as node:
+            for number in range(150):
+                await write(node, f"k{number}", number)
+            vault = vault_of(node)
+            with node.committer.begin() as tx:
+                before = vaults.keys_row(tx, vault)
+                store = vaults.store_row(tx)
+            if not is_open:
+                await ask(node.vaults, Seal(ANA, None))
+            asked = ChangePassphrase(ANA, None, PASSPHRASE, OTHER, rekey=True)
+            assert await ask(node.vaults, asked) == 2
+            if not is_open:
+                assert (await value(node, "INFO FOR VAULT v"))["rotation"] == "waiting (sealed)"
+                await unseal(node, OTHER)
+            await rotated(node)
+            with node.committer.begin() as tx:
+                after = vaults.keys_row(tx, vault)
+                renewed = vaults.store_row(tx)
+                assert after.current == 2 and set(after.wraps) == {2}
+                assert not vaults.is_used(tx, vault, 1)
+            assert store is not None and renewed is not None
+            assert (store.generation, renewed.generation) == (1, 2)
+            assert before.wraps[1] not in after.wraps.values()
+            for number in range(150):
+                assert (await reveal(node, f"k{number}"))["value"] == number
+            assert all(one["intact"] for one in await trail(node))
+            assert all(one["intact"] for one in await trail(node, "ALL VAULTS"))
+
+    played(main)
+
+
+def test_rotation_beside_writes() -> None:
+    async def main() -> None:
+        async with node_with_vault() as node:
+            for number in range(200):
+                await write(node, f"k{number}", 0)
+            written = {f"k{number}": 0 for number in range(200)}
+
+            async def writer(first: int) -> None:
+                for number in range(first, 200, 4):
+                    await write(node, f"k{number}", number)
+                    written[f"k{number}"] = number
+
+            async def rotator() -> None:
+                for _ in range(3):
+                    await value(node, "ROTATE VAULT v")
+                    await asyncio.sleep(0)
+
+            await asyncio.gather(*map(writer, range(4)), rotator())
+            await rotated(node)
+            for id, number in written.items():
+                assert (await reveal(node, id))["value"] == number
+            found = await value(node, "INFO FOR VAULT v")
+            assert found["key_version"] == 4 and found["records"] == 200
+
+    played(main)
+
+
+def test_what_a_change_of_keys_gives() -> None:
+    """Line by line of the table in docs/vaults.md: what somebody has who kept an old copy of the
+    state and learns the old passphrase."""
+
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await write(node, "k", CANARY)
+            vault = vault_of(node)
+            with node.committer.begin() as tx:
+                old = vaults.store_row(tx)
+            assert old is not None and old.root is not None
+            wrapping = stretched(PASSPHRASE, old.root.salt, old.root.stretch)
+            stolen = unwrap_root(wrapping, old.root, old.domain, 0)
+
+            def opens_today() -> bool:
+                with node.committer.begin() as tx:
+                    row = vaults.keys_row(tx, vault)
+                wrap = row.wraps[row.current]
+                try:
+                    unwrap_key(stolen, wrap, old.domain, vault.id, row.current)
+                except WrongKey:
+                    return False
+                return True
+
+            await ask(node.vaults, ChangePassphrase(ANA, None, PASSPHRASE, OTHER))
+            assert opens_today()  # another passphrase alone takes nothing from them
+            await value(node, "ROTATE VAULT v")
+            await rotated(node)
+            assert opens_today()  # nor does a rotation
+            asked = ChangePassphrase(ANA, None, OTHER, PASSPHRASE, rekey=True)
+            await ask(node.vaults, asked)
+            await rotated(node)
+            assert not opens_today()
+            assert (await value(node, "INFO FOR VAULT v"))["in_log_until"] is not None
+            await value(node, "ERASE 'k' FROM VAULT v")
+            erased = await value(node, "INFO FOR VAULT v")
+            assert erased["in_log_until"] == node.committer.released_upto
+            with node.committer.begin() as tx:
+                for tag in (keys.VAULT_VALUE, keys.VAULT_USE, keys.VAULT_RECORD):
+                    assert not list(tx.scan(*keys.tagged(tag)))
+
+    played(main)
+
+
+def test_a_value_that_does_not_open_keeps_its_key(logbook: Logbook) -> None:
+    logbook.allow("a value does not open, its key is kept")
+
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await value(node, "DEFINE VAULT w; WRITE 'k' IN VAULT w VALUE 1")
+            for id in ("a", "b", "c"):
+                await write(node, id, id)
+            at = vault_rows.value(vault_of(node).numbers, b"b", 1)
+            with node.committer.begin() as tx:
+                row = tx.get(at)
+                assert row is not None
+                tx.put(at, row[:-1] + bytes((row[-1] ^ 1,)))
+                promise = node.committer.commit(tx, ANA)
+            await node.committer.released(promise)
+            await value(node, "ROTATE VAULT v; ROTATE VAULT w")
+            await asyncio.sleep(5)
+            assert (await value(node, "INFO FOR VAULT w"))["rotation"] == "none"
+            assert (await value(node, "REVEAL 'k' FROM VAULT w"))["value"] == 1
+            with node.committer.begin() as tx:
+                assert set(vaults.keys_row(tx, vault_of(node)).wraps) == {1, 2}
+            for id in ("a", "c"):
+                assert (await reveal(node, id))["value"] == id
+            assert isinstance(await refusal(node, "REVEAL 'b' FROM VAULT v"), WrongKey)
+            outcomes = [(one["action"], one["outcome"]) for one in await trail(node)]
+            assert ("rotate", "WrongKey") in outcomes
+            await value(node, "ERASE 'b' FROM VAULT v; ROTATE VAULT v")
+            await rotated(node)
+            assert (await reveal(node, "c"))["value"] == "c"
+
+    played(main)
+
+
+def test_a_key_that_has_sealed_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "VAULT_KEY_SEALS", 3)
+    monkeypatch.setattr(rotation, "AT_ONCE", 1)
+
+    async def main() -> None:
+        async with node_with_vault() as node:
+            for number in range(8):
+                await write(node, f"k{number}", number)
+                await asyncio.sleep(1)
+            await rotated(node)
+            found = await value(node, "INFO FOR VAULT v")
+            assert found["key_version"] > 2
+            for number in range(8):
+                assert (await reveal(node, f"k{number}"))["value"] == number
+
+    played(main)
+
+
+def test_nothing_unsealed_survives_a_restart_and_rotation_goes_on() -> None:
+    async def main() -> None:
+        machine = Machine()
+        async with machine.node() as node:
+            await set_up(node)
+            await unseal(node)
+            for number in range(100):
+                await write(node, f"k{number}", number)
+            await value(node, "ROTATE VAULT v")
+            await ask(node.vaults, Seal(ANA, None))
+        async with machine.node() as node:
+            found = await value(node, "INFO FOR VAULT v")
+            assert found["sealed"]
+            assert found["rotation"] == "waiting (sealed)"
+            await unseal(node)
+            await rotated(node)
+            for number in range(100):
+                assert (await reveal(node, f"k{number}"))["value"] == number
+            assert len(await trail(node)) > 100
+
+    played(main)
+
+
+def test_a_vault_with_a_passphrase_of_its_own() -> None:
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await value(node, "DEFINE VAULT o PASSPHRASE $p", {"p": OTHER})
+            names = ("a", "b", "o")
+            assert isinstance(await refusal(node, "WRITE 'k' IN VAULT o VALUE 1"), Sealed)
+            with pytest.raises(WrongKey):
+                await unseal(node, PASSPHRASE, names)
+            await unseal(node, OTHER, names)
+            await value(node, "WRITE 'k' IN VAULT o VALUE 1")
+            await ask(node.vaults, Seal(ANA, None))  # the store's seal is none of its
+            assert (await value(node, "REVEAL 'k' FROM VAULT o"))["value"] == 1
+            asked = ChangePassphrase(ANA, names, OTHER, PASSPHRASE, rekey=True)
+            assert await ask(node.vaults, asked) == 2
+            assert (await value(node, "REVEAL 'k' FROM VAULT o"))["value"] == 1
+            await ask(node.vaults, Seal(ANA, names))
+            assert isinstance(await refusal(node, "REVEAL 'k' FROM VAULT o"), Sealed)
+            await unseal(node, PASSPHRASE, names)
+            assert (await value(node, "REVEAL 'k' FROM VAULT o"))["value"] == 1
+            with pytest.raises(BadRequest, match="no passphrase of its own"):
+                await unseal(node, PASSPHRASE, NAMES)
+            shown = await ask(node.vaults, ShowVaults(ANA))
+            assert shown.is_set and shown.seal.sealed
+            found = [(one.names[2], one.own, one.seal.sealed, one.records) for one in shown.vaults]
+            assert found == [("o", True, False, 1), ("v", False, True, 0)]
+            with pytest.raises(BadRequest):
+                await value(node, "DEFINE VAULT p PASSPHRASE 'short'")
+
+    played(main)
+
+
+def test_no_value_opens_in_the_place_of_another(figure: Callable[[str, object], None]) -> None:
+    """Each value row in the place of each other one: of another version, record, vault."""
+
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await value(node, "DEFINE VAULT w VERSIONS 2")
+            rows: dict[tuple[str, str, int], tuple[bytes, bytes]] = {}
+            for name in ("v", "w"):
+                vault = vault_of(node, name)
+                for id in ("a", "b"):
+                    for version in (1, 2):
+                        script = f"WRITE $id IN VAULT {name} VALUE $value"
+                        told = {"id": id, "value": f"{name} {id} {version}"}
+                        await value(node, script, told)
+                        at = vault_rows.value(vault.numbers, id.encode(), version)
+                        with node.committer.begin() as tx:
+                            row = tx.get(at)
+                        assert row is not None
+                        rows[name, id, version] = (at, row)
+
+            async def put(at: bytes, row: bytes) -> None:
+                with node.committer.begin() as tx:
+                    tx.put(at, row)
+                    promise = node.committer.commit(tx, ANA)
+                await node.committer.released(promise)
+
+            tried = 0
+            for (name, id, version), (at, own) in rows.items():
+                for other, (_, row) in rows.items():
+                    if other != (name, id, version):
+                        await put(at, row)
+                        script = f"REVEAL '{id}' FROM VAULT {name} VERSION {version}"
+                        assert isinstance(await refusal(node, script), WrongKey), (script, other)
+                        tried += 1
+                for bit in range(0, 8 * len(own), 7):
+                    garbled = bytearray(own)
+                    garbled[bit // 8] ^= 1 << bit % 8
+                    await put(at, bytes(garbled))
+                    script = f"REVEAL '{id}' FROM VAULT {name} VERSION {version}"
+                    assert isinstance(await refusal(node, script), WrongKey), (script, bit)
+                    tried += 1
+                await put(at, own)
+                found = await value(node, f"REVEAL '{id}' FROM VAULT {name} VERSION {version}")
+                assert found["value"] == f"{name} {id} {version}"
+            figure("R22 values in other places, flipped bits", f"{tried}, 0 opened")
+
+    played(main)
+
+
+def test_an_unseal_beside_a_change_of_all_keys() -> None:
+    """An unseal that was on its way to the disk when all keys were made anew has the old ones."""
+
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await write(node, "k", CANARY)
+            for _ in range(20):
+                await ask(node.vaults, Seal(ANA, None))
+                unsealing = asyncio.ensure_future(outcome(unseal(node)))
+                rekey = ChangePassphrase(ANA, None, PASSPHRASE, PASSPHRASE, rekey=True)
+                await asyncio.gather(unsealing, outcome(ask(node.vaults, rekey)))
+                shown = await ask(node.vaults, ShowVaults(ANA))
+                found = await refusal(node, "REVEAL 'k' FROM VAULT v")
+                assert found is None or (shown.seal.sealed and isinstance(found, Sealed))
+                await unseal(node)
+                assert (await reveal(node, "k"))["value"] == CANARY
+
+    played(main)
+
+
+def test_an_older_row_put_back_is_noticed() -> None:
+    async def main() -> None:
+        async with node_with_vault() as node:
+            vault = vault_of(node)
+            value_at = vault_rows.value(vault.numbers, b"k", 2)
+
+            def rows() -> dict[bytes, bytes]:
+                with node.committer.begin() as tx:
+                    prefixes = [vault_rows.of_vault(tag, vault.numbers) for tag in keys.OF_VAULTS]
+                    return {
+                        key: row
+                        for prefix in prefixes
+                        for pairs in tx.scan(*keys.within(prefix))
+                        for key, row in pairs
+                    }
+
+            async def put(changed: Mapping[bytes, bytes | None]) -> None:
+                with node.committer.begin() as tx:
+                    for key, row in changed.items():
+                        if row is None:
+                            tx.delete(key)
+                        else:
+                            tx.put(key, row)
+                    promise = node.committer.commit(tx, ANA)
+                await node.committer.released(promise)
+
+            await write(node, "k", "first")
+            await write(node, "k", "second")
+            before = rows()
+            await write(node, "k", "third")
+            after = rows()
+            stamped = [key for key in after if key[keys.TAG_AT] == keys.VAULT_REMOVED]
+            old = {key: before.get(key) for key in after if key not in stamped}
+            await put(old)  # head, values and uses as they were: only the trail knows
+            refused = await refusal(node, "REVEAL 'k' FROM VAULT v")
+            assert isinstance(refused, WrongKey) and "put back" in refused.message
+            await put({key: row for key, row in after.items() if key not in stamped})
+            assert (await reveal(node, "k"))["value"] == "third"
+            await put({value_at: after[vault_rows.value(vault.numbers, b"k", 3)]})
+            assert isinstance(await refusal(node, "REVEAL 'k' FROM VAULT v VERSION 2"), WrongKey)
+            outcomes = [one["outcome"] for one in await trail(node)]
+            assert outcomes.count("WrongKey") == 2
+            with node.committer.begin() as tx:
+                entry = vault_trail._at(vault.id, 3)
+                row = tx.get(entry)
+            assert row is not None
+            await put({entry: row.replace(b"ana", b"eve")})
+            assert not all(one["intact"] for one in await trail(node))
+
+    played(main)
