@@ -125,6 +125,14 @@ class Keyring:
         if found is not None and (key := found.keys.pop((vault.id, version), None)) is not None:
             wipe(key.secret)
 
+    def forget_all(self, vault: Vault) -> None:
+        """A vault is no more, nor what it was opened with."""
+        if vault.own:
+            self.seal(vault.id)
+        elif (found := self._open.get(STORE)) is not None:
+            for at in [at for at in found.keys if at[0] == vault.id]:
+                wipe(found.keys.pop(at).secret)
+
     def root(self, of: int) -> bytearray | None:
         """The root key that counts; None: it is sealed."""
         return None if self.until_us(of) is None else self._open[of].roots[0]

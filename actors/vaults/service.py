@@ -99,8 +99,7 @@ class Vaults:
 
     def dropped(self, vault: Vault) -> None:
         """A vault is no more, nor what it was opened with."""
-        if vault.own:
-            self._keyring.seal(vault.id)
+        self._keyring.forget_all(vault)
 
     def new_salt(self) -> bytes:
         """For a passphrase."""
