@@ -31,6 +31,9 @@ WRITING = (
     "TAKE FROM q AS g", "ACK q AS g RECEIPTS []", "NACK q AS g RECEIPTS []",
     "EXTEND q AS g RECEIPTS [] BY 1s", "GIVE UP q AS g RECEIPTS []",
     "RESTORE SCRIPT FROM 'a'",
+    "DEFINE VAULT v", "ALTER VAULT v SET VERSIONS 2", "DROP VAULT v", "ROTATE VAULT v",
+    "WRITE 'k' IN VAULT v VALUE 1", "ERASE 'k' FROM VAULT v",
+    "REVEAL 'k' FROM VAULT v", "LIST FROM VAULT v",  # for their entries
 )  # fmt: skip
 """One of each kind, of things that are not there: it is refused before they are looked for."""
 
