@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from actors.backups.alone import read_back
 from actors.backups.script_files import begin_script
 from actors.backups.scripts import About, Script
 from actors.doors import system_doors
@@ -13,13 +14,15 @@ from surfaces.command.arguments import Dump
 from surfaces.command.console import Console
 from surfaces.command.new_files import made
 from surfaces.command.opening import NotOpened, keys_in, opened
+from surfaces.command.progress import shown
 
 
 async def dump(command: Dump, console: Console) -> bool:
     """Write it. The file has its name once all of it is on the disk, and takes no other's place.
 
     :raises NotOpened: there is such a file, a key file holds no key, the store can't be opened, or
-        something in it can't be written as a script; no file is left
+        something in it can't be written as a script, or what was written does not read back; no
+        file is left
     """
     doors = system_doors()
     key = keys_in(doors.fs, command.opening.keys).own
@@ -32,17 +35,20 @@ async def dump(command: Dump, console: Console) -> bool:
         key=key,
     )
     with made(doors.fs, command.file) as file:
-        async with opened(settings, doors, console) as node:
-            with node.committer.begin() as tx:
-                about = About(node.store.id, node.committer.released_upto)
-                script = Script(tx, about)
-                content = begin_script(doors, about, node.created, key, file.write)
-                try:
+        try:
+            async with opened(settings, doors, console) as node:
+                with node.committer.begin() as tx:
+                    about = About(node.store.id, node.committer.released_upto)
+                    script = Script(tx, about)
+                    content = begin_script(doors, about, node.created, key, file.write)
                     for chunk in script.chunks():
                         content.add(chunk)
                         await asyncio.sleep(0)  # an interrupt is heard
-                except Refusal as refusal:
-                    raise NotOpened(f"{refusal.code}: {refusal.message}") from refusal
-                written = content.end()
+                    written = content.end()
+            file.sync()
+            with shown("reading it back, bytes", console) as report:
+                read_back(file.file, written, report, key)
+        except Refusal as refusal:
+            raise NotOpened(f"{refusal.code}: {refusal.message}") from refusal
     console.answer(f"wrote {script.statements} statements, {written.size} bytes, to {command.file}")
     return True
