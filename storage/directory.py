@@ -36,7 +36,7 @@ from uuid import UUID
 
 from protocol.doors import Clock, Fs, Lock, Rng
 from protocol.values import instant
-from storage.facts import Seal, read_facts, replace_file, write_facts
+from storage.facts import TEMPORARY, Seal, read_facts, replace_file, write_facts
 from storage.faults import (
     NotRestored,
     StoreDamaged,
@@ -72,6 +72,12 @@ _SEALED_BEGINS: Final = MAGIC + SEALED_FORMAT.to_bytes(2, "big")
 def segment_name(first: int) -> str:
     """Name of the segment whose first sequence is `first`."""
     return f"{first:020d}{SEGMENT_SUFFIX}"
+
+
+_BEGUN: Final = frozenset(
+    f"{name}{TEMPORARY}" for name in (segment_name(1), "STORE", _RESTORING, "NODE")
+)
+"""What may be on its way in `tmp` of a directory that is no store yet."""
 
 
 def new_uuid(rng: Rng) -> UUID:
@@ -405,9 +411,12 @@ def origin_in(facts: Mapping[str, object]) -> Origin | None:
 
 
 def _only_begun(fs: Fs, path: str) -> bool:
-    """Whether `log` and `state` hold no more than a first start leaves before it writes STORE."""
-    state, log = f"{path}/state", f"{path}/log"
+    """Whether `log`, `state` and `tmp` hold no more than a first start leaves before it writes
+    STORE, or a restore before it writes RESTORING."""
+    state, log, tmp = f"{path}/state", f"{path}/log", f"{path}/tmp"
     if fs.exists(state) and fs.names(state):
+        return False
+    if fs.exists(tmp) and not _BEGUN.issuperset(fs.names(tmp)):
         return False
     names = fs.names(log) if fs.exists(log) else []
     if not names:

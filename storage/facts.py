@@ -37,6 +37,10 @@ def _checksum(line: bytes) -> bytes:
     return blake2b(line, digest_size=8).hexdigest().encode()
 
 
+TEMPORARY: Final = ".new"
+"""Ends the name of a file below `tmp/` that is on its way to its own."""
+
+
 def replace_file(fs: Fs, tmp: str, target: str, data: bytes) -> None:
     """Put `data` at `target` so that a crash leaves either the old file or the new one.
 
@@ -45,7 +49,7 @@ def replace_file(fs: Fs, tmp: str, target: str, data: bytes) -> None:
         directory, is what failed
     """
     folder, _, name = target.rpartition("/")
-    temporary = f"{tmp}/{name}.new"
+    temporary = f"{tmp}/{name}{TEMPORARY}"
     file = fs.open(temporary, create=True)
     try:
         file.truncate(0)

@@ -20,7 +20,7 @@ async def back_up(command: BackUp, console: Console) -> bool:
         log does not go back so far, or what was written does not read back; no file is left
     """
     doors = system_doors()
-    with made(doors.fs, command.file) as file:
+    with made(doors.fs, command.file, command.directory) as file:
         try:
             told = await _written(doors, command, file, console)
         except Refusal as refusal:

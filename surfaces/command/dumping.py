@@ -34,7 +34,7 @@ async def dump(command: Dump, console: Console) -> bool:
         accept_clock_jump=command.opening.accept_clock_jump,
         key=key,
     )
-    with made(doors.fs, command.file) as file:
+    with made(doors.fs, command.file, command.directory) as file:
         try:
             async with opened(settings, doors, console) as node:
                 with node.committer.begin() as tx:

@@ -40,14 +40,25 @@ class NewFile:
         self.file.forget_cache()
 
 
+def is_within(path: str, directory: str) -> bool:
+    """Whether a path leads into a directory, links followed."""
+    store, at = (os.path.realpath(one) for one in (directory, path))
+    return os.path.commonpath((store, at)) == store
+
+
 @contextmanager
-def made(fs: Fs, path: str) -> Iterator[NewFile]:
+def made(fs: Fs, path: str, store: str) -> Iterator[NewFile]:
     """Make a file in the block: it has its name, and is on the disk, once the block has ended. It
     takes no other's place, and a block that fails leaves nothing.
 
-    :raises NotOpened: something has the name, or the name until then, or the disk does not take it
+    :param store: the data directory that it is made of, and is not in: what the store removes of
+        its own at each start must never be somebody's backup
+    :raises NotOpened: it is, something has the name, or the name until then, or the disk does not
+        take it
     """
     above, name = os.path.split(path)
+    if is_within(above or ".", store):
+        raise NotOpened(f"{path} is in the data directory, {store}")
     if os.path.lexists(path):
         raise NotOpened(f"{path} exists, and is not replaced")
     if not name:

@@ -26,6 +26,7 @@ from surfaces.command.addresses import Address, AddressRefused, Reservation
 from surfaces.command.arguments import Serve
 from surfaces.command.certificates import Certificate, CertificateRefused
 from surfaces.command.console import Console
+from surfaces.command.new_files import is_within
 from surfaces.command.opening import NotOpened, keys_in, opened
 from surfaces.command.renewal import HangUps, Renewal
 from surfaces.command.stopping import StopSignals, drain
@@ -195,8 +196,7 @@ def _check_backup_folder(folder: str | None, directory: str) -> None:
         return
     if not os.path.isdir(folder):
         raise NotOpened(f"--backup-dir: {folder} is not a directory")
-    store, at = (os.path.realpath(path) for path in (directory, folder))
-    if os.path.commonpath((store, at)) == store:
+    if is_within(folder, directory):
         # What the store removes of its own at each start must never be somebody's backup.
         raise NotOpened(f"--backup-dir: {folder} is in the data directory, {directory}")
 

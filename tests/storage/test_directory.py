@@ -60,13 +60,12 @@ def test_missing_store_is_not_made_unasked(tmp_path: Path) -> None:
     assert everything(tmp_path) == {}
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "log/", ".hidden"])
+@pytest.mark.parametrize(
+    "name", ["notes.txt", "log/messages", "state/of/things", "tmp/kept.txt", ".hidden"]
+)
 def test_foreign_directory_is_refused_untouched(tmp_path: Path, name: str) -> None:
-    if name == "log/":
-        (tmp_path / "log").mkdir()
-        (tmp_path / "log" / "messages").write_text("not ours")
-    else:
-        (tmp_path / name).write_text("not ours")
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("not ours")
     before = everything(tmp_path)
     with pytest.raises(StoreForeign):
         open_directory(tmp_path, create=True)

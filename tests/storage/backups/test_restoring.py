@@ -163,7 +163,7 @@ def test_only_the_key_restores_what_is_sealed(history: History) -> None:
         machine.restore(data, KEY)
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "log/x", "state/x", "STORE"])
+@pytest.mark.parametrize("name", ["notes.txt", "log/x", "state/x", "tmp/x", "STORE"])
 def test_a_directory_that_holds_anything_is_left_alone(history: History, name: str) -> None:
     for data in (history.snapshot(5), history.log()):
         machine = Machine(clock=history.clock_at_end())

@@ -14,15 +14,16 @@ from surfaces.command.new_files import made
 from surfaces.command.opening import NotOpened
 
 FS = Disk()
+DB = "/db"
 
 
 def make(path: Path, data: bytes = b"all of it") -> None:
-    with made(FS, str(path)) as file:
+    with made(FS, str(path), str(path.parent / "db")) as file:
         file.write(data)
 
 
 def test_it_has_its_name_at_the_end(tmp_path: Path) -> None:
-    with made(FS, str(tmp_path / "x")) as file:
+    with made(FS, str(tmp_path / "x"), DB) as file:
         file.write(b"one ")
         file.write(b"two")
         assert file.size == 7 and os.listdir(tmp_path) == ["x.partial"]
@@ -39,14 +40,14 @@ def test_what_is_no_name_for_it(tmp_path: Path, name: str) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "link").symlink_to("nowhere")
     before = sorted(os.listdir(tmp_path))
-    with pytest.raises(NotOpened), made(FS, f"{tmp_path}/{name}") as _:
+    with pytest.raises(NotOpened), made(FS, f"{tmp_path}/{name}", DB) as _:
         raise AssertionError("it was begun")
     assert sorted(os.listdir(tmp_path)) == before
 
 
 def test_of_two_the_second_is_refused(tmp_path: Path) -> None:
     """And what the first has written stays as it is."""
-    with made(FS, str(tmp_path / "x")) as first:
+    with made(FS, str(tmp_path / "x"), DB) as first:
         first.write(b"first")
         with pytest.raises(NotOpened, match="another command is writing it"):
             make(tmp_path / "x")
@@ -81,7 +82,10 @@ def test_what_is_somebodys_own_stays(tmp_path: Path, kind: str) -> None:
 def test_a_block_that_fails_leaves_nothing(
     tmp_path: Path, problem: BaseException | type[BaseException]
 ) -> None:
-    with pytest.raises((KeyboardInterrupt, NotOpened)), made(FS, str(tmp_path / "x")) as file:
+    with (
+        pytest.raises((KeyboardInterrupt, NotOpened)),
+        made(FS, str(tmp_path / "x"), DB) as file,
+    ):
         file.write(b"half")
         raise problem
     assert os.listdir(tmp_path) == []
@@ -90,7 +94,7 @@ def test_a_block_that_fails_leaves_nothing(
 def test_a_folder_that_is_gone(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
-    with pytest.raises(NotOpened, match="No such file"), made(FS, str(folder / "x")) as file:
+    with pytest.raises(NotOpened, match="No such file"), made(FS, str(folder / "x"), DB) as file:
         file.write(b"half")
         (folder / "x.partial").unlink()
         folder.rmdir()
@@ -98,8 +102,25 @@ def test_a_folder_that_is_gone(tmp_path: Path) -> None:
 
 
 def test_what_got_the_name_meanwhile_stays(tmp_path: Path) -> None:
-    with pytest.raises(NotOpened, match="File exists"), made(FS, str(tmp_path / "x")) as file:
+    with (
+        pytest.raises(NotOpened, match="File exists"),
+        made(FS, str(tmp_path / "x"), DB) as file,
+    ):
         file.write(b"late")
         (tmp_path / "x").write_text("mine")
     assert (tmp_path / "x").read_text() == "mine"
     assert os.listdir(tmp_path) == ["x"]
+
+
+@pytest.mark.parametrize("name", ["db/x", "db/tmp/x", "link/x", "other/../db/x"])
+def test_none_is_made_in_the_store(tmp_path: Path, name: str) -> None:
+    """Which empties `tmp` at each start."""
+    for folder in ("db", "db/tmp", "other"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "link").symlink_to("db/tmp")
+    path = f"{tmp_path}/{name}"
+    inside = pytest.raises(NotOpened, match="is in the data directory")
+    with inside, made(FS, path, f"{tmp_path}/db"):
+        raise AssertionError("it was begun")
+    with made(FS, path, f"{tmp_path}/db2"):
+        pass
