@@ -109,6 +109,22 @@ def test_what_is_written_is_read_and_nothing_of_it_is_in_clear() -> None:
     assert b"canary" in b"".join(content or b"" for content in plain.disk.image().values())
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_frames_of_any_size_come_back(clean: bool) -> None:
+    """Larger than what is read at a time, and empty ones, after either end."""
+    store = Store()
+    store.open()
+    bodies_in = [bytes(size) for size in (0, 1, (1 << 20) - 84, 1 << 20, 3 << 20, 0)]
+    for body in bodies_in:
+        store.append(1, body)
+    store.close(clean)
+    for _ in range(2):
+        assert bodies(opened(store.image())) == bodies_in
+        store.open()
+        assert bodies(list(store.log.read(1))) == bodies_in
+        store.close()
+
+
 def test_a_frame_has_the_digest_that_it_has_in_clear() -> None:
     sealed, plain = Store(), Store(key=None)
     for store in (sealed, plain):
