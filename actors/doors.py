@@ -145,6 +145,11 @@ class SystemScheduler:
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICE)
 
 
+def in_memory(path: str) -> Engine:
+    """An empty state that is in memory alone. :param path: a directory for its settings"""
+    return RocksInMemory(os.path.abspath(path))
+
+
 @dataclass(frozen=True, slots=True)
 class Doors:
     """All that a node gets from outside."""
@@ -158,7 +163,7 @@ class Doors:
     """Opens the state in a directory."""
     cores: int
     """How much may be computed at once."""
-    open_in_memory: Callable[[str], Engine] = RocksInMemory
+    open_in_memory: Callable[[str], Engine] = in_memory
     """Opens an empty state that is in memory alone; is told a directory for its settings."""
 
 

@@ -247,7 +247,8 @@ class RocksEngine:
 class RocksInMemory(RocksEngine):
     """The same without any file: what it holds is in the memory of the process, and gone with it.
 
-    :param path: a directory in which `rocksdict` writes down its own settings; nothing else
+    :param path: a directory in which `rocksdict` writes down its own settings; nothing else.
+        Absolute: the file system that it is in knows no other
     """
 
     def _options(self) -> Options:
