@@ -31,6 +31,8 @@ class Unfinished:
         self._spaces = spaces
         self._topics = topics
         self._left: list[Mark] = []
+        self._told = False
+        """Whether it was said that they are left."""
 
     async def begin(self) -> None:
         """At a start nobody fills what is marked."""
@@ -39,8 +41,9 @@ class Unfinished:
         await self.drop()
 
     def leave(self, marks: Iterable[Mark]) -> None:
-        """These are filled no more, and could not be dropped."""
+        """These are filled no more, and could not be dropped, which was said."""
         self._left += marks
+        self._told = True
 
     async def drop(self) -> None:
         """Drop them. A node that takes no changes leaves them, and so does a disk without room."""
@@ -53,13 +56,15 @@ class Unfinished:
                 dropped = restores.undo(tx, marks)
                 promise = committer.commit(tx, NODE, reason="a script was not restored to its end")
             except (NotWritable, DiskFull) as refusal:
-                log.warning(
-                    "places of a script that was not restored to its end are left",
-                    places=names,
-                    why=str(refusal),
-                )
+                if not self._told:
+                    self._told = True
+                    log.warning(
+                        "places of a script that was not restored to its end are left",
+                        places=names,
+                        why=str(refusal),
+                    )
                 return
-            self._left = []
+            self._left, self._told = [], False
         for place in dropped:
             self._spaces.dropped(place)
         self._topics.declarations_changed()

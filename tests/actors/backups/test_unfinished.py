@@ -3,6 +3,7 @@ script was filling are dropped, once the node that has it takes changes."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -17,6 +18,7 @@ from storage import catalog, restores
 from storage.backups.restoring import untold
 from tests.logbook import Logbook
 from tests.nodes import CHEAP, Running, running
+from tests.reliability.test_restore_kill import script
 
 
 async def half_done(folder: Path, store: Path) -> None:
@@ -106,3 +108,22 @@ async def test_a_restore_that_goes_on_is_left_alone(tmp_path: Path) -> None:
         await here.value("DEFINE NODE ROLES serving")
         await here.value("DEFINE NODE ROLES serving, writable")
         assert "filled" in await places(here)
+
+
+async def test_one_whose_node_no_longer_writes_is_dropped_when_it_does_again(
+    tmp_path: Path, logbook: Logbook
+) -> None:
+    logbook.allow("places that a script has made are left, to be dropped later")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "x").write_bytes(script(20_000, body=300))
+    async with running(tmp_path / "store", settings={"backup_dir": str(folder)}) as here:
+        filling = asyncio.create_task(here.answer("RESTORE SCRIPT FROM 'x'"))
+        while not await marks(here):
+            await asyncio.sleep(0)
+        await here.value("DEFINE NODE ROLES serving")
+        assert isinstance((await filling).refusal, NotWritable)
+        assert "n" in await places(here)
+        await here.value("DEFINE NODE ROLES serving, writable")
+        assert (await places(here), await marks(here)) == (set(), 0)
+        assert (await here.answer("RESTORE SCRIPT FROM 'x'")).refusal is None
