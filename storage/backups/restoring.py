@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
 
@@ -39,7 +39,7 @@ from storage.backups.logs import LogBackup
 from storage.backups.snapshots import SnapshotBackup
 from storage.directory import StoreDirectory, refuse_unless_empty, restored_from
 from storage.effects import EffectsDamaged
-from storage.engine import Engine, Pair
+from storage.engine import Engine, EngineFailed, Pair
 from storage.faults import ClockRefused, NotRestored
 from storage.frames import Frame
 from storage.histories import LogEnd, Origin, Standing
@@ -210,7 +210,7 @@ def _fill(
 ) -> State:
     """Make the state."""
     store_id = directory.store_id.bytes
-    with closing(world.open_state(directory)) as engine:
+    with _opened(world, directory) as engine:
         ledger = _ledger(world, engine, LogEnd(store_id=store_id))
         with _of_a_store():
             fill(ledger, lists, reached, store_id, at)
@@ -394,7 +394,7 @@ def _append(log: Log, frames: Iterator[Frame]) -> int:
 
 def _replay(world: World, directory: StoreDirectory, log: Log) -> State:
     """Bring the state up to the log."""
-    with closing(world.open_state(directory)) as engine:
+    with _opened(world, directory) as engine:
         lineage.require_joined(lineage.read(engine, directory.store_id.bytes), log)
         ledger = _ledger(world, engine, log.end)
         first = ledger.committed + 1
@@ -408,6 +408,20 @@ def _replay(world: World, directory: StoreDirectory, log: Log) -> State:
 
 
 # --- the state ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(world: World, directory: StoreDirectory) -> Iterator[Engine]:
+    """The state in a directory. What goes wrong in the block is told, and not what comes of it when
+    the engine is closed."""
+    engine = world.open_state(directory)
+    try:
+        yield engine
+    except BaseException:
+        with suppress(EngineFailed):
+            engine.close()
+        raise
+    engine.close()
 
 
 def _ledger(world: World, engine: Engine, end: LogEnd) -> Ledger:

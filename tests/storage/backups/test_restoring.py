@@ -12,6 +12,7 @@ from protocol.errors import BackupCorrupt, BackupCut, WrongKey
 from storage import index_builds
 from storage.backups.facts import Place
 from storage.directory import StoreDirectory
+from storage.engine import EngineFailed
 from storage.faults import (
     ClockRefused,
     NotRestored,
@@ -176,6 +177,23 @@ def test_a_directory_that_holds_anything_is_left_alone(history: History, name: s
             world = machine.world
             StoreDirectory.open(PATH, world.fs, world.clock, world.rng, create=True).close()
         assert isinstance(refused(machine, data), NotRestored)
+
+
+def test_what_went_wrong_first_is_told(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not that an engine whose disk is full can't be closed in order."""
+
+    def fails(why: str) -> Callable[[object], None]:
+        def fail(_engine: object) -> None:
+            raise EngineFailed(why)
+
+        return fail
+
+    monkeypatch.setattr(MemoryEngine, "flush", fails("the disk is full"))
+    monkeypatch.setattr(MemoryEngine, "close", fails("it was not closed in order"))
+    for data in (history.snapshot(5), history.log()):
+        machine = Machine(clock=history.clock_at_end())
+        with pytest.raises(EngineFailed, match="the disk is full"):
+            machine.restore(data)
 
 
 def test_an_empty_directory_is_taken(history: History) -> None:
