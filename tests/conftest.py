@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import bound, durations, leaks
+from tests import bound, canaries, durations, leaks
 from tests.logbook import Logbook
 
 settings.register_profile(
@@ -46,6 +46,19 @@ def logbook() -> Iterator[Logbook]:
         return
     unexpected = book.unexpected()
     assert not unexpected, "logged without being expected:\n" + "\n".join(unexpected)
+
+
+@pytest.fixture(autouse=True)
+def nothing_secret_is_said(logbook: Logbook) -> Iterator[None]:
+    """No password and no token in anything that the node said to the test, or logged."""
+    canaries.begin()
+    yield
+    for event in (*logbook.events, *logbook.refusals):
+        canaries.heard(repr(event), "log")
+    for line in logbook.loud:
+        canaries.heard(line, "log")
+    found = canaries.found()
+    assert not found, "secrets were said:\n" + "\n".join(found[:5])
 
 
 @pytest.fixture

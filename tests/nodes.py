@@ -18,6 +18,7 @@ from actors.vaults import VaultSettings
 from protocol.requests import Caller, RunScript, ScriptAnswer
 from protocol.vaults import ChangePassphrase, ShowVaults, Unseal
 from storage.vault_seals import Stretch
+from tests import canaries
 
 OWNER = Caller("root", "owner", None, None, "http", "127.0.0.1:50000")
 PASSWORD = "correct horse battery"
@@ -51,7 +52,7 @@ class Running:
         **fields: Any,
     ) -> ScriptAnswer:
         """The whole answer of a script, a refusal among it."""
-        return await ask(
+        answer = await ask(
             self.node.scripts,
             RunScript(
                 caller=caller,
@@ -63,6 +64,12 @@ class Running:
                 **fields,
             ),
         )
+        if answer.refusal is not None:
+            canaries.heard(f"{answer.refusal} {answer.refusal.detail}", "a refusal")
+        for result in answer.results:
+            if result.kind == "info":
+                canaries.heard(repr(result.value), f"INFO of {script[:60]}")
+        return answer
 
     async def values(self, script: str, parameters: Mapping[str, Any] | None = None) -> list[Any]:
         """What each statement answered; a refusal is raised."""

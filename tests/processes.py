@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from tests import canaries
 from tests.architecture.sources import ROOT
 
 USER = "root"
@@ -177,7 +178,10 @@ class NodeProcess:
         try:
             connection.request(method, path, body and str(body).encode(), sent)
             answer = connection.getresponse()
-            return Reply(answer.status, dict(answer.getheaders()), answer.read())
+            reply = Reply(answer.status, dict(answer.getheaders()), answer.read())
+            canaries.heard(f"{reply.headers}", f"headers of {method} {path}")
+            canaries.heard(reply.body, f"{method} {path}")
+            return reply
         finally:
             connection.close()
 
@@ -216,7 +220,9 @@ class NodeProcess:
             self.process.kill()
         self.process.wait()
         os.set_blocking(self._stderr.fileno(), False)  # a child of its own may hold the other end
-        print((self._stderr.read() or b"")[-SHOWN_BYTES:].decode("utf-8", "replace"))
+        rest = self._stderr.read() or b""
+        canaries.heard(rest, "standard error")
+        print(rest[-SHOWN_BYTES:].decode("utf-8", "replace"))
         self._stderr.close()
 
     def events(self) -> list[str]:
@@ -246,6 +252,7 @@ def tree(directory: Path) -> dict[str, bytes | None]:
 
 
 def _log_line(raw: bytes) -> dict[str, Any]:
+    canaries.heard(raw, "standard error")
     try:
         line = json.loads(raw)
     except ValueError:

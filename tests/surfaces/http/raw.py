@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tests import canaries
+
 PATIENCE_SECONDS = 20
 
 
@@ -77,7 +79,10 @@ class Raw:
             length = int(fields.get("content-length", "0"))
             if method == "HEAD" or status in (204, 304) or status < 200:
                 length = 0
-            return Answer(status, fields, await self.reader.readexactly(length))
+            body = await self.reader.readexactly(length)
+            canaries.heard(head, "head of an answer")
+            canaries.heard(body, "an answer")
+            return Answer(status, fields, body)
 
     async def rest(self) -> bytes:
         """Everything up to the end of the connection."""

@@ -29,6 +29,7 @@ from protocol.requests import (
 from protocol.spaces import GetKey, KeyAnswer, KeyOperation, Room
 from surfaces.wire import WireSettings, WireSurface
 from surfaces.wire.gate import Gate
+from tests import canaries
 
 USER, PASSWORD, OTHER = "ana", "a long password", "ben"
 STORE = "0b9f3a62-7c1e-4e0b-9d4e-3f3a5f0d9f11"
@@ -227,6 +228,7 @@ class Peer:
         while True:
             message = self._frames.next()
             if message is not None:
+                canaries.heard_message(message.body, f"a message {message.kind.name}")
                 return message
             async with asyncio.timeout(20):
                 data = await self.reader.read(1 << 20)
