@@ -333,6 +333,8 @@ class History:
         """Hashes of the state that clients were told."""
         self.owners: dict[int, tuple[Request, int, list[Any]]] = {}
         """Of a commit: whose it is, which of its parts, and what that must have answered."""
+        self.waited: set[int] = set()
+        """Commits of TAKEs that found nothing, and waited on."""
 
     def hand_over(self, frame: Frame) -> None:
         """The node has made a commit; what had its number before is gone."""
@@ -424,6 +426,8 @@ class History:
                 if wrote and draft.same(after) and draft.puts == puts:
                     # A TAKE that found nothing goes on waiting; behind it may stand its like.
                     goes_on = part.waits and not fold.handed_out
+                    if goes_on:
+                        self.waited.add(fold.sequence)
                     taken[reason] = number if goes_on else number + 1
                     self.owners[fold.sequence] = request, number, results
                     early = fold.taken_back and not any(word in part.text() for word in ANSWERS)
@@ -463,7 +467,9 @@ class History:
                     not (ended and told), f"{where} is {request.error} and may be there: {frames}"
                 )
                 if request.error == "DiskFull" and len(request.script.parts) == 1:
-                    _hold(not frames, f"{where} was refused as DiskFull and is there: {frames}")
+                    # What a TAKE did that waited on was only due, and stays.
+                    there = [at for at in frames if at not in self.waited]
+                    _hold(not there, f"{where} was refused as DiskFull and is there: {there}")
             return
         answer, low = request.answer, request.after
         _hold(answer.sequence <= request.until, f"{where} shows {answer.sequence}, not yet durable")
