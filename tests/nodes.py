@@ -29,10 +29,6 @@ PASSPHRASE = "open sesame, please"
 VAULTS = VaultSettings(stretch=Stretch(19 * 1024, 1, 1))
 """The least that the passphrases of vaults cost."""
 
-PASSPHRASE = "open sesame, please"
-VAULTS = VaultSettings(stretch=Stretch(19 * 1024, 1, 1))
-"""The least that the passphrases of vaults cost."""
-
 _numbers = itertools.count(1)
 
 

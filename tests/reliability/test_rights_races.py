@@ -33,12 +33,14 @@ from actors import tries
 from actors.rights import Rights, Standing
 from actors.scripts import turns
 from actors.sessions import Sessions
+from actors.vaults import VaultSettings
 from protocol import limits
 from protocol.frames import Kind
 from protocol.requests import Caller
 from storage import effects, keys
 from storage.transactions import Transaction
 from tests.nodes import PASSWORD
+from tests.nodes import VAULTS as LEAST
 from tests.surfaces.http.raw import Raw
 from tests.surfaces.served import Served, served
 from tests.surfaces.wire.peers import Peer
@@ -62,8 +64,11 @@ DEFINE TABLE t; CREATE t:1 SET n = 1; DEFINE TABLE big;
 INSERT INTO big (array::map(0..{ROWS}, |$n| {{ id: $n }})) RETURN NONE;
 DEFINE SPACE c; SET 'k' IN c VALUE 1; SET 'n' IN c VALUE 1;
 DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 1h; DEFINE READER r ON q; PUBLISH INTO q VALUE 1;
-DEFINE TOPIC idle; DEFINE GROUP g ON idle DEADLINE 1h
+DEFINE TOPIC idle; DEFINE GROUP g ON idle DEADLINE 1h; DEFINE VAULT v
 """
+SECRET: Final = "WRITE 's' IN VAULT v VALUE 'secret'"
+VAULTS: Final = VaultSettings(unseal_us=7_200_000_000, stretch=LEAST.stretch)
+"""Unsealed for as long as all of it takes."""
 
 # --- how a right is used --------------------------------------------------------------------------
 
@@ -88,6 +93,12 @@ SCRIPTS: Final[dict[str, str]] = {
     "define a database": "DEFINE DATABASE OVERWRITE $ns.made",
     "info of a database": "INFO FOR DATABASE",
     "info of the node": "INFO FOR NODE",
+    "REVEAL": "REVEAL 's' FROM VAULT v",
+    "LIST": "LIST FROM VAULT v",
+    "write a secret": "WRITE 'w' IN VAULT v VALUE 1",
+    "erase a secret": "ERASE 'none' FROM VAULT v",
+    "info of a vault": "INFO FOR VAULT v",
+    "trail of a vault": "INFO FOR AUDIT OF VAULT v LIMIT 1",
 }
 """By statements, each over HTTP and over the wire."""
 WAITS: Final[dict[str, str]] = {
@@ -159,6 +170,7 @@ def anew(kind: str, name: str, also: str, uses: tuple[str, ...]) -> Race:
 
 
 T, C, Q = "TABLE $ns.main.t", "SPACE $ns.main.c", "TOPIC $ns.main.q"
+V: Final = "VAULT $ns.main.v"
 BIG: Final = "TABLE $ns.main.big"
 PASS: Final = f"PASSWORD '{PASSWORD}'"
 RACES: Final[dict[str, Race]] = {
@@ -182,6 +194,9 @@ RACES: Final[dict[str, Race]] = {
     "INFO ON TOPIC": granted("INFO", Q, ("info of a topic",)),
     **of_place("DATABASE $ns.main"),
     **of_place("NAMESPACE $ns"),
+    "READ ON VAULT": granted("READ", V, ("REVEAL", "LIST")),
+    "WRITE ON VAULT": granted("WRITE", V, ("write a secret", "erase a secret")),
+    "INFO ON VAULT": granted("INFO", V, ("info of a vault", "trail of a vault")),
     "INFO ON NODE": granted("INFO", "NODE", ("info of the node",)),
     "another role": Race("ALTER USER $u SET ROLE editor", "ALTER USER $u SET ROLE member", ALL),
     "DROP USER": Race(f"DROP USER $u; DEFINE USER $u ROLE editor {PASS}", "DROP USER $u", ALL),
@@ -258,6 +273,7 @@ class Lane:
         await root.values(f"DEFINE NAMESPACE {self.namespace}")
         await root.values(f"DEFINE DATABASE {self.namespace}.main")
         await self.owner(SETTING)
+        await self.owner(SECRET)
         await self.owner(f"DEFINE USER $u ROLE member {PASS}")
 
     async def run(self, name: str) -> None:
@@ -465,7 +481,7 @@ class Lane:
         return peer
 
 
-KEPT: Final = frozenset({keys.STATEMENT, keys.AUDIT})
+KEPT: Final = frozenset({keys.STATEMENT, keys.AUDIT, *keys.OF_TRAILS})
 """What is kept of what was refused is committed by itself, and is no use of a right."""
 
 
@@ -494,7 +510,8 @@ async def raced(
     folder: Path, rounds: int, names: Iterable[str] = RACES
 ) -> tuple[list[str], Counter[str]]:
     """The violations of so many races of each kind, and what was done in them."""
-    async with served(folder / "store") as node:
+    async with served(folder / "store", {"vaults": VAULTS}) as node:
+        await node.here.unseal()
         book = Book(node)
         at_once = AT_ONCE if rounds > LANES else len(ALL)
         lanes = [Lane(node, book, number, at_once) for number in range(min(LANES, rounds))]
