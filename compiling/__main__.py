@@ -7,6 +7,7 @@ when nothing has changed that it was made of. `--can` only asks whether this mac
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shlex
@@ -35,6 +36,13 @@ def main() -> int:
         return 1
     if sys.argv[1:] == ["--can"]:
         return 0
+    TREE.parent.mkdir(exist_ok=True)
+    with TREE.with_name("compiled.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # two at once took each other's files away
+        return _make()
+
+
+def _make() -> int:
     made_of, fresh = digest(), TREE.with_name("compiled.new")
     shutil.rmtree(fresh, ignore_errors=True)
     shutil.copytree(ROOT, fresh, ignore=shutil.ignore_patterns(".git", *_left_out()))

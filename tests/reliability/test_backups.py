@@ -228,7 +228,7 @@ def test_a_full_disk(template: Path, tmp_path: Path) -> None:
         folder = disk.point / "backups"
         folder.mkdir()
         ballast = disk.point / "ballast"
-        ballast.write_bytes(bytes(disk.free() - 60 * disks.MIB))
+        ballast.write_bytes(bytes(disk.free() - 4 * disks.MIB))
         node = Node(folder, store)
         node.start()
         try:

@@ -125,7 +125,7 @@ def test_a_script_goes_from_store_to_store_sealed(tmp_path: Path) -> None:
     filled = run(str(tmp_path / "from"), "-f", paths["fill"], "--key-file", paths["key"])
     assert filled.returncode == 0
     dumped = run(str(tmp_path / "from"), "--dump", paths["script"], "--key-file", paths["key"])
-    assert (dumped.returncode, dumped.stderr) == (0, "")
+    assert dumped.returncode == 0, dumped.stderr
     data = Path(paths["script"]).read_bytes()
     assert Header.decode(data[:HEADER_BYTES]).sealed and b"canary" not in data
     assert f"{len(data)} bytes" in dumped.stdout
