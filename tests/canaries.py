@@ -16,7 +16,7 @@ from typing import Any, Final
 PASSWORDS: Final = tuple(
     text.encode()
     for text in (
-        "correct horse", "a better horse", "another horse", "another correct horse",
+        "correct horse", "a better horse", "another horse", "another correct horse", "open sesame",
         base64.b64encode(b"root:correct horse battery").decode(),
     )
 )  # fmt: skip
