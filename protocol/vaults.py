@@ -6,12 +6,15 @@ vault without one of its own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from protocol import limits
 from protocol.errors import BadRequest, TypeRefused
 from protocol.requests import Caller, Request
+from protocol.text import check_name
 
 Names = tuple[str, str, str]
 """Of a namespace, a database and a vault."""
@@ -81,12 +84,38 @@ class Standings:
     seal: SealState
     vaults: tuple[VaultStanding, ...]
 
+    def described(self, moment: Callable[[datetime | None], object]) -> dict[str, Any]:
+        """As a surface answers it. :param moment: what is shown for a time, or for none"""
+
+        def state(seal: SealState) -> dict[str, Any]:
+            return {"sealed": seal.sealed, "until": moment(seal.until)}
+
+        vaults = [
+            {
+                **dict(zip(("namespace", "database", "vault"), one.names, strict=True)),
+                "own": one.own,
+                **state(one.seal),
+                "records": one.records,
+            }
+            for one in self.vaults
+        ]
+        return {"store": {"set": self.is_set, **state(self.seal)}, "vaults": vaults}
+
 
 @dataclass(frozen=True, slots=True)
 class ShowVaults(Request[Standings]):
     """How it stands with all of them."""
 
     caller: Caller
+
+
+def checked_names(namespace: str, database: str, vault: str) -> Names:
+    """The names of a vault. :raises NameRefused: one is none"""
+    return (
+        check_name(namespace, "namespace"),
+        check_name(database, "database"),
+        check_name(vault, "vault"),
+    )
 
 
 def check_passphrase(passphrase: object) -> str:

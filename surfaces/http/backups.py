@@ -7,77 +7,44 @@ leaves, so that whatever is refused is refused as any request is, and how many t
 
 from __future__ import annotations
 
-import asyncio
 from base64 import b64encode
-from copy import copy
 from typing import Final
 
-from tornado.httputil import HTTPHeaders, HTTPMessageDelegate, ResponseStartLine
+from tornado.httputil import HTTPHeaders, ResponseStartLine
 
-from actors.runtime import ask_now, tell
+from actors.runtime import ask_now
 from protocol import limits
-from protocol.errors import BadRequest, Busy, Refusal
-from protocol.requests import CancelScript, HeldFile, RunScript
+from protocol.errors import BadRequest
+from protocol.requests import HeldFile, RunScript
 from surfaces.http.callers import caller
-from surfaces.http.exchange import Exchange
 from surfaces.http.head import Head
 from surfaces.http.queries import integer, parameters
-from surfaces.http.shared import Http
+from surfaces.http.running import RunningDelegate, without_place
 
 FORMS: Final = {"snapshot": "STATE", "log": "LOG", "script": "SCRIPT"}
 """What `as` may say, and the word of the statement."""
 EXTENSIONS: Final = {"snapshot": ".storesnap", "log": ".storelog", "script": ".storeql"}
 PART_BYTES: Final = 256 * limits.KIB
 """Read and sent at once; the next when the client has kept up."""
-_OF_SCRIPTS: Final = frozenset({"statement", "line", "column", "near"})
-"""What a refusal says of a text that nobody has written here."""
 
 
-class BackupDelegate(HTTPMessageDelegate):
+class BackupDelegate(RunningDelegate):
     """Takes one backup for one request."""
 
-    def __init__(self, surface: Http, exchange: Exchange) -> None:
-        self._surface = surface
-        self._exchange = exchange
-        self._taking = False
-
-    def finish(self) -> None:
-        """The request is there: take it."""
-        self._surface.spawn(self._run())
-
-    def on_connection_close(self) -> None:
-        """The client is gone: nobody reads the backup."""
-        if not self._taking:
-            return
-        try:
-            tell(self._surface.node.scripts, CancelScript(self._exchange.request))
-        except Busy as busy:  # it is taken to its end, and then forgotten
-            self._exchange.report(busy)
-
-    async def _run(self) -> None:
+    async def _answer(self) -> None:
         exchange = self._exchange
         assert exchange.head is not None
-        try:
-            who = await caller(exchange)
-            statement = asked(exchange.head)
-            run = RunScript(who, statement, exchange.request, hands_over=tuple(FORMS.values()))
-            self._taking = not exchange.connection.closed
-            if self._taking:
-                answer = await ask_now(self._surface.node.scripts, run)
-                self._taking = False
-                if answer.refusal is not None:
-                    raise _without_place(answer.refusal)
-                assert answer.file is not None, "a backup is handed over"
-                await self._send(answer.file)
-        except Refusal as refusal:
-            exchange.refuse(refusal)
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            exchange.fail(error)
-        finally:
-            self._taking = False
-            exchange.finished()
+        who = await caller(exchange)
+        statement = asked(exchange.head)
+        run = RunScript(who, statement, exchange.request, hands_over=tuple(FORMS.values()))
+        self._running = not exchange.connection.closed
+        if self._running:
+            answer = await ask_now(self._surface.node.scripts, run)
+            self._running = False
+            if answer.refusal is not None:
+                raise without_place(answer.refusal)
+            assert answer.file is not None, "a backup is handed over"
+            await self._send(answer.file)
 
     async def _send(self, file: HeldFile) -> None:
         exchange, head = self._exchange, self._exchange.head
@@ -125,9 +92,3 @@ def _fields(file: HeldFile) -> HTTPHeaders:
             "Digest": f"sha-256={b64encode(file.sha256).decode('ascii')}",
         }
     )
-
-
-def _without_place(refusal: Refusal) -> Refusal:
-    told = copy(refusal)
-    told.detail = {name: refusal.detail[name] for name in refusal.detail.keys() - _OF_SCRIPTS}
-    return told

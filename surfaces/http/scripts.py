@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
-from tornado.httputil import HTTPMessageDelegate
-
-from actors.runtime import ask_now, tell
+from actors.runtime import ask_now
 from actors.scripts.administering import administers
 from protocol import binary, jsonvalues, limits
-from protocol.errors import BadRequest, Busy, Refusal
-from protocol.requests import CancelScript, RunScript, ScriptAnswer
+from protocol.errors import BadRequest, Refusal
+from protocol.requests import RunScript, ScriptAnswer
 from protocol.text import check_name, parse_duration
 from protocol.values import LONG, MICROSECOND, Tick, Value, check_unicode, is_large, let_go
 from protocol.weights import weigh
@@ -23,7 +20,7 @@ from surfaces.http import answers, results
 from surfaces.http.callers import caller
 from surfaces.http.exchange import Exchange
 from surfaces.http.head import Head
-from surfaces.http.shared import Http
+from surfaces.http.running import RunningDelegate
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,68 +38,43 @@ class Asked:
     record: bool = False
 
 
-class ScriptDelegate(HTTPMessageDelegate):
+class ScriptDelegate(RunningDelegate):
     """Runs one script for one request."""
 
-    def __init__(self, surface: Http, exchange: Exchange) -> None:
-        self._surface = surface
-        self._exchange = exchange
-        self._running = False
-
-    def finish(self) -> None:
-        """The body is there: run it."""
-        self._surface.spawn(self._run())
-
-    def on_connection_close(self) -> None:
-        """The client is gone: nobody reads the answer, so the script stops at its next slice."""
-        if not self._running:
-            return
-        try:
-            tell(self._surface.node.scripts, CancelScript(self._exchange.request))
-        except Busy as busy:  # it then runs to its own end, and nobody reads its answer
-            self._exchange.report(busy)
+    _held: list[Value] | None = None
+    """What a large answer was made of: it is to go piece by piece."""
 
     async def _run(self) -> None:
-        held = await self._answered()
-        if held:
+        await super()._run()
+        if self._held:
             # Outside of what answers: the next request of this connection may be running by now,
             # and what fails here must not be taken for its failure.
+            held, self._held = self._held, None
             await self._surface.long_work.run(partial(let_go, held))
 
-    async def _answered(self) -> list[Value] | None:
-        """Run it and answer. What a large answer was made of: it is to go piece by piece."""
+    async def _answer(self) -> None:
         exchange = self._exchange
         head = exchange.head
         assert head is not None
         exchange.msgpack = head.wants_msgpack
-        try:
-            who = await caller(exchange)
-            asked = await self._read(who.user)
-            if exchange.connection.closed:
-                return None  # gone before it began
-            run = RunScript(
-                who, asked.script, exchange.request, asked.parameters, asked.namespace,
-                asked.database, asked.timeout_us, asked.reason,
-                moment=asked.moment, keep_us=asked.keep_us, record=asked.record,
-            )  # fmt: skip
-            self._running = True
-            answer = await ask_now(self._surface.node.scripts, run)
-            del run, asked
-            exchange.committed = answer.committed
-            large = is_large([result.value for result in answer.results], results.SMALL)
-            if not exchange.connection.closed:
-                await self._answer(answer, large)
-            return [result.value for result in answer.results] if large else None
-        except Refusal as refusal:
-            exchange.refuse(refusal)
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            exchange.fail(error)
-        finally:
-            self._running = False
-            exchange.finished()
-        return None
+        who = await caller(exchange)
+        asked = await self._read(who.user)
+        if exchange.connection.closed:
+            return  # gone before it began
+        run = RunScript(
+            who, asked.script, exchange.request, asked.parameters, asked.namespace,
+            asked.database, asked.timeout_us, asked.reason,
+            moment=asked.moment, keep_us=asked.keep_us, record=asked.record,
+        )  # fmt: skip
+        self._running = True
+        answer = await ask_now(self._surface.node.scripts, run)
+        del run, asked
+        exchange.committed = answer.committed
+        large = is_large([result.value for result in answer.results], results.SMALL)
+        if not exchange.connection.closed:
+            await self._tell(answer, large)
+        if large:
+            self._held = [result.value for result in answer.results]
 
     async def _read(self, user: str) -> Asked:
         """What is asked. What it takes in memory counts for its user until it is answered: it may
@@ -125,7 +97,7 @@ class ScriptDelegate(HTTPMessageDelegate):
         exchange.weigh(len(asked.script) + weight)
         return asked
 
-    async def _answer(self, answer: ScriptAnswer, large: bool) -> None:
+    async def _tell(self, answer: ScriptAnswer, large: bool) -> None:
         exchange = self._exchange
         form = results.MSGPACK if exchange.msgpack else results.JSON
         work = self._surface.long_work

@@ -6,37 +6,31 @@ recorded and ended as any script is, and nothing of it is text. Passphrases go t
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
-from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from tornado.httputil import HTTPMessageDelegate
-
-from actors.runtime import ask_now, tell
+from actors.runtime import ask_now
 from protocol import jsonvalues, limits
-from protocol.errors import BadRequest, Busy, Refusal
-from protocol.requests import Caller, CancelScript, RunScript
-from protocol.text import check_name, format_datetime
+from protocol.errors import BadRequest
+from protocol.requests import Caller, RunScript
+from protocol.text import format_datetime
 from protocol.values import LONG, Value, check_unicode
 from protocol.vaults import (
     ChangePassphrase,
     Names,
     Seal,
-    SealState,
     ShowVaults,
-    Standings,
     Unseal,
+    checked_names,
 )
 from surfaces.http import answers
 from surfaces.http.callers import caller
-from surfaces.http.exchange import Exchange
 from surfaces.http.head import Head
 from surfaces.http.queries import decoded, integer, parameters
-from surfaces.http.shared import Http
+from surfaces.http.running import RunningDelegate, without_place
 
 ALL: Final = "/vault"
 ONE: Final = "/vault/{ns}/{db}/{vault}"
@@ -46,8 +40,6 @@ STORE_PATHS: Final = {word: f"{ALL}/{word}" for word in SEALS}
 VAULT_PATHS: Final = {word: f"{ONE}/{word}" for word in (*SEALS, *RECORDS)}
 BODY_MAX: Final = 2 * limits.VAULT_VALUE_BYTES
 """A value as JSON takes more than as msgpack."""
-_OF_SCRIPTS: Final = frozenset({"statement", "line", "column", "near", "committed"})
-"""What a refusal says of a text that nobody has written here."""
 
 
 def template(path: str) -> str | None:
@@ -100,57 +92,30 @@ _WAYS: Final = {
 }
 
 
-class VaultDelegate(HTTPMessageDelegate):
+class VaultDelegate(RunningDelegate):
     """Does one thing for one request."""
 
-    def __init__(self, surface: Http, exchange: Exchange) -> None:
-        self._surface = surface
-        self._exchange = exchange
-        self._running = False
-
-    def finish(self) -> None:
-        """The body is there: do it."""
-        self._surface.spawn(self._run())
-
-    def on_connection_close(self) -> None:
-        """The client is gone: nobody reads the answer."""
-        if not self._running:
-            return
-        try:
-            tell(self._surface.node.scripts, CancelScript(self._exchange.request))
-        except Busy as busy:  # it is done to its end, and told to nobody
-            self._exchange.report(busy)
-
-    async def _run(self) -> None:
+    async def _answer(self) -> None:
         exchange = self._exchange
         head, body = exchange.head, exchange.body
         assert head is not None
         exchange.body = b""
-        try:
-            who = await caller(exchange)
-            exchange.own(who.user)
-            if exchange.connection.closed:
-                return
-            answer = await self._asked(who, head, body)
-            if not exchange.connection.closed:
-                exchange.reply(200, answers.json_bytes(answer), answers.JSON)
-        except Refusal as refusal:
-            exchange.refuse(refusal)
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            exchange.fail(error)
-        finally:
-            self._running = False
-            exchange.finished()
+        who = await caller(exchange)
+        exchange.own(who.user)
+        if exchange.connection.closed:
+            return
+        answer = await self._asked(who, head, body)
+        if not exchange.connection.closed:
+            exchange.reply(200, answers.json_bytes(answer), answers.JSON)
 
     async def _asked(self, who: Caller, head: Head, body: bytes) -> dict[str, Any]:
         parts = [decoded(part) for part in head.path.split("/")[2:]]
         if not parts:
-            return _shown(await ask_now(self._surface.node.vaults, ShowVaults(who)))
+            standings = await ask_now(self._surface.node.vaults, ShowVaults(who))
+            return standings.described(_moment)
         if len(parts) == 1:
             return await self._seals(who, None, parts[0], await self._read(body))
-        names = _names(parts)
+        names = checked_names(*parts[:3])
         if len(parts) == 3:
             return await self._list(who, names, head)
         found = await self._read(body)
@@ -204,7 +169,7 @@ class VaultDelegate(HTTPMessageDelegate):
         self._running = False
         self._exchange.committed = answer.committed
         if answer.refusal is not None:
-            raise _without_place(answer.refusal)
+            raise without_place(answer.refusal, "committed")
         found = jsonvalues.to_json(answer.results[-1].value)
         assert isinstance(found, dict), "statements on vaults answer objects"
         return found
@@ -229,15 +194,6 @@ class VaultDelegate(HTTPMessageDelegate):
             who, names, _string(given, "old"), _needed(given, "new"), rekey, request
         )
         return {"changed": True, "rewrapped": await ask_now(vaults, asked)}
-
-
-def _names(parts: list[str]) -> Names:
-    namespace, database, vault = parts[:3]
-    return (
-        check_name(namespace, "namespace"),
-        check_name(database, "database"),
-        check_name(vault, "vault"),
-    )
 
 
 def _quoted(name: str) -> str:
@@ -275,30 +231,5 @@ def _needed(given: Mapping[str, Any], name: str) -> str:
     return found
 
 
-def _without_place(refusal: Refusal) -> Refusal:
-    told = copy(refusal)
-    told.detail = {name: refusal.detail[name] for name in refusal.detail.keys() - _OF_SCRIPTS}
-    return told
-
-
 def _moment(at: datetime | None) -> str | None:
     return None if at is None else format_datetime(at)
-
-
-def _state(state: SealState) -> dict[str, Any]:
-    return {"sealed": state.sealed, "until": _moment(state.until)}
-
-
-def _shown(found: Standings) -> dict[str, Any]:
-    vaults = [
-        {
-            "namespace": one.names[0],
-            "database": one.names[1],
-            "vault": one.names[2],
-            "own": one.own,
-            **_state(one.seal),
-            "records": one.records,
-        }
-        for one in found.vaults
-    ]
-    return {"store": {"set": found.is_set, **_state(found.seal)}, "vaults": vaults}

@@ -14,15 +14,14 @@ from typing import Any, Final
 from protocol.errors import BadRequest, Refusal, SignInRefused
 from protocol.frames import Kind, Message
 from protocol.requests import Caller
-from protocol.text import check_name
 from protocol.vaults import (
     ChangePassphrase,
     Names,
     Seal,
-    SealState,
     ShowVaults,
     Standings,
     Unseal,
+    checked_names,
 )
 from surfaces.wire.bodies import field, operation
 from surfaces.wire.link import Link
@@ -88,7 +87,7 @@ class Vaults:
         read = operation("VAULT", body, _OPERATIONS)
         found = await self._link.wire.gate.vaults(read(body, caller, name))
         if isinstance(found, Standings):
-            return _shown(found)
+            return found.described(lambda at: at)
         if isinstance(found, datetime):
             return {"sealed": False, "until": found}
         return {"sealed": True} if found is None else {"changed": True, "rewrapped": found}
@@ -102,11 +101,7 @@ def _names(body: dict[str, Any]) -> Names | None:
     namespace, database, vault = found
     if namespace is None or database is None or vault is None:
         raise BadRequest("VAULT names ns, db and vault, or none of them", field="vault")
-    return (
-        check_name(namespace, "namespace"),
-        check_name(database, "database"),
-        check_name(vault, "vault"),
-    )
+    return checked_names(namespace, database, vault)
 
 
 def _text(body: dict[str, Any], name: str) -> str:
@@ -141,18 +136,3 @@ _OPERATIONS: Final[dict[str, tuple[frozenset[str], _Read]]] = {
     "passphrase": (_WHERE | {"old", "new", "rekey"}, _passphrase),
     "show": (frozenset({"op"}), _show),
 }
-
-
-def _state(state: SealState) -> dict[str, Any]:
-    return {"sealed": state.sealed, "until": state.until}
-
-
-def _shown(found: Standings) -> dict[str, Any]:
-    vaults = [
-        {
-            "namespace": one.names[0], "database": one.names[1], "vault": one.names[2],
-            "own": one.own, **_state(one.seal), "records": one.records,
-        }
-        for one in found.vaults
-    ]  # fmt: skip
-    return {"store": {"set": found.is_set, **_state(found.seal)}, "vaults": vaults}
