@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from actors.backups.alone import Taking, read_back
 from actors.doors import Doors, system_doors
-from actors.settings import NodeSettings
 from protocol.errors import Refusal
 from surfaces.command.arguments import BackUp
 from surfaces.command.console import Console
 from surfaces.command.new_files import NewFile, made
-from surfaces.command.opening import NotOpened, keys_in, opened
+from surfaces.command.opening import NotOpened, looking, opened
 from surfaces.command.progress import shown
 
 
@@ -30,15 +29,8 @@ async def back_up(command: BackUp, console: Console) -> bool:
 
 
 async def _written(doors: Doors, command: BackUp, file: NewFile, console: Console) -> str:
-    key = keys_in(doors.fs, command.opening.keys).own
-    settings = NodeSettings(
-        command.directory,
-        create=False,
-        serves=False,
-        writes=False,
-        accept_clock_jump=command.opening.accept_clock_jump,
-        key=key,
-    )
+    settings = looking(command.directory, command.opening, doors.fs)
+    key = settings.key
     async with opened(settings, doors, console) as node:
         with shown("writing the backup, bytes", console) as report:
             taking = Taking(node, file.write, report, key)

@@ -8,12 +8,11 @@ from actors.backups.alone import read_back
 from actors.backups.script_files import begin_script
 from actors.backups.scripts import About, Script
 from actors.doors import system_doors
-from actors.settings import NodeSettings
 from protocol.errors import Refusal
 from surfaces.command.arguments import Dump
 from surfaces.command.console import Console
 from surfaces.command.new_files import made
-from surfaces.command.opening import NotOpened, keys_in, opened
+from surfaces.command.opening import NotOpened, looking, opened
 from surfaces.command.progress import shown
 
 
@@ -25,15 +24,8 @@ async def dump(command: Dump, console: Console) -> bool:
         file is left
     """
     doors = system_doors()
-    key = keys_in(doors.fs, command.opening.keys).own
-    settings = NodeSettings(
-        command.directory,
-        create=False,
-        serves=False,
-        writes=False,
-        accept_clock_jump=command.opening.accept_clock_jump,
-        key=key,
-    )
+    settings = looking(command.directory, command.opening, doors.fs)
+    key = settings.key
     with made(doors.fs, command.file, command.directory) as file:
         try:
             async with opened(settings, doors, console) as node:

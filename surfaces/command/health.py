@@ -6,12 +6,11 @@ from typing import Any
 
 from actors.doors import system_doors
 from actors.runtime import ask
-from actors.settings import NodeSettings
 from protocol.requests import RunScript
 from surfaces.command.arguments import CheckHealth
 from surfaces.command.caller import OPERATOR
 from surfaces.command.console import Console
-from surfaces.command.opening import NotOpened, keys_in, opened
+from surfaces.command.opening import NotOpened, looking, opened
 
 
 async def check(command: CheckHealth, console: Console) -> bool:
@@ -20,10 +19,7 @@ async def check(command: CheckHealth, console: Console) -> bool:
     :raises NotOpened: the store can't be opened, or is damaged
     """
     doors = system_doors()
-    key = keys_in(doors.fs, command.opening.keys).own
-    settings = NodeSettings(
-        command.directory, create=False, serves=False, writes=False, check=True, key=key
-    )
+    settings = looking(command.directory, command.opening, doors.fs, check=True)
     async with opened(settings, doors, console) as node:
         answer = await ask(node.scripts, RunScript(OPERATOR, "INFO FOR STATE", "health"))
         if answer.refusal is not None:

@@ -14,6 +14,7 @@ from actors.node import START_FAULTS, Node, start
 from actors.settings import NodeSettings
 from protocol.doors import Fs
 from protocol.errors import Refusal
+from surfaces.command.arguments import Opening
 from surfaces.command.console import Console
 from surfaces.command.keys import FLAG, OF_BACKUPS, KeyFiles
 from surfaces.command.progress import shown
@@ -38,6 +39,23 @@ async def opened(settings: NodeSettings, doors: Doors, console: Console) -> Asyn
         yield node
     finally:
         await node.stop()
+
+
+def looking(directory: str, opening: Opening, fs: Fs, *, check: bool = False) -> NodeSettings:
+    """How a command opens a store that it only looks at: it makes none, and changes nothing.
+
+    :param check: read all of it
+    :raises NotOpened: a key file holds no key
+    """
+    return NodeSettings(
+        directory,
+        create=False,
+        serves=False,
+        writes=False,
+        check=check,
+        accept_clock_jump=opening.accept_clock_jump,
+        key=keys_in(fs, opening.keys).own,
+    )
 
 
 def keys_in(fs: Fs, files: KeyFiles) -> Keys:
