@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
+from functools import partial
 from typing import Final, NamedTuple
 
 import structlog
@@ -25,7 +26,7 @@ from storage.faults import ClockRefused, StateDamaged
 from storage.ledger import Ledger, StateUnusable
 from storage.log import Log
 from storage.recovery import Recovery
-from storage.sealed_state import sealed_in_memory
+from storage.sealed_state import open_state
 
 log = structlog.get_logger("node")
 
@@ -148,9 +149,8 @@ class Store:
 
     def _engine(self, directory: StoreDirectory, may_compact: bool = True) -> Engine:
         """Open the state. :raises EngineFailed:"""
-        if directory.key is None:
-            return self._doors.open_engine(directory.state_path, may_compact=may_compact)
-        return sealed_in_memory(directory, self._doors.open_in_memory)
+        on_disk = partial(self._doors.open_engine, may_compact=may_compact)
+        return open_state(directory, on_disk, self._doors.open_in_memory)
 
     def _check_clock(self, newest_us: int) -> None:
         """Before anything is written by it. :raises ClockRefused:"""

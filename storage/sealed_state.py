@@ -176,12 +176,19 @@ class SealedEngine:
             self._inner.close()
 
 
-def sealed_in_memory(directory: StoreDirectory, open_in_memory: Callable[[str], Engine]) -> Engine:
-    """The state of a sealed store.
+def open_state(
+    directory: StoreDirectory,
+    open_on_disk: Callable[[str], Engine],
+    open_in_memory: Callable[[str], Engine],
+) -> Engine:
+    """The state of a store: a sealed one has none in clear on the disk.
 
+    :param open_on_disk: opens the engine in a directory
     :param open_in_memory: opens an empty engine; is told a directory for what it says of itself
     :raises WrongKey, EngineFailed: as `SealedEngine`
     """
+    if directory.key is None:
+        return open_on_disk(directory.state_path)
     return SealedEngine(open_in_memory(f"{directory.tmp_path}/{_INNER}"), directory)
 
 

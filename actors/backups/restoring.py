@@ -56,9 +56,9 @@ def restore(
         doors.clock,
         doors.rng,
         doors.open_engine,
+        doors.open_in_memory,
         tick,
         key=wanted.key,
-        open_in_memory=doors.open_in_memory,
         accept_clock=wanted.accept_clock,
         roles=(SERVING,) if wanted.reading else None,
     )

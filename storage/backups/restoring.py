@@ -46,7 +46,7 @@ from storage.histories import LogEnd, Origin, Standing
 from storage.ledger import Ledger
 from storage.log import Log
 from storage.node_file import load_node, save_node
-from storage.sealed_state import sealed_in_memory
+from storage.sealed_state import open_state
 from storage.sealing import Key
 from storage.state_hash import state_hash
 
@@ -88,11 +88,11 @@ class World:
     rng: Rng
     open_engine: Callable[[str], Engine]
     """Opens the state in a directory."""
+    open_in_memory: Callable[[str], Engine]
+    """Opens an empty state in memory, which a store that is sealed needs."""
     tick: Tick = untold
     key: Key | None = None
     """What the store is to be sealed with; None: it is not. A backup may have another."""
-    open_in_memory: Callable[[str], Engine] | None = None
-    """Opens an empty state in memory, which a store that is sealed needs."""
     accept_clock: bool = False
     """Whether a wall clock behind what is restored is meant."""
     roles: tuple[str, ...] | None = None
@@ -100,10 +100,7 @@ class World:
 
     def open_state(self, directory: StoreDirectory) -> Engine:
         """:raises EngineFailed:"""
-        if directory.key is None:
-            return self.open_engine(directory.state_path)
-        assert self.open_in_memory is not None, "a store that is sealed has its state in memory"
-        return sealed_in_memory(directory, self.open_in_memory)
+        return open_state(directory, self.open_engine, self.open_in_memory)
 
     def check_clock(self, time_us: int) -> None:
         """:param time_us: log time of the newest frame

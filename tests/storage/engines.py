@@ -12,7 +12,7 @@ from storage.disk import Disk
 from storage.engine import Engine
 from storage.memory import MemoryEngine
 from storage.rocks import RocksEngine, RocksInMemory
-from storage.sealed_state import SealedEngine, sealed_in_memory
+from storage.sealed_state import SealedEngine, open_state
 from tests.simulation.doors import ManualClock, SeededRng
 from tests.storage.backups.held import KEY
 
@@ -92,7 +92,7 @@ class SealedStore:
     def _open(self) -> Engine:
         doors = (Disk(), ManualClock(), SeededRng(1))
         self._directory = StoreDirectory.open(str(self._path), *doors, create=True, key=KEY)
-        return sealed_in_memory(self._directory, RocksInMemory)
+        return open_state(self._directory, RocksEngine, RocksInMemory)
 
     def crash(self) -> Engine:
         assert isinstance(self.engine, SealedEngine)

@@ -258,9 +258,9 @@ class Machine:
             self.clock,
             rng,
             self.engine,
+            lambda _path: MemoryEngine(),
             accept_clock=accepts,
             key=self.key,
-            open_in_memory=lambda _path: MemoryEngine(),
         )
 
     def engine(self, path: str) -> MemoryEngine:
