@@ -8,6 +8,7 @@ password is (`actors/tries.py`), with one text. Nothing that is unsealed is stor
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -148,18 +149,22 @@ class VaultsActor(LoopActor):
         if store is None or wrap is None:
             raise self._refused(message, act, _unset(act.vault))
         root = await self._opened(message, act, store, wrap, message.passphrase)
-        self._check_session(message.caller)
-        with self._committer.begin() as tx:
-            act = self._judged(tx, message, "unseal")
-            if self._wrapped(tx, act) != (store, wrap):
-                raise Busy("the passphrase was changed in this moment: try again")
-            until_us = self.runtime.clock.monotonic_us() + self._told.unseal_us
-            self._service.trail.add(tx, act)
-            promise = self._commit(tx, message)
-        seals = self._seals.get(act.trail, 0)
-        await self._kept(promise)
-        if self._seals.get(act.trail, 0) != seals:
-            raise Sealed("it was sealed, or given other keys, in this moment: try again")
+        try:
+            self._check_session(message.caller)
+            with self._committer.begin() as tx:
+                act = self._judged(tx, message, "unseal")
+                if self._wrapped(tx, act) != (store, wrap):
+                    raise Busy("the passphrase was changed in this moment: try again")
+                until_us = self.runtime.clock.monotonic_us() + self._told.unseal_us
+                self._service.trail.add(tx, act)
+                promise = self._commit(tx, message)
+            seals = self._seals.get(act.trail, 0)
+            await self._kept(promise)
+            if self._seals.get(act.trail, 0) != seals:
+                raise Sealed("it was sealed, or given other keys, in this moment: try again")
+        except BaseException:
+            wipe(root)
+            raise
         self._keyring.open(act.trail, store.domain, root, until_us)
         self._ends[act.trail] = (until_us, act.vault)
         left_us = until_us - self.runtime.clock.monotonic_us()
@@ -208,37 +213,39 @@ class VaultsActor(LoopActor):
         with self._committer.begin() as tx:
             act = self._judged(tx, message, action)
             store, wrap = self._wrapped(tx, act)
-        root = await self._old_root(message, act, store, wrap)
-        told, salt = self._told, self._random(SALT_BYTES)
-        asker = Asker(message.caller.user)
-        wrapping = await self._passwords.derive(message.new, salt, told.stretch, asker)
-        self._check_session(message.caller)
-        fresh = new_key(self._random) if message.rekey or wrap is None else root
-        with self._committer.begin() as tx:
-            act = self._judged(tx, message, action)
-            if self._wrapped(tx, act) != (store, wrap):
-                raise Busy("the passphrase was changed in this moment: try again")
-            self._service.trail.add(tx, act)  # before the keys change that it is authenticated with
-            before = vaults.need_store_row(tx, self._random)
-            made = wrap_root(
-                wrapping, fresh, before.domain, act.trail, salt, told.stretch, self._random
-            )
-            rekeyed = fresh is not root
-            count = self._rekey(tx, act, before, root, fresh) if rekeyed else 0
-            self._put_wrap(tx, act, made)
-            promise = self._commit(tx, message)
-        wipe(wrapping)
-        if rekeyed:
-            self._keyring.replace_root(act.trail, fresh)
-            self._count_seal(act.trail)  # an unseal on its way has the root key of before
-        try:
-            await self._kept(promise)
-        except Refusal:
-            self._keyring.settle_root(act.trail, newest=False)
-            raise
-        self._keyring.settle_root(act.trail, newest=True)
-        for key in (root, fresh):
-            wipe(key)
+        with ExitStack() as plain:
+            root = await self._old_root(message, act, store, wrap)
+            plain.callback(wipe, root)
+            told, salt = self._told, self._random(SALT_BYTES)
+            asker = Asker(message.caller.user)
+            wrapping = await self._passwords.derive(message.new, salt, told.stretch, asker)
+            plain.callback(wipe, wrapping)
+            self._check_session(message.caller)
+            fresh = new_key(self._random) if message.rekey or wrap is None else root
+            plain.callback(wipe, fresh)
+            with self._committer.begin() as tx:
+                act = self._judged(tx, message, action)
+                if self._wrapped(tx, act) != (store, wrap):
+                    raise Busy("the passphrase was changed in this moment: try again")
+                # Before the keys change that it is authenticated with.
+                self._service.trail.add(tx, act)
+                before = vaults.need_store_row(tx, self._random)
+                made = wrap_root(
+                    wrapping, fresh, before.domain, act.trail, salt, told.stretch, self._random
+                )
+                rekeyed = fresh is not root
+                count = self._rekey(tx, act, before, root, fresh) if rekeyed else 0
+                self._put_wrap(tx, act, made)
+                promise = self._commit(tx, message)
+            if rekeyed:
+                self._keyring.replace_root(act.trail, fresh)
+                self._count_seal(act.trail)  # an unseal on its way has the root key of before
+            try:
+                await self._kept(promise)
+            except Refusal:
+                self._keyring.settle_root(act.trail, newest=False)
+                raise
+            self._keyring.settle_root(act.trail, newest=True)
         self._rotation.wake()
         return count + 1
 
