@@ -19,10 +19,8 @@ from typing import Any, Final
 import structlog
 from pykka import ActorRef
 
-from actors.backups.files import BackupFilesActor
-from actors.backups.folder import BackupFolder
-from actors.backups.listing import BackupListActor
-from actors.backups.taking import Backups, StoreFacts
+from actors.backups.starting import begin as begin_backups
+from actors.backups.taking import Backups
 from actors.certificates import CertificatesActor, Look
 from actors.checkpoints import CheckpointNow, CheckpointsActor, FlushActor, NoteDamage
 from actors.commits import NODE, CommitsActor, Committer
@@ -250,7 +248,10 @@ class Node:
             self.settings.vaults,
         )  # fmt: skip
         self._places.append(self._vaults)
-        self.backups = self._take_backups()
+        self.backups, writing_and_reading = begin_backups(
+            runtime, committer, self.reads, self.store, self.settings, self.doors
+        )
+        self._places += writing_and_reading
         services = Services(
             committer=committer,
             roles=self.roles,
@@ -285,21 +286,6 @@ class Node:
             lambda: CertificatesActor.start(runtime, self.facts), refoldable=True
         )
         self.spaces.begin()
-
-    def _take_backups(self) -> Backups:
-        runtime, doors = self.runtime, self.doors
-        directory, _, engine = self.store.parts
-        folder = BackupFolder(doors.fs, self.settings.backup_dir)
-        tmp, key, keys = directory.tmp_path, self.settings.key, self.settings.opening_keys
-        files = self._supervise(
-            lambda: BackupFilesActor.start(runtime, doors.fs, doors.rng, folder, tmp, key),
-            refoldable=True,
-        )
-        lists = self._supervise(
-            lambda: BackupListActor.start(runtime, folder, keys), refoldable=True
-        )
-        store = StoreFacts(self.store.id, directory.created)
-        return Backups(self.committer, self.reads, engine, store, folder, files, lists, doors.clock)
 
     def _sign_in_aside(self, surface: Surface) -> AbstractContextManager[None]:
         """A sign-in that waits does not count among what its surface runs: many wrong ones are

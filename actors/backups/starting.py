@@ -1,0 +1,40 @@
+"""How the parts of this room are put together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from actors.backups.files import BackupFilesActor
+from actors.backups.folder import BackupFolder
+from actors.backups.listing import BackupListActor
+from actors.backups.taking import Backups, StoreFacts
+from actors.commits import Committer
+from actors.doors import Doors
+from actors.log_reads import LogReads
+from actors.runtime import Runtime, Supervised
+from actors.settings import NodeSettings
+from actors.store import Store
+
+
+def begin(
+    runtime: Runtime,
+    committer: Committer,
+    reads: LogReads,
+    store: Store,
+    settings: NodeSettings,
+    doors: Doors,
+) -> tuple[Backups, tuple[Supervised[Any], Supervised[Any]]]:
+    """What takes backups, and the actors that write and read their files."""
+    directory, _, engine = store.parts
+    folder = BackupFolder(doors.fs, settings.backup_dir)
+    tmp, key, keys = directory.tmp_path, settings.key, settings.opening_keys
+    files: Supervised[Any] = Supervised(
+        lambda: BackupFilesActor.start(runtime, doors.fs, doors.rng, folder, tmp, key),
+        refoldable=True,
+    )
+    lists: Supervised[Any] = Supervised(
+        lambda: BackupListActor.start(runtime, folder, keys), refoldable=True
+    )
+    about = StoreFacts(store.id, directory.created)
+    backups = Backups(committer, reads, engine, about, folder, files, lists, doors.clock)
+    return backups, (files, lists)
