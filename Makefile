@@ -98,7 +98,7 @@ soak: .venv/.bench ## everything at once for MINUTES=60, or SMALL=1 MINUTES=6: b
 demo: .venv/.demo ## load real data through the client, ask it ten questions
 	$(BIN)/python -m bench.demo
 
-docs: .venv/.node ## write the generated pages of docs/
+docs: .venv/.test ## write the generated pages of docs/, and all of them as the console shows them
 	$(BIN)/python -m docs.generate
 
 wheel: .venv/.test $(if $(COMPILED),compiled) ## the node as one file in dist/, for pip install; COMPILED=1: in dist/compiled, for this interpreter

@@ -1,6 +1,7 @@
-"""Writes the pages of docs/ that are made from the code's own tables.
+"""Writes the pages of docs/ that are made from the code's own tables, and of all pages the HTML
+that the console shows.
 
-`make docs` runs it; a test fails when a page and its table no longer agree.
+`make docs` runs it; a test fails when a page and what it is made of no longer agree.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from docs import grammar
+from docs import grammar, html
 from language.functions import TABLE
 from protocol import limits
 from protocol.errors import CATALOGUE
@@ -122,11 +123,22 @@ PAGES: dict[str, Callable[[], str]] = {
 """Every generated page, by its name in docs/."""
 
 
+HTML = HERE.parent / "console" / "docs"
+"""Where the console has its pages."""
+
+
 def main() -> None:
     """Write every page."""
     for name, make in PAGES.items():
         (HERE / name).write_text(make(), encoding="utf-8")
         print(f"docs/{name}")
+    pages = html.pages()
+    for path in HTML.glob("*.html"):
+        if path.name not in pages:
+            path.unlink()
+    for name, text in pages.items():
+        (HTML / name).write_text(text, encoding="utf-8")
+    print(f"console/docs/: {len(pages)} pages")
 
 
 def _page(source: str, lines: list[str]) -> str:

@@ -1,0 +1,108 @@
+"""The console's own copy of the pages: fresh, whole, and linked among themselves only."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.architecture.sources import ROOT
+
+HTML = importlib.import_module("docs.html")
+FOLDER = ROOT / "console" / "docs"
+PAGES: dict[str, str] = HTML.pages()
+
+
+class Read(HTMLParser):
+    """What a page links to, what can be linked to in it, and what it loads."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.anchors: list[str] = []
+        self.loads: list[str] = []
+        self.inline = 0
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        self.inline += "style" in found or any(name.startswith("on") for name in found)
+        if tag == "a":
+            self.links.append(found["href"])
+        elif tag in ("script", "link", "img", "iframe"):
+            self.loads.append(found.get("src") or found.get("href") or "inline")
+        if "id" in found:
+            self.anchors.append(found["id"])
+
+
+def stale(folder: Path) -> list[str]:
+    """Pages in a folder that are not what is made of the sources now, or of none of them."""
+    there = {path.name: path.read_text("utf-8") for path in folder.glob("*.html")}
+    return sorted(
+        name for name in there.keys() | PAGES.keys() if there.get(name) != PAGES.get(name)
+    )
+
+
+def dead(pages: dict[str, str]) -> list[str]:
+    """Links to a page or an anchor that is not there."""
+    read = {name: Read(text) for name, text in pages.items()}
+    found = []
+    for name, page in read.items():
+        for link in page.links:
+            to, _, anchor = link.partition("#")
+            if to == "/" or to.startswith(("https://", "http://")):
+                continue
+            target = read.get(to or name)
+            if target is None or (anchor and anchor not in target.anchors):
+                found.append(f"{name}: {link}")
+    return found
+
+
+def test_the_pages_are_fresh() -> None:
+    assert stale(FOLDER) == [], "run `make docs` and commit what it writes"
+
+
+def test_a_planted_stale_page_is_caught(tmp_path: Path) -> None:
+    for name, text in PAGES.items():
+        (tmp_path / name).write_text(text, "utf-8")
+    assert stale(tmp_path) == []
+    (tmp_path / "topics.html").write_text(PAGES["topics.html"].replace("queue", "list"), "utf-8")
+    (tmp_path / "gone.html").write_text("of a page that is no more")
+    (tmp_path / "http.html").unlink()
+    assert stale(tmp_path) == ["gone.html", "http.html", "topics.html"]
+
+
+def test_each_link_leads_somewhere() -> None:
+    assert dead(PAGES) == []
+
+
+def test_planted_dead_links_are_caught() -> None:
+    pages = {"a.html": '<h1 id="here"></h1><a href="#here"></a><a href="#there"></a>',
+             "b.html": '<a href="a.html#here"></a><a href="c.html"></a>'}  # fmt: skip
+    assert dead(pages) == ["a.html: #there", "b.html: c.html"]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_loads_what_stands_beside_it_and_has_nothing_inline(name: str) -> None:
+    read = Read(PAGES[name])
+    assert set(read.loads) == {"pages.css", "pages.js"}
+    assert read.inline == 0
+    assert len(read.anchors) == len(set(read.anchors))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_mark_of_the_sources_is_left(name: str) -> None:
+    body = re.sub(
+        r"<(pre|code)\b.*?</\1>", "", PAGES[name].partition('<main id="page">')[2], flags=re.S
+    )
+    assert not re.search(r"\*\*|\]\(|&lt;!--", body)
+
+
+def test_anchors_are_those_that_the_sources_are_read_by() -> None:
+    taken: dict[str, Any] = {}
+    made = [HTML.slug(text, taken) for text in ("GET /backup", "Roles", "What's `x`?", "Roles")]
+    assert made == ["get-backup", "roles", "whats-x", "roles-1"]
