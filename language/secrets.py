@@ -9,11 +9,11 @@ one place, where its node is.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import Field
+from dataclasses import Field, replace
 from typing import Any, Final
 
 from language import tree
-from language.names import children
+from language.names import children, rebuilt
 
 
 def secrets(statement: Any) -> Iterator[str]:
@@ -25,27 +25,46 @@ def secrets(statement: Any) -> Iterator[str]:
 
 
 HIDDEN: Final = "..."
+_SHOWN: Final = tree.Constant(HIDDEN)
 
 
 def hidden(statement: Any) -> dict[str, Any]:
     """What is shown in the place of its secrets, by their fields."""
     return {
-        name: HIDDEN if isinstance(getattr(statement, name), str) else tree.Constant(HIDDEN)
+        name: HIDDEN if isinstance(getattr(statement, name), str) else _SHOWN
         for name in secrets(statement)
     }
 
 
-def into_vault(statements: Any) -> bool:
-    """Whether any of some statements, at whatever depth, writes a value of a vault: what it is
-    bound to may stand in a LET of the same text."""
+_RECORDS: Final = (tree.WriteSecret, tree.RevealSecret, tree.EraseSecret, tree.ListSecrets)
+_HOLDERS: Final = (tuple, tree.Block, tree.If, tree.For, tree.Let, tree.ReturnStatement)
+
+
+def binds_secrets(statements: Any) -> bool:
+    """Whether any of some statements, at whatever depth, takes a record's id or value, or a
+    passphrase, of a vault: what it is bound to may stand elsewhere in the same text; see
+    `unbound`."""
     pending = [statements]
     while pending:
         one = pending.pop()
-        if type(one) is tree.WriteSecret:
+        if isinstance(one, _RECORDS) or (isinstance(one, tree.DefineVault) and one.bound):
             return True
-        if isinstance(one, tuple | tree.Block | tree.If | tree.For | tree.Let):
+        if isinstance(one, _HOLDERS):
             pending.extend(children(one))
     return False
+
+
+def unbound(node: Any) -> Any:
+    """A statement as it is shown beside such a one: nothing of what names are bound to, of what a
+    loop goes through, or of what a condition compares with."""
+    if isinstance(node, tree.Let):
+        return replace(node, value=_SHOWN)
+    if isinstance(node, tree.For):
+        return replace(node, items=_SHOWN, body=unbound(node.body))
+    if isinstance(node, tree.If):
+        branches = tuple((_SHOWN, unbound(block)) for _, block in node.branches)
+        return replace(node, branches=branches, otherwise=unbound(node.otherwise))
+    return rebuilt(node, unbound)
 
 
 def holds_secret(node: Any) -> bool:

@@ -21,7 +21,7 @@ from language.names import weight
 from language.operators import parameter
 from language.parser import parse
 from language.printing import redacted_together
-from language.secrets import holds_secret, into_vault
+from language.secrets import binds_secrets, holds_secret
 from protocol import limits
 from protocol.errors import NotInTransaction, Refusal
 from protocol.values import MICROSECOND
@@ -111,6 +111,8 @@ class Plan:
         """By their nodes' identities; each holds its node, which must live as long: what stands at
         its address is judged."""
         self._redacted: dict[tuple[int, int], str] = {}
+        self._binds: bool | None = None
+        """Whether its names may be bound to secrets; None: nobody has asked."""
 
     def made(self, node: Any, make: Callable[[Any], Made]) -> Made:
         """What `make(node)` gives, made once."""
@@ -139,7 +141,9 @@ class Plan:
             # Printing it all to keep a few lines would cost more than running it.
             kinds = "; ".join(type(statement).__name__.upper() for statement in statements[:8])
             return f"{kinds} … (of a script of {len(self.script.text)} characters)"
-        return _cut(redacted_together(statements))
+        if self._binds is None:
+            self._binds = binds_secrets(self.script.statements)
+        return _cut(redacted_together(statements, self._binds))
 
 
 def _is_about_node(statement: tree.Statement) -> bool:
@@ -218,9 +222,9 @@ def _misplaced(script: tree.Script, number: int, problem: str) -> NotInTransacti
 
 
 def _is_secretive(statements: tuple[tree.Statement, ...]) -> bool:
-    """Whether a secret stands in a text, or may: in a LET beside a WRITE."""
+    """Whether a secret stands in a text, or may: in a LET or a FOR beside a WRITE."""
     lets = any(type(one) in BLOCKS for one in statements)
-    return holds_secret(statements) or (lets and into_vault(statements))
+    return holds_secret(statements) or (lets and binds_secrets(statements))
 
 
 class Plans:

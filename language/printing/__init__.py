@@ -6,10 +6,8 @@ Each noun's statements are printed by the module named after it.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from language import tree
-from language.names import rebuilt
 from language.printing import (  # noqa: F401  (statements)
     access,
     backups,
@@ -28,7 +26,7 @@ from language.printing.expressions import print_expression, print_path
 from language.printing.fields import print_type
 from language.printing.flow import for_text, if_text
 from language.printing.statements import print_statement
-from language.secrets import HIDDEN, hidden, into_vault
+from language.secrets import hidden, unbound
 
 
 def print_script(script: tree.Script) -> str:
@@ -53,18 +51,12 @@ def redacted(statement: tree.Statement) -> str:
     return print_statement(statement)
 
 
-def redacted_together(statements: tuple[tree.Statement, ...]) -> str:
-    """The texts of statements that are one transaction. Where one of them writes a value of a
-    vault, what LET binds may be that value."""
-    if into_vault(statements):
-        statements = _unbound(statements)
-    return "; ".join(map(redacted, statements))
+def redacted_together(statements: tuple[tree.Statement, ...], bound: bool) -> str:
+    """The texts of statements that are one transaction.
 
-
-def _unbound(one: Any) -> Any:
-    if isinstance(one, tree.Let):
-        return replace(one, value=tree.Constant(HIDDEN))
-    return rebuilt(one, _unbound)
+    :param bound: whether what names are bound to may be a secret as well
+    """
+    return "; ".join(redacted(unbound(one) if bound else one) for one in statements)
 
 
 __all__ = [

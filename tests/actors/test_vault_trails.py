@@ -178,7 +178,11 @@ def test_texts_hide_secrets() -> None:
         async with node_with_vault() as node:
             await value(node, f"WRITE '{CANARY}' IN VAULT v VALUE '{CANARY}'")
             await value(node, f"BEGIN; LET $x = '{CANARY}'; WRITE 'k' IN VAULT v VALUE $x; COMMIT")
+            await value(node, f"FOR $s IN ['{CANARY}'] {{ WRITE $s IN VAULT v VALUE $s }}")
+            await value(node, f"IF '{CANARY}' = 'x' {{ WRITE 'k' IN VAULT v VALUE 1 }}")
+            await value(node, f"BEGIN; LET $p = '{CANARY}'; DEFINE VAULT o PASSPHRASE $p; COMMIT")
             await value(node, f"REVEAL '{CANARY}' FROM VAULT v")
+            await value(node, f"BEGIN; LET $x = '{CANARY}'; ERASE $x FROM VAULT v; COMMIT")
             await value(node, f"DEFINE VAULT w PASSPHRASE '{CANARY}'")
             await value(node, f"LIST FROM VAULT v PREFIX '{CANARY}'")
             await refusal(node, f"REVEAL '{CANARY}' FROM VALUT v")
@@ -188,6 +192,7 @@ def test_texts_hide_secrets() -> None:
             assert "WRITE '...' IN VAULT v VALUE '...'" in texts
             assert "REVEAL '...' FROM VAULT v" in texts
             assert CANARY not in repr(kept)
+            assert "FOR $s IN '...' { WRITE $s IN VAULT v VALUE $s }" in texts
             await value(node, "WRITE $id IN VAULT v VALUE $value", {"id": CANARY, "value": CANARY})
             texts = [one["statement"] for one in await value(node, "INFO FOR STATEMENTS")]
             assert "WRITE $id IN VAULT v VALUE $value" in texts
@@ -202,10 +207,15 @@ def test_texts_with_secrets_are_not_kept() -> None:
         f"LET $x = '{CANARY}'; WRITE $k IN VAULT v VALUE $x", f"REVEAL '{CANARY}' FROM VAULT v",
         f"IF true {{ LET $x = '{CANARY}'; WRITE $k IN VAULT v VALUE $x }}",
         f"DEFINE VAULT v PASSPHRASE '{CANARY}'", f"LIST FROM VAULT v AFTER '{CANARY}'",
+        f"FOR $s IN ['{CANARY}'] {{ WRITE $k IN VAULT v VALUE $s }}",
+        f"IF $x = '{CANARY}' {{ WRITE $k IN VAULT v VALUE $x }} ELSE IF $x = '{CANARY}' {{ }}",
+        f"LET $p = '{CANARY}'; DEFINE VAULT v PASSPHRASE $p",
+        f"LET $k = '{CANARY}'; REVEAL $k FROM VAULT v",
     ):  # fmt: skip
         plans.get(text, lambda: None)
         assert len(plans) == 0, text
-        assert CANARY not in plans.get(text, lambda: None).redacted(0, 9)
+        plan = plans.get(text, lambda: None)
+        assert CANARY not in plan.redacted(0, 9) + plan.redacted(0, 1)
     plans.get("WRITE $k IN VAULT v VALUE $x", lambda: None)
     plans.get("REVEAL $k FROM VAULT v", lambda: None)
     assert len(plans) == 2
