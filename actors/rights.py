@@ -288,6 +288,11 @@ class Rights:
                 for vault in vaults.each(tx, database):
                     yield vault if who.sees(vault) else None
 
+    def vaults_in(self, tx: Transaction, caller: Caller, database: Database) -> list[Vault]:
+        """Those of a database that a caller sees, by name."""
+        who = self.standing(tx, caller)
+        return [vault for vault in vaults.each(tx, database) if who.sees(vault)]
+
     def every_vault(self, tx: Transaction) -> Iterator[Vault]:
         """Every vault there is: for the node itself, which looks after their keys."""
         for namespace in catalog.namespaces(tx):

@@ -12,7 +12,7 @@ from actors.scripts.functions import described_function
 from actors.scripts.handlers import Need, When, handles, informs
 from actors.scripts.if_taken import IF_TAKEN
 from actors.scripts.topics import described_topic
-from actors.scripts.vaults import drop_vaults
+from actors.scripts.vaults import described_vaults, drop_vaults
 from language import tree
 from language.printing import print_path
 from protocol.rights import DEFINE, INFO, NOTHING, OWN, READ, WRITE, Kind
@@ -160,6 +160,7 @@ def info_for_database(run: Execution, statement: tree.Info, database: Database) 
             described_function(each)
             for each in paced(functions.each(transaction, database), run.tick)
         ],
+        "vaults": described_vaults(run, database),
     }
 
 

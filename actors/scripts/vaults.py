@@ -350,6 +350,24 @@ def info_for_vault(run: Execution, statement: tree.Info, vault: Vault) -> Value:
     }
 
 
+def described_vaults(run: Execution, database: Database) -> list[Value]:
+    """What INFO shows of the vaults of a database, to whoever sees them."""
+    tx, found = run.transaction, list[Value]()
+    for vault in run.rights.vaults_in(tx, run.caller, database):
+        found.append(
+            {
+                "name": vault.name,
+                "comment": vault.comment,
+                "own": vault.own,
+                "sealed": run.services.vaults.state(vault).sealed,
+                "versions": vault.versions,
+                "records": vaults.count(tx, vault),
+            }
+        )
+        run.tick()
+    return found
+
+
 @handles(
     tree.InfoTrail,
     "info",

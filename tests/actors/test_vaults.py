@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,8 +20,9 @@ from protocol.errors import (
     Unknown,
     WrongKey,
 )
+from protocol.requests import Caller
 from protocol.vaults import ChangePassphrase, Seal, ShowVaults
-from tests.actors.nodes import ANA, VAULTS, prepare, value
+from tests.actors.nodes import ANA, VAULTS, prepare, run, value
 from tests.actors.parts import outcome
 from tests.actors.vaulted import (
     CANARY,
@@ -255,5 +257,37 @@ def test_an_unset_store() -> None:
             assert isinstance(await refusal(node, "WRITE 'k' IN VAULT v VALUE 1"), Sealed)
             assert not (await ask(node.vaults, ShowVaults(ANA))).is_set
             assert await outcome(unseal(node)) is not None
+
+    played(main)
+
+
+def test_a_database_shows_its_vaults_to_whom_they_concern() -> None:
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await define_users(node)
+            await value(node, "DEFINE VAULT o PASSPHRASE 'of its own, it is' COMMENT 'c'")
+            await write(node, "k", CANARY)
+            v = {"name": "v", "comment": None, "own": False, "sealed": False, "versions": 2,
+                 "records": 1}  # fmt: skip
+            o = {"name": "o", "comment": "c", "own": True, "sealed": True, "versions": 1,
+                 "records": 0}  # fmt: skip
+
+            async def shown(caller: Caller) -> Any:
+                answer = await run(node, "INFO FOR DATABASE", caller=caller)
+                assert answer.refusal is None
+                found = answer.results[-1].value
+                assert isinstance(found, dict)
+                return found["vaults"]
+
+            assert await shown(ANA) == await shown(called("sue", "owner")) == [o, v]
+            assert await shown(called("vi", "viewer")) == []
+            await value(node, "GRANT INFO ON DATABASE a.b TO mo; GRANT INFO ON DATABASE a.b TO ed")
+            assert await shown(called("ed", "editor")) == await shown(called("mo")) == []
+            for verb in ("READ", "WRITE", "INFO", "UNSEAL"):
+                await value(node, f"GRANT {verb} ON VAULT v TO mo")
+                assert await shown(called("mo")) == [v]
+                await value(node, f"REVOKE {verb} ON VAULT v FROM mo")
+            await value(node, "GRANT READ ON ALL VAULTS IN a TO vi")
+            assert await shown(called("vi", "viewer")) == [o, v]
 
     played(main)
