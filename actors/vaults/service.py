@@ -37,6 +37,8 @@ from storage.vault_seals import (
 )  # fmt: skip
 from storage.vaults import Vault
 
+SET_US: Final = 1_000_000
+"""A wall clock that is off by so much was set; by less, the two looks were apart."""
 Condition = Literal["ABSENT"] | int | None
 """When a value is written: if there is no such record; if that is its version; always."""
 
@@ -85,6 +87,9 @@ class Vaults:
         self.stretch = stretch
         """What new passphrases are made keys with."""
         self.wake: Callable[[], None] = lambda: None
+        self._ahead_us = runtime.clock.wall_us() - runtime.clock.monotonic_us()
+        """How far the wall clock is ahead of the monotonic one. Two looks at the clocks are never
+        the same moment, so this is looked at once, and again when it was set."""
 
     # --- seals ------------------------------------------------------------------------------------
 
@@ -94,8 +99,12 @@ class Vaults:
         return SealState(until_us is None, None if until_us is None else self.at_wall(until_us))
 
     def at_wall(self, until_us: int) -> datetime:
-        """A moment of the monotonic clock as the wall clock will say it."""
-        return instant(self._clock.wall_us() + until_us - self._clock.monotonic_us())
+        """A moment of the monotonic clock as the wall clock will say it: the same whenever it is
+        asked, unless the wall clock was set."""
+        ahead_us = self._clock.wall_us() - self._clock.monotonic_us()
+        if abs(ahead_us - self._ahead_us) >= SET_US:
+            self._ahead_us = ahead_us
+        return instant(until_us + self._ahead_us)
 
     def dropped(self, vault: Vault) -> None:
         """A vault is no more, nor what it was opened with."""

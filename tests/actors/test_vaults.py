@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -21,8 +22,18 @@ from protocol.errors import (
     WrongKey,
 )
 from protocol.requests import Caller
+from protocol.values import MICROSECOND
 from protocol.vaults import ChangePassphrase, Seal, ShowVaults
-from tests.actors.nodes import ANA, VAULTS, prepare, run, value
+from tests.actors.nodes import (
+    ANA,
+    VAULTS,
+    prepare,
+    run,
+    running,
+    settings,
+    simulated_doors,
+    value,
+)  # fmt: skip
 from tests.actors.parts import outcome
 from tests.actors.vaulted import (
     CANARY,
@@ -39,6 +50,7 @@ from tests.actors.vaulted import (
     unseal,
     write,
 )
+from tests.simulation.doors import LoopClock
 
 
 def test_written_and_revealed() -> None:
@@ -149,6 +161,43 @@ def test_the_time_of_an_unseal() -> None:
             assert (newest["action"], newest["user"]) == ("seal", "node")
             assert newest["reason"] == "its time was over"
             assert until_at is not None
+
+    played(main)
+
+
+class UnevenClock(LoopClock):
+    """One look takes longer than another."""
+
+    def monotonic_us(self) -> int:
+        self._tick_us = (self._tick_us + 3) % 7
+        return super().monotonic_us()
+
+
+def test_the_time_is_told_alike_and_the_wall_clock_does_not_change_it() -> None:
+    async def main() -> None:
+        machine = Machine()
+        doors = simulated_doors("stepped", machine.disk, machine.engine)
+        clock = UnevenClock(asyncio.get_running_loop())
+        told = replace(VAULTS, unseal_us=60_000_000)
+        async with running(replace(doors, clock=clock), settings(vaults=told)) as node:
+            await set_up(node)
+
+            async def said() -> set[Any]:
+                shown = await ask(node.vaults, ShowVaults(ANA))
+                info = await value(node, "INFO FOR VAULT v")
+                return {shown.seal.until, shown.vaults[0].seal.until, info["until"]}
+
+            until = await unseal(node)
+            assert await said() == {until}
+            for step in (timedelta(hours=2), timedelta(days=-1)):
+                clock.step_wall(step // MICROSECOND)
+                until += step
+                (told_now,) = await said()
+                assert abs(told_now - until) < timedelta(milliseconds=1)
+            await asyncio.sleep(50)
+            assert not (await value(node, "INFO FOR VAULT v"))["sealed"]
+            await asyncio.sleep(11)
+            assert (await value(node, "INFO FOR VAULT v"))["sealed"]
 
     played(main)
 
