@@ -116,6 +116,8 @@ class Keyring:
         known = found.keys.get(at)
         if known is None or known.wrap != wrap:
             secret = self._unwrapped(found, wrap, vault, version)
+            if known is not None:
+                wipe(known.secret)
             known = found.keys[at] = VaultKey(secret, wrap, found.domain, vault.id)
         return known
 

@@ -14,12 +14,12 @@ from typing import Final, Literal, NamedTuple
 
 from actors.commits import Committer
 from actors.runtime import Runtime
-from actors.vaults.keyring import STORE, Keyring, root_of, sealed
+from actors.vaults.keyring import STORE, Keyring, VaultKey, root_of, sealed
 from actors.vaults.trail import Act, Trail, with_version
 from protocol import limits
 from protocol.binary import pack, unpack
 from protocol.doors import Rng
-from protocol.errors import BadRequest, TooLarge, TypeRefused, Unknown, WrongKey
+from protocol.errors import BadRequest, Conflict, TooLarge, TypeRefused, Unknown, WrongKey
 from protocol.values import NONE, Value, instant
 from protocol.vaults import SealState
 from storage import vault_trail, vaults
@@ -51,7 +51,6 @@ class Found:
     id: bytes
     version: int
     row: ValueRow
-    keys: KeysRow
 
 
 class Written(NamedTuple):
@@ -155,7 +154,7 @@ class Vaults:
             return Written(False, last)
         keys = self._writing_keys(tx, vault)
         version = vaults.next_version(tx, vault, id, present)
-        key = self._keyring.key(vault, keys, keys.current)
+        key = self._sealing_key(vault, keys)
         spot = vaults.spot(vaults.need_store_row(tx, self._random), vault, id, version)
         made = seal(key.cipher, spot, keys.current, plain, self._random)
         entry = self.trail.add(tx, with_version(act, version), sha256(made).digest(), keys)
@@ -173,6 +172,17 @@ class Vaults:
                 return row
             self.trail.add(tx, Act("rotate", None, vault, version=row.current + 1))
         return self.with_next_key(tx, vault, row)
+
+    def _sealing_key(self, vault: Vault, keys: KeysRow) -> VaultKey:
+        """What seals the next value. :raises Sealed, WrongKey: as the keyring
+        :raises Conflict: other keys came since the transaction began, under another root key"""
+        try:
+            return self._keyring.key(vault, keys, keys.current)
+        except WrongKey:
+            with self._committer.begin() as tx:
+                if vaults.keys_row(tx, vault).wraps.get(keys.current) != keys.wraps[keys.current]:
+                    raise _changed(vault) from None
+            raise
 
     def with_next_key(self, tx: Transaction, vault: Vault, row: KeysRow) -> KeysRow:
         """The keys of a vault with a new one that seals from now on. :raises Sealed:"""
@@ -232,7 +242,7 @@ class Vaults:
         keys = vaults.keys_row(tx, vault)
         self._check_entry(tx, vault, id, wanted, row)
         self._keyring.key(vault, keys, row.key_version)  # so that it is refused before the entry
-        return Found(vault, id, wanted, row, keys)
+        return Found(vault, id, wanted, row)
 
     def _check_newest(self, tx: Transaction, vault: Vault, id: bytes, record: RecordRow) -> None:
         said = vault_trail.last_about(tx, vault.id, id.decode("utf-8", "surrogatepass"))
@@ -266,10 +276,17 @@ class Vaults:
             raise _put_back(vault)
 
     def open(self, found: Found) -> Value:
-        """The plain value; its entry must be on the disk. :raises Sealed, WrongKey:"""
-        key = self._keyring.key(found.vault, found.keys, found.row.key_version)
+        """The plain value; its entry must be on the disk.
+
+        :raises Sealed, WrongKey:
+        :raises Conflict: what sealed it is gone since it was found
+        """
         with self._committer.begin() as tx:
-            store = vaults.store_row(tx)
+            # Keys may have been made anew while the entry was on its way.
+            store, keys = vaults.store_row(tx), vaults.keys_row(tx, found.vault)
+        if found.row.key_version not in keys.wraps:
+            raise _changed(found.vault)
+        key = self._keyring.key(found.vault, keys, found.row.key_version)
         if store is None:
             raise _put_back(found.vault)
         spot = vaults.spot(store, found.vault, found.id, found.version)
@@ -290,6 +307,10 @@ def condition_of(absent: bool, expected: object) -> Condition:
 
 
 _WORDS: Final = "what stands there is not what was written last: an older row was put back"
+
+
+def _changed(vault: Vault) -> Conflict:
+    return Conflict(f"the keys of vault {vault.path} were changed in this moment")
 
 
 def _put_back(vault: Vault) -> WrongKey:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,7 @@ from protocol.errors import (
 from protocol.vaults import ChangePassphrase, Seal, ShowVaults
 from storage import keys, vault_rows, vault_trail, vaults
 from storage.vault_seals import stretched, unwrap_key, unwrap_root
-from tests.actors.nodes import ANA, value
+from tests.actors.nodes import ANA, VAULTS, running, settings, simulated_doors, value
 from tests.actors.parts import outcome
 from tests.actors.vaulted import (
     CANARY,
@@ -38,6 +39,7 @@ from tests.actors.vaulted import (
     write,
 )
 from tests.logbook import Logbook
+from tests.simulation.doors import LoopClock
 
 
 def test_passphrases_are_changed() -> None:
@@ -337,6 +339,55 @@ def test_an_unseal_beside_a_change_of_all_keys() -> None:
                 assert found is None or (shown.seal.sealed and isinstance(found, Sealed))
                 await unseal(node)
                 assert (await reveal(node, "k"))["value"] == CANARY
+
+    played(main)
+
+
+def test_reveals_and_writes_beside_changes_of_all_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they have read of the keys is older than the keys when they use it. By a clock that goes
+    on with each look, so that transactions give others their turn in the midst of them."""
+    monkeypatch.setattr(rotation, "AT_ONCE", 4)
+
+    async def main() -> None:
+        machine = Machine()
+        doors = simulated_doors("stepped", machine.disk, machine.engine)
+        clock = LoopClock(asyncio.get_running_loop(), tick_us=20)
+        told = replace(VAULTS, unseal_us=10**12)
+        async with running(replace(doors, clock=clock), settings(vaults=told)) as node:
+            await set_up(node)
+            await unseal(node)
+            for number in range(20):
+                await write(node, f"k{number}", number)
+            over = False
+
+            async def revealer(number: int) -> int:
+                count = 0
+                while not over:
+                    number = (number + 7) % 20
+                    assert (await reveal(node, f"k{number}"))["value"] == number
+                    count += 1
+                return count
+
+            async def writer(long: int) -> int:
+                count = 0
+                while not over:
+                    number = count % 20
+                    script = (
+                        f"BEGIN; FOR $n IN 0..{long} {{ LET $x = $n }};"
+                        " WRITE $id IN VAULT v VALUE $value; COMMIT"
+                    )
+                    await value(node, script, {"id": f"k{number}", "value": number})
+                    count += 1
+                return count
+
+            done = asyncio.gather(*map(revealer, range(12)), *map(writer, (100, 1_000, 3_000)))
+            for _ in range(10):
+                asked = ChangePassphrase(ANA, None, PASSPHRASE, PASSPHRASE, rekey=True)
+                await ask(node.vaults, asked)
+                await value(node, "ROTATE VAULT v")
+            over = True
+            assert min(await done) > 0
+            assert {one["outcome"] for one in await trail(node)} == {"granted"}
 
     played(main)
 
