@@ -50,6 +50,7 @@ from actors.spaces import Spaces
 from actors.statements import Statements
 from actors.store import Store
 from actors.topics import Topics
+from actors.vaults import Parts as VaultParts
 from actors.vaults import begin as begin_vaults
 from protocol import limits
 from protocol.doors import Room
@@ -243,10 +244,11 @@ class Node:
             ),
             refoldable=True,
         )
-        self._sealed, self._vaults = begin_vaults(
+        vaults = VaultParts(
             runtime, committer, self.rights, self.passwords, sessions, statements, self.doors.rng,
             self.settings.vaults,
         )  # fmt: skip
+        self._sealed, self._vaults = begin_vaults(vaults)
         self._places.append(self._vaults)
         self.backups, writing_and_reading = begin_backups(
             runtime, committer, self.reads, self.store, self.settings, self.doors

@@ -299,9 +299,9 @@ class Rights:
             for database in catalog.databases(tx, namespace):
                 yield from vaults.each(tx, database)
 
-    def under_store(self, tx: Transaction) -> list[Vault]:
+    def under_store(self, tx: Transaction) -> Iterator[Vault]:
         """Those that the store's passphrase opens."""
-        return [vault for vault in self.every_vault(tx) if not vault.own]
+        return (vault for vault in self.every_vault(tx) if not vault.own)
 
     def tried(self, tx: Transaction, place: Names, name: str) -> Vault | None:
         """The vault that somebody named who was turned away: for its trail, never for an

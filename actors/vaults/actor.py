@@ -9,31 +9,30 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
-from actors.commits import Committer, Promise
-from actors.passwords import Asker, Passwords
-from actors.rights import Rights
-from actors.runtime import LoopActor, Runtime, handles
+from actors.commits import Promise
+from actors.passwords import Asker
+from actors.runtime import LoopActor, handles
 from actors.sessions import LetGo
-from actors.statements import Statements
 from actors.tries import Tries, Try
 from actors.vaults.keyring import Keyring
+from actors.vaults.parts import Parts
+from actors.vaults.rekeying import ATTEMPTS, Rekeying
 from actors.vaults.rotation import Rotation, SealAgain
 from actors.vaults.service import Vaults
-from actors.vaults.told import VaultSettings
 from actors.vaults.trail import HEADS_SECONDS, Act
 from protocol import limits
-from protocol.doors import Rng
 from protocol.errors import (
     AuditRefused,
     BadRequest,
     Busy,
+    Conflict,
     DiskFull,
     NotAllowed,
     NotWritable,
@@ -63,10 +62,8 @@ from storage.vault_seals import (
     SALT_BYTES,
     RootWrap,
     new_key,
-    unwrap_key,
     unwrap_root,
     wipe,
-    wrap_key,
     wrap_root,
 )
 from storage.vaults import Vault
@@ -80,47 +77,49 @@ _SECOND_US: Final = 1_000_000
 _Asked = Unseal | Seal | ChangePassphrase
 
 
-class OpenSessions(Protocol):
-    """Sessions, as far as somebody who waited for a hash has to be in one."""
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A change of a passphrase, once everything slow is done; what is plain is wiped behind it."""
 
-    def is_open(self, name: str) -> bool:
-        """Whether a session goes on."""
+    store: StoreRow | None
+    wrap: RootWrap | None
+    """As they were when the old passphrase opened it."""
+    root: bytearray = field(repr=False)
+    """The root key; empty: there was none."""
+    fresh: bytearray = field(repr=False)
+    """The one from now on; the same unless all keys are made anew."""
+    wrapping: bytearray = field(repr=False)
+    """Of the new passphrase."""
+    salt: bytes
+
+    @property
+    def rekeys(self) -> bool:
+        """Whether all keys are made anew."""
+        return self.fresh is not self.root
 
 
 class VaultsActor(LoopActor):
     """See the head of the file."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        service: Vaults,
-        keyring: Keyring,
-        committer: Committer,
-        rights: Rights,
-        passwords: Passwords,
-        sessions: OpenSessions,
-        statements: Statements,
-        rng: Rng,
-        told: VaultSettings,
-    ) -> None:
+    def __init__(self, parts: Parts, keyring: Keyring, service: Vaults) -> None:
+        runtime, rng = parts.runtime, parts.rng
         super().__init__(runtime)
-        self._service = service
         self._keyring = keyring
-        self._committer = committer
-        self._rights = rights
-        self._passwords = passwords
-        self._sessions = sessions
-        self._statements = statements
+        self._service = service
+        self._committer = parts.committer
+        self._rights = parts.rights
+        self._passwords = parts.passwords
+        self._sessions = parts.sessions
+        self._statements = parts.statements
         self._random = rng.bytes
-        self._told = told
+        self._told = parts.told
         self._tries = Tries(runtime.clock, rng, self.after)
         self._ends: dict[int, tuple[int, Vault | None]] = {}
         """What is open: until when, on the monotonic clock."""
         self._seals: dict[int, int] = {}
         """How often each was sealed by somebody, or given another root key."""
-        self._rotation = Rotation(
-            runtime, committer, rights, service, keyring, rng, self.actor_ref, self.after
-        )
+        self._rotation = Rotation(parts, keyring, service, self.actor_ref, self.after)
+        self._rekeying = Rekeying(service, rng)
 
     def on_start(self) -> None:
         """Begin sealed."""
@@ -220,26 +219,16 @@ class VaultsActor(LoopActor):
             asker = Asker(message.caller.user)
             wrapping = await self._passwords.derive(message.new, salt, told.stretch, asker)
             plain.callback(wipe, wrapping)
-            self._check_session(message.caller)
             fresh = new_key(self._random) if message.rekey or wrap is None else root
             plain.callback(wipe, fresh)
-            with self._committer.begin() as tx:
-                act = self._judged(tx, message, action)
-                if self._wrapped(tx, act) != (store, wrap):
-                    raise Busy("the passphrase was changed in this moment: try again")
-                # Before the keys change that it is authenticated with.
-                self._service.trail.add(tx, act)
-                before = vaults.need_store_row(tx, self._random)
-                made = wrap_root(
-                    wrapping, fresh, before.domain, act.trail, salt, told.stretch, self._random
-                )
-                rekeyed = fresh is not root
-                count = self._rekey(tx, act, before, root, fresh) if rekeyed else 0
-                self._put_wrap(tx, act, made)
-                promise = self._commit(tx, message)
-            if rekeyed:
-                self._keyring.replace_root(act.trail, fresh)
-                self._count_seal(act.trail)  # an unseal on its way has the root key of before
+            change = _Change(store, wrap, root, fresh, wrapping, salt)
+            for left in reversed(range(ATTEMPTS)):
+                try:
+                    promise, count = await self._changed(message, action, change, bool(left))
+                    break
+                except Conflict:  # with others' turns in between alone
+                    if not left:
+                        raise
             try:
                 await self._kept(promise)
             except Refusal:
@@ -248,6 +237,53 @@ class VaultsActor(LoopActor):
             self._keyring.settle_root(act.trail, newest=True)
         self._rotation.wake()
         return count + 1
+
+    async def _changed(
+        self, message: ChangePassphrase, action: str, change: _Change, paced: bool
+    ) -> tuple[Promise, int]:
+        """Commit a change of passphrase; also of how many vaults keys were made anew.
+
+        :param paced: whether others may have their turns while keys are made
+        :raises Conflict: what it read has changed meanwhile
+        """
+        stretch = self._told.stretch
+        with self._committer.begin() as tx:
+            act = self._judged(tx, message, action)
+            if self._wrapped(tx, act) != (change.store, change.wrap):
+                raise Busy("the passphrase was changed in this moment: try again")
+            # Before the keys change that it is authenticated with.
+            self._service.trail.add(tx, act)
+            store = vaults.need_store_row(tx, self._random)
+            made = wrap_root(
+                change.wrapping, change.fresh, store.domain, act.trail, change.salt, stretch,
+                self._random,
+            )  # fmt: skip
+            count = 0
+            if change.rekeys:
+                count = await self._rekey(tx, act, store, change, paced)
+            self._put_wrap(tx, act, made)
+            if tx.paused:
+                for _ in self._committer.prepare(tx):
+                    await asyncio.sleep(0)
+            self._check_session(message.caller)
+            promise = self._commit(tx, message)
+        if change.rekeys:
+            self._keyring.replace_root(act.trail, change.fresh)
+            self._count_seal(act.trail)  # an unseal on its way has the root key of before
+        return promise, count
+
+    async def _rekey(
+        self, tx: Transaction, act: Act, store: StoreRow, change: _Change, paced: bool
+    ) -> int:
+        """Other keys for all vaults under a root key; how many there were."""
+        root, fresh = change.root, change.fresh
+        if act.vault is not None:
+            return await self._rekeying.renew(tx, [act.vault], root, fresh, paced=False)
+        if paced:
+            tx.pause()
+        vaults.put_store_row(tx, replace(store, generation=store.generation + 1))
+        under = self._rights.under_store(tx)
+        return await self._rekeying.renew(tx, under, root, fresh, paced=paced)
 
     async def _old_root(
         self,
@@ -264,34 +300,6 @@ class VaultsActor(LoopActor):
         if message.old is None:
             raise BadRequest("it has a passphrase: changing it takes the old one")
         return await self._opened(message, act, store, wrap, message.old)
-
-    def _rekey(
-        self, tx: Transaction, act: Act, store: StoreRow, root: bytearray, fresh: bytearray
-    ) -> int:
-        """Another root key, and with it another key of each vault under it: the older ones stay
-        until their values are sealed again. Answers how many vaults there were."""
-        under = [act.vault] if act.vault is not None else self._rights.under_store(tx)
-        count = 0
-        for vault in under:
-            row = vaults.keys_row(tx, vault)
-            if row.current:
-                wraps = {
-                    version: wrap_key(
-                        fresh,
-                        unwrap_key(root, wrap, store.domain, vault.id, version),
-                        store.domain,
-                        vault.id,
-                        version,
-                        self._random,
-                    )
-                    for version, wrap in row.wraps.items()
-                }
-                row = self._service.next_key(tx, vault, replace(row, wraps=wraps), fresh)
-                vaults.put_keys_row(tx, vault, row)
-                count += 1
-        if act.vault is None:
-            vaults.put_store_row(tx, replace(store, generation=store.generation + 1))
-        return count
 
     def _put_wrap(self, tx: Transaction, act: Act, made: RootWrap) -> None:
         if act.vault is None:

@@ -15,14 +15,13 @@ from typing import Any, Final
 import structlog
 from pykka import ActorRef
 
-from actors.commits import NODE, Committer
-from actors.rights import Rights
-from actors.runtime import Runtime, tell
+from actors.commits import NODE
+from actors.runtime import tell
 from actors.vaults.keyring import Keyring, root_of
+from actors.vaults.parts import Parts
 from actors.vaults.service import Vaults
 from actors.vaults.trail import Act
 from protocol import limits
-from protocol.doors import Rng
 from protocol.errors import Refusal, WrongKey
 from storage import vaults
 from storage.transactions import Transaction
@@ -50,21 +49,17 @@ class Rotation:
 
     def __init__(
         self,
-        runtime: Runtime,
-        committer: Committer,
-        rights: Rights,
-        service: Vaults,
+        parts: Parts,
         keyring: Keyring,
-        rng: Rng,
+        service: Vaults,
         actor: ActorRef[Any],
         after: Callable[[float, Callable[[], None]], object],
     ) -> None:
-        self._loop = runtime.loop
-        self._committer = committer
-        self._rights = rights
-        self._service = service
+        self._committer = parts.committer
+        self._rights = parts.rights
         self._keyring = keyring
-        self._random = rng.bytes
+        self._service = service
+        self._random = parts.rng.bytes
         self._actor = actor
         self._after = after
         self._told = False

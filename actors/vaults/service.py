@@ -197,7 +197,9 @@ class Vaults:
         """The same under a root key that is at hand; nothing is put."""
         version = row.current + 1
         domain = vaults.need_store_row(tx, self._random).domain
-        wrap = wrap_key(root, new_key(self._random), domain, vault.id, version, self._random)
+        secret = new_key(self._random)
+        wrap = wrap_key(root, secret, domain, vault.id, version, self._random)
+        wipe(secret)
         began = vaults.sealed_about(tx, vault)
         return replace(row, current=version, wraps={**row.wraps, version: wrap}, began=began)
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from actors.runtime import ask
-from actors.vaults import rotation
+from actors.vaults import rekeying, rotation
 from protocol import limits
 from protocol.errors import (
     BadRequest,
+    NotAllowed,
     Sealed,
     WrongKey,
 )
 from protocol.vaults import ChangePassphrase, Seal, ShowVaults
 from storage import keys, vault_rows, vault_trail, vaults
 from storage.vault_seals import stretched, unwrap_key, unwrap_root
-from tests.actors.nodes import ANA, VAULTS, running, settings, simulated_doors, value
+from tests.actors.nodes import ANA, VAULTS, run, running, settings, simulated_doors, value
 from tests.actors.parts import outcome
 from tests.actors.vaulted import (
     CANARY,
@@ -27,6 +30,8 @@ from tests.actors.vaulted import (
     OTHER,
     PASSPHRASE,
     Machine,
+    called,
+    define_users,
     node_with_vault,
     played,
     refusal,
@@ -94,6 +99,97 @@ def test_all_keys_are_made_anew(is_open: bool) -> None:
                 assert (await reveal(node, f"k{number}"))["value"] == number
             assert all(one["intact"] for one in await trail(node))
             assert all(one["intact"] for one in await trail(node, "ALL VAULTS"))
+
+    played(main)
+
+
+@pytest.mark.parametrize("beside", ["nothing", "other keys", "refusals"])
+def test_the_keys_of_many_vaults_are_made_in_slices(beside: str) -> None:
+    """And are one commit all the same, whatever changes meanwhile."""
+    count = 5 * rekeying.AT_ONCE
+
+    async def main() -> None:
+        async with node_with_vault() as node:
+            names = [f"m{number}" for number in range(count)]
+            for name in names:
+                await value(node, f"DEFINE VAULT {name}; WRITE 'k' IN VAULT {name} VALUE '{name}'")
+            turns, over = 0, False
+
+            async def others() -> None:
+                nonlocal turns
+                while not over:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            async def change() -> None:
+                number = 0
+                while not over:
+                    number += 1
+                    if beside == "other keys":
+                        await value(node, f"ROTATE VAULT m{number % count}")
+                    elif beside == "refusals":
+                        await outcome(unseal(node, "wrong passphrase", caller=called("mo")))
+                    await asyncio.sleep(0)
+
+            await define_users(node)
+            going = [asyncio.ensure_future(others()), asyncio.ensure_future(change())]
+            made = rekeying.Rekeying._renewed
+            least: list[int] = []
+
+            def seen(*parts: Any) -> bool:
+                least.append(turns)
+                return made(*parts)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(rekeying.Rekeying, "_renewed", seen)
+                asked = ChangePassphrase(ANA, None, PASSPHRASE, OTHER, rekey=True)
+                # Vault v has had no need of a key.
+                assert await ask(node.vaults, asked) == count + 1
+            over = True
+            await asyncio.gather(*going)
+            if beside == "nothing":
+                assert max(Counter(least).values()) <= rekeying.AT_ONCE
+                assert len(least) == count + 1
+            else:
+                assert count + 1 <= len(least) <= rekeying.ATTEMPTS * (count + 2)
+                assert beside != "other keys" or len(least) > count + 1  # it was made again
+            await ask(node.vaults, Seal(ANA, None))
+            with pytest.raises(WrongKey):
+                await unseal(node, PASSPHRASE)
+            await unseal(node, OTHER)
+            for name in names:
+                found = await value(node, f"REVEAL 'k' FROM VAULT {name}")
+                assert found["value"] == name
+            assert all(one["intact"] for one in await trail(node, "ALL VAULTS"))
+
+    played(main)
+
+
+def test_who_loses_the_right_while_keys_are_made() -> None:
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await define_users(node)
+            await value(node, "GRANT UNSEAL ON NODE TO ed")
+            for number in range(3 * rekeying.AT_ONCE):
+                await value(node, f"DEFINE VAULT m{number}; WRITE 'k' IN VAULT m{number} VALUE 1")
+            made = rekeying.Rekeying._renewed
+            revoked: list[Any] = []
+
+            def seen(*parts: Any) -> bool:
+                if not revoked:
+                    going = run(node, "REVOKE UNSEAL ON NODE FROM ed")
+                    revoked.append(asyncio.ensure_future(going))
+                return made(*parts)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(rekeying.Rekeying, "_renewed", seen)
+                editor = called("ed", "editor")
+                asked = ChangePassphrase(editor, None, PASSPHRASE, OTHER, rekey=True)
+                with pytest.raises(NotAllowed):
+                    await ask(node.vaults, asked)
+            await ask(node.vaults, Seal(ANA, None))
+            await unseal(node, PASSPHRASE)
+            assert (await value(node, "REVEAL 'k' FROM VAULT m1"))["value"] == 1
 
     played(main)
 

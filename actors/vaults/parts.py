@@ -1,0 +1,35 @@
+"""What of the node this room works with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from actors.commits import Committer
+from actors.passwords import Passwords
+from actors.rights import Rights
+from actors.runtime import Runtime
+from actors.statements import Statements
+from actors.vaults.told import VaultSettings
+from protocol.doors import Rng
+
+
+class OpenSessions(Protocol):
+    """Sessions, as far as somebody who waited for a hash has to be in one."""
+
+    def is_open(self, name: str) -> bool:
+        """Whether a session goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What vaults are looked after with."""
+
+    runtime: Runtime
+    committer: Committer
+    rights: Rights
+    passwords: Passwords
+    sessions: OpenSessions
+    statements: Statements
+    rng: Rng
+    told: VaultSettings
