@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from surfaces.http import console
 from tests.architecture.sources import ROOMS, ROOT
 from tests.docs.test_pages import dead_links
 from tests.processes import NodeProcess, environment
@@ -69,7 +70,16 @@ def test_its_pages_are_in_it_and_their_links_lead_somewhere(site: Path) -> None:
     pages = sorted(inside.rglob("*.md"))
     assert {path.name for path in pages} >= {path.name for path in (ROOT / "docs").rglob("*.md")}
     assert [link for page in pages for link in dead_links(page)] == []
-    assert (inside / "console" / "index.html").is_file()
+
+
+def test_all_of_the_console_is_in_it_and_nothing_of_npm(site: Path) -> None:
+    there = {
+        path.relative_to(site / "storenode" / "console").as_posix()
+        for path in (site / "storenode" / "console").rglob("*")
+        if path.is_file()
+    }
+    assert console.FILES.keys() | {"index.html"} <= there
+    assert [path for path in there if "node_modules" in path or "package" in path] == []
 
 
 def test_a_node_runs_from_it_beside_packages_of_the_same_names(site: Path, tmp_path: Path) -> None:

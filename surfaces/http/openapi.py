@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from protocol.errors import CATALOGUE
 from protocol.version import VERSION
-from surfaces.http import answers
+from surfaces.http import answers, console
 from surfaces.http.handler import Handler
 
 Json = dict[str, Any]
@@ -146,9 +146,26 @@ _NAME_HEADERS: Final = [
 # (method, path) -> summary, security, body, answers, statuses of refusals beyond EVERYWHERE
 OPERATIONS: Final[dict[tuple[str, str], Json]] = {
     ("GET", "/"): {
-        "summary": "A page for people",
+        "summary": "The console, a page for people",
         "responses": {
             "200": {"description": "the page", "content": {"text/html": {"schema": STRING}}},
+            "304": {"description": "the copy that If-None-Match names is good"},
+        },
+    },
+    ("GET", "/console/{hash}/{file}"): {
+        "summary": "A file of the console; the page names the hash",
+        "parameters": [
+            {"name": name, "in": "path", "required": True, "schema": STRING, "description": text}
+            for name, text in (("hash", "of all files"), ("file", "the rest of the path"))
+        ],
+        "responses": {
+            "200": {
+                "description": "the file",
+                "content": {
+                    kind.decode().partition(";")[0]: {"schema": STRING}
+                    for kind in sorted(console.KINDS.values())
+                },
+            },
             "304": {"description": "the copy that If-None-Match names is good"},
         },
     },

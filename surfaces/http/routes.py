@@ -12,10 +12,10 @@ from protocol import limits
 from protocol.errors import BadRequest, NoSuchRoute, WrongMethod
 from surfaces.http import (
     backups,
+    console,
     cors,
     described_vaults,  # noqa: F401  (what it describes)
     feeds,
-    home,
     metrics,
     openapi,
     probes,
@@ -48,7 +48,8 @@ def _of_vault(method: str, path: str, body_max: int = limits.SMALL_BODY_BYTES) -
 
 
 ROUTES: Final = (
-    Route("GET", "/", handler=home.HomeHandler),
+    Route("GET", "/", lean=console.Page),
+    Route("GET", console.PATH, lean=console.Static),
     Route("GET", "/openapi.json", handler=openapi.OpenApiHandler),
     Route("GET", "/health", lean=probes.Health, probe=True),
     Route("GET", "/ready", lean=probes.Ready, probe=True),
@@ -121,6 +122,8 @@ class Table:
             path = spaces.template(path) or path
         elif path.startswith("/vault/"):
             path = vaults.template(path) or path
+        elif path.startswith("/console/"):
+            path = console.template(path) or path
         methods = self._paths.get(path)
         if methods is None:
             raise NoSuchRoute(f"there is no {head.path}")

@@ -28,7 +28,7 @@ DOORS = (
     "storage/disk_files.py",
     "storage/folders.py",
     "actors/doors.py",
-    "surfaces/http/home.py",  # reads a page that is part of the package, once, when imported
+    "surfaces/http/console.py",  # reads pages that are part of the package, once, when imported
     "surfaces/command/",  # the process itself, outside of every simulation
     "surfaces/shell/",  # processes that are clients of a node, likewise
 )

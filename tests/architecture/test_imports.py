@@ -72,7 +72,7 @@ EXCEPT: dict[str, frozenset[str]] = {
     "actors/doors.py": WORLD | CLOCKS | DISK,  # the other production doors
     "actors/runtime/": frozenset({"threading", "queue"}),  # the only room that runs actors
     "surfaces/logs.py": frozenset({"os"}),  # writes to the descriptor of standard error
-    "surfaces/http/home.py": frozenset({"pathlib"}),  # the console's files
+    "surfaces/http/console.py": frozenset({"pathlib"}),  # the console's files
     "surfaces/command/": DISK,  # the process: its arguments, files, signals and limits
     CLIENTS: DISK | CLOCKS,  # processes likewise, outside of every simulation
 }

@@ -43,6 +43,7 @@ SIGNS: Final = {
 ROUTES: Final = """
                                             | needs        | nwfie ombg VEO S
 GET /                                       |              | +++++ ++++ +++ +
+GET /console/{hash}/{file}                  |              | +++++ ++++ +++ +
 GET /openapi.json                           |              | +++++ ++++ +++ +
 GET /health                                 |              | +++++ ++++ +++ +
 GET /ready                                  |              | +++++ ++++ +++ +

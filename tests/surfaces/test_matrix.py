@@ -25,6 +25,7 @@ from protocol.errors import CATALOGUE
 from protocol.frames import FROM_CLIENT, Kind, Message
 from protocol.rights import ALL, VERBS, Verb
 from protocol.rights import Kind as NounKind
+from surfaces.http import console
 from surfaces.http.routes import ROUTES
 from surfaces.wire import spaces, topics, vaults
 from tests.nodes import OWNER, PASSPHRASE, PASSWORD
@@ -76,6 +77,7 @@ VAULT, OWN = "/vault/shop/main/s", "/vault/shop/main/own"
 PHRASE: Final = json.dumps({"passphrase": PASSPHRASE})
 PHRASES: Final = json.dumps({"old": PASSPHRASE, "new": PASSPHRASE})
 REQUESTS: Final[dict[str, tuple[str, str]]] = {
+    "GET /console/{hash}/{file}": (f"/console/{console.HASH}/main.js", ""),
     "POST /script": ("/script", "SELECT * FROM t"),
     "GET /watch": ("/watch?ns=shop&db=main&table=t", ""),
     "POST /password": ("/password", json.dumps({"old": PASSWORD, "new": PASSWORD})),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from surfaces.http import console
 from surfaces.http.shared import Deadlines
 from tests.certificates import self_signed
 from tests.surfaces.http.conftest import Serve, until
@@ -41,8 +42,9 @@ async def test_nothing_is_compressed_over_tls(
     for tls, encoding in ((None, "gzip"), (contexts[0], None)):
         surface = await serve(tls=tls)
         async with await Raw.connect(surface.address[1], tls and contexts[1]) as raw:
-            answer = await raw.ask("GET", "/", accept_encoding="gzip")
-            assert answer.fields.get("content-encoding") == encoding
+            for path in ("/", f"/console/{console.HASH}/main.js"):
+                answer = await raw.ask("GET", path, accept_encoding="gzip")
+                assert answer.fields.get("content-encoding") == encoding
 
 
 async def test_a_handshake_that_never_comes_is_cut(

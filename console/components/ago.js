@@ -1,0 +1,27 @@
+/** When something was read. Every figure has one near it. */
+import { html, useEffect, useState } from '../vendor/preact.js';
+
+const hearers = new Set();
+setInterval(() => document.visibilityState === 'visible' && hearers.forEach((hear) => hear(Date.now())), 1000);
+
+/** How long ago, in words: `just now`, `12 s ago`, `3 min ago`. @param {Date} at */
+export function ago(at, now = Date.now()) {
+  const seconds = Math.round((now - at.getTime()) / 1000);
+  if (seconds < 2) return 'just now';
+  if (seconds < 60) return `${seconds} s ago`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
+  if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h ago`;
+  return `${Math.floor(seconds / 86_400)} d ago`;
+}
+
+/** @param {{at: ?Date, what?: string}} props `what` happened then; `read` where nothing is said */
+export function Ago({ at, what = 'read' }) {
+  const [now, hear] = useState(Date.now());
+  useEffect(() => {
+    hearers.add(hear);
+    return () => hearers.delete(hear);
+  }, []);
+  if (!at) return null;
+  return html`<time class="ago" datetime=${at.toISOString()} title=${at.toLocaleString()}>
+    ${what} ${ago(at, Math.max(now, at.getTime()))}</time>`;
+}

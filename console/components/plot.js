@@ -1,0 +1,75 @@
+/** A small plot over time, drawn by uPlot, with its newest figures in words beside it. */
+import { html, useEffect, useRef } from '../vendor/preact.js';
+import { useShared } from '../state.js';
+
+const HUES = ['--accent', '--second', '--warn', '--danger'];
+
+/** A colour of the style sheet as the canvas takes it. */
+function colour(name) {
+  const probe = document.createElement('span');
+  probe.style.color = `var(${name})`;
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+
+/**
+ * @param {object} props `title`; `times` (seconds since 1970); `series` ([{label, values}]; null where nothing
+ *   is known); `unit` (behind a figure); `figure(number)` (its text); `height` (pixels)
+ */
+export function Plot({ title, times, series, unit = '', figure = plainly, height = 96 }) {
+  const box = useRef(null);
+  const plot = useRef(null);
+  const { theme } = useShared();
+  const data = [times, ...series.map(({ values }) => values)];
+  const latest = useRef(data);
+  latest.current = data;
+  useEffect(() => {
+    let over = false;
+    let watched = null;
+    import('../vendor/uplot.js').then(({ default: UPlot }) => {
+      if (over) return;
+      const axis = { stroke: colour('--soft'), grid: { stroke: colour('--line'), width: 1 }, font: '11px system-ui' };
+      plot.current = new UPlot({
+        width: box.current.clientWidth || 300, height, legend: { show: false },
+        cursor: { y: false }, padding: [8, 8, 0, 0],
+        series: [{}, ...series.map(({ label }, at) => ({
+          label, stroke: colour(HUES[at % HUES.length]), width: 1.5, points: { show: false },
+        }))],
+        axes: [{ ...axis, size: 28 }, { ...axis, size: 56, values: (_plot, ticks) => ticks.map(figure) }],
+      }, latest.current, box.current);
+      watched = new ResizeObserver(([{ contentRect }]) => plot.current.setSize({ width: contentRect.width, height }));
+      watched.observe(box.current);
+    });
+    return () => {
+      over = true;
+      watched?.disconnect();
+      plot.current?.destroy();
+      plot.current = null;
+    };
+  }, [series.map(({ label }) => label).join('\n'), height, theme]);
+  useEffect(() => plot.current?.setData(data), [times, ...series.map(({ values }) => values)]);
+  return html`
+    <figure class="plot">
+      <figcaption>${title}
+        ${series.map(({ label, values }, at) => html`<span class="hue-${at % HUES.length}">
+          <span class="soft">${label}</span> <b>${last(values, figure)}</b>${unit && ` ${unit}`}</span>`)}
+      </figcaption>
+      <div ref=${box} aria-hidden="true"></div>
+    </figure>`;
+}
+
+/** A number with as many digits as one can read at a glance. */
+export function plainly(number) {
+  const size = Math.abs(number);
+  if (size >= 1e9) return `${(number / 1e9).toFixed(1)} G`;
+  if (size >= 1e6) return `${(number / 1e6).toFixed(1)} M`;
+  if (size >= 1e4) return `${(number / 1e3).toFixed(1)} k`;
+  return String(Math.round(number * 100) / 100);
+}
+
+const last = (values, figure) => {
+  const known = values.filter((value) => value !== null && value !== undefined);
+  return known.length ? figure(known[known.length - 1]) : '–';
+};

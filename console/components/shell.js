@@ -1,0 +1,142 @@
+/** What stands around every tab: the tabs, the place, how the node stands, who is signed in, warnings. */
+import { go, placed, useAddress } from '../address.js';
+import * as node from '../node.js';
+import { choose, isClear, set, useShared } from '../state.js';
+import { isName } from '../statements.js';
+import { TABS } from '../tabs/all.js';
+import { html, useEffect, useState } from '../vendor/preact.js';
+import { Ago, ago } from './ago.js';
+import { Keyboard, useKeys } from './keys.js';
+import { Notice } from './notices.js';
+import { begin, Places } from './places.js';
+import { Clear, SignIn, SignInAgain } from './signin.js';
+
+const REASONS = {
+  opening: 'the store is being opened',
+  draining: 'it is stopping',
+  no_roles: 'drained: it has no role',
+  not_serving: 'it answers, but asks for no traffic: the role serving is missing',
+  full: 'no more connections or requests fit',
+  failed: 'it has failed',
+};
+
+/** The whole page. */
+export function Shell() {
+  const { who, ended, place } = useShared();
+  const [later, put] = useState(false);
+  const address = useAddress();
+  const tab = TABS.find(({ name }) => name === address.tab) ?? (address.tab ? null : TABS[0]);
+  useEffect(() => {
+    const [ns, db] = address.parts;
+    if (tab?.placed && isName(ns ?? '') && isName(db ?? '') && (ns !== place?.ns || db !== place?.db)) {
+      set({ place: { ns, db } });
+    }
+  }, [address]);
+  useEffect(() => {
+    if (who) begin();
+  }, [who]);
+  useEffect(() => put(false), [ended]);
+  useEffect(() => {
+    document.title = `${tab?.title ?? 'Not there'} · storenode`;
+  }, [tab]);
+  if (!who) return html`<${SignIn} />`;
+  const parts = tab?.placed ? address.parts.slice(2) : address.parts;
+  return html`
+    <a class="skip" href="#main" onClick=${skip}>To the contents</a>
+    <${Top} tab=${tab} />
+    <${Banners} ended=${ended && later} onSignIn=${() => put(false)} />
+    <main id="main" tabindex="-1">
+      ${tab ? html`<${tab.view} key=${tab.name} tab=${tab} place=${place} parts=${parts} query=${address.query} />`
+        : html`<${Notice} look="gone" title="There is no such page">
+            <p><a href="#/">Begin at the beginning</a></p><//>`}
+    </main>
+    ${ended && !later && html`<${SignInAgain} onLater=${() => put(true)} />`}`;
+}
+
+/** The fragment is the view's address, so the link goes there by hand. */
+function skip(event) {
+  event.preventDefault();
+  document.getElementById('main').focus();
+}
+
+function Top({ tab }) {
+  const { place, who } = useShared();
+  const [help, see] = useState(false);
+  useKeys([
+    { keys: '?', does: 'this list', run: () => see(true) },
+    ...TABS.map((one, at) => ({
+      keys: `g ${at + 1}`, does: one.title, run: () => go(placed(one.name, one.placed ? place : null)),
+    })),
+  ]);
+  return html`
+    <header class="top">
+      <p class="brand">storenode</p>
+      <nav aria-label="Tabs"><ul>
+        ${TABS.map((one) => html`<li><a href=${placed(one.name, one.placed ? place : null)}
+          aria-current=${one === tab ? 'page' : undefined}>${one.title}</a></li>`)}
+      </ul></nav>
+      <${Places} />
+      <${Condition} />
+      <details class="menu">
+        <summary><bdi>${who.name}</bdi> <span class="soft">${who.role}${who.space ? ` of ${who.space}` : ''}</span></summary>
+        <div class="drop">
+          <${Look} />
+          <button type="button" onClick=${() => see(true)}>Keyboard <kbd>?</kbd></button>
+          <button type="button" onClick=${leave}>Sign out</button>
+        </div>
+      </details>
+      ${help && html`<${Keyboard} onClose=${() => see(false)} />`}
+    </header>`;
+}
+
+async function leave() {
+  try {
+    await node.signOut();
+  } catch (error) {
+    if (!('code' in error)) throw error; // here it is over; on the node it ends by itself
+  }
+}
+
+function Look() {
+  const { theme } = useShared();
+  return html`
+    <fieldset class="look"><legend>Light or dark</legend>
+      ${['system', 'light', 'dark'].map((one) => html`<label>
+        <input type="radio" name="theme" value=${one} checked=${theme === one} onChange=${() => choose(one)} /> ${one}
+      </label>`)}
+    </fieldset>`;
+}
+
+/** How the node stands, in one line. */
+function Condition() {
+  const { condition, away } = useShared();
+  if (!condition) return html`<p class="condition">${away ? 'away' : '…'}</p>`;
+  const { health, ready, at } = condition;
+  const well = !away && ready.ready;
+  const why = away ? 'no answer' : ready.ready ? 'ready' : REASONS[ready.reason] ?? ready.reason;
+  return html`
+    <p class="condition ${well ? 'well' : 'ill'}" title=${`read ${ago(at)}`}>
+      <span class="dot" aria-hidden="true"></span><span>${why}</span>
+      <span class="soft">${health.version}</span>
+      <span><span class="soft">commit</span> <b>${String(health.sequence)}</b></span>
+      <span class="soft">${ready.roles.join(', ') || 'no roles'}</span>
+      <${Ago} at=${at} />
+    </p>`;
+}
+
+function Banners({ ended, onSignIn }) {
+  const { away, condition } = useShared();
+  const drained = condition?.ready.reason === 'no_roles';
+  return html`
+    <div class="banners" aria-live="polite">
+      ${isClear() && html`<${Clear} />`}
+      ${away && html`<${Notice} look="away" title="The node does not answer">
+        <p>It is looked for, and the page goes on by itself when it is back.
+          ${condition && html` Last heard of ${ago(condition.at)}.`}</p>
+        <p><button type="button" onClick=${node.lookNow}>Look now</button></p><//>`}
+      ${!away && drained && html`<${Notice} look="drained" title="This node is drained">
+        <p>It keeps its data and answers no clients until it has a role again. <a href="#/node">Look at this node</a></p><//>`}
+      ${ended && html`<${Notice} look="ended" title="You are signed out">
+        <p><button type="button" onClick=${onSignIn}>Sign in</button></p><//>`}
+    </div>`;
+}

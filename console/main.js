@@ -1,0 +1,9 @@
+/** Where the page begins. */
+import { Shell } from './components/shell.js';
+import { begin } from './state.js';
+import { html, render } from './vendor/preact.js';
+
+begin();
+const root = document.getElementById('page');
+root.replaceChildren();
+render(html`<${Shell} />`, root);

@@ -1,0 +1,108 @@
+/**
+ * The only file that composes statements. A function answers a `Statement`: its text, its parameters,
+ * and how it is shown to people, where secrets are '...'. Values always go as parameters.
+ *
+ * @typedef {{text: string, params: object, shown: string}} Statement
+ */
+import { quoted, record as recordOf } from './values.js';
+
+const NAME = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/;
+
+/** Whether a text may be a name of the language. */
+export const isName = (text) => NAME.test(text);
+
+/**
+ * A name as a statement may hold it: always in back-quotes, so that a word of the language means the name.
+ * @throws {RangeError} it is no name
+ */
+export function name(text) {
+  if (!isName(text)) {
+    throw new RangeError(`${JSON.stringify(text)} is no name: letters, digits, _ and -, at most 64`);
+  }
+  return `\`${text}\``;
+}
+
+/** A field's name or path's step, which may be any text. */
+export const label = (text) => `\`${text.replace(/[\\`]/g, '\\$&')}\``;
+
+/** A string where the grammar takes no parameter: comments, names of files. */
+export const string = quoted;
+
+/** ` REASON '…'`, or nothing. The statement log keeps it with the statement. */
+export const because = (reason) => (reason ? ` REASON ${string(reason)}` : '');
+
+/**
+ * A statement.
+ * @param {string} text @param {object} params
+ * @param {string} [shown] where the text itself may not be shown
+ * @returns {Statement}
+ */
+export const statement = (text, params = {}, shown = text) => ({ text, params, shown });
+
+/** Several statements as one script. Their parameters have names of their own. */
+export const together = (...all) => statement(
+  all.map((one) => one.text).join(';\n'),
+  Object.assign({}, ...all.map((one) => one.params)),
+  all.map((one) => one.shown).join(';\n'),
+);
+
+/** Several statements as one transaction. */
+export const inOne = (...all) => together(statement('BEGIN'), ...all, statement('COMMIT'));
+
+/** What INFO tells. */
+export const info = {
+  store: () => statement('INFO FOR STORE'),
+  namespace: (ns) => statement(`INFO FOR NAMESPACE ${name(ns)}`),
+  database: ({ ns, db }) => statement(`INFO FOR DATABASE ${name(ns)}.${name(db)}`),
+  table: (table) => statement(`INFO FOR TABLE ${name(table)}`),
+  index: (index, table) => statement(`INFO FOR INDEX ${name(index)} ON ${name(table)}`),
+  space: (space) => statement(`INFO FOR SPACE ${name(space)}`),
+  topic: (topic) => statement(`INFO FOR TOPIC ${name(topic)}`),
+  group: (group, topic) => statement(`INFO FOR GROUP ${name(group)} ON ${name(topic)}`),
+  vault: (vault) => statement(`INFO FOR VAULT ${name(vault)}`),
+  node: () => statement('INFO FOR NODE'),
+  state: () => statement('INFO FOR STATE'),
+  running: () => statement('INFO FOR RUNNING'),
+  users: () => statement('INFO FOR USERS'),
+  user: (user) => statement(`INFO FOR USER ${name(user)}`),
+  grants: (user) => statement(user ? `INFO FOR GRANTS OF ${name(user)}` : 'INFO FOR GRANTS'),
+  backups: () => statement('INFO FOR BACKUPS'),
+  statements: (query) => kept('STATEMENTS', query),
+  audit: (query) => kept('AUDIT', query),
+  history: (record, { before, limit } = {}) => {
+    const params = { record: recordOf(record) };
+    let text = 'INFO FOR HISTORY OF $record';
+    if (before !== undefined) {
+      text += ' BEFORE $before';
+      params.before = before;
+    }
+    if (limit !== undefined) {
+      text += ' LIMIT $limit';
+      params.limit = limit;
+    }
+    return statement(text, params);
+  },
+};
+
+function kept(what, { before, limit, of } = {}) {
+  const params = {};
+  let text = `INFO FOR ${what}`;
+  if (before !== undefined) {
+    text += ' BEFORE $before';
+    params.before = before;
+  }
+  if (limit !== undefined) {
+    text += ' LIMIT $limit';
+    params.limit = limit;
+  }
+  return statement(of ? `${text} OF ${name(of)}` : text, params);
+}
+
+/** End a running script. @param {string} id as INFO FOR RUNNING says it */
+export const kill = (id) => statement('KILL $id', { id }, `KILL ${string(id)}`);
+
+/** The first records of a table, for the editor. */
+export const first = (table, limit) => statement(`SELECT * FROM ${name(table)} LIMIT ${limit}`);
+
+/** One record as it is now. @param {string} id such as `person:1` */
+export const record = (id) => statement('SELECT * FROM ONLY $record', { record: recordOf(id) });

@@ -1,0 +1,16 @@
+/**
+ * All tabs, in their order.
+ *
+ * @typedef {object} Tab
+ * @property {string} name first segment of its addresses
+ * @property {string} title
+ * @property {string} about what it is for, in one sentence
+ * @property {string} page its page of docs/
+ * @property {boolean} [placed] whether its addresses begin with a namespace and a database
+ * @property {(props: {tab: Tab, place: ?{ns: string, db: string}, parts: string[], query: object}) => any} view
+ *   `parts`: the address behind the tab, and behind the place where it is `placed`
+ */
+import { run } from './run.js';
+
+/** @type {Tab[]} */
+export const TABS = [run];

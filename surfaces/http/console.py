@@ -1,0 +1,161 @@
+"""GET / and GET /console/{hash}/{file}: the console, static files for a browser.
+
+They are read and compressed once, when this is imported. The hash is of all of them, and is one
+segment of every file's path: imports between them are relative, so a page never meets files of
+another version, and each may be kept for ever.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tornado.httputil import HTTPMessageDelegate
+
+from protocol.errors import NoSuchRoute
+from protocol.version import VERSION
+from surfaces.http import answers
+from surfaces.http.exchange import Exchange
+from surfaces.http.shared import Http
+
+PATH: Final = "/console/{hash}/{file}"
+FOLDER: Final = Path(__file__).parents[2] / "console"
+"""The room of the static files, beside this one in a checkout and when installed."""
+KINDS: Final = {
+    ".css": b"text/css; charset=utf-8",
+    ".html": answers.HTML,
+    ".js": b"text/javascript; charset=utf-8",
+    ".json": answers.JSON,
+    ".svg": b"image/svg+xml",
+    ".txt": answers.TEXT,
+}
+"""What is served, by how its name ends."""
+LATER: Final = ("docs/", "vendor/codemirror.js", "vendor/uplot.js")
+"""Scripts that the page does not ask for at once."""
+POLICY: Final = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+    b" connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none';"
+    b" require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_FIELDS: Final = (
+    b"Vary: Accept-Encoding\r\nContent-Security-Policy: %s\r\nReferrer-Policy: no-referrer\r\n"
+    b"Cross-Origin-Opener-Policy: same-origin\r\nCross-Origin-Resource-Policy: same-origin\r\n"
+) % POLICY
+_FOR_EVER: Final = b"public, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file made ready: its bytes, compressed too, its media type, its tag without quotes."""
+
+    body: bytes
+    compressed: bytes
+    kind: bytes
+    tag: str
+
+
+def ready(body: bytes, kind: bytes) -> File:
+    """A file of these bytes."""
+    tag = hashlib.sha256(body).hexdigest()[:32]
+    return File(body, gzip.compress(body, 9, mtime=0), kind, tag)
+
+
+def files(folder: Path) -> dict[str, File]:
+    """What a folder has to serve, by path in it; `index.html` at its top is the page."""
+    return {
+        path.relative_to(folder).as_posix(): ready(path.read_bytes(), KINDS[path.suffix])
+        for path in sorted(folder.rglob("*"))
+        if path.suffix in KINDS and path.is_file()
+    }
+
+
+def digest(found: dict[str, File]) -> str:
+    """One short hash for all of them, their names included."""
+    whole = "".join(f"{name}\n{file.tag}\n" for name, file in found.items())
+    return hashlib.sha256(f"{VERSION}\n{whole}".encode()).hexdigest()[:16]
+
+
+def page(template: str, hashed: str, found: dict[str, File]) -> File:
+    """The page: where its files are, and which of its scripts the browser will want at once."""
+    base = f"/console/{hashed}/"
+    wanted = [name for name in found if name.endswith(".js") and not name.startswith(LATER)]
+    links = "\n".join(f'<link rel="modulepreload" href="{base}{name}">' for name in wanted)
+    text = template.replace("{base}", base).replace("{version}", VERSION)
+    return ready(text.replace("{modules}", links).encode(), answers.HTML)
+
+
+_FOUND: Final = files(FOLDER)
+_TEMPLATE: Final = _FOUND.pop("index.html").body.decode()
+HASH: Final = digest({**_FOUND, "index.html": ready(_TEMPLATE.encode(), answers.HTML)})
+FILES: Final = _FOUND
+PAGE: Final = page(_TEMPLATE, HASH, FILES)
+
+
+class Page(HTTPMessageDelegate):
+    """GET /."""
+
+    def __init__(self, surface: Http, exchange: Exchange) -> None:
+        self._surface = surface
+        self._exchange = exchange
+
+    def finish(self) -> None:
+        """Answer the page, or say that the browser's copy is good."""
+        _answer(self._surface, self._exchange, PAGE, b"no-cache")
+
+
+class Static(HTTPMessageDelegate):
+    """GET /console/{hash}/{file}."""
+
+    def __init__(self, surface: Http, exchange: Exchange) -> None:
+        self._surface = surface
+        self._exchange = exchange
+
+    def finish(self) -> None:
+        """Answer the file; what another version's page asks for is not here."""
+        head = self._exchange.head
+        assert head is not None
+        hashed, _, name = head.path.removeprefix("/console/").partition("/")
+        found = FILES.get(name) if hashed == HASH else None
+        if found is None:
+            told = f"there is no {head.path}: a page of another version has to be loaded again"
+            self._exchange.refuse(NoSuchRoute(told))
+        else:
+            _answer(self._surface, self._exchange, found, _FOR_EVER)
+
+
+def _answer(surface: Http, exchange: Exchange, found: File, cache: bytes) -> None:
+    head = exchange.head
+    assert head is not None
+    # Over TLS nothing is compressed: lengths would tell of what is encrypted.
+    plain = surface.settings.tls is None
+    compressed = plain and accepts_gzip(head.fields.get(b"accept-encoding", b""))
+    tag = f'"{found.tag}-gzip"' if compressed else f'"{found.tag}"'
+    fields = _FIELDS + b"ETag: %s\r\n" % tag.encode()
+    named = head.fields.get(b"if-none-match", b"").decode("latin-1")
+    if named.strip() == "*" or tag in re.findall(r'"[^"]*"', named):
+        exchange.reply(304, fields=fields, cache=cache)
+        return
+    if compressed:
+        fields += b"Content-Encoding: gzip\r\n"
+    body = found.compressed if compressed else found.body
+    exchange.reply(200, body, found.kind, fields, cache)
+
+
+def template(path: str) -> str | None:
+    """The path in the table of routes of a request's path; None: it is of no file."""
+    hashed, _, name = path.removeprefix("/console/").partition("/")
+    return PATH if hashed and name else None
+
+
+def accepts_gzip(header: bytes) -> bool:
+    """Whether Accept-Encoding names gzip with a weight above zero."""
+    for part in header.decode("latin-1").lower().split(","):
+        coding, _, weight = part.partition(";")
+        if coding.strip() in ("gzip", "*"):
+            value = weight.replace(" ", "").removeprefix("q=")
+            return not re.fullmatch(r"0(\.0*)?", value)
+    return False

@@ -1,0 +1,147 @@
+"""A node, a browser, and a page that is signed in; whatever a page complains of fails its test."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    Request,
+    WebError,
+    expect,
+    sync_playwright,
+)
+
+from tests.processes import PASSWORD, USER, NodeProcess, serving
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+SECONDS = 10
+"""How long something that was done may take to be seen: a limit on the wait, nothing to reach."""
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """One browser for all that stand here. It keeps a loop running, beside which no test of a
+    coroutine could run."""
+    if CHROMIUM is None:
+        pytest.skip("not installed: chromium")
+    with sync_playwright() as play:
+        found = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """One node for each file of tests, with a database shop.main."""
+    with serving(tmp_path_factory.mktemp("console") / "store") as found:
+        found.script("DEFINE NAMESPACE shop; DEFINE DATABASE shop.main")
+        yield found
+
+
+@dataclass
+class Watch:
+    """What a page complained of.
+
+    :ivar allowed: beginnings of complaints that the test provokes
+    """
+
+    origin: str
+    complaints: list[str] = field(default_factory=list)
+    allowed: list[str] = field(default_factory=list)
+
+    def allow(self, *beginnings: str) -> None:
+        """Complaints that begin so are meant."""
+        self.allowed += beginnings
+
+    def unexpected(self) -> list[str]:
+        """The others."""
+        return [one for one in self.complaints if not one.startswith(tuple(self.allowed))]
+
+    def follow(self, context: BrowserContext) -> None:
+        """Hear what the pages of a context complain of."""
+        context.add_init_script(
+            "addEventListener('securitypolicyviolation', (e) => console.error("
+            "`policy: ${e.violatedDirective} ${e.blockedURI} ${e.sourceFile}:${e.lineNumber}`))"
+        )
+        context.on("request", self._asked)
+        context.on("weberror", self._thrown)
+        context.on("console", self._said)
+
+    def _thrown(self, error: WebError) -> None:
+        self.complaints.append(f"thrown: {error.error}")
+
+    def _said(self, said: ConsoleMessage) -> None:
+        if said.type in ("error", "warning"):
+            self.complaints.append(f"console: {said.text}")
+
+    def _asked(self, request: Request) -> None:
+        if not request.url.startswith((f"{self.origin}/", "blob:", "data:")):
+            self.complaints.append(f"request elsewhere: {request.url}")
+
+
+def origin(node: NodeProcess) -> str:
+    """Where its console is."""
+    host, port = node.address("http")
+    return f"http://{host}:{port}"
+
+
+@pytest.fixture
+def watch(node: NodeProcess) -> Iterator[Watch]:
+    """Fails a test whose pages complained: errors on the console, what the policy forbade, a
+    request to elsewhere. What the node refuses is an error of the console too: `watch.allow` it."""
+    found = Watch(origin(node))
+    yield found
+    assert found.unexpected() == []
+
+
+@pytest.fixture
+def context(browser: Browser, watch: Watch) -> Iterator[BrowserContext]:
+    """A browser without a past, 1280 pixels wide."""
+    found = browser.new_context(viewport={"width": 1280, "height": 800})
+    found.set_default_timeout(SECONDS * 1000)
+    watch.follow(found)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def page(context: BrowserContext) -> Page:
+    """A page that shows nothing yet."""
+    return context.new_page()
+
+
+def sign_in(page: Page, user: str = USER, password: str = PASSWORD) -> None:
+    """Fill in what is shown, and wait until it is gone."""
+    page.get_by_label("User", exact=True).fill(user)
+    page.get_by_label("Password", exact=True).fill(password)
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    expect(page.get_by_label("Password", exact=True)).to_have_count(0)
+
+
+@pytest.fixture
+def console(page: Page, node: NodeProcess) -> Page:
+    """A page of the console, signed in as the owner of the store, at shop.main."""
+    page.goto(f"{origin(node)}/#/run/shop/main")
+    sign_in(page)
+    return page
+
+
+Opened = Callable[[str], Page]
+
+
+@pytest.fixture
+def opened(console: Page) -> Opened:
+    """Goes to a view by its address: `opened("#/topics/shop/main/orders")`."""
+
+    def go(address: str) -> Page:
+        console.evaluate("(address) => { location.hash = address; }", address)
+        return console
+
+    return go
