@@ -18,7 +18,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -31,15 +31,19 @@ from storeclient import Client
 
 FOLLOWED: Final = {1: 2_000, 100: 1_000, 1_000: 100}
 """Those who follow: the writes of a round."""
-GOALS: Final = {100: "≥ 20 000 events/s"}
+GOALS: Final = {"feed-100": "≥ 20 000 events/s"}
 REPLAYED: Final = 1_000_000
 TOGETHER: Final = 1_000
 """Records of one commit, of those that are told again."""
 HEAR_BYTES: Final = 256 * 1024
 TABLE: Final = "followed"
+FILTERED: Final = 100
+"""Those who follow with one filter, which lets everything through."""
 NAMES: Final = (
     *(f"feed-{count}" for count in FOLLOWED),
     *(f"feed-{count}-p99" for count in FOLLOWED),
+    "feed-filtered",
+    "feed-filtered-p99",
     "feed-replay",
 )
 
@@ -64,6 +68,8 @@ class Side:
     """Host and port that are followed."""
     wire: str = ""
     """Of the node: where it is written to."""
+    where: str = ""
+    """Of the node: the filter of those who follow, as the query has it."""
 
     def began(self, carried: bytes) -> int:
         """When the write began that an event tells of, nanoseconds."""
@@ -85,7 +91,7 @@ class Side:
     def _watch_ours(self, start: str = "") -> bytes:
         user = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
         return (
-            f"GET /watch?ns={NAMESPACE}&db={DATABASE}&table={TABLE}{start} HTTP/1.1\r\n"
+            f"GET /watch?ns={NAMESPACE}&db={DATABASE}&table={TABLE}{start}{self.where} HTTP/1.1\r\n"
             f"Host: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
             f"Authorization: Basic {user}\r\n\r\n"
@@ -199,7 +205,13 @@ def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
             gap = "etcd: not installed (apt-get install etcd-server)"
         for followers, writes in FOLLOWED.items():
             if wanted(f"feed-{followers}") or wanted(f"feed-{followers}-p99"):
-                yield from _followed(settings, node, sides, gap, followers, settings.scaled(writes))
+                count, name = settings.scaled(writes), f"feed-{followers}"
+                yield from _followed(settings, node, sides, gap, followers, count, name)
+        if wanted("feed-filtered") or wanted("feed-filtered-p99"):
+            side = replace(sides[0], where="&where=sent%20%3E%200")
+            count = settings.scaled(FOLLOWED[FILTERED])
+            none = "etcd: its watch has no filter by what is written"
+            yield from _followed(settings, node, [side], none, FILTERED, count, "feed-filtered")
         if wanted("feed-replay"):
             yield _replayed(settings, node, sides[0])
 
@@ -211,10 +223,11 @@ def _followed(
     gap: str,
     followers: int,
     writes: int,
+    name: str,
 ) -> Iterator[Row]:
-    name = f"feed-{followers}"
-    work = f"one writer, {followers} who follow, {writes} writes"
-    events = Row(name, f"{work}: events told in all", "/s", "more", GOALS.get(followers, ""))
+    filtered = " with a filter" if sides[0].where else ""
+    work = f"one writer, {followers} who follow{filtered}, {writes} writes"
+    events = Row(name, f"{work}: events told in all", "/s", "more", GOALS.get(name, ""))
     late = Row(f"{name}-p99", f"{work}: from the write to the reader, 99 %", "ms", "less")
     found: dict[str, list[Measured]] = {side.name: [] for side in sides}
 

@@ -10,6 +10,7 @@ another.
 | `actor.py` | lets a feed in: who asks, and whether the position is of this history |
 | `hub.py` | follows the store once for all feeds that have caught up |
 | `feed.py` | one of them: caught up, or reading the log until it is |
+| `lines.py` | follows the store once for those that want the same, where that takes work |
 | `views.py` | what feeds that want the same are told, made once for all of them |
 | `images.py` | records as they were |
 """

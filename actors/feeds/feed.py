@@ -3,7 +3,7 @@
 | it is | its commits come from | until |
 |---|---|---|
 | BEHIND | the log, as quickly as its reader takes them | it has come to where the hub is → LIVE |
-| LIVE | the hub, as they are released | there is a long one → BEHIND; no room for one → OVER |
+| LIVE | the hub, or its view's line | there is a long one → BEHIND; no room for one → OVER |
 | OVER | – | – |
 
 While it reads the log it holds what a reader has not taken back to one part, and keeps the log from
@@ -68,7 +68,7 @@ class Feed:
         """The last commit that it has told whole."""
         if self.state is State.LIVE:
             # In the midst of a commit some have been told of it already.
-            return max(self._position, self._hub.position)
+            return max(self._position, self._hub.position_of(self.view))
         return self._position
 
     # --- what ends it -----------------------------------------------------------------------------

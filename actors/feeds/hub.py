@@ -9,8 +9,9 @@ Invariants:
 - `position` is the last commit that it has gone through whole. A feed that is LIVE has told all up
   to there; one joins only between two commits, and only at `position`. So no feed misses a commit
   or tells one twice, however it came there.
-- What takes long for one feed makes no other late: nothing is computed in the hub's own turn but
-  what is the same for all who follow a table as it is.
+- What takes long for some feeds makes no other late: nothing is computed in the hub's own turn but
+  what is the same for all who follow a table as it is. Filters, and records as they were, are for
+  lines (`lines.py`), which have turns of their own.
 - Rights are judged in the order of the commits: a feed whose user loses its right in a commit tells
   nothing of that one and of what follows.
 """
@@ -27,7 +28,8 @@ from actors.commits import Committer
 from actors.commits.tail import FellBehind, Follower
 from actors.feeds.feed import Feed, State
 from actors.feeds.images import Images
-from actors.feeds.views import LONG, View, Wanted
+from actors.feeds.lines import Line
+from actors.feeds.views import LONG, Long, View, Wanted
 from actors.log_reads import LogReads
 from actors.rights import Rights
 from actors.runtime import Runtime
@@ -92,6 +94,10 @@ class Feeds:
         self._views: dict[Wanted, View] = {}
         self._used: Counter[Wanted] = Counter()
         """How many feeds each view has."""
+        self._lines: dict[Wanted, Line] = {}
+        """Of those views whose changes take work to tell."""
+        self._due: list[Line] = []
+        """Those that the present commit is for."""
         self._prefixes: frozenset[bytes] = frozenset()
         """Of the tables that they are of."""
         self._of_table: dict[bytes, dict[Wanted, dict[Feed, None]]] = {}
@@ -179,12 +185,17 @@ class Feeds:
     def _enter(self, view: View) -> None:
         self._views[view.wanted] = view
         self._used[view.wanted] += 1
+        if view.looks_back and view.wanted not in self._lines:
+            self._lines[view.wanted] = Line(self, view, self._soon)
         self._prefixes |= {view.wanted.prefix}
 
     def _leave(self, view: View) -> None:
         self._used[view.wanted] -= 1
         if not self._used[view.wanted]:
             del self._used[view.wanted], self._views[view.wanted]
+            line = self._lines.pop(view.wanted, None)
+            if line is not None:
+                line.close()
             self._prefixes = frozenset(wanted.prefix for wanted in self._views)
 
     def _detach(self, feed: Feed) -> None:
@@ -207,24 +218,24 @@ class Feeds:
         view = feed.view
         if view.wanted.attributed is attributed:
             return
+        position = feed.position
         self._detach(feed)
         wanted = replace(view.wanted, attributed=attributed)
         feed.view = self.view(wanted, view.table, view.condition)
         self._enter(feed.view)
         self._leave(view)
-        if feed.state is State.LIVE:
+        if feed.state is not State.LIVE:
+            return
+        if view.looks_back:  # one line may have come further than the other
+            feed.fall_behind(position)
+            self._have_read(feed)
+        else:
             self._attach(feed)
 
     # --- reading the log --------------------------------------------------------------------------
 
     def _have_read(self, feed: Feed) -> None:
-        # Soon: a turn is made on the loop, and this may be called in one.
-        self._runtime.loop.call_soon(self._read, feed)
-
-    def _read(self, feed: Feed) -> None:
-        turn = Turn(self._turns)
-
-        def work() -> None:
+        def work(turn: Turn) -> None:
             try:
                 if feed.state is not State.OVER:
                     feed.read(turn)
@@ -237,19 +248,42 @@ class Feeds:
                 self._runtime.noticed("a feed", error, request=feed.request)
                 feed.end(Failed(f"the node failed on this feed; its log has {feed.request}"))
 
-        turn.start_in_line(work, _nothing)
+        self._soon(work)
+
+    def _soon(self, work: Callable[[Turn], None]) -> None:
+        """Start work in a turn of its own. Soon: a turn is made on the loop, and this may be called
+        in one."""
+
+        def begin() -> None:
+            turn = Turn(self._turns)
+            turn.start_in_line(lambda: work(turn), _nothing)
+
+        self._runtime.loop.call_soon(begin)
+
+    def noticed(self, error: Exception) -> None:
+        """A line has failed."""
+        self._runtime.noticed("feeds", error)
 
     def take_in(self, feed: Feed, turn: Turn) -> bool:
         """Have a feed that has read all there is hear what comes. False: there is more to read."""
-        if feed.position < self.position:
+        line, position = self._lines.get(feed.view.wanted), self.position_of(feed.view)
+        if feed.position < position:
             return False
-        if self._passing or feed.position > self.position:
+        if feed.position > self.position or (self._passing and position == self.position):
             self._joining.append(turn)
             turn.park()
+            return False
+        if line is not None and (line.passing or feed.position > position):
+            line.join(turn)
             return False
         self._attach(feed)
         feed.state = State.LIVE
         return True
+
+    def position_of(self, view: View) -> int:
+        """The last commit that feeds of a view which have caught up were all told of."""
+        line = self._lines.get(view.wanted)
+        return self.position if line is None else line.position
 
     def after(self, position: int, turn: Turn) -> Iterator[Commit]:
         """The commits after one, up to where the hub stands or not as far.
@@ -298,6 +332,7 @@ class Feeds:
             self._turn.cancel()
             self._turn = None
         self._passing = False
+        self._due.clear()
         self._short.clear()
         self._long.clear()
         self.images = Images()
@@ -326,10 +361,14 @@ class Feeds:
             for frame in frames:
                 if not self._feeds:
                     return
+                before = self.position
                 self._passing = True
                 self._pass(frame, turn)
                 self.position = frame.sequence
                 self._passing = False
+                due, self._due = self._due, []
+                for line in due:
+                    line.go_on(before)
                 joining, self._joining = self._joining, []
                 for each in joining:
                     each.wake()
@@ -357,8 +396,18 @@ class Feeds:
         if commit.dropped:
             for prefix in list(self._of_table):
                 if commit.drops(prefix):
-                    for feed in self._live(prefix):
-                        feed.drop()
+                    self._drop(prefix)
+
+    def _drop(self, prefix: bytes) -> None:
+        for wanted in list(self._of_table[prefix]):
+            view = self._views.get(wanted)
+            if view is None:
+                continue  # its last feed went with another's table
+            if view.looks_back:
+                self._due.append(self._lines[wanted])  # when it has told what came before
+            else:
+                for feed in self.live(view):
+                    feed.drop()
 
     def _judge(self, sequence: int, name: str, row: bytes | None) -> None:
         mine = self._of_user.get(name)
@@ -375,33 +424,32 @@ class Feeds:
             view = self._views.get(wanted)
             if view is None:
                 continue  # its last feed went while another view was told
-            # A filter may take long, and a record as it was is read from the log: whoever asks for
-            # them has turns of its own for that, and makes nobody else late.
-            data = (
-                LONG
-                if view.looks_back
-                else view.told(commit, self.images, self.fetcher(turn), turn.tick)
-            )
-            if data is None:
+            if view.looks_back:
+                self._due.append(self._lines[wanted])
                 continue
-            for feed in self._of_view(prefix, wanted):
-                if feed.state is not State.LIVE:
-                    continue  # it went while another was told
-                if data is LONG:
-                    # Each at its reader's pace: what is told may be many times what may wait.
-                    self._detach(feed)
-                    feed.fall_behind(self.position)
-                    self._have_read(feed)
-                else:
-                    feed.tell(data, commit.sequence)
-                    self.told += 1
-                turn.tick()
+            data = view.told(commit, self.images, self.fetcher(turn), turn.tick)
+            if data is not None:
+                self.pass_on(data, view, commit.sequence, turn)
 
-    def _live(self, prefix: bytes) -> list[Feed]:
-        return [feed for view in self._of_table.get(prefix, {}).values() for feed in view]
+    def pass_on(self, data: bytes | Long, view: View, sequence: int, turn: Turn) -> None:
+        """Tell a commit to the feeds of a view that have caught up."""
+        for feed in self.live(view):
+            if feed.state is not State.LIVE:
+                continue  # it went while another was told
+            if data is LONG:
+                # Each at its reader's pace: what is told may be many times what may wait.
+                position = feed.position
+                self._detach(feed)
+                feed.fall_behind(position)
+                self._have_read(feed)
+            else:
+                feed.tell(data, sequence)
+                self.told += 1
+            turn.tick()
 
-    def _of_view(self, prefix: bytes, wanted: Wanted) -> list[Feed]:
-        return list(self._of_table.get(prefix, {}).get(wanted, ()))
+    def live(self, view: View) -> list[Feed]:
+        """Those of its feeds that have caught up."""
+        return list(self._of_table.get(view.wanted.prefix, {}).get(view.wanted, ()))
 
     def _commit(self, frame: Frame, turn: Turn) -> Commit:
         long = len(frame.body) > limits.FEED_PART_BYTES

@@ -317,7 +317,7 @@ async def test_a_filter_that_takes_long_makes_no_other_feed_late(
         await other.reached(last)
         await follow(node, later, table="u", start=0)
         await later.reached(last)
-        turn = feed._reading
+        turn = node.open_feeds._lines[feed.view.wanted]._turn
         assert turn is not None
         assert spinning.commits == []
         feed.close()
