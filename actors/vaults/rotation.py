@@ -149,5 +149,5 @@ class Rotation:
         row = KeysRow(row.current, wraps, row.root, row.began)
         vaults.put_keys_row(tx, vault, row)
         vaults.note_removed(tx, vault)
-        self._service.trail.add(tx, Act("rotated", None, vault, version=old), None, row)
+        self._service.trail.add(tx, Act("rotated", None, vault, version=old))
         self._keyring.forget(vault, old)

@@ -157,7 +157,9 @@ class Vaults:
         key = self._sealing_key(vault, keys)
         spot = vaults.spot(vaults.need_store_row(tx, self._random), vault, id, version)
         made = seal(key.cipher, spot, keys.current, plain, self._random)
-        entry = self.trail.add(tx, with_version(act, version), sha256(made).digest(), keys)
+        entry = self.trail.add(
+            tx, with_version(act, version), sha256(made).digest(), (keys.current, key.trail)
+        )
         row = ValueRow(keys.current, tx.now_us, entry, made)
         vaults.put_value(tx, vault, id, present, version, row)
         return Written(True, version, bool(keys.older))
@@ -219,7 +221,7 @@ class Vaults:
         """Make a new key; values are sealed again behind the answer. Answers its version.
         :raises Sealed:"""
         row = self.with_next_key(tx, vault, vaults.keys_row(tx, vault))
-        self.trail.add(tx, with_version(act, row.current), None, row)
+        self.trail.add(tx, with_version(act, row.current))
         return row.current
 
     # --- revealing --------------------------------------------------------------------------------
@@ -233,6 +235,8 @@ class Vaults:
         """
         self.check_open(vault)
         record = vaults.find_record(tx, vault, id)
+        if record is None and self._was_written(tx, vault, id):
+            raise _put_back(vault)
         wanted = version if version is not None or record is None else record.last
         if record is None or wanted is None or wanted not in record.kept:
             what = "record of that id" if record is None else "such version of that record"
@@ -246,10 +250,16 @@ class Vaults:
         self._keyring.key(vault, keys, row.key_version)  # so that it is refused before the entry
         return Found(vault, id, wanted, row)
 
-    def _check_newest(self, tx: Transaction, vault: Vault, id: bytes, record: RecordRow) -> None:
-        said = vault_trail.last_about(tx, vault.id, id.decode("utf-8", "surrogatepass"))
+    @staticmethod
+    def _was_written(tx: Transaction, vault: Vault, id: bytes) -> bool:
+        """Whether the newest that the trail says of a record is that it was written."""
+        kept = vault_trail.find(tx, vault.id, vault_trail.last_about(tx, vault.id, _text(id)))
+        return kept is not None and kept.entry.action == "write"
+
+    @staticmethod
+    def _check_newest(tx: Transaction, vault: Vault, id: bytes, record: RecordRow) -> None:
         newest = vaults.find_value(tx, vault, id, record.last)
-        if newest is None or (said and newest.entry != said):
+        if newest is None or newest.entry != vault_trail.last_about(tx, vault.id, _text(id)):
             raise _put_back(vault)
 
     def _check_entry(
@@ -262,11 +272,10 @@ class Vaults:
                 return  # it was so long ago that its entry is gone
             raise _put_back(vault)
         entry = kept.entry
-        is_of_it = (entry.action, entry.id, entry.version) == (
-            "write",
-            id.decode("utf-8", "surrogatepass"),
-            version,
-        )
+        # Who writes holds the key, so an entry that was not authenticated is not of a write.
+        is_of_it = kept.mac and (entry.action, entry.id, entry.version) == (
+            "write", _text(id), version,
+        )  # fmt: skip
         same_key = row.key_version == entry.key_version
         if (
             not is_of_it
@@ -306,6 +315,11 @@ def condition_of(absent: bool, expected: object) -> Condition:
     if expected < 0:
         raise BadRequest("EXPECT VERSION is not below zero; 0: there is no such record")
     return expected
+
+
+def _text(id: bytes) -> str:
+    """The id of a record, as entries have it."""
+    return id.decode("utf-8", "surrogatepass")
 
 
 _WORDS: Final = "what stands there is not what was written last: an older row was put back"

@@ -44,6 +44,10 @@ HEADS_SECONDS: Final = 3600.0
 """Between two lines of where trails stand."""
 
 
+TrailKey = tuple[int, bytes]
+"""What entries are authenticated with: a version of a vault's key, and what is derived of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Act:
     """Something that somebody does, or is refused, with a vault or the store's passphrase."""
@@ -105,15 +109,15 @@ class Trail:
         """Trails that have grown since their heads were last said, with their paths."""
 
     def add(
-        self, tx: Transaction, act: Act, digest: bytes | None = None, row: KeysRow | None = None
+        self, tx: Transaction, act: Act, digest: bytes | None = None, key: TrailKey | None = None
     ) -> int:
         """Put an entry of what is done by this transaction; its number.
 
-        :param row: the keys of the vault as the transaction leaves them, if it has them at hand
+        :param key: what it is authenticated with, if that is at hand
         """
         if self._unseen:
             self._release(act.trail)
-        return self._append(tx, act, GRANTED, 0, digest, row)
+        return self._append(tx, act, GRANTED, 0, digest, key)
 
     def refused(self, act: Act, refusal: Refusal) -> None:
         """Let the trail keep that something was refused."""
@@ -193,16 +197,10 @@ class Trail:
         outcome: str,
         more: int,
         digest: bytes | None,
-        row: KeysRow | None,
+        key: TrailKey | None,
     ) -> int:
-        vault, caller, version = act.vault, act.caller, 0
-        if vault is None:
-            store = store_row(tx)
-            key, version = self._keyring.store_trail(), 0 if store is None else store.generation
-        else:
-            row = keys_row(tx, vault) if row is None else row
-            version = row.current
-            key = self._key(tx, vault, row, version)
+        vault, caller = act.vault, act.caller
+        version, secret = self._newest(tx, vault) if key is None else key
         entry = VaultEntry(
             tx.now_us,
             NODE.user if caller is None else caller.user,
@@ -218,10 +216,18 @@ class Trail:
             act.request,
             more,
             digest,
-            0 if key is None else version,
+            0 if secret is None else version,
         )
         self._moved[act.trail] = entry.vault
-        return vault_trail.append(tx, act.trail, entry, key)
+        return vault_trail.append(tx, act.trail, entry, secret)
+
+    def _newest(self, tx: Transaction, vault: Vault | None) -> tuple[int, bytes | None]:
+        """The key that entries are authenticated with, and its version."""
+        if vault is None:
+            store = store_row(tx)
+            return 0 if store is None else store.generation, self._keyring.store_trail()
+        row = keys_row(tx, vault)
+        return row.current, self._key(tx, vault, row, row.current)
 
     def _key(self, tx: Transaction, vault: Vault, row: KeysRow, version: int) -> bytes | None:
         if version not in row.wraps:
