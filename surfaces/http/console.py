@@ -1,7 +1,8 @@
 """GET / and GET /console/{hash}/{file}: the console, static files for a browser.
 
-They are read and compressed once, when this is imported. The hash is of all of them, and is one
-segment of every file's path: imports between them are relative, so a page never meets files of
+They are read once, when this is imported, and each is compressed once, when it is first asked for:
+most starts of a node are for somebody who never opens the page. The hash is of all of them, and is
+one segment of every file's path: imports between them are relative, so a page never meets files of
 another version, and each may be kept for ever.
 """
 
@@ -11,6 +12,7 @@ import gzip
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -48,20 +50,23 @@ _FIELDS: Final = (
 _FOR_EVER: Final = b"public, max-age=31536000, immutable"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class File:
-    """A file made ready: its bytes, compressed too, its media type, its tag without quotes."""
+    """A file made ready: its bytes, its media type, its tag without quotes."""
 
     body: bytes
-    compressed: bytes
     kind: bytes
     tag: str
+
+    @cached_property
+    def compressed(self) -> bytes:
+        """The bytes, by gzip."""
+        return gzip.compress(self.body, 9, mtime=0)
 
 
 def ready(body: bytes, kind: bytes) -> File:
     """A file of these bytes."""
-    tag = hashlib.sha256(body).hexdigest()[:32]
-    return File(body, gzip.compress(body, 9, mtime=0), kind, tag)
+    return File(body, kind, hashlib.sha256(body).hexdigest()[:32])
 
 
 def files(folder: Path) -> dict[str, File]:
