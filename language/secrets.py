@@ -37,17 +37,18 @@ def hidden(statement: Any) -> dict[str, Any]:
 
 
 _RECORDS: Final = (tree.WriteSecret, tree.RevealSecret, tree.EraseSecret, tree.ListSecrets)
+_BINDERS: Final = (tree.DefineVault, tree.DefineUser, tree.AlterUser)
 _HOLDERS: Final = (tuple, tree.Block, tree.If, tree.For, tree.Let, tree.ReturnStatement)
 
 
 def binds_secrets(statements: Any) -> bool:
     """Whether any of some statements, at whatever depth, takes a record's id or value, or a
-    passphrase, of a vault: what it is bound to may stand elsewhere in the same text; see
-    `unbound`."""
+    passphrase, of a vault, or a bound password: what it is bound to may stand elsewhere in the
+    same text; see `unbound`."""
     pending = [statements]
     while pending:
         one = pending.pop()
-        if isinstance(one, _RECORDS) or (isinstance(one, tree.DefineVault) and one.bound):
+        if isinstance(one, _RECORDS) or (isinstance(one, _BINDERS) and one.bound):
             return True
         if isinstance(one, _HOLDERS):
             pending.extend(children(one))

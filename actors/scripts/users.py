@@ -7,7 +7,8 @@ from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, OnNoun, handles, informs
 from actors.tries import network
 from language import tree
-from protocol.errors import AlreadyExists
+from language.operators import parameter
+from protocol.errors import AlreadyExists, TypeRefused
 from protocol.rights import NOTHING, OWN, Kind, Noun
 from protocol.values import NONE, Value
 from storage import users
@@ -45,13 +46,11 @@ def alter_user(run: Execution, statement: tree.AlterUser, user: User) -> Value:
 
     :raises LastOwner: it is the last store-wide owner and would be one no longer
     """
-    if statement.password is not None:
-        passhash = _hash(run, statement.password)
-        users.alter(run.transaction, user, passhash=passhash)
-    else:
-        assert statement.role is not None, "the parser asks for one of the two"
+    if statement.role is not None:
         check_role(statement.role)
         users.alter(run.transaction, user, role=statement.role)
+    else:
+        users.alter(run.transaction, user, passhash=_hashed(run, statement))
     _end_sessions(run, statement.name)
     return NONE
 
@@ -93,11 +92,16 @@ def _described(user: User) -> dict[str, Value]:
 def _passhash(run: Execution, statement: tree.DefineUser) -> str:
     if statement.passhash is not None:
         return check_passhash(statement.passhash, run.caller.space)
-    assert statement.password is not None, "the parser asks for one of the two"
-    return _hash(run, statement.password)
+    return _hashed(run, statement)
 
 
-def _hash(run: Execution, password: str) -> str:
+def _hashed(run: Execution, statement: tree.DefineUser | tree.AlterUser) -> str:
+    """The hash of the password that is written or bound. :raises TypeRefused: it is no string"""
+    password: Value = statement.password
+    if statement.bound is not None:
+        password = parameter(run, statement.bound)
+    if not isinstance(password, str):
+        raise TypeRefused("a password is a string")
     asker = Asker(run.caller.user, network(run.caller.address))
     return run.turn.wait(run.services.passwords.hash(password, asker))
 

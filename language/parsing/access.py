@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from language import tree
-from language.lexer import NAME
+from language.lexer import NAME, PARAM
 from language.parsing.places import ALTERS, DEFINES, DROPS, Places, either
 
 GRAMMAR: Final = """
 define_user = DEFINE USER [exists] name ROLE word [ON (NAMESPACE name | DATABASE name "." name)]
-    (PASSWORD string | PASSHASH string) [comment]
-alter_user = ALTER USER name SET (PASSWORD string | ROLE word)
+    (PASSWORD (string | parameter) | PASSHASH string) [comment]
+alter_user = ALTER USER name SET (PASSWORD (string | parameter) | ROLE word)
 drop_user = DROP USER name [reason]
 grant = GRANT word {"," word} ON noun TO name
 revoke = REVOKE word {"," word} ON noun FROM name
@@ -30,14 +30,21 @@ class Access(Places):
         self.expect_word("ROLE")
         role = self.role()
         space = self._space() if self.take_word("ON") else None
-        password = passhash = None
+        password = passhash = bound = None
         if self.take_word("PASSWORD"):
-            password = self.string("PASSWORD")
+            password, bound = self._password()
         elif self.take_word("PASSHASH"):
             passhash = self.string("PASSHASH")
         else:
             self.unexpected("PASSWORD or PASSHASH" if space else "ON, PASSWORD or PASSHASH")
-        return tree.DefineUser(name, role, password, passhash, exists, self._comment(), space, at)
+        comment = self._comment()
+        return tree.DefineUser(name, role, password, passhash, exists, comment, space, bound, at)
+
+    def _password(self) -> tuple[str | None, str | None]:
+        """The password that is written, or the name of the parameter that holds it."""
+        if self.kinds[self.i] == PARAM:
+            return None, self.variable()
+        return self.string("PASSWORD"), None
 
     def _space(self) -> tree.NounRef:
         if self.take_word("NAMESPACE"):
@@ -53,7 +60,8 @@ class Access(Places):
         name = self.name("user")
         self.expect_word("SET")
         if self.take_word("PASSWORD"):
-            return tree.AlterUser(name, password=self.string("PASSWORD"), at=at)
+            password, bound = self._password()
+            return tree.AlterUser(name, password=password, bound=bound, at=at)
         if self.take_word("ROLE"):
             return tree.AlterUser(name, role=self.role(), at=at)
         self.unexpected("PASSWORD or ROLE")

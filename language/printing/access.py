@@ -15,15 +15,18 @@ def _define_user(node: tree.DefineUser) -> str:
         quote(node.name),
         f"ROLE {node.role}",
         f"ON {_noun(node.space)}" if node.space else "",
-        text("PASSWORD", node.password),
+        _password(node),
         text("PASSHASH", node.passhash),
         text("COMMENT", node.comment),
     )
 
 
 def _alter_user(node: tree.AlterUser) -> str:
-    setting = text("PASSWORD", node.password) or f"ROLE {node.role}"
-    return f"ALTER USER {quote(node.name)} SET {setting}"
+    return f"ALTER USER {quote(node.name)} SET {_password(node) or f'ROLE {node.role}'}"
+
+
+def _password(node: tree.DefineUser | tree.AlterUser) -> str:
+    return text("PASSWORD", node.password) if node.bound is None else f"PASSWORD ${node.bound}"
 
 
 def _noun(node: tree.NounRef) -> str:

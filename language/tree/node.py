@@ -26,7 +26,8 @@ class NounRef:
 
 @dataclass(frozen=True, slots=True)
 class DefineUser:
-    """Exactly one of `password` and `passhash` is set; neither is ever printed."""
+    """Exactly one of `password`, `passhash` and `bound`, the name of the parameter that holds the
+    password, is set; the first two are never printed."""
 
     name: str
     role: str
@@ -36,16 +37,18 @@ class DefineUser:
     comment: str | None = None
     space: NounRef | None = None
     """The namespace or database that the user belongs to; None: store-wide."""
+    bound: str | None = None
     at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class AlterUser:
-    """Exactly one of `password` and `role` is set."""
+    """Exactly one of `password`, `bound`, the name of a parameter, and `role` is set."""
 
     name: str
     password: str | None = field(default=None, repr=False, metadata=SECRET)
     role: str | None = None
+    bound: str | None = None
     at: int = field(default=0, compare=False)
 
 

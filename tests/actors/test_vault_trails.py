@@ -181,6 +181,8 @@ def test_texts_hide_secrets() -> None:
             await value(node, f"FOR $s IN ['{CANARY}'] {{ WRITE $s IN VAULT v VALUE $s }}")
             await value(node, f"IF '{CANARY}' = 'x' {{ WRITE 'k' IN VAULT v VALUE 1 }}")
             await value(node, f"BEGIN; LET $p = '{CANARY}'; DEFINE VAULT o PASSPHRASE $p; COMMIT")
+            bound = f"BEGIN; LET $p = '{CANARY}'; DEFINE USER u ROLE member PASSWORD $p; COMMIT"
+            await value(node, bound)
             await value(node, f"REVEAL '{CANARY}' FROM VAULT v")
             await value(node, f"BEGIN; LET $x = '{CANARY}'; ERASE $x FROM VAULT v; COMMIT")
             await value(node, f"DEFINE VAULT w PASSPHRASE '{CANARY}'")
@@ -211,6 +213,8 @@ def test_texts_with_secrets_are_not_kept() -> None:
         f"IF $x = '{CANARY}' {{ WRITE $k IN VAULT v VALUE $x }} ELSE IF $x = '{CANARY}' {{ }}",
         f"LET $p = '{CANARY}'; DEFINE VAULT v PASSPHRASE $p",
         f"LET $k = '{CANARY}'; REVEAL $k FROM VAULT v",
+        f"LET $p = '{CANARY}'; DEFINE USER u ROLE member PASSWORD $p",
+        f"LET $p = '{CANARY}'; ALTER USER u SET PASSWORD $p",
     ):  # fmt: skip
         plans.get(text, lambda: None)
         assert len(plans) == 0, text
