@@ -93,7 +93,7 @@ def append(tx: Transaction, vault: int, entry: VaultEntry, key: bytes | None) ->
     mac = b"" if key is None else hmac.digest(key, hash, "sha256")
     tx.put(_at(vault, number), _encoder.encode((body, before.hash, mac)))
     tx.put(_prefix(keys.VAULT_HEAD, vault), _LONG.pack(number) + hash)
-    if entry.action in _ABOUT and entry.outcome == GRANTED and entry.id is not None:
+    if entry.id is not None and is_about(entry):
         tx.put(_last(vault, entry.id), _LONG.pack(number))
     if number > limits.VAULT_ENTRIES_KEPT:
         tx.delete(_at(vault, number - limits.VAULT_ENTRIES_KEPT))
@@ -103,6 +103,11 @@ def append(tx: Transaction, vault: int, entry: VaultEntry, key: bytes | None) ->
 def hashed(vault: int, number: int, before: bytes, body: bytes) -> bytes:
     """The hash of an entry."""
     return sha256(_LABEL + _ONE.pack(vault) + _LONG.pack(number) + before + body).digest()
+
+
+def is_about(entry: VaultEntry) -> bool:
+    """Whether an entry says that its record was written or erased."""
+    return entry.action in _ABOUT and entry.outcome == GRANTED
 
 
 def find(tx: Transaction, vault: int, number: int) -> Kept | None:

@@ -18,7 +18,7 @@ from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, When, handles, informs
 from actors.scripts.statements import whole_number
 from actors.tries import network
-from actors.vaults import Act, condition_of
+from actors.vaults import Act, Checked, TrailKey, check, condition_of
 from language import tree
 from language.operators import parameter
 from language.printing import redacted
@@ -38,7 +38,7 @@ from protocol.vaults import check_passphrase
 from storage import vault_trail, vaults
 from storage.catalog import Database
 from storage.transactions import Transaction
-from storage.vault_trail import Kept
+from storage.vault_trail import Head, Kept
 from storage.vaults import Vault
 
 
@@ -231,7 +231,7 @@ def reveal_secret(run: Execution, statement: tree.RevealSecret, vault: Vault) ->
             _judge_again(run, tx, vault)
             found = service.find(tx, vault, key, wanted)
             act = replace(act, version=found.version)
-            promise = _record(run, tx, act, statement)
+            promise = _record(run, tx, act, statement, found.key)
     with _told(run, act):
         _until_kept(run, promise)
         value = service.open(found)
@@ -286,12 +286,18 @@ def _judge_again(run: Execution, tx: Transaction, vault: Vault) -> None:
     run.rights.vault(tx, run.caller, (namespace, database), vault.name, READ)
 
 
-def _record(run: Execution, tx: Transaction, act: Act, statement: tree.Statement) -> Promise:
-    """Commit the entry of what is about to be shown."""
+def _record(
+    run: Execution,
+    tx: Transaction,
+    act: Act,
+    statement: tree.Statement,
+    key: TrailKey | None = None,
+) -> Promise:
+    """Commit the entry of what is about to be shown. :param key: as `Trail.add`"""
     services, request = run.services, run.request
     run.transaction.pause()  # this commit happens beside it
     tx.passes = True
-    services.vaults.trail.add(tx, act)
+    services.vaults.trail.add(tx, act, key=key)
     entry = services.statements.of(tx, run.caller, request.request, run.place, False)
     try:
         return services.committer.commit(tx, run.caller, redacted(statement), act.reason, entry)
@@ -375,7 +381,8 @@ def described_vaults(run: Execution, database: Database) -> list[Value]:
     needs=[Need(INFO, Kind.VAULT, ("vault",)), Need(OWN, Kind.STORE, (), When.UNNAMED)],
 )
 def info_for_trail(run: Execution, statement: tree.InfoTrail, vault: Vault | None) -> Value:
-    """Entries of a trail, newest first. A transaction of its own reads them, as `statements.py`.
+    """Entries of a trail, newest first, or whether all of it is sound. A transaction of its own
+    reads them, as `statements.py`.
 
     :raises BadRequest: of BEFORE and LIMIT
     """
@@ -397,6 +404,10 @@ def info_for_trail(run: Execution, statement: tree.InfoTrail, vault: Vault | Non
             names = (vault.database.namespace.name, vault.database.name)
             run.rights.vault(tx, run.caller, names, vault.name, INFO)
         tx.pause()
+        if statement.check:
+            checked = check(tx, trail, vault, of, run.tick)
+            run.depends_on(tx.saw)
+            return _described_check(checked, vault_trail.head(tx, of))
         behind = vault_trail.find(tx, of, before) if before is not None else None
         head = vault_trail.head(tx, of)
         follows = head.hash if behind is None else behind.before
@@ -412,6 +423,19 @@ def info_for_trail(run: Execution, statement: tree.InfoTrail, vault: Vault | Non
                 break
         run.depends_on(tx.saw)
     return found[:most]
+
+
+def _described_check(checked: Checked, head: Head) -> Value:
+    return {
+        "intact": checked.intact,
+        "entries": checked.entries,
+        "newest": head.number,
+        "hash": head.hash.hex() if head.number else None,
+        "proven": checked.proven,
+        "unproven": checked.unproven,
+        "wrong": list(checked.wrong),
+        "put_back": list(checked.put_back),
+    }
 
 
 def _described(kept: Kept, intact: bool) -> Value:

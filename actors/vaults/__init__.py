@@ -1,9 +1,13 @@
 """Vaults: who holds plain keys, for how long, and what is recorded of it."""
 
+from actors.vaults.checking import Checked, check
 from actors.vaults.parts import Parts
 from actors.vaults.service import Vaults, condition_of
 from actors.vaults.starting import begin
 from actors.vaults.told import VaultSettings
-from actors.vaults.trail import Act
+from actors.vaults.trail import Act, TrailKey
 
-__all__ = ["Act", "Parts", "VaultSettings", "Vaults", "begin", "condition_of"]
+__all__ = [
+    "Act", "Checked", "Parts", "TrailKey", "VaultSettings", "Vaults", "begin", "check",
+    "condition_of",
+]  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 from actors.commits import Committer
 from actors.runtime import Runtime
 from actors.vaults.keyring import STORE, Keyring, VaultKey, root_of, sealed
-from actors.vaults.trail import Act, Trail, with_version
+from actors.vaults.trail import Act, Trail, TrailKey, with_version
 from protocol import limits
 from protocol.binary import pack, unpack
 from protocol.doors import Rng
@@ -51,6 +51,8 @@ class Found:
     id: bytes
     version: int
     row: ValueRow
+    key: TrailKey
+    """What the entry of its reveal is authenticated with."""
 
 
 class Written(NamedTuple):
@@ -247,8 +249,8 @@ class Vaults:
             raise _put_back(vault)
         keys = vaults.keys_row(tx, vault)
         self._check_entry(tx, vault, id, wanted, row)
-        self._keyring.key(vault, keys, row.key_version)  # so that it is refused before the entry
-        return Found(vault, id, wanted, row)
+        key = self._keyring.key(vault, keys, row.key_version)
+        return Found(vault, id, wanted, row, (row.key_version, key.trail))
 
     @staticmethod
     def _was_written(tx: Transaction, vault: Vault, id: bytes) -> bool:

@@ -177,8 +177,12 @@ class Trail:
 
     def is_sound(self, tx: Transaction, vault: Vault | None, kept: vault_trail.Kept) -> bool:
         """Whether an entry's HMAC is right; that of one which can't be known now counts as such."""
-        if not kept.mac:
-            return True
+        return not kept.mac or self.is_authentic(tx, vault, kept) is not False
+
+    def is_authentic(
+        self, tx: Transaction, vault: Vault | None, kept: vault_trail.Kept
+    ) -> bool | None:
+        """Whether an entry's HMAC is right; None: its key is gone, or nobody holds it now."""
         version = kept.entry.key_version
         if vault is None:
             store = store_row(tx)
@@ -186,7 +190,7 @@ class Trail:
             key = self._keyring.store_trail() if is_of_root else None
         else:
             key = self._key(tx, vault, keys_row(tx, vault), version)
-        return key is None or vault_trail.is_authentic(kept, key)
+        return None if key is None else vault_trail.is_authentic(kept, key)
 
     # --- entries ----------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ info = INFO FOR (STORE | NAMESPACE [name] | DATABASE [database] | TABLE name | I
     | (STATEMENTS | AUDIT) [BEFORE expression] [LIMIT expression] [OF name]
     | VAULT name
     | AUDIT OF (VAULT name | ALL VAULTS [NUMBER expression])
-        [BEFORE expression] [LIMIT expression]
+        (CHECK | [BEFORE expression] [LIMIT expression])
     | HISTORY OF (addressed | place) [BEFORE expression] [LIMIT expression])
 place = NAMESPACE name | DATABASE database | TABLE name | name ["." name]
 kill = KILL expression
@@ -235,11 +235,17 @@ class Places(Records):
         may have the name of any word."""
         if self.take_word("OF", "ALL", "VAULTS"):
             number = self.expression() if self.take_word("NUMBER") else None
-            return tree.InfoTrail(None, number, *self._paged(), at)
+            return tree.InfoTrail(None, number, *self._paged_or_checked(), at)
         if self.word(1) != "VAULT" or self.kinds[self.i + 2] not in (NAME, QUOTED):
             return None
         self.expect_word("OF", "VAULT")
-        return tree.InfoTrail(self.name("vault"), None, *self._paged(), at)
+        return tree.InfoTrail(self.name("vault"), None, *self._paged_or_checked(), at)
+
+    def _paged_or_checked(
+        self,
+    ) -> tuple[tree.Expression | None, tree.Expression | None, bool]:
+        """The same, or CHECK in their place."""
+        return (None, None, True) if self.take_word("CHECK") else (*self._paged(), False)
 
     def _paged(self) -> tuple[tree.Expression | None, tree.Expression | None]:
         """`BEFORE e LIMIT e`, each or neither."""

@@ -72,6 +72,7 @@ def _trail(node: tree.InfoTrail) -> str:
         clause("NUMBER", node.number),
         clause("BEFORE", node.before),
         clause("LIMIT", node.limit),
+        "CHECK" if node.check else "",
     )
 
 

@@ -100,10 +100,12 @@ class ListSecrets:
 @dataclass(frozen=True, slots=True)
 class InfoTrail:
     """`INFO FOR AUDIT OF VAULT v`; without `vault` `OF ALL VAULTS`: the store's own trail, or with
-    `number` that of the vault with this number, dropped or not."""
+    `number` that of the vault with this number, dropped or not. `check`: whether all of it is
+    sound, and no entries; it stands without `before` and `limit`."""
 
     vault: str | None
     number: Expression | None = None
     before: Expression | None = None
     limit: Expression | None = None
+    check: bool = False
     at: int = field(default=0, compare=False)

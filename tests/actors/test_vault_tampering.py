@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
+import pytest
+from msgspec.structs import replace
 
 from actors.node import Node
+from actors.runtime import ask
+from protocol import limits
 from protocol.errors import Unknown, WrongKey
+from protocol.vaults import ChangePassphrase, Seal
 from storage import keys, vault_rows, vault_trail
 from storage.vault_entries import VaultEntry
 from tests.actors.nodes import ANA, value
-from tests.actors.vaulted import node_with_vault, played, refusal, reveal, vault_of, write
+from tests.actors.vaulted import (
+    PASSPHRASE,
+    node_with_vault,
+    played,
+    refusal,
+    reveal,
+    rotated,
+    vault_of,
+    write,
+)
 
 Rows = Mapping[bytes, bytes | None]
 STAMPED = (keys.VAULT_REMOVED,)
@@ -107,5 +122,127 @@ def test_an_entry_of_a_write_that_nobody_with_the_key_has_made() -> None:
             assert (await reveal(node, "k"))["value"] == "first"
             await put(node, forged(node, entry, lambda kept: kept))
             await wrongly(node)
+
+    played(main)
+
+
+# --- a whole trail --------------------------------------------------------------------------------
+
+
+async def checked(node: Node, of: str = "VAULT v") -> dict[str, Any]:
+    found = await value(node, f"INFO FOR AUDIT OF {of} CHECK")
+    assert isinstance(found, dict)
+    return found
+
+
+async def much_done(node: Node) -> None:
+    """What leaves entries of every kind."""
+    for number in range(12):
+        await write(node, f"k{number % 4}", number)
+        await reveal(node, f"k{number % 4}")
+    await write(node, "gone", 1)
+    await value(node, "ERASE 'gone' FROM VAULT v; ERASE 'never' FROM VAULT v")
+    await write(node, "k1", 1, "EXPECT VERSION 99")
+    assert await refusal(node, "REVEAL 'never' FROM VAULT v") is not None
+    await value(node, "LIST FROM VAULT v")
+
+
+def test_a_sound_trail() -> None:
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await much_done(node)
+            found = await checked(node)
+            told = (await value(node, "INFO FOR VAULT v"))["audit"]
+            assert found == {
+                "intact": True, "entries": told["entries"], "newest": told["entries"],
+                "hash": told["hash"], "proven": found["proven"], "unproven": 0, "wrong": [],
+                "put_back": [],
+            }  # fmt: skip
+            assert found["proven"] > 25
+            asked = ChangePassphrase(ANA, None, PASSPHRASE, PASSPHRASE, rekey=True)
+            await ask(node.vaults, asked)
+            await rotated(node)
+            await much_done(node)
+            found = await checked(node)  # the keys of the first entries are gone
+            assert found["intact"] and found["unproven"] > 25 and found["proven"] > 25
+            of_store = await checked(node, "ALL VAULTS")
+            assert of_store["intact"] and of_store["entries"] > 3
+            await ask(node.vaults, Seal(ANA, None))
+            await value(node, "ERASE 'k1' FROM VAULT v")
+            found = await checked(node)
+            assert found["intact"] and found["proven"] == 0
+            await value(node, "DROP VAULT v")
+            found = await checked(node, f"ALL VAULTS NUMBER {1}")
+            assert found["intact"] and found["newest"] == found["entries"]
+
+    played(main)
+
+
+def test_a_trail_whose_oldest_entries_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "VAULT_ENTRIES_KEPT", 20)
+
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await much_done(node)
+            await much_done(node)
+            found = await checked(node)
+            assert found["intact"] and found["entries"] == 20 < found["newest"]
+
+    played(main)
+
+
+def test_what_is_wrong_with_a_trail_is_named() -> None:
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await much_done(node)
+            number = vault_of(node).id
+            newest = (await checked(node))["newest"]
+
+            def entry(at: int) -> bytes:
+                with node.committer.begin() as tx:
+                    row = tx.get(vault_trail._at(number, at))
+                assert row is not None
+                return row
+
+            async def wrong_with(changed: Rows) -> list[int]:
+                before = {key: entry(vault_trail._number(key)) for key in changed}
+                await put(node, changed)
+                found = await checked(node)
+                assert not found["intact"] and found["put_back"] == []
+                await put(node, before)
+                assert (await checked(node))["intact"]
+                wrong: list[int] = found["wrong"]
+                return wrong
+
+            for at in (1, 2, 5, newest):
+                where = vault_trail._at(number, at)
+                assert await wrong_with({where: entry(at).replace(b"ana", b"eve")}) == [at]
+                gone = await wrong_with({where: None})
+                assert gone and min(abs(one - at) for one in gone) <= 1
+                assert await wrong_with(forged(node, at, lambda kept: replace(kept, user="eve")))
+            stripped = forged(node, 2, lambda kept: kept)  # of a write, whose chain is sound
+            assert await wrong_with(stripped) == [2]
+            other = entry(4)
+            assert 3 in await wrong_with({vault_trail._at(number, 3): other})
+
+    played(main)
+
+
+def test_records_that_were_put_back_are_named() -> None:
+    """With what is remembered of their newest entries: no REVEAL tells that."""
+
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await write(node, "k", "first")
+            await write(node, "other", 1)
+            before, at = rows(node), remembered(node)
+            with node.committer.begin() as tx:
+                last = tx.get(at)
+            await write(node, "k", "second")
+            await put_back(node, before)
+            await put(node, {at: last})
+            assert (await reveal(node, "k"))["value"] == "first"
+            found = await checked(node)
+            assert (found["intact"], found["wrong"], found["put_back"]) == (False, [], ["k"])
 
     played(main)

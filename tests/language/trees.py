@@ -429,6 +429,8 @@ VAULT_STATEMENTS = st.one_of(
     st.builds(
         tree.InfoTrail, st.none(), st.none() | SMALL, st.none() | SMALL, st.none() | SMALL
     ),
+    st.builds(tree.InfoTrail, NAMES, check=st.just(True)),
+    st.builds(tree.InfoTrail, st.none(), st.none() | SMALL, check=st.just(True)),
 )  # fmt: skip
 INDEXES = st.one_of(
     st.builds(

@@ -226,6 +226,8 @@ ROWS: Final[dict[str, list[Row]]] = {
     "InfoTrail": [
         sealed("INFO FOR AUDIT OF VAULT s", "INFO"),
         owns("INFO FOR AUDIT OF ALL VAULTS", "STORE"),
+        sealed("INFO FOR AUDIT OF VAULT s CHECK", "INFO"),
+        owns("INFO FOR AUDIT OF ALL VAULTS CHECK", "STORE"),
     ],
     # --- topics
     "DefineTopic": [of("DEFINE TOPIC made", "DEFINE", ON_MAIN)],

@@ -1,0 +1,123 @@
+"""Looks through a whole trail, and at what the trail says of the records that there are.
+
+An entry that does not follow from the one before, whose HMAC is wrong, or that is missing, is
+*wrong*. A record is *put back* when it is not what its newest entry says: written with that version
+and that value, or erased. HMACs of keys that are gone, or sealed, can't be looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Final
+
+from actors.vaults.trail import Trail
+from protocol import limits
+from storage import vault_trail, vaults
+from storage.transactions import Transaction
+from storage.vault_trail import Kept
+from storage.vaults import Vault
+
+NAMED: Final = 100
+"""Of what is wrong so many are named."""
+
+
+@dataclass(slots=True)
+class Checked:
+    """What was found."""
+
+    entries: int = 0
+    """That were looked at."""
+    proven: int = 0
+    """Of them with an HMAC that is right."""
+    unproven: int = 0
+    """With one that can't be looked at now; the others were made while nobody held a key."""
+    wrong: list[int] = field(default_factory=list)
+    """Numbers of entries, the newest first."""
+    put_back: list[str] = field(default_factory=list)
+    """Ids of records."""
+
+    @property
+    def intact(self) -> bool:
+        """Whether nothing was found."""
+        return not self.wrong and not self.put_back
+
+
+def check(
+    tx: Transaction, trail: Trail, vault: Vault | None, number: int, tick: Callable[[], None]
+) -> Checked:
+    """Look through a trail.
+
+    :param vault: whose it is, if it is there; None: of one that is dropped the chain is looked at
+    :param number: of the trail
+    :param tick: called at each entry
+    """
+    found, head = Checked(), vault_trail.head(tx, number)
+    follows, at = head.hash, head.number
+    first = max(1, head.number - limits.VAULT_ENTRIES_KEPT + 1)
+    for some in vault_trail.newest(tx, number):
+        for kept in some:
+            found.entries += 1
+            is_next = kept.number == at and kept.hash == follows
+            if not is_next or not _is_proven(tx, trail, vault, number, kept, found):
+                _name(found.wrong, kept.number)
+            if vault is not None and not _is_kept(tx, vault, kept):
+                _name(found.put_back, kept.entry.id or "")
+            follows, at = kept.before, kept.number - 1
+            tick()
+    if at != first - 1:
+        _name(found.wrong, at)
+    if first == 1 and at == 0 and follows != bytes(vault_trail.HASH_BYTES):
+        _name(found.wrong, 1)
+    return found
+
+
+def _name(named: list[Any], one: int | str) -> None:
+    if len(named) < NAMED and one not in named:
+        named.append(one)
+
+
+def _is_proven(
+    tx: Transaction, trail: Trail, vault: Vault | None, number: int, kept: Kept, found: Checked
+) -> bool:
+    """Whether nothing speaks against an entry's HMAC."""
+    if not kept.mac:
+        # Who writes or reveals holds a key.
+        done = kept.entry.outcome == vault_trail.GRANTED
+        return not (done and kept.entry.action in ("write", "reveal"))
+    if vault is None and number != vault_trail.STORE_TRAIL:
+        known = None
+    else:
+        known = trail.is_authentic(tx, vault, kept)
+    if known is None:
+        found.unproven += 1
+        return True
+    found.proven += known
+    return known
+
+
+def _is_kept(tx: Transaction, vault: Vault, kept: Kept) -> bool:
+    """Whether a record is what an entry says of it, if that is its newest one."""
+    entry = kept.entry
+    if entry.id is None or not vault_trail.is_about(entry):
+        return True
+    newest = vault_trail.last_about(tx, vault.id, entry.id)
+    if newest != kept.number:
+        return newest > kept.number and _is_of(tx, vault, newest, entry.id)
+    id = entry.id.encode("utf-8", "surrogatepass")
+    record = vaults.find_record(tx, vault, id)
+    if entry.action != "write":
+        return record is None
+    if record is None or record.last != entry.version:
+        return False
+    row = vaults.find_value(tx, vault, id, record.last)
+    if row is None or row.entry != kept.number or row.key_version < entry.key_version:
+        return False
+    return row.key_version != entry.key_version or sha256(row.sealed).digest() == entry.digest
+
+
+def _is_of(tx: Transaction, vault: Vault, number: int, id: str) -> bool:
+    """Whether an entry is there that says something of a record."""
+    kept = vault_trail.find(tx, vault.id, number)
+    return kept is not None and kept.entry.id == id and vault_trail.is_about(kept.entry)
