@@ -1,4 +1,5 @@
-"""`docs/statements.md` names every field of every INFO, and no field that is none."""
+"""`docs/statements.md` names every field of every INFO, and no field that is none; those of the
+trails of vaults stand in `docs/vaults.md`."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ from tests.architecture.sources import ROOT
 from tests.processes import serving
 
 PAGE: Final = (ROOT / "docs" / "statements.md").read_text(encoding="utf-8")
+VAULTS: Final = (ROOT / "docs" / "vaults.md").read_text(encoding="utf-8")
 ROW: Final = re.compile(r"^\| ((?:`[A-Z]+`(?:, )?)+) \| (.*) \|$", re.MULTILINE)
 FIELD: Final = re.compile(r"`([a-z_]+)`")
 
@@ -29,6 +31,7 @@ DEFINE INDEX ready ON full FIELDS f;
 DEFINE TABLE many; INSERT INTO many $rows;
 DEFINE FUNCTION fit($n: int) { $n }; DEFINE VAULT w; DEFINE SPACE s EXPIRE 1h; SET 'k' IN s VALUE 1;
 DEFINE TOPIC bounded BYTES 1MiB; DEFINE TOPIC unbounded; DEFINE TOPIC dead;
+DEFINE TABLE telling ON CHANGE OF f PUBLISH INTO unbounded;
 DEFINE READER r ON bounded; DEFINE GROUP g ON bounded DEADLINE 1s DEAD LETTER dead BACKOFF 1s;
 PUBLISH INTO bounded VALUE 1;
 DEFINE USER eve ROLE member PASSWORD 'a password of hers';
@@ -38,7 +41,7 @@ ASKED: Final = {
     "STORE": ["STORE"],
     "NAMESPACE": ["NAMESPACE a"],
     "DATABASE": ["DATABASE a.b"],
-    "TABLE": ["TABLE full", "TABLE many"],
+    "TABLE": ["TABLE full", "TABLE many", "TABLE telling"],
     "INDEX": ["INDEX ready ON full", "INDEX refused ON many"],
     "SPACE": ["SPACE s"],
     "TOPIC": ["TOPIC bounded", "TOPIC unbounded"],
@@ -58,6 +61,11 @@ ASKED: Final = {
 }
 OF_ENTRIES: Final = {"STATEMENTS", "AUDIT", "HISTORY"}
 """What is asked by a statement of its own."""
+TRAILS: Final = {
+    "AUDIT OF ALL VAULTS": "## The trail",
+    "AUDIT OF ALL VAULTS CHECK": "### Looking through a trail",
+}
+"""And under which heading its fields stand."""
 FREE: Final = {"settings", "value"}
 """Whose own fields stand elsewhere: they are the flags, or those of a record."""
 
@@ -79,6 +87,13 @@ def named(subject: str, page: str = PAGE) -> set[str]:
     rows = [row for subjects, row in ROW.findall(page) if f"`{subject}`" in subjects]
     assert len(rows) == 1, f"INFO FOR {subject} has {len(rows)} rows"
     return set(FIELD.findall(rows[0]))
+
+
+def named_of_a_trail(heading: str, page: str = VAULTS) -> set[str]:
+    """The fields that the table under a heading names."""
+    lines = page.partition(heading + "\n")[2].partition("\n#")[0].splitlines()
+    names = [line.split("|")[1] for line in lines if line.startswith("| `")]
+    return set(FIELD.findall(" ".join(names)))
 
 
 async def answered(node: Node) -> dict[str, set[str]]:
@@ -106,11 +121,17 @@ async def test_every_field_of_every_info_stands_there(tmp_path: Any) -> None:
     async with running(real_doors(), told) as node:
         for subject, found in (await answered(node)).items():
             assert found == named(subject), f"INFO FOR {subject}"
+        for asked, heading in TRAILS.items():
+            answer = await value(node, f"INFO FOR {asked}")
+            assert set(fields(answer)) == named_of_a_trail(heading), asked
 
 
 def test_planted_fields_are_missed() -> None:
     assert named("STATE") == {"sequence", "hash"}
     assert named("STATE", PAGE.replace("`sequence`, `hash`", "`sequence`")) == {"sequence"}
+    for heading in TRAILS.values():
+        kept = named_of_a_trail(heading)
+        assert named_of_a_trail(heading, VAULTS.replace("`intact`", "intact")) == kept - {"intact"}
     with pytest.raises(AssertionError, match="0 rows"):
         named("STATE", PAGE.replace("| `STATE` |", "| STATE |"))
 

@@ -20,6 +20,11 @@ GENERATE = importlib.import_module("docs.generate")
 PAGES: dict[str, Callable[[], str]] = GENERATE.PAGES
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 NAMED = re.compile(r"[A-Za-z0-9_-]+")
+OF_A_STORE = re.compile(
+    r'(?:(?:path|folder)\}/|facts\.(?:write|read|first)\("|^_?[A-Z_]+: Final = ")([A-Z-]{4,})"',
+    re.MULTILINE,
+)
+"""Names of files in a data directory, where a source says them."""
 MODULE_OF = {
     "argon2-cffi": "argon2",
     "google-re2": "re2",
@@ -129,6 +134,44 @@ def test_operations_page_names_every_flag_and_variable() -> None:
         assert f"`{flag.name}" in page, flag.name
     for variable in re.findall(r"^[A-Z_]+", flags.ENVIRONMENT, re.MULTILINE):
         assert f"`{variable}`" in page, variable
+
+
+def unnamed_files(*sources: str) -> set[str]:
+    """Files of a data directory that sources name and the page on it does not."""
+    page = (
+        (DOCS / "operations.md").read_text().partition("## The directory")[2].partition("\n## ")[0]
+    )
+    found = {name for source in sources for name in OF_A_STORE.findall(source)}
+    return {name for name in found if not re.search(rf"\b{name}\b(?!-)", page)}
+
+
+def test_operations_page_names_every_file_of_a_store() -> None:
+    sources = [source.text for source in files("storage", "surfaces")]
+    found = {name for source in sources for name in OF_A_STORE.findall(source)}
+    assert {"STORE", "BEGINS", "CLOSED", "RESERVE", "NEWEST", "DAMAGED"} < found
+    assert unnamed_files(*sources) == set()
+
+
+def test_a_planted_file_is_missed() -> None:
+    assert unnamed_files('open(f"{path}/PLANTED")', '_NAME: Final = "ALSO"') == {"PLANTED", "ALSO"}
+
+
+def torn_tables(text: str) -> list[str]:
+    """Rows that no head stands above: a line between them and their table has ended it, and they
+    are shown as they are written."""
+    text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.findall(r"^(?<!\|\n)(\|.*)\n(?!\|---)", text, re.MULTILINE)
+
+
+def test_no_table_is_torn() -> None:
+    for page in [*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "clients/python/README.md"]:
+        assert torn_tables(page.read_text()) == [], page
+
+
+def test_a_planted_torn_table_is_caught() -> None:
+    whole = "| a | b |\n|---|---|\n| 1 | 2 |\n"
+    assert torn_tables(f"text\n\n{whole}\n```\n| no table\n```\n") == []
+    assert torn_tables(f"{whole}\n| 3 | 4 |\n") == ["| 3 | 4 |"]
 
 
 def test_changelog_begins_with_this_version() -> None:
