@@ -65,7 +65,7 @@ compiled: .venv/.compiled ## the hot modules as C, in a copy of the tree: build/
 	$(BIN)/python -m compiling
 
 test: .venv/.test $(if $(COMPILED),compiled) ## the suite; COMPILED=1: of the compiled tree
-	@.ci/packages curl faketime chromium
+	@.ci/packages curl faketime chromium etcd-server
 	$(PYTHON_THERE) -m pytest --numprocesses $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 check: .venv/.test ## format, lint, types, import directions

@@ -70,6 +70,7 @@ EXCEPT: dict[str, frozenset[str]] = {
     "storage/disk_files.py": DISK,  # parts of it
     "storage/folders.py": DISK,
     "actors/doors.py": WORLD | CLOCKS | DISK,  # the other production doors
+    "actors/agreement.py": frozenset({"httptools"}),  # the one to etcd
     "actors/runtime/": frozenset({"threading", "queue"}),  # the only room that runs actors
     "surfaces/logs.py": frozenset({"os"}),  # writes to the descriptor of standard error
     "surfaces/http/console.py": frozenset({"pathlib"}),  # the console's files

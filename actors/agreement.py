@@ -1,0 +1,360 @@
+"""The door to what a cluster agrees on: etcd, by its JSON gateway. Nothing else knows of etcd.
+
+| here | in etcd |
+|---|---|
+| `lead` | a key below the store's, with its lease; the epoch is its create revision |
+| `insync` | a key below the store's; its revision is its mod revision |
+| a condition | one transaction, which reads both keys behind what it writes |
+| who names the agreement | `cluster_id` of every answer's header |
+
+Numbers travel as strings and keys in base64; what is 0 or false is left out of an answer. Refusals
+end in trailers, which Tornado's client takes for a broken answer: so each request is made here, on
+a connection of its own, and read by llhttp, as those that come to the node are.
+
+What an endpoint can't have got is asked of the next. What it may have got and not answered is asked
+of another only if doing it twice does no harm; the rest ends as `NotAnswered`, with `perhaps`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+from httptools import HttpParserError, HttpResponseParser
+
+from protocol import limits
+from protocol.agreement import (
+    Agreed,
+    Agreement,
+    Answered,
+    InSync,
+    Lead,
+    LeaseLapsed,
+    NotAnswered,
+)
+
+ANSWER_BYTES: Final = limits.MIB
+"""What is agreed is short: a longer answer comes from somebody else."""
+CONNECT_SECONDS: Final = 2.0
+ANSWER_SECONDS: Final = 5.0
+"""How long one endpoint may take, so that with the next there is an answer within most leases."""
+_NOT_FOUND: Final = 5
+_UNAUTHENTICATED: Final = 16
+_TOKEN_ENDED: Final = "invalid auth token"
+"""The codes of gRPC that mean something here, and what 3.4 says under another code."""
+
+
+class Etcd(Agreement):
+    """:param endpoints: `http://host:port` or `https://`, one at least; asked in turns
+    :param credential: a user of etcd and its password; None: it asks for none
+    :param tls: for endpoints that are https
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        store: str,
+        credential: tuple[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._endpoints = [endpoint.rstrip("/") for endpoint in endpoints]
+        self._credential = credential
+        self._tls = tls
+        self._token: str | None = None
+        self._lead = _key(store, "lead")
+        self._insync = _key(store, "insync")
+        self._below, self._behind = _key(store, ""), _key(store, "", ends=True)
+
+    async def look(self) -> Agreed:
+        """See the door."""
+        return self._agreed(await self._ask("/v3/kv/txn", {"success": self._both()}, again=True))
+
+    async def grant(self, seconds: int) -> int:
+        """See the door."""
+        # One that was granted unheard lapses by itself.
+        answer = await self._ask("/v3/lease/grant", {"TTL": str(seconds)}, again=True)
+        return int(answer["ID"])
+
+    async def renew(self, lease: int) -> int:
+        """See the door."""
+        answer = await self._ask("/v3/lease/keepalive", {"ID": str(lease)}, again=True)
+        seconds = int(answer.get("result", {}).get("TTL", 0))
+        if seconds <= 0:
+            raise LeaseLapsed(f"lease {lease:x} has lapsed")
+        return seconds
+
+    async def revoke(self, lease: int) -> None:
+        """See the door."""
+        try:
+            await self._ask("/v3/lease/revoke", {"ID": str(lease)}, again=True)
+        except LeaseLapsed:
+            return
+
+    async def found(self, members: frozenset[str]) -> Answered:
+        """See the door."""
+        absent = {"key": self._insync, "target": "CREATE", "create_revision": "0"}
+        return await self._write([absent], self._insync, _written(0, members))
+
+    async def take_lead(self, node: str, lease: int, insync: int) -> Answered:
+        """See the door."""
+        vacant = {"key": self._lead, "target": "CREATE", "create_revision": "0"}
+        conditions = [vacant, self._of_revision(insync)]
+        return await self._write(conditions, self._lead, node, lease)
+
+    async def change(self, epoch: int, insync: int, members: frozenset[str]) -> Answered:
+        """See the door."""
+        leads = {"key": self._lead, "target": "CREATE", "create_revision": str(epoch)}
+        conditions = [leads, self._of_revision(insync)]
+        return await self._write(conditions, self._insync, _written(epoch, members))
+
+    async def changed(self, after: int, seconds: float) -> Agreed:
+        """See the door."""
+        # What a watch tells is only that it is time to look: it may end for many reasons.
+        asked = {"create_request": {"key": self._below, "range_end": self._behind,
+                                    "start_revision": str(after + 1)}}  # fmt: skip
+        read = b""
+
+        def hear(chunk: bytes) -> bool:
+            nonlocal read
+            *lines, read = (read + chunk).split(b"\n")
+            results = [json.loads(line).get("result", {}) for line in lines if line]
+            return any(result.get("events") or result.get("canceled") for result in results)
+
+        with suppress(NotAnswered, ValueError):
+            await self._of_one("/v3/watch", asked, hear, seconds)
+        return await self.look()
+
+    async def close(self) -> None:
+        """See the door. Each request has a connection of its own: there is nothing to give up."""
+
+    # --- what is asked --------------------------------------------------------------------------
+
+    def _both(self) -> list[dict[str, Any]]:
+        return [{"request_range": {"key": key}} for key in (self._lead, self._insync)]
+
+    def _of_revision(self, insync: int) -> dict[str, str]:
+        return {"key": self._insync, "target": "MOD", "mod_revision": str(insync)}
+
+    async def _write(
+        self, conditions: list[dict[str, str]], key: str, value: str, lease: int = 0
+    ) -> Answered:
+        put = {"key": key, "value": _b64(value), **({"lease": str(lease)} if lease else {})}
+        asked = {
+            "compare": [{"result": "EQUAL", **condition} for condition in conditions],
+            "success": [{"request_put": put}, *self._both()],
+            "failure": self._both(),
+        }
+        answer = await self._ask("/v3/kv/txn", asked, again=False)
+        return Answered(bool(answer.get("succeeded")), self._agreed(answer))
+
+    def _agreed(self, answer: dict[str, Any]) -> Agreed:
+        lead, insync = (
+            found["response_range"].get("kvs", [None])[0] for found in answer["responses"][-2:]
+        )
+        header = answer["header"]
+        return Agreed(
+            cluster=header["cluster_id"],
+            revision=int(header["revision"]),
+            lead=None if lead is None else Lead(_text(lead), int(lead["create_revision"])),
+            insync=None if insync is None else _read(insync),
+        )
+
+    # --- how it is asked ------------------------------------------------------------------------
+
+    async def _ask(self, path: str, body: dict[str, Any], *, again: bool) -> dict[str, Any]:
+        """One request, of the endpoint that answered last or of another.
+
+        :param again: whether one that may have been done may be asked for another time
+        :raises NotAnswered, LeaseLapsed:
+        """
+        why = "no endpoint"
+        for _ in range(len(self._endpoints)):
+            try:
+                return await self._of_one(path, body)
+            except NotAnswered as silence:
+                self._endpoints.append(self._endpoints.pop(0))
+                if silence.perhaps and not again:
+                    raise
+                why = str(silence)
+        raise NotAnswered(f"etcd is out of reach: {why}", perhaps=False)
+
+    async def _of_one(
+        self,
+        path: str,
+        body: dict[str, Any],
+        hear: Callable[[bytes], bool] | None = None,
+        seconds: float | None = None,
+    ) -> dict[str, Any]:
+        if self._credential is not None and self._token is None:
+            await self._sign_in()
+        try:
+            return await self._post(path, body, hear, seconds)
+        except _TokenEndedError:  # it was looked at before anything was done
+            await self._sign_in()
+        try:
+            return await self._post(path, body, hear, seconds)
+        except _TokenEndedError as ended:
+            raise NotAnswered(f"{self._endpoints[0]}: {ended}", perhaps=False) from ended
+
+    async def _sign_in(self) -> None:
+        if self._credential is None:
+            raise NotAnswered(f"{self._endpoints[0]} asks for a user", perhaps=False)
+        self._token = None
+        name, password = self._credential
+        answer = await self._post("/v3/auth/authenticate", {"name": name, "password": password})
+        self._token = answer["token"]
+
+    async def _post(
+        self,
+        path: str,
+        body: dict[str, Any],
+        hear: Callable[[bytes], bool] | None = None,
+        seconds: float | None = None,
+    ) -> dict[str, Any]:
+        endpoint = self._endpoints[0]
+        to = urlsplit(endpoint)
+        assert to.hostname, "endpoints are looked at where they are declared"
+        tls = (self._tls or ssl.create_default_context()) if to.scheme == "https" else None
+        port = to.port or (443 if tls else 80)
+        loop, asked = asyncio.get_running_loop(), self._request(to.netloc, path, body)
+        exchange, sent = _Exchange(asked, hear, loop.create_future()), False
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await loop.create_connection(lambda: exchange, to.hostname, port, ssl=tls)
+            sent = True
+            async with asyncio.timeout(ANSWER_SECONDS if seconds is None else seconds):
+                status, data = await exchange.answer
+        except (OSError, HttpParserError) as error:  # TimeoutError and those of TLS among them
+            why = str(error) or "no answer in time"
+            raise NotAnswered(f"{endpoint}: {why}", perhaps=sent) from error
+        finally:
+            exchange.end()
+        return self._read(endpoint, status, data)
+
+    def _request(self, host: str, path: str, body: dict[str, Any]) -> bytes:
+        data = json.dumps(body).encode()
+        token = "" if self._token is None else f"Authorization: {self._token}\r\n"
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}"
+            f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+        )
+        return head.encode("latin-1") + data
+
+    def _read(self, endpoint: str, status: int, data: bytes) -> dict[str, Any]:
+        try:
+            body = json.loads(data)
+        except ValueError as error:
+            why = f"{endpoint} answered {status}, and no JSON"
+            raise NotAnswered(why, perhaps=True) from error
+        if not isinstance(body, dict):
+            raise NotAnswered(f"{endpoint} answered {status}, and no object", perhaps=True)
+        if status == 200:
+            return body
+        code, said = body.get("code"), str(body.get("message") or body.get("error"))
+        if code == _UNAUTHENTICATED or _TOKEN_ENDED in said:
+            raise _TokenEndedError(said)
+        if code == _NOT_FOUND and "lease not found" in said:
+            raise LeaseLapsed(said)
+        # It may have lost its majority in the midst of it.
+        raise NotAnswered(f"{endpoint} answered {status}: {said}", perhaps=True)
+
+
+class _Exchange(asyncio.Protocol):
+    """One request and its answer.
+
+    :param hear: takes the answer's body as it comes; once it says that it has heard enough, there
+        is an answer. None: the body is part of the answer
+    """
+
+    def __init__(
+        self,
+        request: bytes,
+        hear: Callable[[bytes], bool] | None,
+        answer: asyncio.Future[tuple[int, bytes]],
+    ) -> None:
+        self.answer = answer
+        self._request = request
+        self._hear = hear
+        self._parser = HttpResponseParser(self)
+        self._body = bytearray()
+        self._transport: asyncio.Transport | None = None
+
+    def end(self) -> None:
+        """Nobody waits for it any more."""
+        if not self.answer.cancel() and not self.answer.cancelled():
+            self.answer.exception()  # it was looked at, or came when nobody waited
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Ask."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        """Some of the answer."""
+        if self.answer.done():
+            return
+        try:
+            self._parser.feed_data(data)
+        except HttpParserError as error:
+            self._fail(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing more comes."""
+        self._fail(exc or ConnectionResetError("it closed the connection without an answer"))
+
+    def on_body(self, body: bytes) -> None:
+        """Of the parser: some of the body."""
+        if self._hear is not None and self._parser.get_status_code() == 200:
+            if self._hear(body):
+                self._succeed(b"{}")
+        elif len(self._body) + len(body) > ANSWER_BYTES:
+            self._fail(ConnectionAbortedError("its answer is too long"))
+        else:
+            self._body += body
+
+    def on_message_complete(self) -> None:
+        """Of the parser: that was the answer."""
+        self._succeed(bytes(self._body) if self._hear is None else b"{}")
+
+    def _succeed(self, body: bytes) -> None:
+        if not self.answer.done():
+            self.answer.set_result((self._parser.get_status_code(), body))
+
+    def _fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class _TokenEndedError(Exception):
+    """etcd does not know the token any more."""
+
+
+def _key(store: str, name: str, *, ends: bool = False) -> str:
+    """A key of the store; or the first one behind all of them."""
+    prefix = f"/storenode/{store}"
+    return _b64(f"{prefix}0" if ends else f"{prefix}/{name}")  # "0" follows "/"
+
+
+def _b64(text: str) -> str:
+    return b64encode(text.encode()).decode()
+
+
+def _text(found: dict[str, Any]) -> str:
+    return b64decode(found.get("value", "")).decode()
+
+
+def _written(epoch: int, members: frozenset[str]) -> str:
+    return json.dumps({"epoch": epoch, "members": sorted(members)}, separators=(",", ":"))
+
+
+def _read(found: dict[str, Any]) -> InSync:
+    value = json.loads(_text(found))
+    return InSync(value["epoch"], frozenset(value["members"]), int(found["mod_revision"]))

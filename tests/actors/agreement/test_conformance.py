@@ -1,0 +1,319 @@
+"""What a cluster agrees on behaves as its door says: etcd itself, and the model that stands for it
+in simulation."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+import pytest
+
+from actors.agreement import Etcd
+from protocol.agreement import Agreement, Answered, InSync, Lead, LeaseLapsed, NotAnswered
+from tests.actors.agreement.etcds import ETCD, EtcdProcess, etcd_process
+from tests.simulation.agreement import AgreementModel, Fate
+from tests.simulation.loop import SteppedLoop
+
+A, B, C = "node-a", "node-b", "node-c"
+_stores = (f"store-{number}" for number in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess | None]:
+    if ETCD is None:
+        yield None
+        return
+    with etcd_process(tmp_path_factory.mktemp("etcd")) as found:
+        yield found
+
+
+@pytest.fixture(params=["model", "etcd"])
+async def doors(
+    request: pytest.FixtureRequest, etcd: EtcdProcess | None
+) -> AsyncIterator[tuple[Agreement, Agreement]]:
+    """Two nodes' doors to the same, where nothing was agreed yet."""
+    if request.param == "model":
+        model = AgreementModel()
+        yield model.door(), model.door()
+        return
+    if etcd is None:
+        pytest.skip("not installed: etcd-server")
+    store = next(_stores)
+    found = Etcd([etcd.endpoint], store), Etcd([etcd.endpoint], store)
+    yield found
+    for each in found:
+        await each.close()
+
+
+Doors = tuple[Agreement, Agreement]
+
+
+async def founded(door: Agreement, *members: str) -> int:
+    """Write the first set; its revision."""
+    answer = await door.found(frozenset(members))
+    assert answer.done and answer.agreed.insync is not None
+    return answer.agreed.insync.revision
+
+
+async def led(door: Agreement, node: str, insync: int, seconds: int = 60) -> tuple[int, int]:
+    """Take the lead; the lease and the epoch."""
+    lease = await door.grant(seconds)
+    answer = await door.take_lead(node, lease, insync)
+    assert answer.done and answer.agreed.lead is not None
+    assert answer.agreed.lead.node == node
+    return lease, answer.agreed.lead.epoch
+
+
+async def test_at_first_nothing_is_agreed(doors: Doors) -> None:
+    one, other = doors
+    found = await one.look()
+    assert found.cluster and found.revision >= 1
+    assert (found.lead, found.insync) == (None, None)
+    assert (await other.look()).cluster == found.cluster
+
+
+async def test_the_first_set_is_written_once(doors: Doors) -> None:
+    one, other = doors
+    revision = await founded(one, A, B)
+    again = await other.found(frozenset({C}))
+    assert not again.done
+    insync = again.agreed.insync
+    assert insync is not None and insync.members == {A, B}
+    assert (insync.epoch, insync.revision) == (0, revision)
+    assert again.agreed.revision == (await one.look()).revision, "a condition that fails writes"
+
+
+async def test_a_vacant_lead_is_taken_from_the_set_that_was_read(doors: Doors) -> None:
+    one, other = doors
+    revision = await founded(one, A, B)
+    lease = await one.grant(60)
+    assert not (await one.take_lead(A, lease, revision - 1)).done
+    assert not (await one.take_lead(A, lease, 0)).done
+    assert (await one.look()).lead is None
+    _, epoch = await led(one, A, revision)
+    assert epoch > revision
+    late = await other.take_lead(B, await other.grant(60), revision)
+    assert not late.done
+    assert late.agreed.lead is not None and late.agreed.lead.node == A
+    assert late.agreed.lead.epoch == epoch
+
+
+async def test_no_set_no_lead_but_by_who_knows_of_none(doors: Doors) -> None:
+    one, _ = doors
+    lease = await one.grant(60)
+    assert not (await one.take_lead(A, lease, 7)).done
+
+
+async def test_of_many_who_race_one_leads(doors: Doors) -> None:
+    revision = await founded(doors[0], A, B)
+    leases = [await doors[number % 2].grant(60) for number in range(8)]
+    answers = await asyncio.gather(
+        *(
+            doors[number % 2].take_lead(f"n{number}", leases[number], revision)
+            for number in range(8)
+        )
+    )
+    assert sum(answer.done for answer in answers) == 1
+    leads = {answer.agreed.lead for answer in answers if answer.done}
+    assert (await doors[0].look()).lead in leads
+
+
+async def test_a_lead_goes_with_its_lease_and_the_next_epoch_is_greater(doors: Doors) -> None:
+    one, other = doors
+    revision = await founded(one, A, B)
+    _, epoch = await led(one, A, revision, seconds=1)
+    found = await other.look()
+    while found.lead is not None:
+        found = await other.changed(found.revision, 20)
+    assert found.revision > epoch
+    _, later = await led(other, B, revision)
+    assert later > epoch
+
+
+async def test_a_lease_that_is_renewed_goes_on_and_one_that_lapsed_is_gone(doors: Doors) -> None:
+    one, other = doors
+    revision = await founded(one, A)
+    lease, _ = await led(one, A, revision, seconds=1)
+    for _ in range(4):
+        assert await one.renew(lease) == 1
+        found = await other.changed((await other.look()).revision, 0.4)
+        assert found.lead is not None, "it lapsed beside its renewals"
+    while (await other.look()).lead is not None:
+        await other.changed((await other.look()).revision, 1)
+    with pytest.raises(LeaseLapsed):
+        await one.renew(lease)
+    with pytest.raises(LeaseLapsed):
+        await one.take_lead(A, lease, revision)
+    assert (await one.look()).lead is None
+
+
+async def test_a_lease_that_is_given_up_frees_the_lead_at_once(doors: Doors) -> None:
+    one, other = doors
+    revision = await founded(one, A)
+    lease, epoch = await led(one, A, revision)
+    await one.revoke(lease)
+    assert (await other.look()).lead is None
+    await one.revoke(lease)
+    assert not (await one.change(epoch, revision, frozenset({A, B}))).done
+
+
+async def test_the_set_is_changed_by_who_leads_and_knows_it(doors: Doors) -> None:
+    one, other = doors
+    revision = await founded(one, A, B)
+    _, epoch = await led(one, A, revision)
+    assert not (await one.change(epoch + 1, revision, frozenset({A}))).done
+    assert not (await one.change(epoch, revision + 1, frozenset({A}))).done
+    changed = await one.change(epoch, revision, frozenset({A}))
+    assert changed.done
+    insync = changed.agreed.insync
+    assert insync == InSync(epoch, frozenset({A}), changed.agreed.revision)
+    assert (await other.look()).insync == insync
+    assert not (await one.change(epoch, revision, frozenset({A, B}))).done
+    assert (await one.change(epoch, insync.revision, frozenset({A, B}))).done
+
+
+async def test_who_led_before_changes_nothing(doors: Doors) -> None:
+    one, other = doors
+    revision = await founded(one, A, B)
+    lease, before = await led(one, A, revision)
+    await one.revoke(lease)
+    _, epoch = await led(other, B, revision)
+    late = await one.change(before, revision, frozenset({A}))
+    assert not late.done
+    assert late.agreed.lead == Lead(B, epoch)
+    assert late.agreed.insync is not None and late.agreed.insync.members == {A, B}
+
+
+async def test_who_waits_hears_of_what_is_written(doors: Doors) -> None:
+    one, other = doors
+    before = (await one.look()).revision
+    waiting = asyncio.create_task(other.changed(before, 60))
+    await asyncio.sleep(0)
+    revision = await founded(one, A)
+    async with asyncio.timeout(20):
+        found = await waiting
+    assert found.insync is not None and found.insync.revision == revision
+
+
+async def test_what_was_written_before_it_was_waited_for_is_heard_too(doors: Doors) -> None:
+    one, other = doors
+    before = (await one.look()).revision
+    await founded(one, A)
+    async with asyncio.timeout(20):
+        found = await other.changed(before, 60)
+    assert found.insync is not None
+
+
+async def test_who_waits_for_nothing_is_answered_in_time(doors: Doors) -> None:
+    one, _ = doors
+    revision = await founded(one, A)
+    async with asyncio.timeout(20):
+        found = await one.changed((await one.look()).revision, 0.1)
+    assert found.insync is not None and found.insync.revision == revision
+
+
+async def test_a_wait_that_is_given_up_leaves_the_door_as_it_was(doors: Doors) -> None:
+    one, other = doors
+    waiting = asyncio.create_task(other.changed((await other.look()).revision, 60))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    await founded(one, A)
+    assert (await other.look()).insync is not None
+
+
+# --- the suite catches who does otherwise; the model's links do what they say ------------------
+
+
+class Hasty(AgreementModel):
+    """Takes a lead without looking at the set."""
+
+    def take_lead(self, node: str, lease: int, insync: int) -> Answered:
+        return super().take_lead(node, lease, self._insync_revision)
+
+
+class Trusting(AgreementModel):
+    """Changes the set for whoever once led."""
+
+    def change(self, epoch: int, insync: int, members: frozenset[str]) -> Answered:
+        epoch = epoch if self.lead is None else self.lead.epoch
+        return super().change(epoch, insync, members)
+
+
+class Forgetful(AgreementModel):
+    """Changes the set whichever was read."""
+
+    def change(self, epoch: int, insync: int, members: frozenset[str]) -> Answered:
+        return super().change(epoch, self._insync_revision, members)
+
+
+class Loyal(AgreementModel):
+    """Keeps who led although its lease is over."""
+
+    def end(self, lease: int) -> None:
+        self._leases.pop(lease, None)
+
+
+class Repeating(AgreementModel):
+    """Gives two leaderships one epoch."""
+
+    def take_lead(self, node: str, lease: int, insync: int) -> Answered:
+        answer = super().take_lead(node, lease, insync)
+        if answer.done:
+            self.lead = Lead(node, 2)
+        return Answered(answer.done, self.agreed)
+
+
+class Twice(AgreementModel):
+    """Writes the first set again."""
+
+    def found(self, members: frozenset[str]) -> Answered:
+        self.insync = None
+        return super().found(members)
+
+
+@pytest.mark.parametrize(
+    "model, test",
+    [
+        (Hasty, test_a_vacant_lead_is_taken_from_the_set_that_was_read),
+        (Trusting, test_who_led_before_changes_nothing),
+        (Forgetful, test_the_set_is_changed_by_who_leads_and_knows_it),
+        (Loyal, test_a_lease_that_is_given_up_frees_the_lead_at_once),
+        (Repeating, test_a_lead_goes_with_its_lease_and_the_next_epoch_is_greater),
+        (Twice, test_the_first_set_is_written_once),
+    ],
+)
+async def test_a_planted_fault_is_caught(
+    model: type[AgreementModel], test: Callable[[Doors], Awaitable[None]]
+) -> None:
+    planted = model()
+    with pytest.raises(AssertionError):
+        await test((planted.door(), planted.door()))
+
+
+@pytest.mark.parametrize(
+    "fate, perhaps, done",
+    [
+        (Fate.REFUSED, False, False),
+        (Fate.LOST, True, False),
+        (Fate.UNHEARD, True, True),
+        (Fate.LATE, True, True),
+    ],
+)
+def test_what_a_link_of_the_model_does(fate: Fate, perhaps: bool, done: bool) -> None:
+    loop = SteppedLoop()
+
+    async def work() -> None:
+        model = AgreementModel()
+        with pytest.raises(NotAnswered) as told:
+            await model.door(lambda: (fate, 0.5)).found(frozenset({A}))
+        assert told.value.perhaps is perhaps
+        await asyncio.sleep(10)
+        assert ((await model.door().look()).insync is not None) is done
+
+    try:
+        loop.run_until_complete(work())
+    finally:
+        loop.close()

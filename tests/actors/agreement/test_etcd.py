@@ -1,0 +1,201 @@
+"""What is etcd's own: endpoints that are away, silent or wrong, users and certificates, and an etcd
+that was made anew."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from actors import agreement
+from actors.agreement import Etcd
+from protocol.agreement import NotAnswered
+from tests.actors.agreement.etcds import EtcdProcess, etcd_process, needs_etcd
+from tests.certificates import self_signed
+
+pytestmark = needs_etcd
+SET = frozenset({"a", "b"})
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
+    with etcd_process(tmp_path_factory.mktemp("etcd")) as found:
+        yield found
+
+
+@asynccontextmanager
+async def silent(answers: bytes = b"") -> AsyncIterator[str]:
+    """An endpoint that takes requests and answers none, or all the same."""
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionResetError):
+            await reader.read(1)
+            writer.write(answers)
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(take, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@asynccontextmanager
+async def forgetful(target: EtcdProcess) -> AsyncIterator[str]:
+    """An endpoint that passes requests on to etcd, and forgets the answers."""
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inward, outward = await asyncio.open_connection("127.0.0.1", target.port)
+        outward.write(await reader.read(65536))
+        await inward.read(65536)
+        outward.close()
+        writer.close()
+
+    server = await asyncio.start_server(take, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@asynccontextmanager
+async def door(*endpoints: str, store: str, **more: object) -> AsyncIterator[Etcd]:
+    found = Etcd(endpoints, store, **more)  # type: ignore[arg-type]
+    yield found
+    await found.close()
+
+
+NOBODY = "http://127.0.0.1:1"
+
+
+async def test_an_endpoint_where_nobody_listens_is_passed_over(etcd: EtcdProcess) -> None:
+    async with door(NOBODY, etcd.endpoint, store="passed") as one:
+        assert (await one.found(SET)).done
+        assert (await one.look()).insync is not None
+
+
+async def test_nobody_anywhere_is_told_and_nothing_was_done() -> None:
+    async with door(NOBODY, "http://127.0.0.1:2", store="x") as one:
+        with pytest.raises(NotAnswered) as told:
+            await one.found(SET)
+        assert not told.value.perhaps
+
+
+async def test_of_a_silent_endpoint_only_what_does_no_harm_is_asked_again(
+    etcd: EtcdProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agreement, "ANSWER_SECONDS", 0.3)
+    async with silent() as endpoint, door(endpoint, etcd.endpoint, store="silent") as one:
+        assert (await one.look()).insync is None
+    async with silent() as endpoint, door(endpoint, etcd.endpoint, store="silent") as one:
+        with pytest.raises(NotAnswered) as told:
+            await one.found(SET)
+        assert told.value.perhaps
+        assert (await one.found(SET)).done, "the next request goes to the next endpoint"
+
+
+async def test_a_write_whose_answer_is_lost_may_have_been_done(etcd: EtcdProcess) -> None:
+    async with forgetful(etcd) as endpoint, door(endpoint, store="forgotten") as one:
+        with pytest.raises(NotAnswered) as told:
+            await one.found(SET)
+        assert told.value.perhaps
+    async with door(etcd.endpoint, store="forgotten") as one:
+        assert (await one.look()).insync is not None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+        b"HTTP/1.1 503 Unavailable\r\nContent-Length: 2\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
+        b"SSH-2.0-OpenSSH\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n" + b" " * 2_000_000,
+    ],
+)
+async def test_who_answers_otherwise_is_no_etcd(etcd: EtcdProcess, answer: bytes) -> None:
+    async with silent(answer) as endpoint, door(endpoint, store="other") as one:
+        with pytest.raises(NotAnswered) as told:
+            await one.found(SET)
+        assert told.value.perhaps
+    async with silent(answer) as endpoint, door(endpoint, etcd.endpoint, store="other") as one:
+        assert (await one.look()).insync is None
+
+
+async def test_stores_do_not_see_each_other(etcd: EtcdProcess) -> None:
+    async with door(etcd.endpoint, store="1") as one, door(etcd.endpoint, store="10") as other:
+        before = (await one.look()).revision
+        assert (await other.found(SET)).done
+        assert (await one.look()).insync is None
+        waiting = asyncio.create_task(one.changed(before, 0.5))
+        await other.change(0, 0, SET)
+        found = await waiting
+        assert found.insync is None
+
+
+async def test_an_etcd_that_was_emptied_has_gone_back(tmp_path: Path) -> None:
+    with etcd_process(tmp_path / "etcd") as etcd:
+        async with door(etcd.endpoint, store="s") as one:
+            assert (await one.found(SET)).done
+            before = await one.look()
+            etcd.stop()
+            with pytest.raises(NotAnswered):
+                await one.look()
+            shutil.rmtree(etcd.directory / "data")
+            etcd.start()
+            after = await one.look()
+    assert after.insync is None
+    # Its id is made of its addresses: only the revision tells.
+    assert after.cluster == before.cluster and after.revision < before.revision
+
+
+async def test_what_was_agreed_outlives_etcds_process(tmp_path: Path) -> None:
+    with etcd_process(tmp_path / "etcd") as etcd:
+        async with door(etcd.endpoint, store="s") as one:
+            written = (await one.found(SET)).agreed.insync
+            etcd.stop()
+            etcd.start()
+            assert (await one.look()).insync == written
+
+
+async def test_a_user_of_etcd_signs_in_again_when_its_token_has_ended(tmp_path: Path) -> None:
+    with etcd_process(tmp_path / "etcd") as etcd:
+        etcd.post("/v3/auth/user/add", {"name": "root", "password": "planted-etcd"})
+        etcd.post("/v3/auth/user/grant", {"user": "root", "role": "root"})
+        etcd.post("/v3/auth/enable", {})
+        async with door(etcd.endpoint, store="s") as one:
+            with pytest.raises(NotAnswered, match="user"):
+                await one.look()
+        async with door(etcd.endpoint, store="s", credential=("root", "wrong")) as one:
+            with pytest.raises(NotAnswered, match="authentication failed"):
+                await one.look()
+        async with door(etcd.endpoint, store="s", credential=("root", "planted-etcd")) as one:
+            assert (await one.found(SET)).done
+            etcd.stop()
+            etcd.start()  # it has forgotten its tokens
+            found = await one.look()
+            assert found.insync is not None
+            async with asyncio.timeout(20):
+                await one.changed(found.revision, 0.2)
+
+
+async def test_certificates_are_checked_on_both_sides(tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path, "etcd")
+    words = (
+        "--cert-file", str(certificate), "--key-file", str(key),
+        "--trusted-ca-file", str(certificate), "--client-cert-auth",
+    )  # fmt: skip
+    with etcd_process(tmp_path / "etcd", *words, scheme="https") as etcd:
+        context = ssl.create_default_context(cafile=str(certificate))
+        async with door(etcd.endpoint, store="s", tls=context) as one:
+            with pytest.raises(NotAnswered):
+                await one.look()
+        context.load_cert_chain(certificate, key)
+        async with door(etcd.endpoint, store="s", tls=context) as one:
+            assert (await one.found(SET)).done
+        async with door(etcd.endpoint, store="s", tls=ssl.create_default_context()) as one:
+            with pytest.raises(NotAnswered) as told:
+                await one.look()
+            assert not told.value.perhaps

@@ -1,0 +1,198 @@
+"""A model of what a cluster agrees on, behind the door that etcd stands behind in production.
+
+It keeps etcd's numbers as etcd does: one revision for everything written, also for the end of a
+lease. Each node has a door of its own with a link to it; what a link does to a request and its
+answer is drawn by whoever made the link.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final, TypeVar
+
+from protocol.agreement import (
+    Agreed,
+    Agreement,
+    Answered,
+    InSync,
+    Lead,
+    LeaseLapsed,
+    NotAnswered,
+)
+
+GIVES_UP_SECONDS: Final = 5.0
+T = TypeVar("T")
+
+
+class Fate(Enum):
+    """What becomes of a request."""
+
+    ANSWERED = auto()
+    REFUSED = auto()
+    """It never left."""
+    LOST = auto()
+    """It left, and was never done."""
+    UNHEARD = auto()
+    """It was done, and its answer lost."""
+    LATE = auto()
+    """It is done when nobody waits for it any more."""
+
+
+def _answered() -> tuple[Fate, float]:
+    return Fate.ANSWERED, 0.0
+
+
+Link = Callable[[], tuple[Fate, float]]
+"""What becomes of the next request, and the seconds that it takes."""
+
+
+@dataclass
+class AgreementModel:
+    """What stands behind the doors."""
+
+    cluster: str = "model"
+    revision: int = 1
+    lead: Lead | None = None
+    insync: InSync | None = None
+    _lead_lease: int = 0
+    _leases: dict[int, tuple[int, asyncio.TimerHandle]] = field(default_factory=dict)
+    _granted: int = 0
+    _written: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def door(self, link: Link = _answered) -> ModelAgreement:
+        """A node's door."""
+        return ModelAgreement(self, link)
+
+    @property
+    def agreed(self) -> Agreed:
+        """Both facts now."""
+        return Agreed(self.cluster, self.revision, self.lead, self.insync)
+
+    def grant(self, seconds: int) -> int:
+        self._granted += 1
+        self._begin(self._granted, seconds)
+        return self._granted
+
+    def renew(self, lease: int) -> int:
+        seconds, timer = self._need(lease)
+        timer.cancel()
+        self._begin(lease, seconds)
+        return seconds
+
+    def end(self, lease: int) -> None:
+        """It lapses, or is given up."""
+        if lease in self._leases:
+            self._leases.pop(lease)[1].cancel()
+            if self.lead is not None and self._lead_lease == lease:
+                self.lead = None
+                self._write()
+
+    def found(self, members: frozenset[str]) -> Answered:
+        if self.insync is not None:
+            return Answered(False, self.agreed)
+        self.insync = InSync(0, members, self._write())
+        return Answered(True, self.agreed)
+
+    def take_lead(self, node: str, lease: int, insync: int) -> Answered:
+        if self.lead is not None or self._insync_revision != insync:
+            return Answered(False, self.agreed)
+        self._need(lease)
+        self.lead, self._lead_lease = Lead(node, self._write()), lease
+        return Answered(True, self.agreed)
+
+    def change(self, epoch: int, insync: int, members: frozenset[str]) -> Answered:
+        if self.lead is None or self.lead.epoch != epoch or self._insync_revision != insync:
+            return Answered(False, self.agreed)
+        self.insync = InSync(epoch, members, self._write())
+        return Answered(True, self.agreed)
+
+    async def written_after(self, revision: int) -> None:
+        """Wait until something was written after a revision."""
+        while self.revision <= revision:
+            await self._written.wait()
+
+    @property
+    def _insync_revision(self) -> int:
+        return 0 if self.insync is None else self.insync.revision
+
+    def _need(self, lease: int) -> tuple[int, asyncio.TimerHandle]:
+        if lease not in self._leases:
+            raise LeaseLapsed(f"lease {lease:x} has lapsed")
+        return self._leases[lease]
+
+    def _begin(self, lease: int, seconds: int) -> None:
+        timer = asyncio.get_running_loop().call_later(seconds, self.end, lease)
+        self._leases[lease] = seconds, timer
+
+    def _write(self) -> int:
+        self.revision += 1
+        self._written.set()
+        self._written = asyncio.Event()
+        return self.revision
+
+
+class ModelAgreement(Agreement):
+    """One node's door to the model."""
+
+    def __init__(self, model: AgreementModel, link: Link) -> None:
+        self._model = model
+        self._link = link
+
+    async def look(self) -> Agreed:
+        return await self._ask(lambda: self._model.agreed)
+
+    async def grant(self, seconds: int) -> int:
+        return await self._ask(lambda: self._model.grant(seconds))
+
+    async def renew(self, lease: int) -> int:
+        return await self._ask(lambda: self._model.renew(lease))
+
+    async def revoke(self, lease: int) -> None:
+        await self._ask(lambda: self._model.end(lease))
+
+    async def found(self, members: frozenset[str]) -> Answered:
+        return await self._ask(lambda: self._model.found(members))
+
+    async def take_lead(self, node: str, lease: int, insync: int) -> Answered:
+        return await self._ask(lambda: self._model.take_lead(node, lease, insync))
+
+    async def change(self, epoch: int, insync: int, members: frozenset[str]) -> Answered:
+        return await self._ask(lambda: self._model.change(epoch, insync, members))
+
+    async def changed(self, after: int, seconds: float) -> Agreed:
+        await _within(self._model.written_after(after), seconds)
+        return await self.look()
+
+    async def close(self) -> None:
+        pass
+
+    async def _ask(self, work: Callable[[], T]) -> T:
+        fate, seconds = self._link()
+        await asyncio.sleep(seconds / 2)
+        if fate is Fate.REFUSED:
+            raise NotAnswered("the link is cut", perhaps=False)
+        if fate is Fate.LATE:
+            asyncio.get_running_loop().call_later(GIVES_UP_SECONDS + seconds, _unheard, work)
+        elif fate is Fate.UNHEARD:
+            _unheard(work)
+        elif fate is Fate.ANSWERED:
+            answer = work()
+            await asyncio.sleep(seconds / 2)
+            return answer
+        await asyncio.sleep(GIVES_UP_SECONDS)
+        raise NotAnswered("there was no answer", perhaps=True)
+
+
+def _unheard(work: Callable[[], object]) -> None:
+    with suppress(LeaseLapsed):
+        work()
+
+
+async def _within(waited_for: Awaitable[None], seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await waited_for
