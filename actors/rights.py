@@ -48,9 +48,10 @@ from protocol.rights import (
     is_inside,
     needed,
 )
-from storage import catalog, functions, topics, users, vaults
+from storage import catalog, functions, replicas, topics, users, vaults
 from storage.catalog import Database, Namespace, Space, Table, absent
 from storage.functions import Function
+from storage.replicas import Replica
 from storage.statements import Kept
 from storage.topics import Topic
 from storage.transactions import Transaction
@@ -204,6 +205,14 @@ class Rights:
         """:raises NotAllowed:"""
         tx.touch(STORE)
         self.standing(tx, caller).check(NODE, verbs)
+
+    def replica(self, tx: Transaction, caller: Caller, name: str, verbs: Verbs) -> Replica:
+        """A row of the cluster by its name. :raises NotAllowed, Unknown:"""
+        self.store(tx, caller, verbs)
+        found = replicas.find(tx, name)
+        if found is None:
+            raise absent("replica", name)
+        return found
 
     def reads_node(self, tx: Transaction, caller: Caller) -> bool:
         """Whether a caller may have what INFO FOR NODE shows."""

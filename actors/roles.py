@@ -14,32 +14,21 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from actors.runtime import Runtime, Supervised, ThreadActor, ask, handles, stop
-from protocol.errors import BadRequest, DiskFull, Draining, NotWritable, Unknown
+from protocol.addresses import check_address
+from protocol.errors import BadRequest, DiskFull, Draining, NotWritable
+from protocol.node_roles import SERVING, WRITABLE, check_node_roles
 from protocol.requests import Request, Unready
 from protocol.values import Value
 from storage.directory import StoreDirectory
 from storage.node_file import NodeFacts, load_node, save_node
 
-SERVING: Final = "serving"
-WRITABLE: Final = "writable"
-COORDINATING: Final = "coordinating"
-ROLE_WORDS: Final = (SERVING, WRITABLE, COORDINATING)
 UNDECLARED: Final = (SERVING, WRITABLE)
 """What a node does that was never told: alone, it serves and takes writes."""
-_ADDRESS: Final = re.compile(
-    r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252})?)(?::([0-9]{1,5}))?"
-)
 
 
 def takes_changes(words: Sequence[str] | None) -> bool:
     """Whether a node with these roles takes changes; None: it was never told."""
     return WRITABLE in (UNDECLARED if words is None else words)
-
-
-def _check_address(address: str) -> None:
-    found = _ADDRESS.fullmatch(address)
-    if found is None or not 0 < int(found[1] or 1) < 65_536:
-        raise BadRequest(f"{address[:300]!r} is no address of a node: wanted host or host:port")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,26 +137,22 @@ class Roles:
         :raises Unknown: an unknown role word
         :raises BadRequest: an endpoint that is no address, an origin that is none
         """
-        for word in roles or ():
-            if word not in ROLE_WORDS:
-                known = ", ".join(ROLE_WORDS)
-                raise Unknown(f"{word!r} is no role of a node; roles: {known}", role=word)
+        words = None if roles is None else check_node_roles(roles)
         for address in endpoints or ():
-            _check_address(address)
+            check_address(address)
         named = None if origins is None else tuple(map(_origin, origins))
-        return asyncio.ensure_future(self._define(roles, endpoints, named), loop=self._runtime.loop)
+        return asyncio.ensure_future(self._define(words, endpoints, named), loop=self._runtime.loop)
 
     async def _define(
         self,
-        roles: Sequence[str] | None,
+        roles: tuple[str, ...] | None,
         endpoints: Sequence[str] | None,
         origins: tuple[str, ...] | None,
     ) -> None:
         async with self._defining:  # one after the other: each builds on the facts before it
             facts = self._facts
             if roles is not None:
-                ordered = tuple(word for word in ROLE_WORDS if word in roles)
-                facts = replace(facts, roles=ordered)
+                facts = replace(facts, roles=roles)
             if endpoints is not None:
                 facts = replace(facts, endpoints=tuple(endpoints))
             if origins is not None:

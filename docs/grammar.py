@@ -17,6 +17,7 @@ from language.functions import TABLE
 from language.parsing import (
     access,
     backups,
+    cluster,
     expressions,
     fields,
     functions,
@@ -45,6 +46,7 @@ SECTIONS: Final[tuple[tuple[str, tuple[ModuleType, ...]], ...]] = (
     ("Topics", (topics,)),
     ("Vaults", (vaults,)),
     ("Backups", (backups,)),
+    ("The cluster", (cluster,)),
 )
 """Where the rules are stated, under the headings of the page."""
 
@@ -64,6 +66,8 @@ TERMINALS: Final[dict[str, str]] = {
     "bytes": "`b'base64'`",
     "datetime": "`d'2026-01-02T03:04:05Z'`",
     "uuid": "`u'…'`",
+    "fingerprint": "64 hexadecimal digits: the SHA-256 of a certificate",
+    "url": "a string: `'https://etcd1.example:2379'`",
     "packed": "`m'base64'`, any value as msgpack",
 }
 """What stands in the rules for a token, or for a few."""
@@ -223,7 +227,7 @@ def made() -> dict[str, dict[str, str]]:
     return {
         "Scripts": {
             "statement": _either({**handlers, "": "evaluate"}.values()),
-            "answering": _either(handlers[word] for word in sorted(parser.ANSWERING)),
+            "answering": _either(_rule_of(work) for _, work in sorted(parser.ANSWERING.items())),
             "define": _either(map(_rule_of, places.DEFINES.values())),
             "alter": _either(map(_rule_of, places.ALTERS.values())),
             "drop": _either(map(_rule_of, places.DROPS.values())),

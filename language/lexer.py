@@ -23,7 +23,8 @@ DURATION: Final = 7
 PREFIXED: Final = 8
 QUOTED: Final = 9
 SIZE: Final = 10
-BAD: Final = 11
+FINGERPRINT: Final = 11
+BAD: Final = 12
 
 _STRING = r"""'(?:[^'\\]++|\\.)*+'|"(?:[^"\\]++|\\.)*+\""""
 
@@ -40,6 +41,8 @@ _PATTERN: Final = re.compile(
     rf"|([bdmu](?:{_STRING}))"
     r"|(`(?:[^`\\]++|\\.)*+`)"
     r"|([0-9]++[KMGT]i?+B(?![A-Za-z0-9_]))"
+    # A fingerprint may begin as a name or number does, and may be one of these.
+    r"|([0-9][0-9A-Fa-f]{63}(?![A-Za-z0-9_]))"
     # What is no token takes the rest of the text with it: it is refused anyway, and looking on from
     # every one of a million unclosed quotes would take time that grows with the square of the text.
     r"|([0-9][A-Za-z0-9_]*+|\$|/\*|[bdmu]?['\"]|.).*+"

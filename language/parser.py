@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from language import tree
 from language.lexer import END, NAME
-from language.parsing.access import Access
 from language.parsing.backups import Backups
+from language.parsing.cluster import Cluster
 from language.parsing.cursor import STATEMENT
 from language.parsing.functions import Functions
 from language.parsing.indexes import Indexes
@@ -98,7 +98,7 @@ RETURN, IF is that of statements. Behind a block's brace the `;` may be left out
 """
 
 
-class _Parser(Access, Backups, Indexes, Functions, Vaults, Topics):
+class _Parser(Cluster, Backups, Indexes, Functions, Vaults, Topics):
     """Adds the flow of a script: statements, blocks, IF, FOR and the like."""
 
     def script(self) -> tuple[tree.Statement, ...]:
@@ -197,7 +197,7 @@ class _Parser(Access, Backups, Indexes, Functions, Vaults, Topics):
     def _value(self) -> tree.Expression | tree.Answering:
         """An expression, or a statement whose answer is the value."""
         if self.word() in ANSWERING and not self._is_call():
-            return HANDLERS[self.word()](self)  # type: ignore[no-any-return]
+            return ANSWERING[self.word()](self)  # type: ignore[no-any-return]
         found = self.expression()
         self._block_ended = False
         return found
@@ -227,15 +227,6 @@ class _Parser(Access, Backups, Indexes, Functions, Vaults, Topics):
         return at
 
 
-ANSWERING: Final = frozenset(
-    {
-        *("CREATE", "INSERT", "UPSERT", "UPDATE", "DELETE", "SELECT", "IF"),
-        *("GET", "SET", "SWAP", "INCR", "EXPIRE", "PERSIST", "LOCK", "UNLOCK", "KEYS"),
-        *("PUBLISH", "READ", "TAKE", "ACK", "NACK", "EXTEND", "GIVE", "TRIM", "REDRIVE"),
-    }
-)
-"""First words of statements that LET and RETURN take the answer of."""
-
 HANDLERS: Final[dict[str, Any]] = {
     "ACK": _Parser.ack,
     "ALTER": _Parser.alter,
@@ -243,7 +234,7 @@ HANDLERS: Final[dict[str, Any]] = {
     "BEGIN": _Parser._begin_transaction,
     "CANCEL": _Parser._cancel,
     "COMMIT": _Parser._commit,
-    "CREATE": _Parser.create,
+    "CREATE": _Parser.create_statement,
     "DEFINE": _Parser.define,
     "DELETE": _Parser.delete,
     "DROP": _Parser.drop,
@@ -273,7 +264,7 @@ HANDLERS: Final[dict[str, Any]] = {
     "RESTORE": _Parser.restore_script,
     "RETURN": _Parser._return,
     "REVEAL": _Parser.reveal_secret,
-    "REVOKE": _Parser.revoke,
+    "REVOKE": _Parser.revoke_statement,
     "ROTATE": _Parser.rotate_vault,
     "SELECT": _Parser.select,
     "SET": _Parser.set_key,
@@ -288,3 +279,14 @@ HANDLERS: Final[dict[str, Any]] = {
     "WRITE": _Parser.write_secret,
 }
 assert set(HANDLERS) == STATEMENTS
+
+_ANSWERING: Final = (
+    *("INSERT", "UPSERT", "UPDATE", "DELETE", "SELECT", "IF"),
+    *("GET", "SET", "SWAP", "INCR", "EXPIRE", "PERSIST", "LOCK", "UNLOCK", "KEYS"),
+    *("PUBLISH", "READ", "TAKE", "ACK", "NACK", "EXTEND", "GIVE", "TRIM", "REDRIVE"),
+)
+ANSWERING: Final[dict[str, Any]] = {
+    "CREATE": _Parser.create,  # of a record: a join token is for nobody but who is answered
+    **{word: HANDLERS[word] for word in _ANSWERING},
+}
+"""What parses the statements that LET and RETURN take the answer of, by their first words."""

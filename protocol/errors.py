@@ -333,7 +333,8 @@ class UnknownOutcome(Refusal, status=500):
 
 
 class NotImplementedHere(Refusal, status=501):
-    """A transfer coding or method that the node does not speak."""
+    """A transfer coding or method that the node does not speak, or a statement that this version
+    reads and can't carry out."""
 
 
 class Busy(Refusal, status=503, retry=True, retry_after_s=1):

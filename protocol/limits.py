@@ -436,6 +436,28 @@ VAULT_KEY_SEALS: Final = 2**32
 PASSPHRASE_CHARACTERS_MIN: Final = 8
 PASSPHRASE_CHARACTERS_MAX: Final = 1024
 
+# --- the cluster ----------------------------------------------------------------------------------
+REPLICAS: Final = 256
+"""Rows of the cluster. Each is compared with all others whenever one is declared."""
+REPLICA_ENDPOINTS: Final = 16
+"""Addresses for clients in one row."""
+REVOKED_CERTIFICATES: Final = 4_096
+"""Fingerprints that are remembered as revoked. Beyond them a certificate is still shut out with the
+row that names it."""
+JOIN_TOKEN_SECONDS: Final = 3_600
+"""How long a join token can be used when nothing else is said …"""
+JOIN_TOKEN_SECONDS_MAX: Final = 24 * 3_600
+"""… and at most: who waits longer is given another."""
+FAILOVER_ADDRESSES: Final = 16
+"""Of the servers by which nodes agree."""
+LEASE_SECONDS_MIN: Final = 2
+"""A shorter lease lapses with every pause of a machine …"""
+LEASE_SECONDS_MAX: Final = 300
+"""… and as long as it lasts nobody writes when its holder is gone."""
+BEHIND_MILLISECONDS_MIN: Final = 100
+BEHIND_SECONDS_MAX: Final = 600
+"""How long a follower may be silent before the others go on without it: as long do writes wait."""
+
 # --- actors -------------------------------------------------------------------------------------
 MAILBOX: Final = 100_000
 """Messages waiting for one actor; the next is refused with `Busy`."""

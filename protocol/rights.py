@@ -42,6 +42,8 @@ class Kind(Enum):
     """Of a database: it is seen by who sees that, and judged as that."""
     USER = "USER"
     """As what is needed: an owner of the place that the user belongs to."""
+    REPLICA = "REPLICA"
+    """A row of the cluster: it is judged as the store."""
 
 
 Verbs = frozenset[Verb]

@@ -21,6 +21,8 @@ are given out for each topic: nobody learns from them how many groups others hav
 | 1B | ns (4) db (4) topic (4) name | msgpack | a group of a topic |
 | 1C | ns (4) db (4) name | msgpack | a function, see `functions.py` |
 | 1D | ns (4) db (4) name | msgpack | a vault |
+| 1E | name | msgpack | a row of the cluster, see `replicas.py` |
+| 1F | fingerprint (32) | msgpack | a certificate that was revoked, see `revocations.py` |
 | 20 | ns (4) db (4) table (4) | signed 64 bit | how many records the table holds |
 | 21 | ns (4) db (4) space (4) | signed 64 bit | how many entries the space holds |
 | 22 | ns (4) db (4) topic (4) | position (8) total (8) | last position, see `appends.py` |
@@ -104,6 +106,8 @@ TOPIC: Final = 0x1A
 GROUP: Final = 0x1B
 FUNCTION: Final = 0x1C
 VAULT: Final = 0x1D
+REPLICA: Final = 0x1E
+REVOKED: Final = 0x1F
 TOPIC_LAST: Final = 0x22
 TOPIC_TRIMMED: Final = 0x23
 READER: Final = 0x24
@@ -134,21 +138,9 @@ VAULT_HEAD: Final = 0x73
 VAULT_LAST: Final = 0x74
 
 OF_TOPICS: Final = (
-    GROUP,
-    TOPIC_LAST,
-    TOPIC_TRIMMED,
-    READER,
-    GROUP_STATE,
-    GROUP_IDS,
-    MESSAGE,
-    MESSAGE_ID,
-    MESSAGE_ID_TIME,
-    HAND_OUT,
-    DEADLINE,
-    READY,
-    KEY_HEAD,
-    KEY_PARKED,
-)
+    GROUP, TOPIC_LAST, TOPIC_TRIMMED, READER, GROUP_STATE, GROUP_IDS, MESSAGE, MESSAGE_ID,
+    MESSAGE_ID_TIME, HAND_OUT, DEADLINE, READY, KEY_HEAD, KEY_PARKED,
+)  # fmt: skip
 """Tags whose keys go on with namespace, database, topic and belong to it."""
 OF_GROUPS: Final = (HAND_OUT, DEADLINE, READY, KEY_HEAD, KEY_PARKED)
 """Tags whose keys go on with namespace, database, topic, group and say what it has handed out."""
@@ -184,6 +176,8 @@ PLACED: Final = (
 OF_INDEXES: Final = (INDEX, INDEX_ENTRY, INDEX_BUILD)
 """Tags whose keys go on with namespace, database, table and belong to its indexes."""
 
+OF_CLUSTER: Final = (REPLICA, REVOKED)
+"""Tags of the catalog that say who belongs to the cluster; the last ones of it."""
 OF_ACCESS: Final = frozenset({USER})
 """Tags of the catalog that say who may do what."""
 _TOGETHER: Final = frozenset({FIELD, INDEX, GROUP})

@@ -8,10 +8,11 @@ from itertools import chain
 from typing import Final
 
 from actors.doors import Doors
-from actors.roles import SERVING, takes_changes
+from actors.roles import takes_changes
 from actors.store import clock_jumps
 from protocol.doors import Clock, File
 from protocol.errors import BackupCorrupt, BadRequest
+from protocol.node_roles import SERVING
 from protocol.values import instant
 from storage.backups.awaiting import Awaiting
 from storage.backups.container import key_for

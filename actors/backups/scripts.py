@@ -49,7 +49,7 @@ NOT_CARRIED: Final = (
     "queue holds: what a group has handed out and nobody has acknowledged is handed out again",
     "topic positions: messages count from 1, and are as old as the day they are loaded",
     "ids of messages that came before: one that comes again is none that came twice",
-    "cluster topology",
+    "cluster topology: replicas, and certificates that were revoked",
     "locks that are held",
     "histories of records, the statement log and the audit trail",
     "roles and endpoints of the node",

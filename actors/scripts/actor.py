@@ -9,6 +9,7 @@ from functools import partial
 from actors.runtime import LoopActor, Runtime, handles
 from actors.scripts import (  # noqa: F401  (handlers)
     backups,
+    cluster,
     explaining,
     fields,
     flow,

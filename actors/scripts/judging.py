@@ -63,6 +63,13 @@ def _user(run: Execution, claim: Claim) -> Any:
     return run.rights.user(run.transaction, run.caller, name or run.caller.user, claim.verbs)
 
 
+def _replica(run: Execution, claim: Claim) -> Any:
+    (name,) = claim.names
+    if name is None:
+        return None
+    return run.rights.replica(run.transaction, run.caller, name, claim.verbs)
+
+
 def _in_database(
     judge: Callable[[Execution, str, Any], Any],
 ) -> Callable[[Execution, Claim], Any]:
@@ -79,6 +86,7 @@ _JUDGE: Final[dict[Kind, Callable[[Execution, Claim], Any]]] = {
     Kind.NAMESPACE: _namespace,
     Kind.DATABASE: _database,
     Kind.USER: _user,
+    Kind.REPLICA: _replica,
     Kind.TABLE: _in_database(lambda run, name, verbs: run.table(name, verbs)),
     Kind.TOPIC: _in_database(lambda run, name, verbs: run.topic(name, verbs)),
     Kind.FUNCTION: _in_database(lambda run, name, verbs: run.function(name, verbs)),

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Generator
 from typing import Final
 
+from actors.scripts.cluster import member_of
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, handles, informs
 from actors.scripts.transactions import ScriptRun
@@ -13,6 +14,7 @@ from language import tree
 from protocol.errors import Conflict, NotInTransaction, TypeRefused, Unknown
 from protocol.rights import INFO, OWN, Kind
 from protocol.values import NONE, Value, type_name
+from storage import replicas
 from storage.state_hash import hash_in_slices
 
 ID_CHARACTERS: Final = 128
@@ -52,10 +54,15 @@ def kill(run: ScriptRun, statement: tree.Kill) -> Value:
 
 @informs("NODE", needs=[Need(INFO, Kind.NODE)])
 def info_for_node(run: Execution, statement: tree.Info) -> Value:
-    """Identity, version, roles, endpoints, settings in force, where it listens."""
+    """Identity, version, roles, endpoints, settings in force, where it listens, and its row of the
+    cluster."""
     services = run.services
-    moments: Value = len(services.moments)
-    return {**services.roles.info(), **services.facts.info(), "moments": moments}
+    more: dict[str, Value] = {
+        "member": member_of(replicas.every(run.transaction), services.roles.node_id),
+        "epoch": services.committer.ledger.epoch,
+        "moments": len(services.moments),
+    }
+    return {**services.roles.info(), **services.facts.info(), **more}
 
 
 @informs("RUNNING", needs=[Need(OWN, Kind.NODE)])

@@ -28,6 +28,10 @@ from storage.vault_seals import Stretch
 class Roles(Protocol):
     """The node's roles, read on the loop without asking an actor."""
 
+    @property
+    def node_id(self) -> str:
+        """This node's id."""
+
     def check_answering(self) -> None:
         """:raises Draining: the node has no role"""
 

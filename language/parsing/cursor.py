@@ -43,6 +43,7 @@ _SHOWN: Final = 60
 """Characters of the line shown on each side of the caret."""
 _SECRETIVE: Final = (
     "pass", "user", "token", "seal", "vault", "secret", "key", "reveal", "erase", "write",
+    "failover",
 )  # fmt: skip
 _ODD: Final = re.compile(r"[^ -~\u00a1-\U0010ffff]")
 _AHEAD: Final = 1024

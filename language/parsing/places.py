@@ -28,7 +28,7 @@ endpoints = ENDPOINTS string {"," string}
 origins = ORIGINS (NONE | string {"," string})
 info = INFO FOR (STORE | NAMESPACE [name] | DATABASE [database] | TABLE name | INDEX name ON name
     | SPACE name | TOPIC name | GROUP name ON name | FUNCTION name | USERS | USER name
-    | GRANTS [OF name] | NODE | STATE | RUNNING | BACKUPS
+    | GRANTS [OF name] | NODE | CLUSTER | STATE | RUNNING | BACKUPS
     | (STATEMENTS | AUDIT) [BEFORE expression] [LIMIT expression] [OF name]
     | VAULT name
     | AUDIT OF (VAULT name | ALL VAULTS [NUMBER expression])
@@ -122,25 +122,32 @@ class Places(Records):
         endpoints: tuple[str, ...] | None = None
         origins: tuple[str, ...] | None = None
         if self.take_word("ROLES"):
-            if self.take_word("NONE"):
-                roles = ()
-            else:
-                named = [self.role()]
-                while self.separated():
-                    named.append(self.role())
-                    self.at_most(named, "roles")
-                roles = tuple(named)
+            roles = self.roles()
         if self.take_word("ENDPOINTS"):
-            addresses = [self.string("an endpoint's address")]
-            while self.separated():
-                addresses.append(self.string("an endpoint's address"))
-                self.at_most(addresses, "endpoints")
-            endpoints = tuple(addresses)
+            endpoints = self.addresses()
         if self.take_word("ORIGINS"):
             origins = () if self.take_word("NONE") else self.origins()
         if roles is None and endpoints is None and origins is None:
             self.unexpected("ROLES, ENDPOINTS or ORIGINS")
         return tree.DefineNode(roles, endpoints, origins, at)
+
+    def roles(self) -> tuple[str, ...]:
+        """What stands behind ROLES."""
+        if self.take_word("NONE"):
+            return ()
+        named = [self.role()]
+        while self.separated():
+            named.append(self.role())
+            self.at_most(named, "roles")
+        return tuple(named)
+
+    def addresses(self) -> tuple[str, ...]:
+        """What stands behind ENDPOINTS."""
+        found = [self.string("an endpoint's address")]
+        while self.separated():
+            found.append(self.string("an endpoint's address"))
+            self.at_most(found, "endpoints")
+        return tuple(found)
 
     def origins(self) -> tuple[str, ...]:
         found = [self.string("an origin")]
@@ -293,6 +300,6 @@ DROPS: Final[dict[str, Any]] = {
 }
 _SUBJECTS: Final = (
     "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "TOPIC", "GROUP", "USERS", "USER",
-    "GRANTS", "NODE", "STATE", "RUNNING", "BACKUPS", "FUNCTION", "VAULT", "STATEMENTS",
+    "GRANTS", "NODE", "CLUSTER", "STATE", "RUNNING", "BACKUPS", "FUNCTION", "VAULT", "STATEMENTS",
     "AUDIT", "HISTORY",
 )  # fmt: skip

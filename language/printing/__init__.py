@@ -11,6 +11,7 @@ from language import tree
 from language.printing import (  # noqa: F401  (statements)
     access,
     backups,
+    cluster,
     fields,
     flow,
     functions,

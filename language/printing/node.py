@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from language import tree
 from language.printing.clauses import clause, dotted, join, on_table
+from language.printing.cluster import endpoints, roles
 from language.printing.expressions import print_expression
 from language.printing.records import target
 from language.printing.statements import STATEMENTS
@@ -12,12 +13,10 @@ from protocol.text import quote_string
 
 
 def _define_node(node: tree.DefineNode) -> str:
-    roles = "" if node.roles is None else f"ROLES {', '.join(node.roles) or 'NONE'}"
-    addresses = ", ".join(map(quote_string, node.endpoints or ()))
     origins = ""
     if node.origins is not None:
         origins = f"ORIGINS {', '.join(map(quote_string, node.origins)) or 'NONE'}"
-    return join("DEFINE NODE", roles, f"ENDPOINTS {addresses}" if addresses else "", origins)
+    return join("DEFINE NODE", roles(node.roles), endpoints(node.endpoints), origins)
 
 
 def _info(node: tree.Info) -> str:

@@ -10,6 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from language.tree.backups import Backup, BackupForm, RestoreScript
+from language.tree.cluster import (
+    AlterReplica,
+    CreateJoinToken,
+    DefineFailover,
+    DefineReplica,
+    DropFailover,
+    DropReplica,
+    RevokeCertificate,
+)
 from language.tree.expressions import (
     Array,
     Attribute,
@@ -179,6 +188,8 @@ Statement = (
     | InfoHistory | Kill | Backup | RestoreScript
     | DefineVault | AlterVault | DropVault | RotateVault | WriteSecret | RevealSecret | EraseSecret
     | ListSecrets | InfoTrail
+    | DefineReplica | AlterReplica | DropReplica | CreateJoinToken | RevokeCertificate
+    | DefineFailover | DropFailover
 )  # fmt: skip
 
 
@@ -200,23 +211,25 @@ Node = Any
 
 
 __all__ = [
-    "Ack", "AlterField", "AlterGroup", "AlterReader", "AlterTable", "AlterTopic", "AlterUser",
-    "AlterVault", "Answering", "Array", "ArrayType", "Assignment", "Attribute", "Backup",
-    "BackupForm", "Begin", "Binary", "BinaryOperator", "Block", "Call", "Cancel", "Choice",
-    "Closure", "Column", "Commit", "CommitReader", "Constant", "Content", "Create", "Data",
-    "DefineDatabase", "DefineField", "DefineFunction", "DefineGroup", "DefineIndex",
-    "DefineNamespace", "DefineNode", "DefineReader", "DefineSpace", "DefineTable", "DefineTopic",
-    "DefineUser", "DefineVault", "Delete", "DeleteKey", "DropDatabase", "DropField", "DropFunction",
-    "DropGroup", "DropIndex", "DropKeys", "DropNamespace", "DropReader", "DropSpace", "DropTable",
-    "DropTopic", "DropUser", "DropVault", "Each", "EraseSecret", "Evaluate", "Exists", "ExpireKey",
-    "Explain", "Expression", "ExpressionTarget", "Extend", "FieldType", "For", "FunctionParameter",
-    "GetKey", "GiveUp", "Grant", "GroupSetting", "If", "IncrKey", "Index", "Info", "InfoEntries",
+    "Ack", "AlterField", "AlterGroup", "AlterReader", "AlterReplica", "AlterTable", "AlterTopic",
+    "AlterUser", "AlterVault", "Answering", "Array", "ArrayType", "Assignment", "Attribute",
+    "Backup", "BackupForm", "Begin", "Binary", "BinaryOperator", "Block", "Call", "Cancel",
+    "Choice", "Closure", "Column", "Commit", "CommitReader", "Constant", "Content", "Create",
+    "CreateJoinToken", "Data", "DefineDatabase", "DefineFailover", "DefineField", "DefineFunction",
+    "DefineGroup", "DefineIndex", "DefineNamespace", "DefineNode", "DefineReader", "DefineReplica",
+    "DefineSpace", "DefineTable", "DefineTopic", "DefineUser", "DefineVault", "Delete", "DeleteKey",
+    "DropDatabase", "DropFailover", "DropField", "DropFunction", "DropGroup", "DropIndex",
+    "DropKeys", "DropNamespace", "DropReader", "DropReplica", "DropSpace", "DropTable", "DropTopic",
+    "DropUser", "DropVault", "Each", "EraseSecret", "Evaluate", "Exists", "ExpireKey", "Explain",
+    "Expression", "ExpressionTarget", "Extend", "FieldType", "For", "FunctionParameter", "GetKey",
+    "GiveUp", "Grant", "GroupSetting", "If", "IncrKey", "Index", "Info", "InfoEntries",
     "InfoHistory", "InfoSubject", "InfoTrail", "Insert", "Kill", "Kind", "Let", "ListKeys",
     "ListSecrets", "LiteralType", "LockKey", "Merge", "Nack", "Name", "Node", "NounRef", "Object",
     "OnChange", "OptionType", "Order", "Parameter", "PersistKey", "PlainType", "Position",
     "Publish", "Range", "ReadTopic", "RebuildIndex", "RecordLiteral", "RecordRange", "RecordType",
     "Redrive", "RestoreScript", "Return", "ReturnStatement", "RevealSecret", "Revoke",
-    "RotateVault", "Script", "Select", "Set", "SetKey", "Statement", "Subquery", "SwapKey",
-    "TableTarget", "Take", "Target", "Throw", "TopicSetting", "TrimTopic", "Unary", "UnaryOperator",
-    "UnionType", "UnlockKey", "Unset", "Update", "Upsert", "Use", "WriteSecret",
+    "RevokeCertificate", "RotateVault", "Script", "Select", "Set", "SetKey", "Statement",
+    "Subquery", "SwapKey", "TableTarget", "Take", "Target", "Throw", "TopicSetting", "TrimTopic",
+    "Unary", "UnaryOperator", "UnionType", "UnlockKey", "Unset", "Update", "Upsert", "Use",
+    "WriteSecret",
 ]  # fmt: skip

@@ -94,6 +94,7 @@ class DefineNode:
 InfoSubject = Literal[
     "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "TOPIC", "GROUP", "USERS", "USER",
     "NODE", "STATE", "RUNNING", "FUNCTION", "GRANTS", "BACKUPS", "VAULT",
+    "CLUSTER",
 ]  # fmt: skip
 
 

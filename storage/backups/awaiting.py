@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from storage import catalog, functions, topics, users, vaults
+from storage import catalog, functions, replicas, revocations, topics, users, vaults
 from storage.groups import groups
 from storage.hand_outs import HandOuts
 from storage.message_rows import MessageRows
@@ -45,6 +45,9 @@ def look_through(tx: Transaction) -> None:
             for each in (catalog.tables, catalog.spaces, functions.each, vaults.each):
                 each(tx, database)
     users.everyone(tx)
+    replicas.every(tx)
+    for _ in revocations.every(tx):
+        pass
 
 
 def awaiting(tx: Transaction) -> Iterator[Awaiting]:

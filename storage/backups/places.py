@@ -9,7 +9,8 @@ A snapshot of a place is a store by itself. It has
   would if all its messages had been trimmed, readers and groups stand at that end;
 - of vaults elsewhere what is declared, and neither keys nor values. The store's root key, wrapped,
   comes along only if a vault of the place hangs on it; so do the trails of the place's vaults;
-- no entry of the statement log or the audit trail, which are the store's.
+- no entry of the statement log or the audit trail, which are the store's, and no row of the
+  cluster: what is made of it belongs to none.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def pairs(view: Reader, place: Place) -> Iterator[list[Pair]]:
     before, behind = keys.tagged(keys.VAULT_STORE)
     yield from view.scan(start, before)
     yield _hung_on(view, vaults)
-    yield from view.scan(behind, keys.tagged(keys.COUNT)[0])  # the catalog, of all
+    # The catalog, of all, but for the cluster at its end.
+    yield from view.scan(behind, keys.tagged(min(keys.OF_CLUSTER))[0])
     for tag in sorted(tag for tag in keys.PLACED if tag >= keys.COUNT):
         if tag == keys.INDEX_ENTRY:
             continue

@@ -26,6 +26,8 @@ FINDS = re.compile(
     | functions\.(find|each)
     | vaults\.(find|each)
     | users\.(get|find|everyone)
+    | replicas\.(find|every)
+    | revocations\.(find|every)
     """,
     re.VERBOSE,
 )
@@ -44,6 +46,8 @@ INSIDE = {
     "actors/scripts/places.py": r"catalog\.(databases|tables|spaces)|each_topic|functions\.each",
     "actors/scripts/vaults.py": r"vaults\.each",  # of a database that is dropped, OWN, judged
     "actors/scripts/functions.py": r"catalog\.tables|functions\.each",  # who calls one
+    "actors/scripts/cluster.py": r"(replicas|revocations)\.every",  # of the store, INFO or OWN
+    "actors/scripts/node.py": r"replicas\.every",  # INFO on the node
 }
 """Listings of a place that was handed over by the gate, which judged INFO on it."""
 
@@ -109,6 +113,8 @@ def test_nobody_but_the_gate_judges_or_looks_up() -> None:
         ("actors/scripts/planted.py", "functions.each(tx, database)"),
         ("actors/scripts/topics.py", "find_topic(tx, database, name)"),
         ("actors/scripts/users.py", "users.get(run.transaction, name)"),
+        ("actors/scripts/cluster.py", "replicas.find(run.transaction, name)"),
+        ("actors/scripts/planted.py", "revocations.every(run.transaction)"),
         ("actors/scripts/planted.py", "run.transaction.get(key)"),
         ("actors/scripts/reading.py", "tx.get(keys.record(prefix, id))"),
         ("actors/scripts/ways.py", "self._run.transaction.scan(start, end)"),

@@ -61,7 +61,6 @@ ELSEWHERE: Final = {
     "NoKey": "of HTTP: tests/surfaces/http/test_spaces.py; GET in a script answers NONE",
     "NotASpace": "of HTTP: tests/surfaces/http/test_spaces.py",
     "NoSuchRoute": "of HTTP: tests/surfaces/http",
-    "NotImplementedHere": "of HTTP: tests/surfaces/http",
     "VersionNotSupported": "of the wire: tests/surfaces/wire",
     "WrongMethod": "of HTTP: tests/surfaces/http",
     "SessionEnded": "of sessions: tests/actors/test_sessions.py",

@@ -35,8 +35,9 @@ DEFINE TABLE telling ON CHANGE OF f PUBLISH INTO unbounded;
 DEFINE READER r ON bounded; DEFINE GROUP g ON bounded DEADLINE 1s DEAD LETTER dead BACKOFF 1s;
 PUBLISH INTO bounded VALUE 1;
 DEFINE USER eve ROLE member PASSWORD 'a password of hers';
+DEFINE REPLICA n1 PEER 'n1:1' CERTIFICATE '{hexed}'; REVOKE CERTIFICATE '{other}';
 BACKUP TO 'all'; DEFINE INDEX built ON many FIELDS n; INFO FOR INDEX built ON many
-"""
+""".replace("{hexed}", "ab" * 32).replace("{other}", "cd" * 32)
 ASKED: Final = {
     "STORE": ["STORE"],
     "NAMESPACE": ["NAMESPACE a"],
@@ -52,6 +53,7 @@ ASKED: Final = {
     "USER": ["USER ana"],
     "GRANTS": ["GRANTS"],
     "NODE": ["NODE"],
+    "CLUSTER": ["CLUSTER"],
     "STATE": ["STATE"],
     "RUNNING": ["RUNNING"],
     "BACKUPS": ["BACKUPS"],

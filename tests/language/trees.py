@@ -432,6 +432,32 @@ VAULT_STATEMENTS = st.one_of(
     st.builds(tree.InfoTrail, NAMES, check=st.just(True)),
     st.builds(tree.InfoTrail, st.none(), st.none() | SMALL, check=st.just(True)),
 )  # fmt: skip
+ENDPOINTS = st.lists(TEXT, min_size=1, max_size=2).map(tuple)
+NODE_ROLES = st.lists(ROLES, max_size=2).map(tuple)
+FINGERPRINTS = st.text("0123456789abcdef", min_size=64, max_size=64)
+LASTING = st.timedeltas(timedelta(0), timedelta(days=9))
+CLUSTER_STATEMENTS = st.one_of(
+    st.builds(
+        tree.DefineReplica,
+        NAMES, TEXT, st.just(()) | ENDPOINTS, st.none() | TEXT, st.none(), st.none() | NODE_ROLES,
+        EXISTS, COMMENTS,
+    ),
+    st.builds(tree.DefineReplica, NAMES, TEXT, certificate=FINGERPRINTS),
+    st.builds(tree.AlterReplica, NAMES, NODE_ROLES),
+    st.builds(tree.AlterReplica, NAMES, peer=TEXT),
+    st.builds(tree.AlterReplica, NAMES, endpoints=ENDPOINTS),
+    st.builds(tree.AlterReplica, NAMES, leads=st.lists(NAMES, max_size=3).map(tuple)),
+    st.builds(tree.DropReplica, NAMES, COMMENTS),
+    st.builds(tree.CreateJoinToken, st.none() | NAMES, st.none() | LASTING),
+    st.builds(tree.RevokeCertificate, FINGERPRINTS, COMMENTS),
+    st.builds(
+        tree.DefineFailover,
+        st.lists(st.sampled_from(["http://a", "https://b.c:1"]), min_size=1, max_size=2).map(tuple),
+        LASTING, st.integers(0, 9), LASTING, st.sampled_from(["AUTO", "MANUAL"]),
+    ),
+    st.builds(tree.DropFailover, COMMENTS),
+    st.just(tree.Info("CLUSTER")),
+)  # fmt: skip
 INDEXES = st.one_of(
     st.builds(
         tree.DefineIndex,
@@ -494,6 +520,7 @@ PLAIN = st.one_of(
     FIELD_STATEMENTS,
     SPACE_STATEMENTS,
     VAULT_STATEMENTS,
+    CLUSTER_STATEMENTS,
     INDEXES,
     FUNCTIONS,
 )  # fmt: skip

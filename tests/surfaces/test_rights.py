@@ -267,6 +267,8 @@ WHOLE_NODE: Final = (
     "BACKUP SCRIPT OF shop.main TO 'x'",
     "INFO FOR BACKUPS", "RESTORE SCRIPT FROM 'x'", "RESTORE SCRIPT FROM 'x' CHECK",
     "DEFINE NODE ROLES NONE", "DEFINE NAMESPACE mine",
+    "INFO FOR CLUSTER", "DEFINE REPLICA n PEER 'n:1'", "DROP REPLICA n", "CREATE JOIN TOKEN",
+    f"REVOKE CERTIFICATE {'ab' * 32}",
     "DEFINE USER mallory ROLE owner PASSWORD 'correct horse battery'",
     "ALTER USER eve SET ROLE owner", "ALTER USER eve SET PASSWORD 'another horse battery'",
     "DROP USER eve",

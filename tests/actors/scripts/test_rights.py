@@ -32,7 +32,7 @@ DEFINE FIELD n ON u TYPE any; DEFINE INDEX i ON u FIELDS n;
 DEFINE TOPIC q; DEFINE TOPIC dead; DEFINE GROUP g ON q DEADLINE 1m; DEFINE READER r ON q;
 PUBLISH INTO q VALUE 1; DEFINE SPACE c; SET 'k' IN c VALUE 1;
 DEFINE DATABASE shop.spare; DEFINE NAMESPACE spare; DEFINE NAMESPACE bank;
-DEFINE FUNCTION f() { 1 }; DEFINE VAULT s;
+DEFINE FUNCTION f() { 1 }; DEFINE VAULT s; DEFINE REPLICA n1 PEER 'n1:1';
 DEFINE USER other ROLE owner PASSWORD 'correct horse battery'
 """
 ROLES: Final = ("editor", "viewer", "member")
@@ -280,6 +280,23 @@ ROWS: Final[dict[str, list[Row]]] = {
     ],
     "DefineNode": [owns("DEFINE NODE ROLES serving, writable", "NODE")],
     "Kill": [owns("KILL 'none'", "NODE")],
+    # --- the cluster
+    "DefineReplica": [owns("DEFINE REPLICA n2 PEER 'n2:1'", "STORE")],
+    "AlterReplica": [
+        owns("ALTER REPLICA n1 ROLES serving", "STORE"),
+        owns("ALTER REPLICA gone ROLES serving", "STORE"),
+        owns("ALTER REPLICA n1 LEADS u", "STORE"),
+    ],
+    "DropReplica": [owns("DROP REPLICA n1", "STORE")],
+    "CreateJoinToken": [
+        owns("CREATE JOIN TOKEN", "STORE"),
+        owns("CREATE JOIN TOKEN FOR n1", "STORE"),
+    ],
+    "RevokeCertificate": [owns(f"REVOKE CERTIFICATE {'ab' * 32}", "STORE")],
+    "DefineFailover": [
+        owns("DEFINE FAILOVER VIA 'http://e' LEASE 5s ACKS 1 BEHIND 1s PROMOTE AUTO", "STORE")
+    ],
+    "DropFailover": [owns("DROP FAILOVER", "STORE")],
     "RestoreScript": [
         owns("RESTORE SCRIPT FROM 'x'", "STORE"),
         owns("RESTORE SCRIPT FROM 'x' CHECK", "STORE"),
@@ -331,6 +348,7 @@ ROWS: Final[dict[str, list[Row]]] = {
         of("INFO FOR HISTORY OF (u:1) BEFORE 9 LIMIT 1", "READ", ON_U),
     ],
     "NODE": [Row("INFO FOR NODE", "INFO ON NODE", MAY, *("INFO ON NODE",) * 3)],
+    "CLUSTER": [Row("INFO FOR CLUSTER", "INFO ON NODE", MAY, *("INFO ON NODE",) * 3)],
     "STATE": [Row("INFO FOR STATE", "INFO ON NODE", MAY, *("INFO ON NODE",) * 3)],
     "RUNNING": [owns("INFO FOR RUNNING", "NODE")],
     "BACKUPS": [owns("INFO FOR BACKUPS", "STORE")],
@@ -342,7 +360,7 @@ ELSE: Final = {"Throw": "THROW 1"}
 ALONE: Final = frozenset(
     {
         *("DefineNode", "Kill", "Backup", "RestoreScript", "Begin", "Commit", "Cancel", "Use"),
-        *("RevealSecret", "ListSecrets"),
+        *("RevealSecret", "ListSecrets", "CreateJoinToken"),
     }
 )
 """What is no part of a transaction, or changes nothing."""
@@ -465,6 +483,7 @@ def _told(name: str, refusal: Refusal | None) -> str:
         "Thrown",
         "AlreadyExists",
         "NoBackupFolder",
+        "NotImplementedHere",
     ):
         return refusal.code
     return MAY

@@ -1,0 +1,240 @@
+"""Statements on the cluster: its rows, join tokens, revoked certificates, and the failover policy.
+
+What stands here declares. That a node attaches, proves who it is and takes over is not here yet.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from actors.scripts.execution import Execution
+from actors.scripts.handlers import Need, handles, informs
+from actors.scripts.if_taken import IF_TAKEN
+from language import tree
+from protocol.errors import BadRequest, NotImplementedHere, NotInTransaction, Unknown
+from protocol.failover import check_policy
+from protocol.rights import INFO, OWN, Kind
+from protocol.values import NONE, Value, instant
+from storage import join_tokens, replicas, revocations
+from storage.replicas import Replica
+from storage.transactions import Transaction
+
+_SHOWN: Final = 10
+"""Rows that a message names."""
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+@handles(tree.DefineReplica, "none", writes=True, needs=[Need(OWN, Kind.STORE)], audited=True)
+def define_replica(run: Execution, statement: tree.DefineReplica) -> Value:
+    """:raises AlreadyExists: the name is taken and the statement does not say what then; or another
+    row has its address, id or certificate
+    :raises BadRequest, Unknown, TooLarge: of what it says
+    """
+    made = Replica(
+        statement.name,
+        statement.peer,
+        statement.endpoints,
+        statement.node,
+        statement.certificate,
+        roles=statement.roles,
+        comment=statement.comment,
+    )
+    replicas.define(run.transaction, made, IF_TAKEN[statement.exists])
+    return NONE
+
+
+@handles(
+    tree.AlterReplica,
+    "none",
+    writes=True,
+    needs=[Need(OWN, Kind.REPLICA, ("name",))],
+    audited=True,
+)
+def alter_replica(run: Execution, statement: tree.AlterReplica, replica: Replica) -> Value:
+    """:raises BadRequest: it is to lead the store; as `define_replica`
+    :raises NotImplementedHere: it is to lead a part of it
+    """
+    if statement.leads is not None:
+        raise _leads(statement.leads)
+    replicas.alter(
+        run.transaction,
+        replica,
+        peer=statement.peer,
+        endpoints=statement.endpoints,
+        roles=statement.roles,
+    )
+    return NONE
+
+
+def _leads(names: tuple[str, ...]) -> BadRequest | NotImplementedHere:
+    if not names:
+        return BadRequest("who leads the store is not handed over: no statement moves it")
+    return NotImplementedHere(
+        f"{'.'.join(names)} is led by who leads the store: this version divides no table"
+    )
+
+
+@handles(
+    tree.DropReplica,
+    "none",
+    writes=True,
+    needs=[Need(OWN, Kind.REPLICA, ("name",))],
+    audited=True,
+)
+def drop_replica(run: Execution, statement: tree.DropReplica, replica: Replica) -> Value:
+    """Remove a row, and its join token with it."""
+    run.reason = statement.reason
+    replicas.drop(run.transaction, replica)
+    return NONE
+
+
+# --- who may come in ------------------------------------------------------------------------------
+
+
+@handles(
+    tree.CreateJoinToken,
+    "value",
+    writes=True,
+    needs=[Need(OWN, Kind.STORE), Need(OWN, Kind.REPLICA, ("name",))],
+    audited=True,
+)
+def create_join_token(
+    run: Execution, statement: tree.CreateJoinToken, named: Replica | None
+) -> Value:
+    """A token, which nothing but this answer holds.
+
+    :raises NotInTransaction: others of its transaction could keep what it answers
+    :raises BadRequest: the row does not wait, or several do and none is named
+    :raises Unknown: no row waits
+    :raises ExpireRefused, TooLarge: of EXPIRES
+    """
+    if not run.may_run_again:
+        raise NotInTransaction(
+            "CREATE JOIN TOKEN stands in a statement of its own, in no transaction, IF or FOR: its"
+            " token is for nobody but who is answered"
+        )
+    tx = run.transaction
+    token, expires = join_tokens.create(
+        tx, run.services.store_id, named or _waiting(tx), statement.expires, tx.rng
+    )
+    return {"token": token, "expires": expires}
+
+
+def _waiting(tx: Transaction) -> Replica:
+    """The one row that waits. :raises Unknown, BadRequest: there is none, or are several"""
+    found = [one for one in replicas.every(tx) if one.waits]
+    if not found:
+        raise Unknown(
+            "no replica waits for a node: DEFINE REPLICA first, without NODE or CERTIFICATE"
+        )
+    if len(found) > 1:
+        names = ", ".join(one.name for one in found[:_SHOWN]) + (
+            ", …" if len(found) > _SHOWN else ""
+        )
+        raise BadRequest(f"several replicas wait: CREATE JOIN TOKEN FOR one of {names}")
+    return found[0]
+
+
+@handles(tree.RevokeCertificate, "none", writes=True, needs=[Need(OWN, Kind.STORE)], audited=True)
+def revoke_certificate(run: Execution, statement: tree.RevokeCertificate) -> Value:
+    """Trust a certificate no more, whether or not a row names it. It is no refusal if that is so
+    already.
+
+    :raises BadRequest: it is no fingerprint
+    :raises TooLarge: too many are revoked
+    """
+    run.reason = statement.reason
+    revocations.revoke(run.transaction, statement.certificate, statement.reason)
+    return NONE
+
+
+# --- failover -------------------------------------------------------------------------------------
+
+
+@handles(tree.DefineFailover, "none", writes=True, needs=[Need(OWN, Kind.STORE)], audited=True)
+def define_failover(run: Execution, statement: tree.DefineFailover) -> Value:
+    """Look at all of a policy, and keep none: nothing would follow it.
+
+    :raises BadRequest, TooLarge: of a clause
+    :raises NotImplementedHere: else
+    """
+    check_policy(statement.via, statement.lease, statement.acks, statement.behind)
+    raise NotImplementedHere(
+        "the policy is well formed, and this version can't follow it: no node attaches to another"
+        " yet, so none is kept"
+    )
+
+
+@handles(tree.DropFailover, "none", writes=True, needs=[Need(OWN, Kind.STORE)], audited=True)
+def drop_failover(run: Execution, statement: tree.DropFailover) -> Value:
+    """:raises Unknown: there is no policy"""
+    run.reason = statement.reason
+    raise Unknown("there is no failover policy", kind="failover")
+
+
+# --- INFO -----------------------------------------------------------------------------------------
+
+
+@informs("CLUSTER", needs=[Need(INFO, Kind.NODE)])
+def info_for_cluster(run: Execution, statement: tree.Info) -> Value:
+    """What is declared of the cluster, as this node has it. How other nodes do is theirs to say."""
+    tx, services = run.transaction, run.services
+    now = instant(services.clock.wall_us())
+    rows = replicas.every(tx)
+    revoked: dict[str, Value] = {}
+    for some in revocations.every(tx):
+        run.tick()
+        for one in some:
+            revoked[one.certificate] = {
+                "certificate": one.certificate,
+                "since": one.at,
+                "reason": one.reason,
+            }
+    return {
+        "member": member_of(rows, services.roles.node_id),
+        "replicas": [_described(row, tx.now) for row in rows],
+        "trusted": [_trusted(row, now) for row in rows if _is_trusted(row, revoked)],
+        "revoked": list(revoked.values()),
+        "failover": None,
+    }
+
+
+def member_of(rows: list[Replica], node_id: str) -> str | None:
+    """The name of the row that is of a node; None: it is in no cluster, or under no row yet."""
+    return next((row.name for row in rows if row.node == node_id), None)
+
+
+def _described(row: Replica, now: datetime) -> Value:
+    token = row.token
+    usable = token is not None and now < token.expires
+    return {
+        "name": row.name,
+        "peer": row.peer,
+        "endpoints": list(row.endpoints),
+        "node": row.node,
+        "certificate": row.certificate,
+        "replicates": "STORE",
+        "roles": None if row.roles is None else list(row.roles),
+        "comment": row.comment,
+        "created": row.created,
+        "waits": row.waits,
+        "token_expires": token.expires if token is not None and usable else None,
+    }
+
+
+def _is_trusted(row: Replica, revoked: dict[str, Value]) -> bool:
+    return row.certificate is not None and row.certificate not in revoked
+
+
+def _trusted(row: Replica, now: datetime) -> Value:
+    """A certificate that a row names. Until its node has shown it nobody knows when it expires."""
+    expires = row.certificate_expires
+    return {
+        "certificate": row.certificate,
+        "replica": row.name,
+        "expires": expires,
+        "days_left": None if expires is None else (expires - now) // timedelta(days=1),
+    }

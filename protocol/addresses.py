@@ -1,0 +1,50 @@
+"""Addresses of nodes, as statements give them: `host`, `host:port` or `[::1]:port`."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Final
+
+from protocol.errors import BadRequest
+
+_ADDRESS: Final = re.compile(
+    r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252})?)(?::([0-9]{1,5}))?"
+)
+_SHOWN: Final = 300
+"""Characters of what is no address."""
+
+
+def check_address(address: str) -> str:
+    """The address itself. :raises BadRequest: it is none"""
+    if _parts(address) is None:
+        raise BadRequest(f"{address[:_SHOWN]!r} is no address of a node: wanted host or host:port")
+    return address
+
+
+def check_peer(address: str) -> str:
+    """The one way to write an address that names its port, so that two that are the same look it:
+    in lower case, without zeros that say nothing.
+
+    :raises BadRequest: it is none
+    """
+    parts = _parts(address)
+    if parts is None or parts[1] is None:
+        raise BadRequest(f"{address[:_SHOWN]!r} is no address for peers: wanted host:port")
+    return f"{parts[0]}:{parts[1]}"
+
+
+def _parts(address: str) -> tuple[str, int | None] | None:
+    """Host and port; None: it is no address."""
+    found = _ADDRESS.fullmatch(address)
+    if found is None:
+        return None
+    host, port = found[1].lower(), None if found[2] is None else int(found[2])
+    if port is not None and not 0 < port < 65_536:
+        return None
+    if host.startswith("["):
+        try:
+            host = f"[{ipaddress.IPv6Address(host[1:-1])}]"
+        except ValueError:
+            return None
+    return host, port

@@ -1,0 +1,22 @@
+"""What a node may be told to do: the words of its roles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from protocol.errors import Unknown
+
+SERVING: Final = "serving"
+WRITABLE: Final = "writable"
+COORDINATING: Final = "coordinating"
+ROLE_WORDS: Final = (SERVING, WRITABLE, COORDINATING)
+
+
+def check_node_roles(words: Sequence[str]) -> tuple[str, ...]:
+    """The words, each once and in their order. :raises Unknown: one is none"""
+    for word in words:
+        if word not in ROLE_WORDS:
+            known = ", ".join(ROLE_WORDS)
+            raise Unknown(f"{word!r} is no role of a node; roles: {known}", role=word)
+    return tuple(word for word in ROLE_WORDS if word in words)

@@ -1,0 +1,237 @@
+"""The rows of the cluster: which nodes belong to it, as declared.
+
+A row is a declaration. What a node is doing at the moment stands in none.
+
+- A row names its node by the id that was made with that node's directory, or by the certificate
+  that it shows, never by its address: a machine that was wiped is nobody. One that says neither
+  *waits* for whoever brings its join token.
+- No two rows have the same address for peers, the same id or the same certificate. Whoever changes
+  one has read them all, so that of two that meet one loses its race.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from protocol import binary, limits
+from protocol.addresses import check_address, check_peer
+from protocol.errors import AlreadyExists, BadRequest, TooLarge
+from protocol.fingerprints import check_fingerprint
+from protocol.node_roles import check_node_roles
+from protocol.text import check_name
+from storage import keys, revocations
+from storage.catalog import Taken, check_comment
+from storage.transactions import Transaction
+
+_PREFIX: Final = keys.tagged(keys.REPLICA)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenKept:
+    """What is left of a join token."""
+
+    digest: bytes = field(repr=False)
+    expires: datetime
+    """Log time, until when it can be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A row."""
+
+    name: str
+    peer: str
+    """The address that other nodes use, in its one form."""
+    endpoints: tuple[str, ...] = ()
+    """Addresses that clients use."""
+    node: str | None = None
+    """The id of the node, a UUID."""
+    certificate: str | None = None
+    """The fingerprint of what the node shows to others."""
+    certificate_expires: datetime | None = None
+    """None: nobody has shown it so far."""
+    roles: tuple[str, ...] | None = None
+    """None: not declared. Empty: declared to have none."""
+    comment: str | None = None
+    created: datetime | None = None
+    """Log time; None: of one that is not kept yet."""
+    token: TokenKept | None = None
+    """Of a row that waits: what opens it."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for a node."""
+        return self.node is None and self.certificate is None
+
+
+def find(tx: Transaction, name: str) -> Replica | None:
+    """The row of that name, if there is one."""
+    value = tx.get(_key(name))
+    return None if value is None else _read(name, value)
+
+
+def every(tx: Transaction) -> list[Replica]:
+    """All rows, by name."""
+    return [
+        _read(key[len(_PREFIX) :].decode(), value)
+        for pairs in tx.scan(*keys.tagged(keys.REPLICA))
+        for key, value in pairs
+    ]
+
+
+def define(tx: Transaction, made: Replica, taken: Taken = Taken.REFUSE) -> None:
+    """Declare a row, as `catalog.define_namespace` does. One that is declared anew is what is said
+    now, and nothing else: it waits again if that names no node, and its token opens it no more.
+
+    :raises AlreadyExists: the name is taken; or another row has its address, id or certificate
+    :raises BadRequest: of an address, the id, the fingerprint; the certificate was revoked
+    :raises NameRefused, Unknown, TooLarge: of the name, of a role; too many of what is bounded
+    """
+    check_name(made.name, "replica")
+    check_comment(made.comment)
+    made = _in_one_form(made)
+    others = every(tx)
+    present = next((one for one in others if one.name == made.name), None)
+    if present is not None and taken is Taken.SKIP:
+        return
+    if present is not None and taken is not Taken.OVERWRITE:
+        raise AlreadyExists(f"replica {made.name} exists", kind="replica", name=made.name)
+    if present is None and len(others) >= limits.REPLICAS:
+        raise TooLarge(f"a cluster has at most {limits.REPLICAS} rows", limit=limits.REPLICAS)
+    _put(tx, replace(made, created=tx.now if present is None else present.created), others)
+
+
+def alter(
+    tx: Transaction,
+    replica: Replica,
+    *,
+    peer: str | None = None,
+    endpoints: tuple[str, ...] | None = None,
+    roles: tuple[str, ...] | None = None,
+) -> None:
+    """Change what is given. :raises: as `define`"""
+    changed = replace(
+        replica,
+        peer=replica.peer if peer is None else peer,
+        endpoints=replica.endpoints if endpoints is None else endpoints,
+        roles=replica.roles if roles is None else roles,
+    )
+    _put(tx, _in_one_form(changed), every(tx))
+
+
+def drop(tx: Transaction, replica: Replica) -> None:
+    """Remove a row, and its token with it."""
+    tx.delete(_key(replica.name))
+
+
+def give_token(tx: Transaction, replica: Replica, token: TokenKept) -> None:
+    """Let a token open a row, in place of one that did.
+
+    :raises BadRequest: the row does not wait
+    """
+    if not replica.waits:
+        raise BadRequest(
+            f"replica {replica.name} has its node already: there is nothing that a token would open"
+        )
+    tx.put(_key(replica.name), _packed(replace(replica, token=token)))
+
+
+def settle(
+    tx: Transaction, replica: Replica, node: str, certificate: str, expires: datetime
+) -> Replica:
+    """The node of a row that waited is known: its token is used up.
+
+    :param expires: of the certificate that it showed
+    :raises AlreadyExists: another row has the node, or the certificate
+    :raises BadRequest: the certificate was revoked; or what is given is no id or fingerprint
+    """
+    assert replica.waits, "whoever settles one has found it waiting"
+    settled = replace(
+        replica, node=node, certificate=certificate, certificate_expires=expires, token=None
+    )
+    return _put(tx, _in_one_form(settled), every(tx))
+
+
+def _in_one_form(replica: Replica) -> Replica:
+    """The same, so that what means the same looks it. :raises BadRequest, Unknown, TooLarge:"""
+    if len(replica.endpoints) > limits.REPLICA_ENDPOINTS:
+        raise TooLarge(
+            f"a replica has at most {limits.REPLICA_ENDPOINTS} endpoints",
+            limit=limits.REPLICA_ENDPOINTS,
+        )
+    certificate = replica.certificate
+    return replace(
+        replica,
+        peer=check_peer(replica.peer),
+        endpoints=tuple(dict.fromkeys(map(check_address, replica.endpoints))),
+        node=None if replica.node is None else _check_id(replica.node),
+        certificate=None if certificate is None else check_fingerprint(certificate),
+        roles=None if replica.roles is None else check_node_roles(replica.roles),
+    )
+
+
+def _check_id(text: str) -> str:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        raise BadRequest(
+            f"{text[:100]!r} is no id of a node: INFO FOR NODE shows its own"
+        ) from None
+
+
+def _put(tx: Transaction, replica: Replica, others: list[Replica]) -> Replica:
+    """Keep a row. :param others: all rows, this one among them or not :raises: as `define`"""
+    for other in others:
+        if other.name != replica.name:
+            for what, mine, theirs in (
+                ("address for peers", replica.peer, other.peer),
+                ("node", replica.node, other.node),
+                ("certificate", replica.certificate, other.certificate),
+            ):
+                if mine is not None and mine == theirs:
+                    raise AlreadyExists(
+                        f"replica {other.name} has the {what} {mine}",
+                        kind="replica",
+                        name=other.name,
+                    )
+    certificate = replica.certificate
+    if certificate is not None and revocations.find(tx, certificate) is not None:
+        raise BadRequest(f"the certificate {certificate} was revoked: no replica may show it")
+    tx.put(_key(replica.name), _packed(replica))
+    return replica
+
+
+def _key(name: str) -> bytes:
+    return _PREFIX + name.encode()
+
+
+def _packed(replica: Replica) -> bytes:
+    token = replica.token
+    return binary.pack(
+        {
+            "peer": replica.peer,
+            "endpoints": list(replica.endpoints),
+            "node": replica.node,
+            "certificate": replica.certificate,
+            "certificate_expires": replica.certificate_expires,
+            "roles": None if replica.roles is None else list(replica.roles),
+            "comment": replica.comment,
+            "created": replica.created,
+            "token": None if token is None else [token.digest, token.expires],
+        }
+    )
+
+
+def _read(name: str, value: bytes) -> Replica:
+    fields: dict[str, Any] = binary.unpack_object(value)
+    endpoints, roles, token = fields.pop("endpoints"), fields.pop("roles"), fields.pop("token")
+    return Replica(
+        name,
+        endpoints=tuple(endpoints),
+        roles=None if roles is None else tuple(roles),
+        token=None if token is None else TokenKept(*token),
+        **fields,
+    )
