@@ -10,7 +10,8 @@
  * @property {(props: {tab: Tab, place: ?{ns: string, db: string}, parts: string[], query: object}) => any} view
  *   `parts`: the address behind the tab, and behind the place where it is `placed`
  */
+import { backup } from './backup.js';
 import { run } from './run.js';
 
 /** @type {Tab[]} */
-export const TABS = [run];
+export const TABS = [run, backup];

@@ -1,0 +1,42 @@
+/** Backup: taking backups, what is in the folder, making places anew from a script. */
+import { Head } from '../components/head.js';
+import { Answer } from '../components/notices.js';
+import * as node from '../node.js';
+import { useAsked } from '../state.js';
+import { info } from '../statements.js';
+import { html, useState } from '../vendor/preact.js';
+import { Folder } from './backup/folder.js';
+import { Last } from './backup/last.js';
+import { Running } from './backup/running.js';
+import { Take } from './backup/take.js';
+
+function Backup({ tab, place }) {
+  const [turn, count] = useState(0);
+  const [busy, work] = useState(false);
+  const folder = useAsked((signal) => node.run(info.backups(), { signal }), []);
+  const changed = () => {
+    folder.again();
+    count((before) => before + 1);
+  };
+  return html`
+    <${Head} tab=${tab} asked=${folder} />
+    <${Running} busy=${busy} onEnd=${changed} />
+    <div class="backup">
+      <${Take} place=${place} files=${folder.value} onBusy=${work} onDone=${changed} />
+      <section class="part">
+        <h2>The backup folder</h2>
+        <${Answer} asked=${folder} what="the backup folder">
+          ${(files) => html`<${Folder} files=${files} onBusy=${work} onDone=${changed} />`}
+        <//>
+      </section>
+    </div>
+    <${Last} turn=${turn} />`;
+}
+
+export const backup = {
+  name: 'backup',
+  title: 'Backup',
+  about: 'Take backups while the node serves, see whether they are whole, and make databases anew from a script.',
+  page: 'backup.md',
+  view: Backup,
+};
