@@ -9,15 +9,16 @@ import { Composed } from './statement.js';
 /**
  * @param {object} props `title`; `name` (what has to be typed); `called` (what it is: "table");
  *   `statement` (shown and run), `place`; `act` (the button: "Drop"); `run(reason)` in the place of
- *   running the statement; `onDone(value)`; `onClose`; `children` (what will be lost)
+ *   running the statement; `ready` (false: something is missing yet); `onDone(value)`; `onClose`; `children`
+ *   (what will be lost)
  */
 export function Confirm({
-  title, name, called = 'name', statement, place, act = 'Remove', run, onDone, onClose, children,
+  title, name, called = 'name', statement, place, act = 'Remove', run, ready = true, onDone, onClose, children,
 }) {
   const [typed, type] = useState('');
   const [reason, explain] = useState('');
   const [doing, error, attempt] = useDoing();
-  const same = typed === name;
+  const same = ready && typed === name;
   const submit = async () => {
     if (!same) return;
     let value;
@@ -34,7 +35,7 @@ export function Confirm({
     <${Dialog} title=${title} onClose=${onClose}>
       <${Form} onSubmit=${submit}>
         ${children}
-        <${Composed} of=${statement} place=${place} reason=${reason.trim()} />
+        ${statement && html`<${Composed} of=${statement} place=${place} reason=${reason.trim()} />`}
         <${Text} label=${html`Type the ${called} again: <code><bdi>${name}</bdi></code>`} value=${typed}
           onInput=${type} autofocus />
         <${Text} label="Reason" hint="Kept in the statement log." value=${reason} onInput=${explain}

@@ -100,5 +100,5 @@ function inOrder(rows, columns, order) {
 function width(column, rows) {
   const title = typeof column.title === 'string' ? column.title : column.name;
   const texts = column.text ? rows.slice(0, SAMPLE).map((row) => column.text(row).length) : [10];
-  return `${Math.max(title.length + 3, Math.min(48, Math.max(4, ...texts)) + 2)}ch`;
+  return `${Math.max(title.length + (column.value ? 5 : 3), Math.min(48, Math.max(4, ...texts)) + 2)}ch`;
 }
