@@ -12,6 +12,7 @@
  */
 import { backup } from './backup.js';
 import { run } from './run.js';
+import { topics } from './topics.js';
 
 /** @type {Tab[]} */
-export const TABS = [run, backup];
+export const TABS = [run, topics, backup];

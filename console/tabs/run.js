@@ -5,14 +5,20 @@ import { Refused } from '../components/notices.js';
 import { Tree } from '../components/value.js';
 import * as node from '../node.js';
 import { html, useState } from '../vendor/preact.js';
+import { at, Spaces } from './spaces/spaces.js';
 
-function Run({ tab, place }) {
+function Run({ tab, place, parts, query }) {
+  if (place && parts[0] === 'space') return html`<${Spaces} place=${place} name=${parts[1]} query=${query} />`;
+  return html`<${Scripts} tab=${tab} place=${place} />`;
+}
+
+function Scripts({ tab, place }) {
   const [text, type] = useState('RETURN 1 + 1');
   const [answer, take] = useState(null);
   const [doing, error, attempt] = useDoing();
   const submit = () => attempt(async () => take(await node.script(text, { place })));
   return html`
-    <${Head} tab=${tab} />
+    <${Head} tab=${tab}>${place && html`<a href=${at(place)}>Cache spaces</a>`}<//>
     <${Form} onSubmit=${submit}>
       <${Area} label="Script" value=${text} onInput=${type} />
       <p class="actions"><${Button} look="main" submit busy=${doing}>Run<//></p>

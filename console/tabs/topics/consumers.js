@@ -1,0 +1,88 @@
+/** Readers and groups of a topic: where they stand, what is out, what came back, what was given up. */
+import { placed } from '../../address.js';
+import { Button } from '../../components/form.js';
+import { docs } from '../../components/head.js';
+import { plainly } from '../../components/plot.js';
+import { Table } from '../../components/table.js';
+import { html, useState } from '../../vendor/preact.js';
+import { ChangeGroup, MakeGroup, MakeReader, Move, RemoveConsumer } from './consuming.js';
+import { past, rate, remembered } from './figures.js';
+import { Redrive } from './removing.js';
+import { Spark } from './spark.js';
+
+/** @param {{topic: object, place: object, onDone: (words: string) => void}} props `topic`: Figures of figures.js */
+export function Consumers({ topic, place, onDone }) {
+  const [open, see] = useState(null);
+  const consumers = topic.consumers ?? [];
+  const shared = { place, topic: topic.name, consumer: open?.consumer, onClose: () => see(null) };
+  const after = (words) => () => onDone(words);
+  return html`
+    <section class="stack" aria-labelledby="consumers">
+      <div class="head"><h2 id="consumers">Readers and groups</h2>
+        <p class="actions">
+          <${Button} onClick=${() => see({ what: 'reader' })}>Make a reader<//>
+          <${Button} onClick=${() => see({ what: 'group' })}>Make a group<//>
+        </p>
+      </div>
+      ${consumers.length === 0 ? html`<p class="soft">Nobody's position is kept. A reader is one position under a name; a
+          group shares the messages out. <a href=${docs('topics.md#groups')} target="_blank" rel="noopener">More</a></p>`
+        : html`<div class="acting"><${Table} label="Readers and groups" columns=${columnsOf(topic.name, place, see)}
+            rows=${consumers} height="24rem" rowHeight=${36} /></div>`}
+      ${open?.what === 'reader' && html`<${MakeReader} ...${shared} onDone=${after('The reader is made.')} />`}
+      ${open?.what === 'group' && html`<${MakeGroup} ...${shared} onDone=${after('The group is made.')} />`}
+      ${open?.what === 'move' && html`<${Move} ...${shared} onDone=${after('Moved.')} />`}
+      ${open?.what === 'change' && html`<${ChangeGroup} ...${shared} onDone=${after('Changed.')} />`}
+      ${open?.what === 'remove' && html`<${RemoveConsumer} ...${shared} onDone=${after('Removed.')} />`}
+      ${open?.what === 'redrive' && html`<${Redrive} place=${place} from=${open.consumer.told.dead_letter} to=${topic.name}
+        onClose=${shared.onClose} onDone=${({ moved }) => onDone(`Moved: ${moved} messages.`)} />`}
+    </section>`;
+}
+
+const figure = (number) => (number === undefined ? html`<span class="soft">–</span>` : number.toLocaleString());
+
+function columnsOf(topic, place, see) {
+  const kept = (row) => past(place, remembered(topic, row));
+  const of = (name, title, about, width = '11ch') => ({
+    name, title: html`<span title=${about}>${title}</span>`, align: 'end', width, cell: ({ is, told }) => (
+      is === 'reader' ? '' : figure(told[name])),
+  });
+  const does = (consumer, what, words) => html`<button type="button" class="quiet"
+    aria-label=${`${words} ${consumer.is} ${consumer.name}`} onClick=${() => see({ what, consumer })}>${words}</button>`;
+  return [
+    {
+      name: 'name', title: 'Name', text: ({ name }) => name.padEnd(10), value: ({ name }) => name,
+      cell: ({ name }) => html`<bdi>${name}</bdi>`,
+    },
+    { name: 'is', title: 'Kind', width: '11ch', value: ({ is }) => is, cell: ({ is }) => is },
+    {
+      name: 'lag', title: 'Lag', width: '17ch', align: 'end', cell: (row) => html`<span class="line">
+        <${Spark} times=${kept(row).times} values=${kept(row).lag} hue="hue-1" />${figure(row.lag)}</span>`,
+    },
+    of('waiting', 'Waiting', 'Not handed out yet, delayed, or behind another of their key'),
+    of('in_flight', 'In flight', 'Handed out, and their deadline is not over'),
+    of('redelivered', 'Redelivered', 'Handed out again', '14ch'),
+    of('dead_lettered', 'Dead letters', 'Given up, since the group was made', '14ch'),
+    {
+      name: 'position', title: 'Done up to', width: '14ch', align: 'end',
+      cell: ({ told }) => figure(told.position ?? told.committed),
+    },
+    {
+      name: 'rate', title: 'A second', width: '11ch', align: 'end',
+      cell: (row) => (rate(kept(row)) === undefined ? html`<span class="soft">…</span>` : plainly(rate(kept(row)))),
+    },
+    {
+      name: 'deadline', title: 'Deadline', width: '12ch', cell: ({ told }) => told.deadline?.text ?? '',
+    },
+    {
+      name: 'dead_letter', title: 'Dead letters go to', width: '20ch', text: ({ told }) => told.dead_letter ?? '',
+      cell: ({ is, told }) => (told.dead_letter
+        ? html`<a href=${placed('topics', place, [told.dead_letter])}><bdi>${told.dead_letter}</bdi></a>`
+        : is === 'group' && told.deadline ? html`<span class="soft">they are dropped</span>` : ''),
+    },
+    {
+      name: 'act', title: 'What to do', width: '36ch', cell: (row) => html`${does(row, 'move', 'Move')}
+        ${row.told.deadline && does(row, 'change', 'Settings')} ${row.told.dead_letter && does(row, 'redrive', 'Redrive')}
+        ${does(row, 'remove', 'Remove')}`,
+    },
+  ];
+}
