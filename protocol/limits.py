@@ -342,8 +342,8 @@ SESSIONS: Final = 100_000
 # --- surfaces (each has its own count) ------------------------------------------------------------
 CONNECTIONS: Final = 16_384
 """Held at once; one more is told that the surface is full. An idle one costs a descriptor and some
-5 KiB, a WebSocket 18: with both surfaces at their ceiling, fewer than 40 000 open files and a
-quarter gigabyte, or half of one."""
+5 KiB, a WebSocket 18, and with TLS 40 more: with both surfaces at their ceiling, fewer than 40 000
+open files and a quarter gigabyte, or half of one, and with TLS another and a half."""
 DESCRIPTORS_KEPT: Final = 512
 """Open files that no connection gets, so that log and state can always open theirs: 256 tables of
 the state engine, segments, what is being written anew. Where fewer than twice as many are allowed
@@ -366,6 +366,9 @@ HEAD_BYTES: Final = 64 * KIB
 HEAD_FIELDS: Final = 100
 HEAD_SECONDS: Final = 10
 TLS_SECONDS: Final = 10
+TLS_READ_BYTES: Final = 16 * KIB
+"""Kept ready to read into for each TLS connection, from its accept to its end: the largest record
+of TLS. asyncio would keep 256 KiB, so 16 384 peers that say nothing would hold four gigabytes."""
 CERTIFICATE_WARNING_DAYS: Final = 14
 """So long before the certificate of a surface expires the log begins to warn: time to notice that
 what should have renewed it did not, and to mend that."""

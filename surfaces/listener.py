@@ -21,10 +21,12 @@ import contextlib
 import errno
 import socket
 import ssl
+from asyncio import sslproto
 from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from protocol import limits
 from surfaces.logs import SparingLog
 
 BACKLOG: Final = 1024
@@ -71,6 +73,8 @@ class Listener:
         self._make = make
         self._lost = lost
         self._tls = tls
+        if tls is not None:  # asyncio's own name for it, which is no part of its promise
+            setattr(sslproto.SSLProtocol, "max_size", limits.TLS_READ_BYTES)  # noqa: B010
         self._tls_seconds = tls_seconds
         self._refusal = refusal
         self._refused = refused

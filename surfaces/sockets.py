@@ -20,8 +20,8 @@ def half_close(transport: asyncio.Transport) -> bool:
 
 
 def read_at_most(transport: asyncio.Transport, size: int) -> None:
-    """Have one read bring at most so many bytes, where the transport has a say in it: TLS reads as
-    its records come, in 256 KiB at most.
+    """Have one read bring at most so many bytes, where the transport has a say in it: TLS reads a
+    record at a time (`limits.TLS_READ_BYTES`).
     """
     if hasattr(transport, "max_size"):  # asyncio's selector transport; it is no part of its promise
         transport.max_size = size

@@ -455,6 +455,7 @@ def holds_without_bound() -> None:
     from surfaces.holdings import Holdings
 
     conversation.HELLO_BYTES = limits.MIB  # type: ignore[misc]
+    limits.TLS_READ_BYTES = 256 * limits.KIB  # type: ignore[misc]
 
     for name in (
         "CONNECTION_REQUESTS_BYTES",

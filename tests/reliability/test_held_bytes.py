@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from protocol.frames import FrameReader, Kind, Message, encode
+from tests.certificates import self_signed
 from tests.processes import PASSWORD, USER, NodeProcess
 from tests.reliability import faulty
 from tests.reliability.test_bombs import memory
@@ -28,6 +29,8 @@ GROWTH = 80 * MIB
 SECONDS = 20
 """How long a rig waits for a node that holds too much; one that does not stops growing."""
 BIG = 1_000_000
+PEERS = 800
+"""Fewer than handshakes may be under way on a surface."""
 
 pytestmark = pytest.mark.hard
 
@@ -207,6 +210,30 @@ RIGS: list[Rig] = [
     unread_answers,
     parked_takes,
 ]
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_the_memory_of_handshakes_that_never_begin(
+    tmp_path: Path, bounded: bool, figure: Callable[[str, object], None]
+) -> None:
+    """Peers that connect where TLS is spoken, and say nothing."""
+    chain, key = self_signed(tmp_path, "node")
+    faults = "" if bounded else "holds-without-bound"
+    words = (*NodeProcess.words, "--cert", str(chain), "--cert-key", str(key))
+    running = NodeProcess(
+        tmp_path / "store", words, {faulty.FAULTS: faults}, module=faulty.MODULE
+    ).start()
+    try:
+        before = memory(running, "VmRSS")
+        with ExitStack() as held:
+            for number in range(PEERS):
+                address = running.address("http" if number % 2 else "wire")
+                held.enter_context(socket.create_connection(address, timeout=30))
+            grown = grows(running, before, to_the_end=not bounded)
+        figure("held bytes, handshakes", f"{grown // MIB} MiB {'' if bounded else 'planted'}")
+        assert (grown <= GROWTH) is bounded
+    finally:
+        running.end()
 
 
 @pytest.mark.parametrize("rig", RIGS, ids=lambda rig: rig.__name__)

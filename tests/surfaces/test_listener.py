@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from protocol import limits
 from surfaces import listener
 from surfaces.listener import Listener
 from surfaces.logs import SparingLog
@@ -32,6 +33,19 @@ class Peer(asyncio.Protocol):
 
     def connection_lost(self, _error: Exception | None) -> None:
         Peer.standing -= 1
+
+
+class Slow(Peer):
+    """Reads nothing until it is told to; `reads` are how many bytes each read brought."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport, self.reads = transport, list[int]()
+        transport.pause_reading()
+        Peer.standing += 1
+
+    def data_received(self, data: bytes) -> None:
+        self.reads.append(len(data))
 
 
 class Desk:
@@ -177,3 +191,34 @@ async def test_a_taken_address_is_an_os_error_and_leaves_nothing_open() -> None:
         with pytest.raises(OSError):
             await second.open(*desk.listener.addresses[0])
         assert not second._sockets
+
+
+async def largest_read(directory: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Of a connection with TLS that all of 200 000 bytes have reached before it reads."""
+    slow = Slow()
+    monkeypatch.setattr(Desk, "make", lambda _desk: slow)
+    async with listening(tls=server_side(directory)) as desk:
+        client = ssl.create_default_context(cafile=str(directory / "node.pem"))
+        _, writer = await asyncio.open_connection(*desk.listener.addresses[0], ssl=client)
+        async with asyncio.timeout(30):
+            while not Peer.standing:
+                await asyncio.sleep(0)
+            writer.write(bytes(200_000))
+            await writer.drain()
+            slow.transport.resume_reading()
+            while sum(slow.reads) < 200_000:
+                await asyncio.sleep(0)
+        slow.transport.abort()
+        writer.transport.abort()
+    return max(slow.reads)
+
+
+async def test_little_is_ready_to_read_into_with_tls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every peer that has connected makes the node hold as much, whoever it is. What a read brings
+    shows how much; a part of a record may have waited beside it."""
+    assert await largest_read(tmp_path, monkeypatch) <= 2 * limits.TLS_READ_BYTES
+    allowed = limits.TLS_READ_BYTES
+    monkeypatch.setattr(limits, "TLS_READ_BYTES", 256 * limits.KIB)
+    assert await largest_read(tmp_path, monkeypatch) > 2 * allowed, "planted, and not seen"
