@@ -228,7 +228,7 @@ STATEMENT_MEMORY_BYTES: Final = 256 * MIB
 """Rows that one statement may hold to sort, group or answer."""
 SCRIPT_MEMORY_BYTES: Final = 256 * MIB
 """What the variables of one script hold together, and what its loops go over: a short text may make
-hundreds of large values."""
+hundreds of large values. And, apart from these, what its packed values take."""
 MOMENTS: Final = 32
 """Moments of the store that are kept at once for requests to read in. Each may hold on to 8 MiB of
 memory that the state would have freed."""

@@ -17,6 +17,7 @@ from protocol.errors import BadRequest, NumberTooLarge, TooLarge
 from protocol.paths import EACH, Path, Step
 from protocol.text import parse_datetime, parse_duration
 from protocol.values import check_decimal
+from protocol.weights import weigh
 
 _FLOAT_CHARACTERS: Final = 1100
 """What the longest exact double takes in decimal digits, and some."""
@@ -35,6 +36,8 @@ class Literals(Cursor):
 
     height = 0
     """Of the expression parsed last."""
+    packed_bytes = 0
+    """What the packed values of the text take in memory."""
 
     def number(self, negative: bool) -> tree.Constant:
         """The number or duration at hand.
@@ -78,13 +81,21 @@ class Literals(Cursor):
         return tree.Constant(value)
 
     def _packed(self, inner: str) -> tree.Constant:
-        """A value as it is stored. It costs one token, whatever it holds, and no depth."""
+        """A value as it is stored. It costs one token, whatever it holds, and no depth; those of
+        one text are bounded together."""
         with self.placed(self.i):
             try:
                 packed = base64.b64decode(inner, validate=True)
             except ValueError:
                 self.unexpected("a value packed as msgpack, as base64: m'…'")
             value = unpack_foreign(packed, self._tick)
+            self.packed_bytes += weigh(value, self._tick)
+            if self.packed_bytes > limits.SCRIPT_MEMORY_BYTES:
+                raise TooLarge(
+                    f"the packed values of a script take at most {limits.SCRIPT_MEMORY_BYTES} bytes"
+                    " of memory together",
+                    limit=limits.SCRIPT_MEMORY_BYTES,
+                )
         self.i += 1
         return tree.Constant(value)
 
