@@ -2,7 +2,8 @@
  * The only file that composes statements. A function answers a `Statement`: its text, its parameters,
  * and how it is shown to people, where secrets are '...'. Values always go as parameters.
  *
- * @typedef {{text: string, params: object, shown: string}} Statement
+ * @typedef {{text: string, params: object, shown: string, secrets?: boolean}} Statement `secrets`: among its
+ *   parameters, none of which are shown then
  */
 import { quoted, record as recordOf } from './values.js';
 
@@ -127,6 +128,42 @@ export function backup({ form, places = [], from, to }) {
 /** Make the places of a script of the backup folder. @param {{check?: boolean}} options say what it would be */
 export const restore = (from, { check = false } = {}) =>
   statement(`RESTORE SCRIPT FROM ${string(from)}${check ? ' CHECK' : ''}`);
+
+// --- who may do what ---
+
+/** A statement with a secret among its parameters, which are not shown. */
+const secretly = (text, params, shown) => ({ ...statement(text, params, shown), secrets: true });
+
+/** @param {{user: string, role: string, space: string, password: string, comment: string}} of `space`: '' is none */
+export function defineUser({ user, role, space, password, comment }) {
+  const on = space && ` ON ${space.includes('.') ? 'DATABASE' : 'NAMESPACE'} ${dotted(space)}`;
+  const text = (secret) => `DEFINE USER ${name(user)} ROLE ${role}${on} PASSWORD ${secret}${
+    comment && ` COMMENT ${string(comment)}`}`;
+  return secretly(text('$password'), { password }, text("'...'"));
+}
+
+export const alterPassword = (user, password) => secretly(
+  `ALTER USER ${name(user)} SET PASSWORD $password`, { password }, `ALTER USER ${name(user)} SET PASSWORD '...'`,
+);
+
+export const alterRole = (user, role) => statement(`ALTER USER ${name(user)} SET ROLE ${role}`);
+
+export const dropUser = (user) => statement(`DROP USER ${name(user)}`);
+
+const dotted = (path) => path.split('.').map(name).join('.');
+
+/** A noun as INFO FOR GRANTS writes it, `TABLE shop.main.item`, as a statement does. */
+function noun(text) {
+  const at = text.lastIndexOf(' ');
+  return at < 0 ? text : `${text.slice(0, at)} ${dotted(text.slice(at + 1))}`;
+}
+
+/** @param {string[]} verbs @param {string} on as INFO FOR GRANTS writes it */
+export const grant = (verbs, on, user) =>
+  statement(`GRANT ${verbs.join(', ')} ON ${noun(on)} TO ${name(user)}`);
+
+export const revoke = (verbs, on, user) =>
+  statement(`REVOKE ${verbs.join(', ')} ON ${noun(on)} FROM ${name(user)}`);
 
 /** The first records of a table, for the editor. */
 export const first = (table, limit) => statement(`SELECT * FROM ${name(table)} LIMIT ${limit}`);

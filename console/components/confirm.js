@@ -9,16 +9,17 @@ import { Composed } from './statement.js';
 /**
  * @param {object} props `title`; `name` (what has to be typed); `called` (what it is: "table");
  *   `statement` (shown and run), `place`; `act` (the button: "Drop"); `run(reason)` in the place of
- *   running the statement; `ready` (false: something is missing yet); `onDone(value)`; `onClose`; `children`
- *   (what will be lost)
+ *   running the statement; `ready` (false: something is missing yet); `twice` (the name is asked for two
+ *   times); `onDone(value)`; `onClose`; `children` (what will be lost)
  */
 export function Confirm({
-  title, name, called = 'name', statement, place, act = 'Remove', run, ready = true, onDone, onClose, children,
+  title, name, called = 'name', statement, place, act = 'Remove', run, ready = true, twice = false, onDone, onClose, children,
 }) {
   const [typed, type] = useState('');
+  const [repeated, repeat] = useState('');
   const [reason, explain] = useState('');
   const [doing, error, attempt] = useDoing();
-  const same = ready && typed === name;
+  const same = ready && typed === name && (!twice || repeated === name);
   const submit = async () => {
     if (!same) return;
     let value;
@@ -38,6 +39,7 @@ export function Confirm({
         ${statement && html`<${Composed} of=${statement} place=${place} reason=${reason.trim()} />`}
         <${Text} label=${html`Type the ${called} again: <code><bdi>${name}</bdi></code>`} value=${typed}
           onInput=${type} autofocus />
+        ${twice && html`<${Text} label="And once more" value=${repeated} onInput=${repeat} />`}
         <${Text} label="Reason" hint="Kept in the statement log." value=${reason} onInput=${explain}
           maxlength="1000" />
         ${error && html`<${Refused} error=${error} />`}

@@ -10,9 +10,10 @@
  * @property {(props: {tab: Tab, place: ?{ns: string, db: string}, parts: string[], query: object}) => any} view
  *   `parts`: the address behind the tab, and behind the place where it is `placed`
  */
+import { access } from './access.js';
 import { backup } from './backup.js';
 import { run } from './run.js';
 import { topics } from './topics.js';
 
 /** @type {Tab[]} */
-export const TABS = [run, topics, backup];
+export const TABS = [run, topics, access, backup];

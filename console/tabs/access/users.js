@@ -1,0 +1,109 @@
+/** All users that the caller administers, by the place that they belong to, and how one is made. */
+import { go, link } from '../../address.js';
+import { Ago } from '../../components/ago.js';
+import { Dialog } from '../../components/dialog.js';
+import { Button, Choice, Form, Text, useDoing } from '../../components/form.js';
+import { Answer, Refused } from '../../components/notices.js';
+import { namespaces } from '../../components/places.js';
+import { Composed } from '../../components/statement.js';
+import { Table } from '../../components/table.js';
+import { Value } from '../../components/value.js';
+import * as node from '../../node.js';
+import { useAsked, useShared } from '../../state.js';
+import { defineUser, info, isName, isPart } from '../../statements.js';
+import { html, useMemo, useState } from '../../vendor/preact.js';
+import { BRINGS, ROLES } from './rights.js';
+
+const WHOLE = 'the whole store';
+const ANYWHERE = 'all places';
+
+const COLUMNS = [
+  { name: 'name', title: 'User', value: (user) => user.name, text: (user) => user.name,
+    cell: (user) => html`<a href=${link('access', ['users', user.name])}><bdi>${user.name}</bdi></a>` },
+  { name: 'place', title: 'Belongs to', value: (user) => user.space ?? '', text: (user) => user.space ?? WHOLE,
+    cell: (user) => (user.space ? html`<bdi>${user.space}</bdi>` : html`<span class="soft">${WHOLE}</span>`) },
+  { name: 'role', title: 'Role', value: (user) => user.role, width: '12ch', cell: (user) => user.role },
+  { name: 'comment', title: 'Comment', value: (user) => user.comment, text: (user) => user.comment ?? '',
+    cell: (user) => (user.comment === null ? null : html`<${Value} of=${user.comment} name="Comment" />`) },
+  { name: 'created', title: 'Made', value: (user) => user.created, width: '26ch',
+    cell: (user) => html`<${Value} of=${user.created} />` },
+];
+
+export function Users() {
+  const { who } = useShared();
+  const [making, make] = useState(false);
+  const asked = useAsked((signal) => node.run(info.users(), { signal }), []);
+  return html`
+    <p class="actions"><${Button} look="main" onClick=${() => make(true)}>Make a user<//>
+      <${Ago} at=${asked.at} />
+      <button type="button" onClick=${asked.again} aria-busy=${asked.loading}>Read again</button></p>
+    <${Answer} asked=${asked} what="users">${(users) => html`<${Listed} users=${users} />`}<//>
+    ${asked.error?.code === 'NotAllowed' && html`<p class="soft">Only an owner sees users: of the store all of them,
+      of a place those who belong to it. <a href=${link('access', ['you'])}>What you may do yourself</a></p>`}
+    ${making && html`<${Made} space=${who?.space ?? ''} onClose=${() => make(false)} />`}`;
+}
+
+function Listed({ users }) {
+  const [begins, type] = useState('');
+  const [where, look] = useState(ANYWHERE);
+  const places = useMemo(() => counted(users), [users]);
+  const found = users.filter((user) => user.name.includes(begins) && (where === ANYWHERE || (user.space ?? WHOLE) === where));
+  return html`
+    <div class="columns">
+      <${Text} label="Find" placeholder="part of a name" value=${begins} onInput=${type} />
+      <${Choice} label="Of" value=${where} onInput=${look}
+        options=${[[ANYWHERE, `${ANYWHERE} (${users.length})`], ...places.map(([place, count]) => [place, `${place} (${count})`])]} />
+    </div>
+    <${Table} label="Users" columns=${COLUMNS} rows=${found} sorted=${['place', false]}
+      empty=${users.length ? 'No user that is called so' : 'No users'} />`;
+}
+
+function counted(users) {
+  const found = new Map();
+  for (const { space } of users) found.set(space ?? WHOLE, (found.get(space ?? WHOLE) ?? 0) + 1);
+  return [...found].sort(([one], [two]) => (one === WHOLE ? -1 : two === WHOLE ? 1 : one < two ? -1 : 1));
+}
+
+/** The dialog that makes one. */
+function Made({ space: own, onClose }) {
+  const [user, call] = useState('');
+  const [role, choose] = useState('member');
+  const [space, place] = useState(own);
+  const [password, type] = useState('');
+  const [again, repeat] = useState('');
+  const [comment, say] = useState('');
+  const [doing, error, act] = useDoing();
+  const known = useAsked(namespaces, []);
+  const misnamed = user !== '' && !isName(user);
+  const misplaced = space !== '' && !isPart(space);
+  const whole = isName(user) && !misplaced && password !== '' && password === again;
+  const made = whole && defineUser({ user, role, space, password, comment });
+  const submit = async () => {
+    if (!whole) return;
+    if (await act(() => node.run(made))) {
+      onClose();
+      go(link('access', ['users', user]));
+    }
+  };
+  return html`
+    <${Dialog} title="Make a user" onClose=${onClose}>
+      <${Form} onSubmit=${submit}>
+        <${Text} label="Name" value=${user} onInput=${call} autofocus
+          wrong=${misnamed && 'Letters, digits, _ and -, at most 64, no digit first'} />
+        <${Choice} label="Role" value=${role} onInput=${choose} options=${ROLES} hint=${`Inside its place: ${BRINGS[role]}.`} />
+        <${Text} label="Belongs to" value=${space} onInput=${place} placeholder=${WHOLE} list="namespaces-known"
+          wrong=${misplaced && 'A namespace, or namespace.database'}
+          hint="A namespace, namespace.database, or nothing for the whole store. It can't be altered later." />
+        <datalist id="namespaces-known">${(known.value ?? []).map(({ ns }) => html`<option value=${ns} />`)}</datalist>
+        <${Text} label="Password" type="password" autocomplete="new-password" value=${password} onInput=${type}
+          hint="8 to 1024 characters" />
+        <${Text} label="Password once more" type="password" autocomplete="new-password" value=${again} onInput=${repeat}
+          wrong=${again !== '' && again !== password && 'It is not the same'} />
+        <${Text} label="Comment" value=${comment} onInput=${say} />
+        ${made && html`<${Composed} of=${made} />`}
+        ${error && html`<${Refused} error=${error} />`}
+        <p class="actions"><${Button} onClick=${onClose}>Leave it<//>
+          <${Button} look="main" submit busy=${doing} disabled=${!whole}>Make it<//></p>
+      <//>
+    <//>`;
+}

@@ -1,0 +1,34 @@
+/** What somebody may do, and why: its role, and what is granted to it. */
+import { Text } from '../../components/form.js';
+import { isName } from '../../statements.js';
+import { html, useState } from '../../vendor/preact.js';
+import { KINDS, parted, reasons } from './rights.js';
+
+/** Each right that it holds. @param {{held: object[]}} props of INFO FOR GRANTS */
+export function Why({ held }) {
+  if (!held.length) return html`<p class="soft">Nothing: it may change its own password, and no more.</p>`;
+  return html`<ul>${held.map(({ on, verbs, from }) => html`<li>
+    ${verbs.map((verb) => html`<span class="chip">${verb}</span> `)}
+    <span class="soft">${from === 'grant' ? 'granted on ' : `by its ${from} on `}</span><bdi>${on}</bdi></li>`)}</ul>`;
+}
+
+/** What a user may do on something, and why: asked for one noun. @param {{held: object[]}} props */
+export function May({ held }) {
+  const [typed, type] = useState('');
+  const noun = typed.trim();
+  const { kind, names } = parted(noun);
+  const [least, most] = KINDS[kind]?.names ?? [1, 0];
+  const whole = names.length >= least && names.length <= most && names.every(isName);
+  return html`
+    <div class="stack">
+      <${Text} label="May it?" placeholder="TABLE shop.main.invoice" value=${typed} onInput=${type}
+        hint="A noun, with all its names: what may be done on it, and why." />
+      ${whole && html`<dl class="pairs" aria-label="What may be done">
+        ${KINDS[kind].verbs.map((verb) => {
+          const why = reasons(held, noun, verb);
+          return html`<dt><span class="chip ${why.length ? 'well' : ''}">${verb}</span></dt>
+            <dd>${why.length ? `yes: ${why.join('; ')}` : 'no: neither its role nor a grant brings it'}</dd>`;
+        })}
+      </dl>`}
+    </div>`;
+}

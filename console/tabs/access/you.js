@@ -1,0 +1,64 @@
+/** The one who is signed in: what it may do, and its password. */
+import { link } from '../../address.js';
+import { Ago } from '../../components/ago.js';
+import { Button, Form, Text, useDoing } from '../../components/form.js';
+import { Answer, Notice, Refused } from '../../components/notices.js';
+import { Composed } from '../../components/statement.js';
+import * as node from '../../node.js';
+import { useAsked, useShared } from '../../state.js';
+import { info } from '../../statements.js';
+import { html, useState } from '../../vendor/preact.js';
+import { May, Why } from './why.js';
+import { BRINGS } from './rights.js';
+
+const SHOWN = { method: 'POST', path: '/password', body: { old: '...', new: '...' } };
+
+export function You() {
+  const { who } = useShared();
+  const asked = useAsked((signal) => node.run(info.grants(), { signal }), [who?.name]);
+  if (!who) return null;
+  return html`
+    <div class="columns">
+      <section class="card stack">
+        <h2><bdi>${who.name}</bdi> <span class="chip">${who.role}</span></h2>
+        <p>Inside ${who.space ? html`<bdi>${who.space}</bdi>` : 'the whole store'}: ${BRINGS[who.role] ?? ''}.
+          <span class="soft"> <a href=${link('access', ['statements'], { of: who.name })}>What you did</a></span></p>
+        <${Answer} asked=${asked} what="your grants">${(held) => html`
+          <p class="actions"><${Ago} at=${asked.at} /></p><${Why} held=${held} /><${May} held=${held} />`}<//>
+      </section>
+      <${Own} />
+    </div>`;
+}
+
+function Own() {
+  const [old, typeOld] = useState('');
+  const [password, type] = useState('');
+  const [again, repeat] = useState('');
+  const [done, say] = useState(false);
+  const [doing, error, act] = useDoing();
+  const whole = old !== '' && password !== '' && password === again;
+  const submit = async () => {
+    if (!whole) return;
+    say(false);
+    if (!await act(() => node.request('POST', '/password', { body: { old, new: password } }))) return;
+    typeOld('');
+    type('');
+    repeat('');
+    say(true);
+  };
+  return html`
+    <section class="card stack">
+      <h2>Your password</h2>
+      <${Form} onSubmit=${submit}>
+        <${Text} label="The one you have" type="password" autocomplete="current-password" value=${old} onInput=${typeOld} />
+        <${Text} label="New password" type="password" autocomplete="new-password" value=${password} onInput=${type}
+          hint="8 to 1024 characters. Your other sessions end." />
+        <${Text} label="New password once more" type="password" autocomplete="new-password" value=${again}
+          onInput=${repeat} wrong=${again !== '' && again !== password && 'It is not the same'} />
+        <${Composed} of=${SHOWN} />
+        ${error && html`<${Refused} error=${error} />`}
+        ${done && html`<${Notice} look="well" title="It is changed" />`}
+        <p class="actions"><${Button} look="main" submit busy=${doing} disabled=${!whole}>Change it<//></p>
+      <//>
+    </section>`;
+}
