@@ -24,14 +24,14 @@ def check_address(address: str) -> str:
 
 def check_peer(address: str) -> str:
     """The one way to write an address that names its port, so that two that are the same look it:
-    in lower case, without zeros that say nothing.
+    in lower case, without the dot that ends a name and zeros that say nothing.
 
     :raises BadRequest: it is none
     """
     parts = _parts(address)
     if parts is None or parts[1] is None:
         raise BadRequest(f"{address[:_SHOWN]!r} is no address for peers: wanted host:port")
-    return f"{parts[0]}:{parts[1]}"
+    return f"{parts[0].removesuffix('.')}:{parts[1]}"
 
 
 def _parts(address: str) -> tuple[str, int | None] | None:

@@ -53,7 +53,7 @@ def revoke(tx: Transaction, certificate: str, reason: str | None) -> bool:
     key = _key(check_fingerprint(certificate))
     if tx.get(key) is not None:
         return False
-    if sum(map(len, every(tx))) >= limits.REVOKED_CERTIFICATES:
+    if sum(map(len, tx.scan(*keys.tagged(keys.REVOKED)))) >= limits.REVOKED_CERTIFICATES:
         raise TooLarge(
             f"{limits.REVOKED_CERTIFICATES} certificates are revoked, which is as many as may be:"
             " DROP REPLICA shuts out the one that a row names",

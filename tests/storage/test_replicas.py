@@ -110,6 +110,10 @@ def test_declared_again(book: Book) -> None:
         ({"endpoints": tuple(f"n:{n}" for n in range(1, 18))}, TooLarge),
         ({"node": "n"}, BadRequest),
         ({"node": ID + "0"}, BadRequest),
+        ({"node": ID.replace("-", "")}, BadRequest),
+        ({"node": f"{{{ID}}}"}, BadRequest),
+        ({"node": ID.replace("000001", "000_01")}, BadRequest),
+        ({"node": ID.replace("1", "١")}, BadRequest),
         ({"certificate": PRINT[:-1]}, BadRequest),
         ({"certificate": PRINT + "\n"}, BadRequest),
         ({"certificate": "٣" * 64}, BadRequest),
@@ -126,7 +130,7 @@ def test_refused(book: Book, wrong: dict[str, Any], refusal: type[Exception]) ->
 
 ALIKE: Final = pytest.mark.parametrize(
     "alike",
-    [{"peer": "N1.example:08002"}, {"node": ID.upper()}, {"certificate": PRINT.upper()}],
+    [{"peer": "N1.example.:08002"}, {"node": ID.upper()}, {"certificate": PRINT.upper()}],
     ids=["peer", "node", "certificate"],
 )
 
@@ -340,17 +344,26 @@ def test_what_a_token_may_last(book: Book) -> None:
 
 
 def test_nothing_that_is_kept_holds_a_token(book: Book) -> None:
-    given = token(book)
+    assert not kept_of(book, token(book))
+
+
+def test_a_token_that_is_kept_is_found(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(join_tokens, "_digest", lambda store, token: token.encode())
+    assert kept_of(book, token(book)) == ["the log", "the state"]
+
+
+def kept_of(book: Book, given: str) -> list[str]:
+    """Where a token stands that was given for the row."""
     secret = given.removeprefix("n1.").encode()
     book.durable()
     frames = b"".join(frame.body for frame in book.frames)
     state = b"".join(
         key + value for pairs in book.engine.scan(*keys.EVERYTHING) for key, value in pairs
     )
-    for kept in (frames, state):
-        assert b"n1.example" in kept and secret not in kept
+    assert b"n1.example" in frames and b"n1.example" in state
     with book.begin() as tx:
         assert secret.decode() not in repr(row(tx))
+    return [where for where, kept in (("the log", frames), ("the state", state)) if secret in kept]
 
 
 # --- backups of a place ---------------------------------------------------------------------------

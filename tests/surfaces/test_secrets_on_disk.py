@@ -35,6 +35,10 @@ async def test_what_was_a_secret_is_not_in_the_directory(tmp_path: Path) -> None
         fields = {"store_namespace": "shop", "store_database": "main"}
         await raw.send(script(text, owner, **fields))
         assert (await raw.answer()).status == 200
+        text = "DEFINE REPLICA n1 PEER 'n1:1'; CREATE JOIN TOKEN"
+        await raw.send(script(text, owner, **fields))
+        answer = await raw.answer()
+        joins = json.loads(answer.body)["results"][1]["value"]["token"].removeprefix("n1.")
         token = await node.token(raw, "ana", CHANGED)
         body = json.dumps({"old": CHANGED, "new": OWN}).encode()
         bearer = f"Bearer {token}"
@@ -51,7 +55,10 @@ async def test_what_was_a_secret_is_not_in_the_directory(tmp_path: Path) -> None
     for found in (while_it_runs, held(store)):
         assert WRITTEN.encode() in found, "what is written as data is kept as it is"
         assert b"$argon2id$" in found
-        secrets = [word.encode() for word in (PASSWORD, DECLARED, CHANGED, OWN, WRONG, token)]
+        secrets = [
+            word.encode() for word in (PASSWORD, DECLARED, CHANGED, OWN, WRONG, token, joins)
+        ]
         digest = sha256(token.encode()).digest()
         secrets += [urlsafe_b64decode(token + "="), digest, digest.hex().encode()]
+        secrets += [urlsafe_b64decode(joins + "=")]
         assert not [secret for secret in secrets if secret in found]
