@@ -54,8 +54,16 @@ def create(
     secret = urlsafe_b64encode(rng.bytes(SECRET_BYTES)).rstrip(b"=").decode()
     token = f"{replica.name}{_NAME_ENDS}{secret}"
     expires = tx.now + lasting
-    replicas.give_token(tx, replica, TokenKept(_digest(store, token), expires))
+    replicas.give_token(tx, replica, TokenKept(_digest(store, token), expires, store))
     return token, expires
+
+
+def usable_until(tx: Transaction, store: str, replica: Replica) -> datetime | None:
+    """Until when the token of a row can be used; None: it has none that can."""
+    token = replica.token
+    if token is None or not replica.waits or token.store != store or token.expires <= tx.now:
+        return None
+    return token.expires
 
 
 def redeem(
@@ -78,10 +86,9 @@ def _opened(tx: Transaction, store: str, token: str) -> Replica | None:
     if len(token) > _LONGEST or not token.isascii() or NAME.match(name) is None:
         return None
     found = replicas.find(tx, name)
-    if found is None or found.token is None or not found.waits:
+    if found is None or found.token is None or usable_until(tx, store, found) is None:
         return None
-    opens = hmac.compare_digest(found.token.digest, _digest(store, token))
-    return found if opens and tx.now < found.token.expires else None
+    return found if hmac.compare_digest(found.token.digest, _digest(store, token)) else None
 
 
 def _digest(store: str, token: str) -> bytes:

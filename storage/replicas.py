@@ -38,6 +38,8 @@ class TokenKept:
     digest: bytes = field(repr=False)
     expires: datetime
     """Log time, until when it can be used."""
+    store: str
+    """The id of the store that it was made by, and opens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +221,7 @@ def _packed(replica: Replica) -> bytes:
             "roles": None if replica.roles is None else list(replica.roles),
             "comment": replica.comment,
             "created": replica.created,
-            "token": None if token is None else [token.digest, token.expires],
+            "token": None if token is None else [token.digest, token.expires, token.store],
         }
     )
 

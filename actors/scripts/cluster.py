@@ -195,7 +195,7 @@ def info_for_cluster(run: Execution, statement: tree.Info) -> Value:
             }
     return {
         "member": member_of(rows, services.roles.node_id),
-        "replicas": [_described(row, tx.now) for row in rows],
+        "replicas": [_described(tx, services.store_id, row) for row in rows],
         "trusted": [_trusted(row, now) for row in rows if _is_trusted(row, revoked)],
         "revoked": list(revoked.values()),
         "failover": None,
@@ -207,9 +207,7 @@ def member_of(rows: list[Replica], node_id: str) -> str | None:
     return next((row.name for row in rows if row.node == node_id), None)
 
 
-def _described(row: Replica, now: datetime) -> Value:
-    token = row.token
-    usable = token is not None and now < token.expires
+def _described(tx: Transaction, store: str, row: Replica) -> Value:
     return {
         "name": row.name,
         "peer": row.peer,
@@ -221,7 +219,7 @@ def _described(row: Replica, now: datetime) -> Value:
         "comment": row.comment,
         "created": row.created,
         "waits": row.waits,
-        "token_expires": token.expires if token is not None and usable else None,
+        "token_expires": join_tokens.usable_until(tx, store, row),
     }
 
 
