@@ -2,7 +2,7 @@
 import { html, useId, useState } from '../vendor/preact.js';
 
 /**
- * A form that does something with the node. While it does, its button is busy; a refusal is thrown to
+ * A form that does something with the node; Ctrl or Cmd and Enter submit it from a text of several lines too. While it does, its button is busy; a refusal is thrown to
  * `useDoing`, which shows it.
  * @param {{onSubmit: () => void, children: any, class?: string}} props
  */
@@ -11,7 +11,12 @@ export function Form({ onSubmit, children, class: named = '' }) {
     event.preventDefault();
     onSubmit();
   };
-  return html`<form class=${named} onSubmit=${submit} novalidate>${children}</form>`;
+  const press = (event) => {
+    if (event.key !== 'Enter' || !(event.ctrlKey || event.metaKey)) return;
+    event.stopPropagation();
+    submit(event);
+  };
+  return html`<form class=${named} onSubmit=${submit} onKeyDown=${press} novalidate>${children}</form>`;
 }
 
 /**

@@ -21,8 +21,9 @@ from playwright.sync_api import (
 from tests.processes import PASSWORD, USER, NodeProcess, serving
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-SECONDS = 10
+SECONDS = 30
 """How long something that was done may take to be seen: a limit on the wait, nothing to reach."""
+expect.set_options(timeout=SECONDS * 1000)
 
 
 @pytest.fixture(scope="package")

@@ -17,8 +17,8 @@ export function Consumers({ topic, place, onDone }) {
   const shared = { place, topic: topic.name, consumer: open?.consumer, onClose: () => see(null) };
   const after = (words) => () => onDone(words);
   return html`
-    <section class="stack" aria-labelledby="consumers">
-      <div class="head"><h2 id="consumers">Readers and groups</h2>
+    <div class="stack">
+      <div class="head"><h2>Readers and groups</h2>
         <p class="actions">
           <${Button} onClick=${() => see({ what: 'reader' })}>Make a reader<//>
           <${Button} onClick=${() => see({ what: 'group' })}>Make a group<//>
@@ -35,7 +35,7 @@ export function Consumers({ topic, place, onDone }) {
       ${open?.what === 'remove' && html`<${RemoveConsumer} ...${shared} onDone=${after('Removed.')} />`}
       ${open?.what === 'redrive' && html`<${Redrive} place=${place} from=${open.consumer.told.dead_letter} to=${topic.name}
         onClose=${shared.onClose} onDone=${({ moved }) => onDone(`Moved: ${moved} messages.`)} />`}
-    </section>`;
+    </div>`;
 }
 
 const figure = (number) => (number === undefined ? html`<span class="soft">–</span>` : number.toLocaleString());

@@ -20,6 +20,9 @@ import * as node from '../../node.js';
 import { info } from '../../statements.js';
 
 const SAMPLES = 120;
+/** More topics than these, and their settings are asked for less often than their figures. */
+export const MANY = 1_000;
+const SETTINGS_MS = 60_000;
 
 /** @typedef {{times: number[], last: number[], lag: number[]}} Past seconds since 1970, positions, lags */
 
@@ -123,6 +126,14 @@ export class Asking {
     this.place = place;
     /** @type {?node.Refusal} */
     this.refused = null;
+    /** What INFO said of a place with many topics, and when. */
+    this.kept = { topics: null, at: 0 };
+  }
+
+  /** Ask for everything anew at the next time. */
+  forget() {
+    this.refused = null;
+    this.kept = { topics: null, at: 0 };
   }
 
   /** What a statement tells; null where INFO is not granted. */
@@ -137,18 +148,25 @@ export class Asking {
     }
   }
 
+  /** What INFO says of each topic; null where it is not granted. */
+  async #settings(signal) {
+    if (this.kept.topics && Date.now() - this.kept.at < SETTINGS_MS) return this.kept.topics;
+    const topics = (await this.#told(info.database(this.place), signal))?.topics ?? null;
+    if (topics?.length > MANY) this.kept = { topics, at: Date.now() };
+    return topics;
+  }
+
   /**
    * All topics of the place.
    * @returns {Promise<{topics: Map<string, Figures>, refused: ?Error}>}
    */
   async all(signal) {
-    const [told, text] = await Promise.all([this.#told(info.database(this.place), signal), metrics(signal)]);
+    const [told, text] = await Promise.all([this.#settings(signal), metrics(signal)]);
     const topics = measured(text, this.place);
-    const settings = told ? told.topics : (await granted(this.place, signal)).map((name) => ({ name }));
+    const settings = told ?? (await granted(this.place, signal)).map((name) => ({ name }));
     for (const one of settings) {
-      const known = topics.get(one.name) ?? { name: one.name };
-      topics.set(one.name, told
-        ? { ...known, messages: one.messages, last: one.last_position, settings: one } : known);
+      const known = topics.get(one.name) ?? { name: one.name, messages: one.messages, last: one.last_position };
+      topics.set(one.name, told ? { ...known, settings: one } : known);
     }
     for (const topic of topics.values()) remember(this.place, topic.name, topic);
     return { topics, refused: this.refused };

@@ -8,14 +8,13 @@ import { plainly } from '../../components/plot.js';
 import { Table } from '../../components/table.js';
 import { useAsked } from '../../state.js';
 import { html, useMemo, useRef, useState } from '../../vendor/preact.js';
-import { Asking, past, rate, rates } from './figures.js';
+import { Asking, MANY, past, rate, rates } from './figures.js';
 import { Make } from './settings.js';
 import { Spark } from './spark.js';
 import { Partly, retention } from './words.js';
 
 const EVERY_MS = 5_000;
 const EVERY_MS_OF_MANY = 20_000;
-const MANY = 1_000;
 
 /** @param {{tab: object, place: {ns: string, db: string}}} props */
 export function List({ tab, place }) {
@@ -30,7 +29,7 @@ export function List({ tab, place }) {
     return found;
   }, [asking], { every: many ? EVERY_MS_OF_MANY : EVERY_MS });
   const again = () => {
-    asking.refused = null;
+    asking.forget();
     asked.again();
   };
   useKeys([

@@ -38,8 +38,8 @@ export function Messages({ topic, place, query, changes }) {
     follow(on);
   };
   return html`
-    <section class="stack" aria-labelledby="messages">
-      <div class="head"><h2 id="messages">Messages</h2>
+    <div class="stack">
+      <div class="head"><h2>Messages</h2>
         <${Places} topic=${topic} place=${place} to=${to} />
       </div>
       ${following ? html`<${Followed} place=${place} name=${name} after=${last.current} see=${see} onStop=${() => begin(false)} />`
@@ -53,7 +53,7 @@ export function Messages({ topic, place, query, changes }) {
       ${/^\d{1,15}$/.test(query.message ?? '') && html`<${Message} key=${query.message} place=${place} topic=${name}
         position=${Number(query.message)} near=${asked.value} first=${first} last=${topic.last}
         onTurn=${see} onClose=${() => to({ from: query.from })} />`}
-    </section>`;
+    </div>`;
 }
 
 /** Where to read: a position, or a time. */
@@ -105,16 +105,16 @@ function Page({ page, place, see, current, label = 'Messages' }) {
 function columnsOf(place, see) {
   return [
     {
-      name: 'position', title: 'Position', width: '12ch', align: 'end',
+      name: 'position', title: 'Position', width: '11ch', align: 'end',
       cell: ({ position }) => html`<button type="button" class="quiet" aria-label=${`Message ${position}`}
         onClick=${() => see(position)}>${position}</button>`,
     },
-    { name: 'at', title: 'At', width: '24ch', cell: ({ at }) => html`<time title=${at.text}>${local(at)}</time>` },
-    { name: 'key', title: 'Key', text: ({ key }) => key ?? '', cell: ({ key }) => (key === null ? '' : html`<${Value} of=${key} name="Key" />`) },
     {
       name: 'value', title: 'Value', text: ({ value }) => shown(value, 80).padEnd(46),
       cell: ({ value }) => html`<${Value} of=${value} place=${place} />`,
     },
+    { name: 'key', title: 'Key', text: ({ key }) => key ?? '', cell: ({ key }) => (key === null ? '' : html`<${Value} of=${key} name="Key" />`) },
+    { name: 'at', title: 'At', width: '24ch', cell: ({ at }) => html`<time title=${at.text}>${local(at)}</time>` },
     {
       name: 'headers', title: 'Headers', width: '10ch', align: 'end',
       cell: ({ headers }) => Object.keys(headers).length || '',

@@ -24,7 +24,7 @@ export function Topic({ tab, place, name, query }) {
   const asking = useMemo(() => new Asking(place), [place.ns, place.db, name]);
   const found = useAsked((signal) => asking.one(name, signal), [asking], { every: EVERY_MS });
   const again = () => {
-    asking.refused = null;
+    asking.forget();
     found.again();
   };
   const asked = { ...found, again };
