@@ -4,11 +4,23 @@ INFO FOR STATE and /metrics. On the loop only."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 
+from protocol import limits
 from protocol.requests import NodeStatus, Surface
 from protocol.values import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a surface holds at the moment, and its ceilings."""
+
+    connections: int = 0
+    connections_most: int = limits.CONNECTIONS
+    running: int = 0
+    """Requests, or scripts of the wire, that run."""
+    running_most: int = limits.RUNNING
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +33,7 @@ class Listening:
     tls: bool = False
     certificate_expires: datetime | None = None
     """Of the certificate that it presents."""
+    load: Callable[[], Load] = field(default=Load, compare=False)
 
 
 class Facts:
@@ -46,6 +59,7 @@ class Facts:
             "uptime": timedelta(seconds=status.uptime_seconds),
             "sequence": status.sequence,
             "log_begins": status.log_begins,
+            "log_bytes": status.log_bytes,
             "log_check": self._log_check(),
             "state_damage": status.state_damage,
             "settings": dict(self.settings),
@@ -55,6 +69,7 @@ class Facts:
                     "address": one.address,
                     "tls": one.tls,
                     "certificate_expires": one.certificate_expires,
+                    **asdict(one.load()),
                 }
                 for one in self.listening
             ],

@@ -365,6 +365,7 @@ class Node:
             node_id=self._roles.node_id if self._roles is not None else "",
             sequence=self.committer.released_upto if opened else 0,
             log_begins=self.store.begins if self.store.log is not None else 0,
+            log_bytes=self.store.log_bytes,
             log_given_way=self._log_figures.given_way,
             state_damage=self.store.damage,
             log_damage=len(self.log_checks.found(self.store.begins)),

@@ -78,6 +78,11 @@ class Store:
         return self.log.first if self.log is not None else 1
 
     @property
+    def log_bytes(self) -> int:
+        """How long the log's segments are together, what was made room for ahead not counted."""
+        return self.log.length if self.log is not None else 0
+
+    @property
     def parts(self) -> Parts:
         """All of it; once it is open."""
         assert self.directory is not None and self.log is not None and self.engine is not None

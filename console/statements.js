@@ -165,6 +165,18 @@ export const grant = (verbs, on, user) =>
 export const revoke = (verbs, on, user) =>
   statement(`REVOKE ${verbs.join(', ')} ON ${noun(on)} FROM ${name(user)}`);
 
+// --- the node ---
+
+/**
+ * What is declared of the node; what is not given stays.
+ * @param {{roles?: string[], endpoints?: string[], origins?: string[]}} of no roles drain it
+ */
+export function defineNode({ roles, endpoints, origins }) {
+  const listed = (word, all, write) => (all ? [`${word} ${all.map(write).join(', ') || 'NONE'}`] : []);
+  return statement(['DEFINE NODE', ...listed('ROLES', roles, (role) => role), ...listed('ENDPOINTS', endpoints, string),
+    ...listed('ORIGINS', origins, string)].join(' '));
+}
+
 /** The first records of a table, for the editor. */
 export const first = (table, limit) => statement(`SELECT * FROM ${name(table)} LIMIT ${limit}`);
 

@@ -225,6 +225,8 @@ class NodeStatus:
     """Newest durable sequence."""
     log_begins: int
     uptime_seconds: float
+    log_bytes: int = 0
+    """Of all segments that the log still holds."""
     log_given_way: int = 0
     """Frames that left the log before their time, because the disk was full."""
     state_damage: str | None = None

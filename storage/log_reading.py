@@ -151,6 +151,11 @@ class LogReader:
         """The first sequence of the last segment."""
         return self._segments[-1].first
 
+    @property
+    def length(self) -> int:
+        """How long the segments are together; the zeros ahead of the end are no part of it."""
+        return sum(segment.size for segment in tuple(self._segments))
+
     def segment_after(self, sequence: int) -> int:
         """The first sequence of the segment after the one that holds a sequence; of the last one,
         what will follow its end."""

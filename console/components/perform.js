@@ -9,10 +9,10 @@ import { Composed } from './statement.js';
 /**
  * @param {object} props `title`; `statement` (shown and run; null: something is missing yet), `place`; `act` (the
  *   button); `run(reason)` in the place of running the statement; `reasoned` (a reason may be given);
- *   `onDone(value)`; `onClose`; `wide`; `children`: the fields
+ *   `look` (of the button: danger); `onDone(value)`; `onClose`; `wide`; `children`: the fields
  */
 export function Perform({
-  title, statement, place, act, run, reasoned = false, onDone, onClose, wide = false, children,
+  title, statement, place, act, run, reasoned = false, look = 'main', onDone, onClose, wide = false, children,
 }) {
   const [reason, explain] = useState('');
   const [doing, error, attempt] = useDoing();
@@ -38,7 +38,7 @@ export function Perform({
         ${error && html`<${Refused} error=${error} />`}
         <p class="actions">
           <${Button} onClick=${onClose}>Leave it<//>
-          <${Button} look="main" submit busy=${doing} disabled=${!statement}>${act}<//>
+          <${Button} look=${look} submit busy=${doing} disabled=${!statement}>${act}<//>
         </p>
       <//>
     <//>`;

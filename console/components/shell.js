@@ -9,16 +9,8 @@ import { Ago, ago } from './ago.js';
 import { Keyboard, useKeys } from './keys.js';
 import { Notice } from './notices.js';
 import { begin, Places } from './places.js';
+import { UNREADY } from './ready.js';
 import { Clear, SignIn, SignInAgain } from './signin.js';
-
-const REASONS = {
-  opening: 'the store is being opened',
-  draining: 'it is stopping',
-  no_roles: 'drained: it has no role',
-  not_serving: 'it answers, but asks for no traffic: the role serving is missing',
-  full: 'no more connections or requests fit',
-  failed: 'it has failed',
-};
 
 /** The whole page. */
 export function Shell() {
@@ -113,7 +105,7 @@ function Condition() {
   if (!condition) return html`<p class="condition">${away ? 'away' : '…'}</p>`;
   const { health, ready, at } = condition;
   const well = !away && ready.ready;
-  const why = away ? 'no answer' : ready.ready ? 'ready' : REASONS[ready.reason] ?? ready.reason;
+  const why = away ? 'no answer' : ready.ready ? 'ready' : UNREADY[ready.reason] ?? ready.reason;
   return html`
     <p class="condition ${well ? 'well' : 'ill'}" title=${`read ${ago(at)}`}>
       <span class="dot" aria-hidden="true"></span><span>${why}</span>

@@ -12,8 +12,9 @@
  */
 import { access } from './access.js';
 import { backup } from './backup.js';
+import { thisNode } from './node.js';
 import { run } from './run.js';
 import { topics } from './topics.js';
 
 /** @type {Tab[]} */
-export const TABS = [run, topics, access, backup];
+export const TABS = [run, topics, access, thisNode, backup];

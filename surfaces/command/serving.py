@@ -146,7 +146,11 @@ def _present(node: Node, surfaces: Sequence[AnySurface], certificate: Certificat
     node.listens(
         tuple(
             Listening(
-                _name(surface), str(Address(*surface.address)), certificate is not None, expires
+                _name(surface),
+                str(Address(*surface.address)),
+                certificate is not None,
+                expires,
+                surface.load,
             )
             for surface in surfaces
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import structlog
 from tornado.httputil import HTTPInputError
 
+from actors.facts import Load
 from protocol import limits
 from protocol.errors import BadRequest, Full, MisdirectedRequest, SignInRefused
 from surfaces.http import answers, cors, scripts
@@ -168,6 +169,11 @@ class HttpSurface(Serving):
     def held(self) -> int:
         """Connections that stand."""
         return len(self.connections)
+
+    def load(self) -> Load:
+        """What it holds, and its ceilings."""
+        most = min(self.settings.connections, self.settings.descriptors)
+        return Load(self.held, most, self.admission.running, self.settings.running)
 
     @property
     def sockets(self) -> int:

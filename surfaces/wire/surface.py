@@ -7,6 +7,7 @@ import ssl
 import sys
 from dataclasses import dataclass
 
+from actors.facts import Load
 from protocol import limits
 from protocol.errors import Full
 from protocol.frames import Kind, encode
@@ -70,6 +71,11 @@ class WireSurface:
     def held(self) -> int:
         """Connections open."""
         return self._wire.held
+
+    def load(self) -> Load:
+        """What it holds, and its ceilings."""
+        most = min(limits.CONNECTIONS, self._settings.descriptors)
+        return Load(self.held, most, self.running, limits.RUNNING)
 
     @property
     def running(self) -> int:

@@ -2,16 +2,16 @@
 import { go, link } from '../../address.js';
 import { Ago } from '../../components/ago.js';
 import { Confirm } from '../../components/confirm.js';
-import { Dialog } from '../../components/dialog.js';
-import { Button, Choice, Form, Text, useDoing } from '../../components/form.js';
-import { Answer, Empty, Refused } from '../../components/notices.js';
-import { Composed } from '../../components/statement.js';
+import { Button, Choice } from '../../components/form.js';
+import { Answer, Empty } from '../../components/notices.js';
+import { Perform } from '../../components/perform.js';
 import { Value } from '../../components/value.js';
 import * as node from '../../node.js';
 import { useAsked } from '../../state.js';
 import { alterPassword, alterRole, dropUser, info, isName, together } from '../../statements.js';
 import { html, useState } from '../../vendor/preact.js';
 import { Grants } from './grants.js';
+import { NewPassword } from './password.js';
 import { BRINGS, ROLES } from './rights.js';
 
 const read = async (user, signal) => {
@@ -65,47 +65,20 @@ export function OneUser({ user, place }) {
 
 function Role({ user, onClose, onDone }) {
   const [role, choose] = useState(user.role);
-  const [reason, explain] = useState('');
-  const [doing, error, act] = useDoing();
-  const altered = alterRole(user.name, role);
-  const submit = async () => {
-    if (await act(() => node.run(altered, { reason: reason.trim() || undefined }))) onDone();
-  };
   return html`
-    <${Dialog} title="Change role" onClose=${onClose}>
-      <${Form} onSubmit=${submit}>
-        <${Choice} label="Role" value=${role} onInput=${choose} options=${ROLES} autofocus
-          hint=${`Inside ${user.space ?? 'the whole store'}: ${BRINGS[role]}. Its sessions end.`} />
-        <${Text} label="Reason" hint="Kept in the statement log." value=${reason} onInput=${explain} maxlength="1000" />
-        <${Composed} of=${altered} reason=${reason.trim()} />
-        ${error && html`<${Refused} error=${error} />`}
-        <p class="actions"><${Button} onClick=${onClose}>Leave it<//>
-          <${Button} look="main" submit busy=${doing} disabled=${role === user.role}>Change it<//></p>
-      <//>
+    <${Perform} title="Change role" statement=${role === user.role ? null : alterRole(user.name, role)} act="Change it" reasoned
+      onDone=${onDone} onClose=${onClose}>
+      <${Choice} label="Role" value=${role} onInput=${choose} options=${ROLES} autofocus
+        hint=${`Inside ${user.space ?? 'the whole store'}: ${BRINGS[role]}. Its sessions end.`} />
     <//>`;
 }
 
 function Password({ user, onClose, onDone }) {
-  const [password, type] = useState('');
-  const [again, repeat] = useState('');
-  const [doing, error, act] = useDoing();
-  const altered = alterPassword(user.name, password);
-  const whole = password !== '' && password === again;
-  const submit = async () => {
-    if (whole && await act(() => node.run(altered))) onDone();
-  };
+  const [password, take] = useState('');
   return html`
-    <${Dialog} title="Set password" onClose=${onClose}>
-      <${Form} onSubmit=${submit}>
-        <p>All sessions of <bdi>${user.name}</bdi> end.</p>
-        <${Text} label="New password" type="password" autocomplete="new-password" value=${password} onInput=${type}
-          hint="8 to 1024 characters" autofocus />
-        <${Text} label="New password once more" type="password" autocomplete="new-password" value=${again}
-          onInput=${repeat} wrong=${again !== '' && again !== password && 'It is not the same'} />
-        <${Composed} of=${altered} />
-        ${error && html`<${Refused} error=${error} />`}
-        <p class="actions"><${Button} onClick=${onClose}>Leave it<//>
-          <${Button} look="main" submit busy=${doing} disabled=${!whole}>Set it<//></p>
-      <//>
+    <${Perform} title="Set password" statement=${password ? alterPassword(user.name, password) : null} act="Set it"
+      onDone=${onDone} onClose=${onClose}>
+      <p>All sessions of <bdi>${user.name}</bdi> end.</p>
+      <${NewPassword} onInput=${take} autofocus />
     <//>`;
 }

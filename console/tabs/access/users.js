@@ -1,17 +1,17 @@
 /** All users that the caller administers, by the place that they belong to, and how one is made. */
 import { go, link } from '../../address.js';
 import { Ago } from '../../components/ago.js';
-import { Dialog } from '../../components/dialog.js';
-import { Button, Choice, Form, Text, useDoing } from '../../components/form.js';
-import { Answer, Refused } from '../../components/notices.js';
+import { Button, Choice, Text } from '../../components/form.js';
+import { Answer } from '../../components/notices.js';
+import { Perform } from '../../components/perform.js';
 import { namespaces } from '../../components/places.js';
-import { Composed } from '../../components/statement.js';
 import { Table } from '../../components/table.js';
 import { Value } from '../../components/value.js';
 import * as node from '../../node.js';
 import { useAsked, useShared } from '../../state.js';
 import { defineUser, info, isName, isPart } from '../../statements.js';
 import { html, useMemo, useState } from '../../vendor/preact.js';
+import { NewPassword } from './password.js';
 import { BRINGS, ROLES } from './rights.js';
 
 const WHOLE = 'the whole store';
@@ -69,41 +69,23 @@ function Made({ space: own, onClose }) {
   const [user, call] = useState('');
   const [role, choose] = useState('member');
   const [space, place] = useState(own);
-  const [password, type] = useState('');
-  const [again, repeat] = useState('');
+  const [password, take] = useState('');
   const [comment, say] = useState('');
-  const [doing, error, act] = useDoing();
   const known = useAsked(namespaces, []);
   const misnamed = user !== '' && !isName(user);
   const misplaced = space !== '' && !isPart(space);
-  const whole = isName(user) && !misplaced && password !== '' && password === again;
-  const made = whole && defineUser({ user, role, space, password, comment });
-  const submit = async () => {
-    if (!whole) return;
-    if (await act(() => node.run(made))) {
-      onClose();
-      go(link('access', ['users', user]));
-    }
-  };
+  const made = isName(user) && !misplaced && password ? defineUser({ user, role, space, password, comment }) : null;
   return html`
-    <${Dialog} title="Make a user" onClose=${onClose}>
-      <${Form} onSubmit=${submit}>
-        <${Text} label="Name" value=${user} onInput=${call} autofocus
-          wrong=${misnamed && 'Letters, digits, _ and -, at most 64, no digit first'} />
-        <${Choice} label="Role" value=${role} onInput=${choose} options=${ROLES} hint=${`Inside its place: ${BRINGS[role]}.`} />
-        <${Text} label="Belongs to" value=${space} onInput=${place} placeholder=${WHOLE} list="namespaces-known"
-          wrong=${misplaced && 'A namespace, or namespace.database'}
-          hint="A namespace, namespace.database, or nothing for the whole store. It can't be altered later." />
-        <datalist id="namespaces-known">${(known.value ?? []).map(({ ns }) => html`<option value=${ns} />`)}</datalist>
-        <${Text} label="Password" type="password" autocomplete="new-password" value=${password} onInput=${type}
-          hint="8 to 1024 characters" />
-        <${Text} label="Password once more" type="password" autocomplete="new-password" value=${again} onInput=${repeat}
-          wrong=${again !== '' && again !== password && 'It is not the same'} />
-        <${Text} label="Comment" value=${comment} onInput=${say} />
-        ${made && html`<${Composed} of=${made} />`}
-        ${error && html`<${Refused} error=${error} />`}
-        <p class="actions"><${Button} onClick=${onClose}>Leave it<//>
-          <${Button} look="main" submit busy=${doing} disabled=${!whole}>Make it<//></p>
-      <//>
+    <${Perform} title="Make a user" statement=${made} act="Make it" onClose=${onClose}
+      onDone=${() => go(link('access', ['users', user]))}>
+      <${Text} label="Name" value=${user} onInput=${call} autofocus
+        wrong=${misnamed && 'Letters, digits, _ and -, at most 64, no digit first'} />
+      <${Choice} label="Role" value=${role} onInput=${choose} options=${ROLES} hint=${`Inside its place: ${BRINGS[role]}.`} />
+      <${Text} label="Belongs to" value=${space} onInput=${place} placeholder=${WHOLE} list="namespaces-known"
+        wrong=${misplaced && 'A namespace, or namespace.database'}
+        hint="A namespace, namespace.database, or nothing for the whole store. It can't be altered later." />
+      <datalist id="namespaces-known">${(known.value ?? []).map(({ ns }) => html`<option value=${ns} />`)}</datalist>
+      <${NewPassword} onInput=${take} />
+      <${Text} label="Comment" value=${comment} onInput=${say} />
     <//>`;
 }

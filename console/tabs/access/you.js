@@ -8,8 +8,9 @@ import * as node from '../../node.js';
 import { useAsked, useShared } from '../../state.js';
 import { info } from '../../statements.js';
 import { html, useState } from '../../vendor/preact.js';
-import { May, Why } from './why.js';
+import { NewPassword } from './password.js';
 import { BRINGS } from './rights.js';
+import { May, Why } from './why.js';
 
 const SHOWN = { method: 'POST', path: '/password', body: { old: '...', new: '...' } };
 
@@ -33,17 +34,17 @@ export function You() {
 function Own() {
   const [old, typeOld] = useState('');
   const [password, type] = useState('');
-  const [again, repeat] = useState('');
+  const [round, anew] = useState(0);
   const [done, say] = useState(false);
   const [doing, error, act] = useDoing();
-  const whole = old !== '' && password !== '' && password === again;
+  const whole = old !== '' && password !== '';
   const submit = async () => {
     if (!whole) return;
     say(false);
     if (!await act(() => node.request('POST', '/password', { body: { old, new: password } }))) return;
     typeOld('');
     type('');
-    repeat('');
+    anew(round + 1);
     say(true);
   };
   return html`
@@ -51,10 +52,7 @@ function Own() {
       <h2>Your password</h2>
       <${Form} onSubmit=${submit}>
         <${Text} label="The one you have" type="password" autocomplete="current-password" value=${old} onInput=${typeOld} />
-        <${Text} label="New password" type="password" autocomplete="new-password" value=${password} onInput=${type}
-          hint="8 to 1024 characters. Your other sessions end." />
-        <${Text} label="New password once more" type="password" autocomplete="new-password" value=${again}
-          onInput=${repeat} wrong=${again !== '' && again !== password && 'It is not the same'} />
+        <${NewPassword} key=${round} onInput=${type} hint="8 to 1024 characters. Your other sessions end." />
         <${Composed} of=${SHOWN} />
         ${error && html`<${Refused} error=${error} />`}
         ${done && html`<${Notice} look="well" title="It is changed" />`}

@@ -1,0 +1,9 @@
+/** Why a node is not ready, in words, by the word of /ready. */
+export const UNREADY = {
+  opening: 'the store is being opened',
+  draining: 'it is stopping',
+  no_roles: 'drained: it has no role',
+  not_serving: 'it answers, but asks for no traffic: the role serving is missing',
+  full: 'no more connections or requests fit',
+  failed: 'it has failed',
+};

@@ -1,0 +1,59 @@
+/** What is declared of this node: its roles (none: drained), endpoints, origins. */
+import { Area, Tick } from '../../components/form.js';
+import { Notice } from '../../components/notices.js';
+import { Perform } from '../../components/perform.js';
+import { look } from '../../state.js';
+import { defineNode } from '../../statements.js';
+import { html, useState } from '../../vendor/preact.js';
+
+const ROLES = {
+  serving: 'asks for traffic: /ready answers 200',
+  writable: 'takes changes',
+  coordinating: 'belongs to clusters, and changes nothing in this version',
+};
+
+/** What is the same of all of them. */
+const declared = (onDone, onClose) => ({
+  reasoned: true, onClose, onDone: () => {
+    onDone();
+    look();
+  },
+});
+
+/** @param {object} props `roles` that it has, `chosen` to begin with, `title`, `onDone`, `onClose` */
+export function Roles({ roles, chosen = roles, title = 'Roles of this node', onDone, onClose }) {
+  const [ticked, tick] = useState(chosen);
+  const wanted = Object.keys(ROLES).filter((role) => ticked.includes(role));
+  const same = wanted.length === roles.length && wanted.every((role) => roles.includes(role));
+  const drains = wanted.length === 0;
+  return html`
+    <${Perform} title=${title} statement=${same ? null : defineNode({ roles: wanted })} act=${drains ? 'Drain it' : 'Declare'}
+      look=${drains ? 'danger' : 'main'} ...${declared(onDone, onClose)}>
+      ${Object.entries(ROLES).map(([role, about]) => html`<${Tick} label=${role} hint=${about} value=${ticked.includes(role)}
+        onInput=${(to) => tick(to ? [...ticked, role] : ticked.filter((one) => one !== role))} />`)}
+      ${drains && html`<${Notice} look="warning" title="It is drained then">
+        <p>It keeps its data and answers no clients, on either surface, until it has a role again. This page can give it one.</p><//>`}
+    <//>`;
+}
+
+const lines = (text) => text.split('\n').map((line) => line.trim()).filter(Boolean);
+const alike = (one, two) => one.length === two.length && one.every((item, at) => item === two[at]);
+
+/** @param {object} props `endpoints`, `origins`, `onDone`, `onClose` */
+export function Addresses({ endpoints, origins, onDone, onClose }) {
+  const [typed, type] = useState(endpoints.join('\n'));
+  const [from, allow] = useState(origins.join('\n'));
+  const emptied = endpoints.length > 0 && lines(typed).length === 0;
+  const changed = {
+    ...(alike(lines(typed), endpoints) ? {} : { endpoints: lines(typed) }),
+    ...(alike(lines(from), origins) ? {} : { origins: lines(from) }),
+  };
+  const statement = emptied || !Object.keys(changed).length ? null : defineNode(changed);
+  return html`
+    <${Perform} title="Endpoints and origins" statement=${statement} act="Declare" ...${declared(onDone, onClose)}>
+      <${Area} label="Endpoints" value=${typed} onInput=${type} hint="Addresses that clients use, one a line: db1.example:8001"
+        wrong=${emptied && 'At least one: no statement takes the last one away'} />
+      <${Area} label="Origins" value=${from} onInput=${allow}
+        hint="Pages that may ask here from a browser, one a line, in full: https://app.example. None: nobody's." />
+    <//>`;
+}

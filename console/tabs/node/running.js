@@ -1,0 +1,47 @@
+/** What runs just now, the longest first, and how it is ended. */
+import { Ago } from '../../components/ago.js';
+import { Button } from '../../components/form.js';
+import { Answer } from '../../components/notices.js';
+import { Perform } from '../../components/perform.js';
+import { Table } from '../../components/table.js';
+import { Value } from '../../components/value.js';
+import * as node from '../../node.js';
+import { useAsked } from '../../state.js';
+import { info, kill } from '../../statements.js';
+import { html, useState } from '../../vendor/preact.js';
+
+const EVERY_MS = 2_000;
+
+const columns = (end) => [
+  { name: 'since', title: 'For', align: 'end', width: '16ch', value: (one) => one.since,
+    cell: (one) => html`<${Value} of=${one.since} />` },
+  { name: 'user', title: 'User', value: (one) => one.user, text: (one) => one.user, cell: (one) => html`<bdi>${one.user}</bdi>` },
+  { name: 'text', title: 'What', width: '52ch', value: (one) => one.text, cell: (one) => html`<bdi title=${one.text}>${one.text}</bdi>` },
+  { name: 'rows', title: 'Rows read', align: 'end', width: '15ch', value: (one) => one.rows_read, cell: (one) => String(one.rows_read) },
+  { name: 'waits', title: 'State', width: '14ch', cell: (one) => (one.waiting ? html`<span class="soft">waits</span>`
+    : one.commit === null ? 'runs' : 'commits') },
+  { name: 'end', title: 'End', width: '9ch', cell: (one) => html`<${Button} look="danger" aria-label=${`End ${one.id}`}
+    onClick=${() => end(one)}>KILL<//>` },
+  { name: 'place', title: 'Place', width: '22ch', cell: (one) => html`<bdi>${[one.namespace, one.database].filter(Boolean).join('.')}</bdi>` },
+  { name: 'address', title: 'By', width: '26ch', cell: (one) => html`<bdi>${one.surface} ${one.address}</bdi>` },
+];
+
+export function Running() {
+  const [ending, end] = useState(null);
+  const asked = useAsked((signal) => node.run(info.running(), { signal }), [], { every: EVERY_MS });
+  return html`
+    <section class="card stack" aria-labelledby="running-title">
+      <div class="head"><h2 id="running-title">Running</h2><p class="actions"><${Ago} at=${asked.at} /></p></div>
+      <${Answer} asked=${asked} what="what runs">
+        ${(all) => html`<${Table} label="Scripts" columns=${columns(end)} sorted=${['since', true]} height="40vh"
+          rows=${all.filter(({ text }) => text !== 'INFO FOR RUNNING')} empty="Nothing but this question" />`}
+      <//>
+      ${ending && html`<${End} of=${ending} onClose=${() => end(null)} onDone=${asked.again} />`}
+    </section>`;
+}
+
+const End = ({ of, onClose, onDone }) => html`
+  <${Perform} title="End a script" statement=${kill(of.id)} act="End it" look="danger" reasoned onDone=${onDone} onClose=${onClose}>
+    <p>It is ended at its next slice. The transaction it is in leaves nothing; what it committed before stays.</p>
+    <pre tabindex="0"><bdi>${of.text}</bdi></pre>
+  <//>`;
