@@ -1,0 +1,12 @@
+"""A cluster: one log on several nodes. What is agreed on is etcd's (`protocol/agreement.py`), the
+log is ours, and nobody votes.
+
+| file | what it holds |
+|---|---|
+| `leading.py` | what a leader may release, and how its set changes |
+| `following.py` | whose frames a follower takes, and where its log is cut when it attaches |
+
+Both are values without time, disk or network: whatever is heard makes the next one. So every order
+in which things can be heard is tried on them, `tests/actors/cluster/test_every_history.py`. What is
+meant all along: **each member of the set in etcd holds, synced, everything ever released.**
+"""

@@ -1,0 +1,372 @@
+"""All that can happen to three nodes, breadth first: every order in which frames, acknowledgements,
+changes of the set, lapses and crashes can meet, up to small bounds. What decides in it is the
+node's own code, `actors/cluster/`; what is made up here is the world: etcd, the network, and disks.
+
+Nothing that is under way has to arrive: a node that is cut off, paused or dead is one for which no
+step is taken. Frames that a leader has sent still arrive when it has gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from actors.cluster.following import History, Promised, Reign
+from actors.cluster.following import joint as where_they_agree
+from actors.cluster.leading import DEPOSED, Leading
+from actors.cluster.leading import may_take as may_take_the_lead
+from protocol.agreement import Agreed, Answered, InSync, Lead
+
+NAMES = ("a", "b", "c")
+
+Log = tuple[int, ...]
+"""By sequence, the epoch of each frame: a leader writes one frame at one sequence."""
+
+
+class Etcd(NamedTuple):
+    """What is agreed."""
+
+    lead: str | None
+    epoch: int
+    insync: InSync
+
+    @property
+    def agreed(self) -> Agreed:
+        lead = None if self.lead is None else Lead(self.lead, self.epoch)
+        return Agreed("etcd", 0, lead, self.insync)
+
+
+class Node(NamedTuple):
+    """One node: its disk, and what it is at."""
+
+    log: Log = ()
+    synced: int = 0
+    shown: int = 0
+    promised: Promised = Promised(0)
+    follows: int = 0
+    """The epoch of the leader that it is attached to; 0: none."""
+    leads: Leading | None = None
+
+
+class Write(NamedTuple):
+    """A change of the set on its way to etcd."""
+
+    node: str
+    epoch: int
+    revision: int
+    members: frozenset[str]
+    waited_for: bool
+    """Whether its answer is heard."""
+
+
+class State(NamedTuple):
+    etcd: Etcd
+    nodes: tuple[Node, ...]
+    writes: frozenset[Write]
+    answers: frozenset[tuple[str, int, Answered]]
+    sent: frozenset[tuple[int, Log, int]]
+    """What leaders that have gone had sent: epoch, log, and what they had released."""
+    released: Log
+    """All that was ever released."""
+    crashes: int
+    wrong: str = ""
+
+
+@dataclass(frozen=True)
+class World:
+    """What is tried, and how far.
+
+    :ivar crashes: how often a node may lose what it has not synced
+    :ivar repeats: whether a change may be asked for again
+    """
+
+    frames: int = 2
+    epochs: int = 2
+    changes: int = 2
+    crashes: int = 0
+    acks: int = 0
+    repeats: bool = False
+    leading: type[Leading] = Leading
+    joint: Callable[[History, History], int] = where_they_agree
+    may_take: Callable[[Agreed, str], bool] = may_take_the_lead
+    takes: Callable[[Promised, int], bool] = Promised.takes
+    keeps_promises: bool = True
+    small_sets: bool = False
+    """Whether the set may get smaller than was promised, so that what comes of it shows."""
+    ends_by_reading: bool = False
+    """Planted: a leader reads the set, and takes that for an answer."""
+
+    def first(self) -> State:
+        """Everybody in the set, and nobody leads."""
+        etcd = Etcd(None, 0, InSync(0, frozenset(NAMES), 0))
+        nothing = frozenset[Write]()
+        return State(
+            etcd, (Node(),) * len(NAMES), nothing, frozenset(), frozenset(), (), self.crashes
+        )
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def steps(self, state: State) -> Iterator[tuple[str, State]]:
+        """Everything that can happen next."""
+        if state.etcd.lead is not None:
+            yield "the lease lapses", state._replace(etcd=state.etcd._replace(lead=None))
+        for name, node in zip(NAMES, state.nodes, strict=True):
+            if node.leads is None:
+                yield from self._takes_lead(state, name, node)
+                yield from self._takes_frame(state, name, node)
+            else:
+                yield from self._leads(state, name, node, node.leads)
+            if state.crashes:
+                yield from self._crashes(state, name, node)
+        yield from self._etcd_writes(state)
+        for answer in state.answers:
+            yield from self._hears(state, *answer)
+
+    def _takes_lead(self, state: State, name: str, node: Node) -> Iterator[tuple[str, State]]:
+        etcd = state.etcd
+        if not self.may_take(etcd.agreed, name) or etcd.epoch >= self.epochs:
+            return
+        taken = etcd._replace(lead=name, epoch=etcd.epoch + 1)
+        if not self.takes(node.promised, taken.epoch) or len(node.log) >= self.frames:
+            return
+        leads = self.leading(
+            name, taken.epoch, self.acks, etcd.insync, own=len(node.log) + 1, synced=node.synced
+        )
+        log = (*node.log, taken.epoch)
+        promised = node.promised.promise(taken.epoch)
+        node = node._replace(log=log, promised=promised, follows=0, leads=leads)
+        yield f"{name} leads epoch {taken.epoch}", _put(state, name, node)._replace(etcd=taken)
+
+    def _takes_frame(self, state: State, name: str, node: Node) -> Iterator[tuple[str, State]]:
+        for leader, (epoch, log, _) in _sources(state):
+            if epoch == node.follows and len(log) > len(node.log):
+                took = node._replace(log=(*node.log, log[len(node.log)]), synced=len(node.log) + 1)
+                found = _put(state, name, took)
+                if leader is not None:
+                    at = NAMES.index(leader)
+                    leads = found.nodes[at].leads
+                    assert leads is not None
+                    heard = found.nodes[at]._replace(leads=leads.heard(name, took.synced))
+                    found = _put(found, leader, heard)
+                yield f"{name} takes and acknowledges frame {took.synced} of {epoch}", found
+
+    def _leads(
+        self, state: State, name: str, node: Node, leads: Leading
+    ) -> Iterator[tuple[str, State]]:
+        etcd = state.etcd
+        if len(node.log) < self.frames and leads.is_enough:
+            longer = node._replace(log=(*node.log, leads.epoch))
+            yield f"{name} writes frame {len(longer.log)}", _put(state, name, longer)
+        upto = leads.wrote(len(node.log)).releasable
+        if upto > leads.released:
+            yield f"{name} syncs and releases up to {upto}", self._release(state, name, node, upto)
+        if etcd.insync.revision < self.changes and leads.asked is None:
+            for members in sorted(leads.changes(), key=sorted):
+                asks = node._replace(leads=leads.asks(members))
+                write = Write(name, leads.epoch, leads.insync.revision, members, True)
+                asked = _put(state, name, asks)._replace(writes=state.writes | {write})
+                yield f"{name} asks for {sorted(members)}", asked
+        if self.repeats and leads.asked is not None:
+            write = Write(name, leads.epoch, leads.insync.revision, leads.again, True)
+            if write not in state.writes:
+                before = (
+                    w._replace(waited_for=False) if w.node == name else w for w in state.writes
+                )
+                others = frozenset(each for each in state.answers if each[0] != name)
+                again = state._replace(writes=frozenset([*before, write]), answers=others)
+                yield f"{name} asks again for {sorted(write.members)}", again
+        if (
+            self.ends_by_reading
+            and leads.asked is not None
+            and etcd.agreed.lead == Lead(name, leads.epoch)
+        ):
+            reads = leads.answered(Answered(False, etcd.agreed))
+            assert reads is not DEPOSED
+            yield f"{name} reads the set", _put(state, name, node._replace(leads=reads))
+        if etcd.agreed.lead != Lead(name, leads.epoch):
+            yield f"{name} hears that it is deposed", _deposed(state, name)
+        yield from self._is_attached_to(state, name, node, leads)
+
+    def _release(self, state: State, name: str, node: Node, upto: int) -> State:
+        assert node.leads is not None
+        done = node.leads.wrote(upto).release()
+        told, wrong = node.log[: done.released], ""
+        if told[: len(state.released)] != state.released[: len(told)]:
+            wrong = "two releases differ at one sequence"
+        synced, shown = max(node.synced, upto), max(node.shown, done.released)
+        shows = node._replace(leads=done, synced=synced, shown=shown)
+        longest = max(told, state.released, key=len)
+        return _put(state, name, shows)._replace(released=longest, wrong=wrong)
+
+    def _is_attached_to(
+        self, state: State, name: str, node: Node, leads: Leading
+    ) -> Iterator[tuple[str, State]]:
+        for follower, other in zip(NAMES, state.nodes, strict=True):
+            older = other.leads is None or other.leads.epoch < leads.epoch
+            if follower == name or other.follows == leads.epoch or not older:
+                continue
+            if not self.takes(other.promised, leads.epoch):
+                continue
+            at = self.joint(_history(node.log), _history(other.log))
+            found = _deposed(state, follower) if other.leads is not None else state
+            promised = Promised(max(other.promised.epoch, leads.epoch))
+            cut = other._replace(
+                log=other.log[:at], synced=at, promised=promised, follows=leads.epoch, leads=None
+            )
+            found = _put(found, follower, cut)
+            found = _put(found, name, node._replace(leads=leads.attached(follower, at)))
+            if at < other.shown:
+                found = found._replace(wrong="it is asked to cut what it has shown")
+            yield f"{follower} attaches to {name} of {leads.epoch}, cuts at {at}", found
+
+    def _crashes(self, state: State, name: str, node: Node) -> Iterator[tuple[str, State]]:
+        gone = _deposed(state, name) if node.leads is not None else state
+        for kept in range(node.synced, len(node.log) + 1):
+            promised = node.promised
+            if not self.keeps_promises:
+                promised = Promised(max(node.log[:kept], default=0))
+            again = node._replace(
+                log=node.log[:kept], synced=kept, follows=0, leads=None, promised=promised
+            )
+            found = _put(gone, name, again)._replace(crashes=state.crashes - 1)
+            yield f"{name} crashes, comes back with {kept}", found
+
+    def _etcd_writes(self, state: State) -> Iterator[tuple[str, State]]:
+        etcd = state.etcd
+        for write in state.writes:
+            leads = etcd.agreed.lead == Lead(write.node, write.epoch)
+            done = leads and etcd.insync.revision == write.revision
+            after = etcd
+            if done:
+                insync = InSync(write.epoch, write.members, write.revision + 1)
+                after = etcd._replace(insync=insync)
+            answers = state.answers
+            if write.waited_for:
+                answer = Answered(done, after.agreed)
+                answers = answers | {(write.node, write.epoch, answer)}
+            found = state._replace(etcd=after, writes=state.writes - {write}, answers=answers)
+            word = "writes" if done else "refuses"
+            yield f"etcd {word} {sorted(write.members)} of {write.node}", found
+
+    def _hears(
+        self, state: State, name: str, epoch: int, answer: Answered
+    ) -> Iterator[tuple[str, State]]:
+        node = state.nodes[NAMES.index(name)]
+        found = state._replace(answers=state.answers - {(name, epoch, answer)})
+        if node.leads is None or node.leads.epoch != epoch:
+            yield f"nobody hears an answer to {name}", found
+            return
+        leads = node.leads.answered(answer)
+        if isinstance(leads, Leading):
+            yield f"{name} hears: {answer.done}", _put(found, name, node._replace(leads=leads))
+        else:
+            yield f"{name} hears that it is deposed", _deposed(found, name)
+
+    # --- what must hold ---------------------------------------------------------------------------
+
+    def broken(self, state: State) -> str:
+        """A promise that does not hold in a state; empty: all do."""
+        released = state.released
+        for name, node in zip(NAMES, state.nodes, strict=True):
+            if node.log[: node.shown] != released[: node.shown]:
+                return f"{name} shows what was not released"
+            newest = node.leads is not None and node.leads.epoch == state.etcd.epoch
+            if newest and node.log[: len(released)] != released:
+                return f"{name} leads without what was released"
+            member = name in state.etcd.insync.members
+            if member and node.log[: node.synced][: len(released)] != released:
+                return f"{name} is in the set without what was released"
+        holders = sum(n.log[: n.synced][: len(released)] == released for n in state.nodes)
+        if released and holders < 1 + self.acks:
+            return f"what was released is on {holders} nodes"
+        if len(state.etcd.insync.members) < 1 + self.acks and not self.small_sets:
+            return "the set is smaller than was promised"
+        return state.wrong
+
+
+def search(world: World, most: int = 1 << 30) -> tuple[str, list[str], int]:
+    """What breaks and the shortest way there, or nothing; and how many states were seen.
+
+    :raises OverflowError: there are more states than that
+    """
+    begin = world.first()
+    came: dict[State, tuple[State, str] | None] = {begin: None}
+    level = [begin]
+    while level:
+        following_level = []
+        for state in level:
+            for label, after in world.steps(state):
+                after = _tidy(after)
+                if after in came:
+                    continue
+                came[after] = state, label
+                broken = world.broken(after)
+                if broken:
+                    return broken, _way(came, after), len(came)
+                following_level.append(after)
+        if len(came) > most:
+            raise OverflowError(f"more than {most} states")
+        level = following_level
+    return "", [], len(came)
+
+
+def _tidy(state: State) -> State:
+    """A state without what makes no difference any more, so that equal situations are equal: what
+    has gone to nobody; and what a follower may show it shows."""
+    leads = {node.leads.epoch for node in state.nodes if node.leads is not None}
+    follows = {node.follows for node in state.nodes} - leads
+    sent = frozenset(one for one in state.sent if one[0] in follows)
+    etcd = state.etcd
+    writes = frozenset(
+        one for one in state.writes
+        if etcd.agreed.lead == Lead(one.node, one.epoch) and etcd.insync.revision == one.revision
+    )  # fmt: skip
+    answers = frozenset(one for one in state.answers if one[1] in leads)
+    state = state._replace(sent=sent, writes=writes, answers=answers)
+    heard = {epoch: released for _, (epoch, _, released) in _sources(state)}
+    nodes = tuple(
+        node if node.leads is not None
+        else node._replace(shown=max(node.shown, min(len(node.log), heard.get(node.follows, 0))))
+        for node in state.nodes
+    )  # fmt: skip
+    return state._replace(nodes=nodes)
+
+
+def _way(came: dict[State, tuple[State, str] | None], state: State) -> list[str]:
+    labels = []
+    while (before := came[state]) is not None:
+        state, label = before
+        labels.append(label)
+    return labels[::-1]
+
+
+def _put(state: State, name: str, node: Node) -> State:
+    at = NAMES.index(name)
+    return state._replace(nodes=(*state.nodes[:at], node, *state.nodes[at + 1 :]))
+
+
+def _sources(state: State) -> Iterator[tuple[str | None, tuple[int, Log, int]]]:
+    for name, node in zip(NAMES, state.nodes, strict=True):
+        if node.leads is not None:
+            yield name, (node.leads.epoch, node.log, node.leads.released)
+    for sent in state.sent:
+        yield None, sent
+
+
+def _deposed(state: State, name: str) -> State:
+    """It leads no more; what it sent is on its way."""
+    node = state.nodes[NAMES.index(name)]
+    assert node.leads is not None
+    sent = node.leads.epoch, node.log, node.leads.released
+    found = _put(state, name, node._replace(leads=None))
+    return found._replace(sent=state.sent | {sent})
+
+
+def _history(log: Log) -> list[Reign]:
+    last: dict[int, int] = {}
+    for sequence, epoch in enumerate(log, 1):
+        last[epoch] = sequence
+    return [
+        Reign(epoch, sequence, b"%d.%d" % (epoch, sequence)) for epoch, sequence in last.items()
+    ]

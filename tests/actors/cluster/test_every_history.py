@@ -1,0 +1,152 @@
+"""The rules of a cluster hold in every history of three nodes up to small bounds, and each of them
+is there for a reason: without it there is a history that breaks a promise, and the search finds it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from actors.cluster.following import History, Promised
+from actors.cluster.leading import Leading
+from protocol.agreement import Agreed
+from tests.actors.cluster.histories import World, search
+
+
+class ReleasesAlone(Leading):
+    """What is durable here is released."""
+
+    @property
+    def waited_for(self) -> frozenset[str]:
+        return frozenset({self.node})
+
+
+class ForgetsItsPromise(Leading):
+    """How large the set is was looked at when a commit came in, and is not again."""
+
+    @property
+    def releasable(self) -> int:
+        acknowledged = dict(self.held)
+        others = (acknowledged.get(each, 0) for each in self.waited_for if each != self.node)
+        upto = min([self.synced, *others])
+        return max(self.released, upto) if upto >= self.own else self.released
+
+    def may_remove(self, member: str) -> bool:
+        return self.asked is None and member in self.members and member != self.node
+
+
+class ReleasesBefore(Leading):
+    """A member is not waited for from when it is asked out."""
+
+    @property
+    def waited_for(self) -> frozenset[str]:
+        return self.asked or self.members
+
+
+class WaitsForTheOldSet(Leading):
+    """While the set changes, only the one it had is waited for."""
+
+    @property
+    def waited_for(self) -> frozenset[str]:
+        return self.members
+
+
+class AddsEarly(Leading):
+    """Whoever is there is asked into the set."""
+
+    def may_add(self, follower: str) -> bool:
+        return self.asked is None and follower not in self.members and self.is_settled
+
+
+class AddsUnsettled(Leading):
+    """A new leader asks followers into the set before it knows what is released."""
+
+    def may_add(self, follower: str) -> bool:
+        holds = dict(self.held).get(follower, -1) >= self.released
+        return self.asked is None and follower not in self.members and holds
+
+
+class Shrinks(Leading):
+    """The set may get smaller than what was promised needs."""
+
+    def may_remove(self, member: str) -> bool:
+        return self.asked is None and member in self.members and member != self.node
+
+
+def anyone(agreed: Agreed, node: str) -> bool:
+    return agreed.lead is None
+
+
+def by_sequence(ours: History, theirs: History) -> int:
+    return min(max((r.last for r in ours), default=0), max((r.last for r in theirs), default=0))
+
+
+def takes_all(promised: Promised, epoch: int) -> bool:
+    return True
+
+
+PLANTED: dict[str, tuple[World, str]] = {
+    "released alone": (World(changes=0, leading=ReleasesAlone), "without what was released"),
+    "anyone leads": (World(changes=1, may_take=anyone), "without what was released"),
+    "released before the answer": (
+        World(changes=1, leading=ReleasesBefore), "without what was released",
+    ),
+    "only the old set": (World(changes=2, leading=WaitsForTheOldSet), "without what was released"),
+    "added early": (World(changes=2, leading=AddsEarly), "without what was released"),
+    "added by who does not know": (
+        World(frames=3, epochs=3, changes=2, leading=AddsUnsettled), "without what was released",
+    ),
+    "a change ended by reading": (
+        World(frames=2, changes=2, ends_by_reading=True), "without what was released",
+    ),
+    "the set shrinks": (World(changes=2, acks=1, leading=Shrinks), "smaller than was promised"),
+    "fewer than was promised": (
+        World(changes=2, acks=1, leading=ForgetsItsPromise, small_sets=True), "is on 1 nodes",
+    ),
+    "frames of older epochs": (World(changes=0, takes=takes_all), "shows|releases|cut|without"),
+    "cut by sequences": (World(frames=3, epochs=3, changes=0, joint=by_sequence), "shows|cut"),
+    "promises in memory": (
+        World(epochs=3, changes=0, crashes=2, keeps_promises=False), "without|shows|cut",
+    ),
+}  # fmt: skip
+
+
+LONG = {
+    "anyone leads", "only the old set", "added early", "added by who does not know",
+    "a change ended by reading", "promises in memory",
+}  # fmt: skip
+"""Those that are found after more than ten thousand states."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.hard if name in LONG else ()) for name in PLANTED]
+)
+def test_a_rule_that_is_left_out_is_missed(name: str) -> None:
+    world, what = PLANTED[name]
+    broken, way, _ = search(world, 2_000_000)
+    assert any(word in broken for word in what.split("|")), (broken, way)
+    assert way, "the world was broken from its beginning"
+
+
+def test_every_history_without_changes_keeps_every_promise() -> None:
+    broken, way, seen = search(World(changes=0))
+    assert (broken, way) == ("", [])
+    assert seen > 1_000
+
+
+WORLDS: dict[str, dict[str, Any]] = {
+    "a change": {"changes": 1},
+    "two changes, asked again": {"frames": 2, "changes": 2, "repeats": True},
+    "a crash": {"changes": 0, "crashes": 1},
+    "three epochs": {"frames": 3, "epochs": 3, "changes": 0},
+    "one must hold it too": {"changes": 1, "acks": 1, "repeats": True},
+}
+
+
+@pytest.mark.hard
+@pytest.mark.parametrize("name", WORLDS)
+def test_every_history_keeps_every_promise(name: str) -> None:
+    broken, way, seen = search(World(**WORLDS[name]))
+    assert (broken, way) == ("", [])
+    assert seen > 1_000
