@@ -12,6 +12,9 @@ const NAME = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/;
 /** Whether a text may be a name of the language. */
 export const isName = (text) => NAME.test(text);
 
+/** Whether a text names a database or a namespace. */
+export const isPart = (text) => /^[^.]+(\.[^.]+)?$/.test(text) && text.split('.').every(isName);
+
 /**
  * A name as a statement may hold it: always in back-quotes, so that a word of the language means the name.
  * @throws {RangeError} it is no name
@@ -101,33 +104,6 @@ function kept(what, { before, limit, of } = {}) {
 
 /** End a running script. @param {string} id as INFO FOR RUNNING says it */
 export const kill = (id) => statement('KILL $id', { id }, `KILL ${string(id)}`);
-
-/** A place as BACKUP names it: a database `shop.main`, a namespace `shop`. Whether a text is one: `isPart`. */
-const part = (text) => {
-  const names = text.split('.').map(name);
-  return names.length === 1 ? `NAMESPACE ${names[0]}` : names.join('.');
-};
-
-/** Whether a text names a database or a namespace. */
-export const isPart = (text) => /^[^.]+(\.[^.]+)?$/.test(text) && text.split('.').every(isName);
-
-/**
- * Take a backup.
- * @param {object} asked `form` (snapshot, log, script), `places` (none: the whole store), `from` (the commit that
- *   a log begins at), `to` (its name in the backup folder; without it the answer is the backup)
- */
-export function backup({ form, places = [], from, to }) {
-  const words = ['BACKUP'];
-  if (form !== 'snapshot') words.push(form.toUpperCase());
-  if (from !== undefined) words.push('FROM', BigInt(from));
-  if (places.length) words.push('OF', places.map(part).join(', '));
-  if (to !== undefined) words.push('TO', string(to));
-  return statement(words.join(' '));
-}
-
-/** Make the places of a script of the backup folder. @param {{check?: boolean}} options say what it would be */
-export const restore = (from, { check = false } = {}) =>
-  statement(`RESTORE SCRIPT FROM ${string(from)}${check ? ' CHECK' : ''}`);
 
 // --- who may do what ---
 

@@ -15,6 +15,7 @@ import { backup } from './backup.js';
 import { thisNode } from './node.js';
 import { run } from './run.js';
 import { topics } from './topics.js';
+import { vault } from './vault.js';
 
 /** @type {Tab[]} */
-export const TABS = [run, topics, access, thisNode, backup];
+export const TABS = [run, topics, access, thisNode, backup, vault];

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.console.conftest import Opened, Watch, origin, sign_in
+from tests.console.seeing import findings, overflow
 from tests.processes import NodeProcess, serving
 
 SERVES = ("--http", "127.0.0.1:0", "--serve", "127.0.0.1:0")
@@ -231,3 +232,15 @@ def test_no_folder(tmp_path: Path, page: Page, watch: Watch) -> None:
         page.get_by_role("button", name="Back up", exact=True).click()
         expect(page.locator(".card .notice")).to_contain_text("Draining")
         page.close()
+
+
+def test_it_can_be_seen(tab: Page, node: NodeProcess) -> None:
+    node.script("BACKUP SCRIPT OF NAMESPACE shop TO 'seen.storeql'")
+    tab.get_by_role("button", name="Read again").click()
+    restore = tab.get_by_role("button", name="Restore seen.storeql")
+    expect(restore).to_be_visible()
+    tab.get_by_label("To", exact=True).select_option("here")
+    tab.get_by_role("button", name="Make it").click()
+    expect(tab.get_by_role("button", name="Save it")).to_be_visible()
+    assert findings(tab) == []
+    assert overflow(tab) == []

@@ -116,6 +116,7 @@ async function stored(offered, count) {
     if (file) await body.pipeTo(file);
     else save(name, await new Response(body).blob(), 'application/octet-stream');
   } catch (cause) {
+    if (cause.name === 'AbortError') return null; // it was left while it came
     throw new node.Away(cause);
   }
   if (come !== bytes) throw new node.Away(new Error(`${come} of ${bytes} bytes`));

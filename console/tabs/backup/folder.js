@@ -8,7 +8,7 @@ import { Table } from '../../components/table.js';
 import { Value } from '../../components/value.js';
 import * as node from '../../node.js';
 import { useAsked } from '../../state.js';
-import { restore } from '../../statements.js';
+import { restore } from '../../statements/backups.js';
 import { html, useState } from '../../vendor/preact.js';
 import { size } from './size.js';
 

@@ -1,0 +1,96 @@
+/** The trail of a vault, or of all of them: page by page, newest first, with filters over what was read. */
+import { Ago } from '../../components/ago.js';
+import { Button, Choice, Text, useDoing } from '../../components/form.js';
+import { Loading, Notice, Refused } from '../../components/notices.js';
+import { Table } from '../../components/table.js';
+import { Value } from '../../components/value.js';
+import * as node from '../../node.js';
+import * as vaults from '../../statements/vaults.js';
+import { html, useEffect, useState } from '../../vendor/preact.js';
+
+const PAGE = 100;
+
+/** @param {object} props `of` (a vault; null: the store's own trail), `turn` (counts when there is something new) */
+export function Trail({ of, turn = 0 }) {
+  const [found, put] = useState(null);
+  const [doing, error, attempt] = useDoing();
+  const [action, only] = useState('');
+  const [outcome, how] = useState('');
+  const [text, find] = useState('');
+  const ask = (before) => attempt(async () => {
+    const last = before.length ? before[before.length - 1].seq : undefined;
+    const statement = vaults.trail(of?.vault ?? null, { before: last, limit: PAGE });
+    const some = await node.run(statement, { place: of && { ns: of.ns, db: of.db } });
+    put({ entries: [...before, ...some], more: some.length === PAGE, at: new Date() });
+  });
+  useEffect(() => void ask([]), [of?.ns, of?.db, of?.vault, turn]);
+  const entries = found?.entries ?? [];
+  const rows = entries.filter((one) => (!action || one.action === action)
+    && (!outcome || (one.outcome === 'granted') === (outcome === 'granted'))
+    && (!text || [one.user, one.id, one.reason, one.address].some((part) => part?.includes(text))));
+  const actions = [...new Set(entries.map((one) => one.action))].sort();
+  return html`
+    <section class="part">
+      <div class="actions"><h2>Trail</h2><${Ago} at=${found?.at} />
+        <${Button} busy=${doing} onClick=${() => ask([])}>Read its newest<//></div>
+      ${error && html`<${Refused} error=${error} />`}
+      ${!found && !error && html`<${Loading} what="its trail" />`}
+      ${found && html`
+        <div class="columns">
+          <${Choice} label="Action" value=${action} onInput=${only} options=${[['', 'any'], ...actions]} />
+          <${Choice} label="Outcome" value=${outcome} onInput=${how}
+            options=${[['', 'any'], ['granted', 'granted'], ['refused', 'refused']]} />
+          <${Text} label="User, id, reason or address has" value=${text} onInput=${find} />
+        </div>
+        <${Table} label="Trail" rows=${rows} columns=${COLUMNS} height="30rem" empty="No such entry among those that were read" />
+        <p class="actions soft">${rows.length} of ${entries.length} that were read${found.more ? '' : ', which are all that it has'}
+          ${found.more && html`<${Button} busy=${doing} onClick=${() => ask(entries)}>Older ones<//>`}</p>
+        <${Check} of=${of} />`}
+    </section>`;
+}
+
+/** All of it looked through, by the node. */
+function Check({ of }) {
+  const [found, put] = useState(null);
+  const [doing, error, attempt] = useDoing();
+  const look = () => attempt(async () => put(await node.run(vaults.check(of?.vault ?? null), {
+    place: of && { ns: of.ns, db: of.db },
+  })));
+  return html`
+    <div class="actions"><${Button} busy=${doing} onClick=${look}>Look through all of it<//>
+      <span class="soft small">While it is unsealed its proofs are looked at too.</span></div>
+    ${error && html`<${Refused} error=${error} />`}
+    ${found && html`
+      <${Notice} look=${found.intact ? 'well' : 'refused'} title=${found.intact ? 'Nothing is wrong with it' : 'It is not what was written'}>
+        <dl class="pairs">
+          <dt>Entries</dt><dd>${String(found.entries)}, the newest is ${String(found.newest)}</dd>
+          <dt>Its hash</dt><dd><code>${found.hash}</code></dd>
+          <dt>Proven</dt><dd>${String(found.proven)}, and ${String(found.unproven)} that can't be looked at now</dd>
+          ${found.wrong.length > 0 && html`<dt>Wrong</dt><dd>${found.wrong.map(String).join(', ')}</dd>`}
+          ${found.put_back.length > 0 && html`<dt>Put back</dt><dd>${found.put_back.map((id, at) => html`${at > 0 && ', '}<bdi>${id}</bdi>`)}</dd>`}
+        </dl><//>`}`;
+}
+
+const dash = () => html`<span class="soft">–</span>`;
+const texts = (name, title, width) => ({
+  name, title, width, value: (row) => row[name],
+  cell: (row) => (row[name] === null || row[name] === '' ? dash() : html`<${Value} of=${row[name]} room=${60} name=${title} />`),
+});
+
+const COLUMNS = [
+  { name: 'seq', title: 'Entry', width: '11ch', align: 'end', value: ({ seq }) => seq, cell: ({ seq }) => String(seq) },
+  { name: 'at', title: 'When', width: '22ch', value: ({ at }) => at, cell: ({ at }) => at.text.slice(0, 19).replace('T', ' ') },
+  { name: 'action', title: 'Action', width: '18ch', value: ({ action }) => action, cell: ({ action }) => html`<bdi>${action}</bdi>` },
+  { name: 'outcome', title: 'Outcome', width: '18ch', value: ({ outcome }) => outcome,
+    cell: ({ outcome, more }) => html`<span class="chip ${outcome === 'granted' ? 'well' : 'ill'}">${outcome}</span>
+      ${more > 0 && html` <span class="soft">and ${String(more)} more</span>`}` },
+  texts('user', 'Who', '14ch'),
+  texts('id', 'Id', '26ch'),
+  { name: 'version', title: 'Version', width: '13ch', align: 'end', value: ({ version }) => version,
+    cell: ({ version }) => (version === null ? dash() : String(version)) },
+  texts('reason', 'Reason', '26ch'),
+  texts('surface', 'Surface', '12ch'),
+  texts('address', 'Address', '22ch'),
+  { name: 'intact', title: 'Chain', width: '12ch', value: ({ intact }) => intact,
+    cell: ({ intact }) => html`<span class="chip ${intact ? 'well' : 'ill'}">${intact ? 'intact' : 'broken'}</span>` },
+];
