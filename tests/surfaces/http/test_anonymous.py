@@ -13,8 +13,10 @@ from functools import partial
 import pytest
 
 from protocol import limits
+from protocol.requests import Caller
 from surfaces import logs
 from surfaces.http import connection, reading
+from surfaces.http.exchange import Exchange
 from surfaces.http.surface import HttpSurface
 from tests.logbook import Logbook
 from tests.surfaces.http.conftest import PASSWORD, Serve, until
@@ -197,6 +199,31 @@ async def test_large_bodies_count_as_their_users_and_leave_room_for_others(
         await half.send(b" ")
         assert (await half.answer()).json["results"][0]["value"] == 7
     await until(lambda: not surface.requests.total)
+
+
+async def test_a_bug_behind_a_judged_credential_cuts_its_connection(
+    surface: HttpSurface, bearer: str, monkeypatch: pytest.MonkeyPatch, logbook: Logbook
+) -> None:
+    """What was waited for has come, and going on fails: nobody waits for an answer for ever."""
+    logbook.allow("a connection failed")
+    real = reading.caller
+
+    def fail(_self: connection.Connection) -> None:
+        raise RuntimeError("planted")
+
+    async def judged(exchange: Exchange) -> Caller:
+        who = await real(exchange)
+        monkeypatch.setattr(connection.Connection, "_pump", fail)
+        return who
+
+    monkeypatch.setattr(reading, "caller", judged)
+    head = request("POST", "/script", authorization=bearer, content_type="text/plain")
+    head = head.replace(b"Content-Length: 0", b"Content-Length: %d" % LARGE)
+    async with await Raw.connect(surface.address[1]) as raw:
+        await raw.send(head + bytes(100_000))
+        assert await raw.rest() == b""
+    assert logbook.names().count("a connection failed") == 1
+    monkeypatch.undo()
 
 
 async def test_a_connection_whose_deadlines_fail_leaves_the_others_theirs(

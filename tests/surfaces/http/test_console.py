@@ -34,6 +34,10 @@ async def test_the_page_says_what_runs_and_where_its_files_are(raw: Raw) -> None
     assert MAIN in found
     for address in found:
         assert (await raw.ask("GET", address)).status == 200, address
+    at_once = re.findall(r'<link rel="modulepreload" href="/console/[^/]+/([^"]+)"', text)
+    assert "main.js" in at_once
+    assert [name for name in at_once if not name.endswith(".js")] == []
+    assert [name for name in at_once if name.startswith(console.LATER)] == []
 
 
 async def test_the_policy_allows_what_comes_from_here_and_nothing_else(raw: Raw) -> None:
