@@ -374,6 +374,9 @@ CERTIFICATE_WARNING_DAYS: Final = 14
 what should have renewed it did not, and to mend that."""
 CERTIFICATE_LOOK_SECONDS: Final = 24 * 3600
 """Between two such lines."""
+METRICS_WAIT_SECONDS: Final = 1
+"""How long a scrape waits for the disk, to show topics as they are; while that stalls it goes on
+without them, for nobody looks at figures more than then."""
 BODY_SECONDS: Final = 30
 BODY_SECONDS_BYTES: Final = 64 * KIB
 """A body gets BODY_SECONDS and one second more for each of these."""

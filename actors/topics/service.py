@@ -293,13 +293,18 @@ class Topics:
     # --- figures --------------------------------------------------------------------------------
 
     async def figures(self, caller: Caller) -> list[TopicFigures]:
-        """What a caller may see of every topic, for /metrics. :raises Refusal: the disk is full"""
+        """What a caller may see of every topic, for /metrics.
+
+        :raises Refusal: the disk is full
+        :raises TimeoutError: it takes longer than `limits.METRICS_WAIT_SECONDS`
+        """
         committer = self.committer
         generation = committer.generation
         with committer.begin() as tx:
             found = [each async for each in self._figures(tx, caller)]
             saw = tx.saw
-        await committer.released(Promise(saw, generation))
+        async with asyncio.timeout(limits.METRICS_WAIT_SECONDS):
+            await committer.released(Promise(saw, generation))
         return found
 
     async def _figures(self, tx: Transaction, caller: Caller) -> AsyncIterator[TopicFigures]:

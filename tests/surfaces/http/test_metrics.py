@@ -12,7 +12,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from actors.facts import Listening
 from actors.node import Node
-from tests.surfaces.http.conftest import Serve, script
+from protocol import limits
+from surfaces.http.surface import HttpSurface
+from tests.actors.scripts.test_stalled_disk import Stall
+from tests.surfaces.http.conftest import Serve, script, until
 from tests.surfaces.http.raw import Raw
 
 
@@ -48,6 +51,29 @@ async def test_seconds_of_what_ran(raw: Raw, bearer: str) -> None:
     route = ("route", "/script")
     assert found["store_http_request_seconds_count", frozenset({route})] == 1
     assert found["store_http_request_seconds_bucket", frozenset({route, ("le", "+Inf")})] == 1
+
+
+async def test_a_disk_that_stalls_keeps_no_scrape_waiting(
+    raw: Raw, surface: HttpSurface, bearer: str, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes without topics, of which something is shown that is not on the disk yet."""
+    monkeypatch.setattr(limits, "METRICS_WAIT_SECONDS", 0.05)
+    place = "DEFINE NAMESPACE a; DEFINE DATABASE a.b; USE a.b; DEFINE TOPIC t"
+    await raw.send(script(place, bearer))
+    assert (await raw.answer()).status == 200
+    stall = Stall(node)
+    async with await Raw.connect(surface.address[1]) as publisher:
+        try:
+            await publisher.send(script("USE a.b; PUBLISH INTO t VALUE 1", bearer))
+            await until(lambda: node.committer.ledger.flight.bytes)
+            text = (await raw.ask("GET", "/metrics", authorization=bearer)).body.decode()
+            assert "store_sequence" in text and "store_topic" not in text
+        finally:
+            stall.end()
+        assert (await publisher.answer()).status == 200
+    text = (await raw.ask("GET", "/metrics", authorization=bearer)).body.decode()
+    topic = frozenset({("namespace", "a"), ("database", "b"), ("topic", "t")})
+    assert samples(text)["store_topic_messages", topic] == 1
 
 
 async def test_a_refused_credential_is_refused_here_too(raw: Raw) -> None:
