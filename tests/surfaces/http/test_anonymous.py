@@ -15,7 +15,7 @@ import pytest
 from protocol import limits
 from protocol.requests import Caller
 from surfaces import logs
-from surfaces.http import connection, reading
+from surfaces.http import callers, connection, reading
 from surfaces.http.exchange import Exchange
 from surfaces.http.surface import HttpSurface
 from tests.logbook import Logbook
@@ -206,7 +206,7 @@ async def test_a_bug_behind_a_judged_credential_cuts_its_connection(
 ) -> None:
     """What was waited for has come, and going on fails: nobody waits for an answer for ever."""
     logbook.allow("a connection failed")
-    real = reading.caller
+    real = callers.caller
 
     def fail(_self: connection.Connection) -> None:
         raise RuntimeError("planted")
