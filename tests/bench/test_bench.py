@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from contextlib import ExitStack
 from multiprocessing import resource_tracker
@@ -20,6 +21,7 @@ from bench import (
     indexes,
     jetstream,
     load,
+    machine,
     peers,
     people,
     rabbitmq,
@@ -166,6 +168,15 @@ def test_sides_are_measured_in_turns() -> None:
 def test_people_are_the_same_in_every_run() -> None:
     assert people.person(7) == people.person(7)
     assert [row["id"] for part in people.parts(6_000, 11) for row in part] == [*range(11, 6_011)]
+
+
+def test_a_run_says_who_shares_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for cores, says in ((2, "share 2 cores with the node"), (4, "have cores beside the node's")):
+        here = set(range(cores))
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, here=here: here)
+        found = machine.facts(tmp_path)
+        assert says in found["drivers"]
+        assert says in page(command.results(found, Settings(tmp_path), []))
 
 
 def test_results_are_json(tmp_path: Path) -> None:
