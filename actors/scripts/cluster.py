@@ -147,7 +147,8 @@ def revoke_certificate(run: Execution, statement: tree.RevokeCertificate) -> Val
     :raises TooLarge: too many are revoked
     """
     run.reason = statement.reason
-    revocations.revoke(run.transaction, statement.certificate, statement.reason)
+    why = statement.reason or run.request.reason
+    revocations.revoke(run.transaction, statement.certificate, why)
     return NONE
 
 

@@ -12,10 +12,11 @@
  */
 import { access } from './access.js';
 import { backup } from './backup.js';
-import { thisNode } from './node.js';
+import { cluster } from './cluster.js';
 import { run } from './run.js';
+import { thisNode } from './node.js';
 import { topics } from './topics.js';
 import { vault } from './vault.js';
 
 /** @type {Tab[]} */
-export const TABS = [run, topics, access, thisNode, backup, vault];
+export const TABS = [run, topics, cluster, access, thisNode, backup, vault];

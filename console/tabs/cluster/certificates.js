@@ -1,0 +1,60 @@
+/** Certificates: this node's own, those that are trusted, those that were revoked. */
+import { Button } from '../../components/form.js';
+import { Confirm } from '../../components/confirm.js';
+import { Notice } from '../../components/notices.js';
+import { Table } from '../../components/table.js';
+import { Value } from '../../components/value.js';
+import { revokeCertificate } from '../../statements.js';
+import { html, useState } from '../../vendor/preact.js';
+import { daysUntil, Expiry } from '../node/sizes.js';
+
+const TYPED = 8;
+const SOON_DAYS = 14;
+
+const finger = { name: 'certificate', title: 'Fingerprint', value: (one) => one.certificate, width: '68ch',
+  cell: (one) => html`<code>${one.certificate}</code>` };
+
+const trusted = (revoke) => [
+  { name: 'replica', title: 'Row', width: '16ch', value: (one) => one.replica, cell: (one) => html`<bdi>${one.replica}</bdi>` },
+  { name: 'days', title: 'Good until', width: '28ch', value: (one) => one.days_left, cell: (one) => (one.expires === null
+    ? html`<span class="soft">no node has shown it yet</span>` : html`<${Expiry} at=${one.expires.text} />`) },
+  { name: 'revoke', title: 'Revoke', width: '12ch', cell: (one) => html`<${Button} look="danger"
+    aria-label=${`Revoke ${one.certificate.slice(0, TYPED)}`} onClick=${() => revoke(one)}>Revoke<//>` },
+  finger,
+];
+
+const REVOKED = [
+  { name: 'since', title: 'Since', width: '26ch', value: (one) => one.since, cell: (one) => html`<${Value} of=${one.since} />` },
+  { name: 'reason', title: 'Reason', value: (one) => one.reason, text: (one) => one.reason ?? '',
+    cell: (one) => (one.reason === null ? null : html`<${Value} of=${one.reason} name="Reason" />`) },
+  finger,
+];
+
+/** @param {object} props `self` (INFO FOR NODE), `cluster` (INFO FOR CLUSTER), `again` */
+export function Certificates({ self, cluster, again }) {
+  const [revoking, revoke] = useState(null);
+  const own = self.surfaces.filter(({ tls }) => tls);
+  const soon = [...own.map(({ certificate_expires: at }) => daysUntil(at.text)),
+    ...cluster.trusted.map(({ days_left: days }) => days).filter((days) => days !== null)].filter((days) => days < SOON_DAYS);
+  return html`
+    <section class="card stack" aria-labelledby="certificates-title">
+      <h2 id="certificates-title">Certificates</h2>
+      ${soon.length > 0 && html`<${Notice} look="warning" title="Within fourteen days a certificate is good no more">
+        <p>Renew it, and have it read again: SIGHUP.</p><//>`}
+      <dl class="pairs">
+        ${self.surfaces.map((one) => html`<dt>This node, ${one.surface}</dt>
+          <dd>${one.tls ? html`<${Expiry} at=${one.certificate_expires.text} />` : html`<span class="soft">no TLS</span>`}</dd>`)}
+      </dl>
+      <h3>Trusted</h3>
+      <${Table} label="Trusted certificates" columns=${trusted(revoke)} rows=${cluster.trusted} height="40vh"
+        empty="No row names a certificate." />
+      <h3>Revoked</h3>
+      <${Table} label="Revoked certificates" columns=${REVOKED} rows=${cluster.revoked} height="40vh" empty="None." />
+      ${revoking && html`
+        <${Confirm} title="Revoke a certificate" name=${revoking.certificate.slice(0, TYPED)} called="first eight digits"
+          statement=${revokeCertificate(revoking.certificate)} act="Revoke" onDone=${again} onClose=${() => revoke(null)}>
+          <p>Of the row <bdi>${revoking.replica}</bdi>: <code>${revoking.certificate}</code>. It stays revoked: no row can be declared with it
+            again.</p>
+        <//>`}
+    </section>`;
+}
