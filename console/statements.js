@@ -103,8 +103,8 @@ function kept(what, { before, limit, of } = {}) {
   return statement(of ? `${text} OF ${name(of)}` : text, params);
 }
 
-/** End a running script. @param {string} id as INFO FOR RUNNING says it */
-export const kill = (id) => statement('KILL $id', { id }, `KILL ${string(id)}`);
+/** End a running script: by its name in the text, so that the statement log says which. @param {string} id of INFO FOR RUNNING */
+export const kill = (id) => statement(`KILL ${string(id)}`);
 
 // --- who may do what ---
 

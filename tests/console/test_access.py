@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from protocol.rights import VERBS, Kind, Noun, Verb, is_inside
 from tests.console.conftest import Opened, Watch, origin, sign_in
 from tests.console.seeing import findings, overflow
 from tests.processes import NodeProcess
@@ -373,9 +374,78 @@ def test_a_user_is_found_by_the_keyboard_alone(console: Page) -> None:
     expect(console.get_by_role("heading", name="tess owner")).to_be_visible()
 
 
+def test_ten_thousand_users_are_as_quick_as_ten(opened: Opened, node: NodeProcess) -> None:
+    users = [{"name": f"u{at}", "role": "member", "space": None} for at in range(10_000)]
+    more = {"comment": HOSTILE, "created": {"$dt": "2026-01-02T03:04:05Z"}}
+    value = [one | more for one in users]
+    page = opened("#/access/you")
+    answer = {"results": [{"value": value, "kind": "info", "rows": 0, "took": "1us"}], "seq": 1}
+    page.route("**/script", lambda route: route.fulfill(json=answer))
+    page.get_by_role("link", name="Users").click()
+    table = page.get_by_role("region", name="Users")
+    expect(table.get_by_role("link").first).to_be_visible()
+    assert table.get_by_role("link").count() < 200
+    page.get_by_label("Find").fill("u9999")
+    expect(table.get_by_role("link")).to_have_text(["u9999"])
+    assert page.locator("main img").count() == 0
+    page.unroute_all(behavior="wait")
+
+
 @pytest.mark.parametrize("address", ["", "/users/vic", "/statements", "/audit", "/you", "/nowhere"])
 def test_it_is_accessible(opened: Opened, address: str) -> None:
     page = opened(f"#/access{address}")
     expect(page.get_by_text("Reading")).to_have_count(0)
     assert findings(page) == []
     assert overflow(page) == []
+
+
+# --- what the page says of rights, beside the tables of the node ----------------------------------
+
+NAMES = {
+    Kind.NODE: [""],
+    Kind.NAMESPACE: ["a", "b"],
+    Kind.DATABASE: ["a.x", "a.y"],
+    Kind.TABLE: ["a.x.t", "b.z.t"],
+    Kind.TOPIC: ["a.x.q"],
+    Kind.SPACE: ["a.y.c"],
+    Kind.VAULT: ["a.x.v", "a.y.v"],
+    Kind.VAULTS: ["a", "a.x"],
+}
+NOUNS = [
+    Noun(kind, tuple(sum(map(ord, part)) for part in path.split(".") if part), path)
+    for kind, paths in NAMES.items()
+    for path in paths
+]
+
+
+def held() -> list[tuple[dict[str, str], list[bool]]]:
+    """Each grant and each role in each space, and which nouns it reaches by the node's rules."""
+    found = [
+        ({"on": str(on), "from": "grant"}, [on.covers(noun) for noun in NOUNS]) for on in NOUNS
+    ]
+    for role in ("owner", "viewer"):
+        for space, on in ((None, "STORE"), ("a", "NAMESPACE a"), ("a.x", "DATABASE a.x")):
+            reached = [
+                is_inside(noun.path, space)
+                and (role == "owner" or noun.kind not in (Kind.VAULT, Kind.VAULTS))
+                for noun in NOUNS
+            ]
+            found.append(({"on": on, "from": f"role {role}"}, reached))
+    return found
+
+
+def test_why_somebody_may_is_what_the_node_goes_by(opened: Opened) -> None:
+    page = opened("#/access")
+    base = page.evaluate("document.querySelector('script[src$=\"main.js\"]').src")
+    path = base.replace("main.js", "tabs/access/rights.js")
+    told = page.evaluate(
+        "async ([path, all, nouns]) => { const rights = await import(path);"
+        " const reached = (one) => nouns.map((noun) => rights.covers(one, noun));"
+        " return [rights.KINDS, all.map(reached)]; }",
+        [path, [one for one, _ in held()], list(map(str, NOUNS))],
+    )
+    kinds, reached = told
+    assert reached == [expected for _, expected in held()]
+    assert {kind: set(about["verbs"]) for kind, about in kinds.items()} == {
+        kind.value: {verb.value for verb in VERBS[kind] - {Verb.OWN}} for kind in NAMES
+    }

@@ -204,7 +204,7 @@ def test_one_that_is_being_made_is_shown_and_ended(
         if body["script"] == "INFO FOR RUNNING":
             route.fulfill(json={"results": [{"value": [] if killed else [one]}]})
         elif body["script"].startswith("KILL"):
-            killed.append(body["params"]["id"])
+            killed.append(body["script"])
             route.fulfill(json={"results": [{"value": None}]})
         else:
             route.continue_()
@@ -218,7 +218,7 @@ def test_one_that_is_being_made_is_shown_and_ended(
     made.get_by_role("button", name="End it…").click()
     tab.get_by_role("dialog").get_by_role("button", name="End it", exact=True).click()
     expect(made).to_have_count(0)
-    assert killed == ["r-1"]
+    assert killed == ["KILL 'r-1'"]
 
 
 def test_no_folder(tmp_path: Path, page: Page, watch: Watch) -> None:

@@ -208,3 +208,22 @@ def test_it_is_accessible(opened: Opened, node: NodeProcess) -> None:
     assert overflow(page) == []
     page.get_by_role("button", name="Declare nodes").click()
     assert findings(page) == []
+
+
+def test_a_row_is_dropped_by_the_keyboard_alone(opened: Opened, node: NodeProcess) -> None:
+    node.script("DEFINE REPLICA keyed PEER 'keyed.example:8002'")
+    page = opened("#/cluster")
+    card = page.get_by_role("article", name="Node keyed")
+    card.get_by_role("button", name="Amend").focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    expect(card.get_by_role("button", name="Drop")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog").get_by_label("Type the name again")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(card.get_by_role("button", name="Drop")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.type("keyed")
+    page.keyboard.press("Enter")
+    expect(card).to_have_count(0)
+    assert cluster(node)["replicas"] == []

@@ -51,7 +51,6 @@ def test_it_is_drained_and_resumed(opened: Opened, node: NodeProcess, watch: Wat
     stands.get_by_role("button", name="Drain").click()
     dialog = page.get_by_role("dialog", name="Drain this node")
     expect(dialog.locator(".composed pre")).to_have_text("DEFINE NODE ROLES NONE")
-    dialog.get_by_label("Reason").fill("a new disk")
     dialog.get_by_role("button", name="Drain it").click()
     expect(stands).to_contain_text("none: drained")
     expect(page.locator(".banners")).to_contain_text("This node is drained")
@@ -62,11 +61,17 @@ def test_it_is_drained_and_resumed(opened: Opened, node: NodeProcess, watch: Wat
     page.evaluate("location.hash = '#/node'")
     stands.get_by_role("button", name="Resume").click()
     dialog = page.get_by_role("dialog", name="Resume")
+    dialog.get_by_label("Reason").fill("a new disk")
     expect(dialog.locator(".composed pre")).to_have_text("DEFINE NODE ROLES serving, writable")
     dialog.get_by_role("button", name="Declare").click()
     expect(stands).not_to_contain_text("drained")
     expect(page.locator(".banners")).not_to_contain_text("drained")
     assert info(node)["roles"] == ["serving", "writable"]
+    (entry,) = node.script("INFO FOR STATEMENTS LIMIT 1")["results"][0]["value"]
+    assert (entry["statement"], entry["reason"]) == (
+        "DEFINE NODE ROLES serving, writable",
+        "a new disk",
+    )
 
 
 def test_roles_are_ticked(opened: Opened, node: NodeProcess, watch: Watch) -> None:
@@ -148,6 +153,30 @@ def test_what_runs_is_ended(opened: Opened, node: NodeProcess) -> None:
     waiting.join(30)
     assert said[0]["error"]["code"] == "Cancelled"
     expect(row).to_have_count(0)
+    (entry,) = node.script("INFO FOR STATEMENTS LIMIT 1")["results"][0]["value"]
+    assert entry["statement"].startswith("KILL '")
+    assert entry["reason"] == "too slow"
+
+
+def test_it_is_drained_and_resumed_by_the_keyboard_alone(
+    opened: Opened, node: NodeProcess, watch: Watch
+) -> None:
+    watch.allow(REFUSED.format(503))
+    page = opened("#/node")
+    stands = page.get_by_role("region", name="How it stands")
+    stands.get_by_role("button", name="Roles").focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="Drain this node")
+    dialog.get_by_role("button", name="Drain it").focus()
+    page.keyboard.press("Enter")
+    expect(stands).to_contain_text("none: drained")
+    stands.get_by_role("button", name="Resume").focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("dialog", name="Resume").get_by_label("Reason").focus()
+    page.keyboard.press("Enter")
+    expect(stands).not_to_contain_text("drained")
+    assert info(node)["roles"] == ["serving", "writable"]
 
 
 def test_figures_come_by_themselves(opened: Opened) -> None:

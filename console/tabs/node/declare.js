@@ -12,9 +12,9 @@ const ROLES = {
   coordinating: 'belongs to clusters, and changes nothing in this version',
 };
 
-/** What is the same of all of them. */
-const declared = (onDone, onClose) => ({
-  reasoned: true, onClose, onDone: () => {
+/** What is the same of all of them. A node that takes no changes keeps no reason. */
+const declared = (onDone, onClose, kept = true) => ({
+  reasoned: kept, onClose, onDone: () => {
     onDone();
     look();
   },
@@ -28,11 +28,12 @@ export function Roles({ roles, chosen = roles, title = 'Roles of this node', onD
   const drains = wanted.length === 0;
   return html`
     <${Perform} title=${title} statement=${same ? null : defineNode({ roles: wanted })} act=${drains ? 'Drain it' : 'Declare'}
-      look=${drains ? 'danger' : 'main'} ...${declared(onDone, onClose)}>
+      look=${drains ? 'danger' : 'main'} ...${declared(onDone, onClose, wanted.includes('writable'))}>
       ${Object.entries(ROLES).map(([role, about]) => html`<${Tick} label=${role} hint=${about} value=${ticked.includes(role)}
         onInput=${(to) => tick(to ? [...ticked, role] : ticked.filter((one) => one !== role))} />`)}
       ${drains && html`<${Notice} look="warning" title="It is drained then">
         <p>It keeps its data and answers no clients, on either surface, until it has a role again. This page can give it one.</p><//>`}
+      ${!wanted.includes('writable') && html`<p class="soft">A node that takes no changes keeps no entry of this in its log.</p>`}
     <//>`;
 }
 

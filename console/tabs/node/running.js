@@ -1,4 +1,4 @@
-/** What runs just now, the longest first, and how it is ended. */
+/** What runs just now, the longest first, and how it is ended: which is kept, though it only reads. */
 import { Ago } from '../../components/ago.js';
 import { Button } from '../../components/form.js';
 import { Answer } from '../../components/notices.js';
@@ -41,7 +41,8 @@ export function Running() {
 }
 
 const End = ({ of, onClose, onDone }) => html`
-  <${Perform} title="End a script" statement=${kill(of.id)} act="End it" look="danger" reasoned onDone=${onDone} onClose=${onClose}>
+  <${Perform} title="End a script" statement=${kill(of.id)} act="End it" look="danger" reasoned onDone=${onDone} onClose=${onClose}
+    run=${(reason) => node.run(kill(of.id), { reason, record: true })}>
     <p>It is ended at its next slice. The transaction it is in leaves nothing; what it committed before stays.</p>
     <pre tabindex="0"><bdi>${of.text}</bdi></pre>
   <//>`;
