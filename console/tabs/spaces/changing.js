@@ -30,6 +30,7 @@ export function Put({ place, space, name, found, onDone, onClose }) {
   return html`
     <${Perform} title="Set a key" statement=${statement} place=${place} act="Set it" wide reasoned onDone=${done} onClose=${onClose}>
       ${name === undefined && html`<${Text} label="Key" value=${key} onInput=${call} autofocus />`}
+      ${typeof found?.value === 'string' && html`<p class="soft">If it is a lock, setting it breaks the lock.</p>`}
       <${Typed} value=${value} onInput=${type} />
       <div class="columns">
         <${Choice} label="It expires" options=${found ? BESIDES : ALWAYS} value=${expires} onInput=${choose} />

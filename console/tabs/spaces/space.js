@@ -44,12 +44,12 @@ export function Space({ place, space, query }) {
     <${Told} place=${place} space=${space} />
     <p class="soft" role="status">${said}</p>
     <div class="beside">
-      <section class="stack" aria-label="Keys" ref=${found}>
+      <div class="stack" ref=${found}>
         <${Prefix} key=${prefix} prefix=${prefix} onFind=${(wanted) => replace(at(place, space, { prefix: wanted, key }))} />
         <${Answer} asked=${asked} what="keys">
           ${(names) => html`<${Names} names=${names} current=${key} to=${to} after=${after} />`}
         <//>
-      </section>
+      </div>
       ${key !== undefined && html`<${Key} key=${key} place=${place} space=${space} name=${key} onChanged=${changed}
         onClose=${() => go(to({ key: undefined }))} />`}
     </div>

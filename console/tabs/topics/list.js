@@ -62,7 +62,10 @@ function Topics({ topics, wanted, place }) {
   const rows = useMemo(() => names, [names.join('\n')]);
   const latest = useRef(topics);
   latest.current = topics;
-  const columns = useMemo(() => columnsOf(place, (name) => latest.current.get(name) ?? { name }), [place.ns, place.db]);
+  const longest = Math.min(42, Math.max(14, ...rows.map((name) => name.length + 4)));
+  const columns = useMemo(
+    () => columnsOf(place, (name) => latest.current.get(name) ?? { name }, longest), [place.ns, place.db, longest],
+  );
   return html`
     <p class="soft" role="status">${names.length === topics.size ? `${topics.size} topics`
       : `${names.length} of ${topics.size} topics`}</p>
@@ -74,14 +77,14 @@ const number = (figure) => (figure === undefined ? html`<span class="soft" title
 const of = (topic, is) => topic.consumers?.filter((one) => one.is === is).length;
 const settings = ({ settings: told }) => (told ? retention(told) : undefined);
 
-function columnsOf(place, at) {
+function columnsOf(place, at, longest) {
   const figure = (name, title, width, read) => ({
     name, title, align: 'end', width, value: (row) => read(at(row)) ?? -1, cell: (row) => number(read(at(row))),
   });
   const fast = (row) => rate(past(place, row));
   return [
     {
-      name: 'topic', title: 'Topic', value: (row) => row, text: (row) => row,
+      name: 'topic', title: 'Topic', value: (row) => row, width: `min(${longest}ch, 48vw)`,
       cell: (row) => html`<a href=${placed('topics', place, [row])}><bdi>${row}</bdi></a>`,
     },
     figure('messages', 'Messages', '14ch', (topic) => topic.messages),
