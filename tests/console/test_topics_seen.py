@@ -128,6 +128,47 @@ def test_what_takes_no_changes_says_so(opened: Opened, orders: NodeProcess, watc
     expect(page.locator("main .notice.drained")).to_have_count(0)
 
 
+SAMPLES = """async (path) => {
+  const { past, rates, remember } = await import(path);
+  const place = { ns: 'a', db: 'b' };
+  const told = (name, ...samples) => {
+    samples.forEach(([time, last, lag]) => remember(place, name, { last, lag }, time));
+    return past(place, name);
+  };
+  const alike = told('alike', [1, 5, 0], [2, 5, 0], [3, 5, 0], [4, 5, 0], [6, 9, 4]);
+  told('again', [1, 5, 0], [2, 7, 0], [3, 1, 0]);
+  const many = told('many', ...Array.from({ length: 300 }, (_, at) => [at, at, at]));
+  return {
+    alike: [alike.times, alike.last, alike.lag], rates: rates(alike),
+    again: told('again', [4, 2, 0]).last, many: [many.times.length, many.last.at(-1)],
+  };
+}"""
+
+
+def test_what_is_remembered_for_plots(console: Page) -> None:
+    path = console.evaluate("document.querySelector('script[src$=\"main.js\"]').src")
+    told = console.evaluate(SAMPLES, path.replace("main.js", "tabs/topics/figures.js"))
+    assert told["alike"] == [[1, 4, 6], [5, 5, 9], [0, 0, 4]]
+    assert told["rates"] == [None, 0, 2]
+    assert told["again"] == [2], "another topic of that name begins anew"
+    assert told["many"] == [120, 299]
+
+
+def test_a_topic_that_is_held_is_not_removed(
+    opened: Opened, orders: NodeProcess, watch: Watch
+) -> None:
+    watch.allow(REFUSED + "409")
+    run(orders, "DEFINE TOPIC graves; DEFINE GROUP dying ON other DEADLINE 1h DEAD LETTER graves")
+    page = opened("#/topics/shop/main/graves")
+    page.get_by_role("button", name="Remove", exact=True).click()
+    box = dialog(page, "Remove the topic")
+    box.get_by_label("Type the").fill("graves")
+    box.get_by_role("button", name="Remove it").click()
+    expect(box.get_by_role("alert")).to_contain_text("StillHeld")
+    box.get_by_role("button", name="Leave it").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
 def test_hostile_contents_are_text(opened: Opened, node: NodeProcess) -> None:
     node.script(
         "DEFINE TOPIC hostile; PUBLISH INTO hostile VALUE $value KEY $text"
@@ -199,7 +240,7 @@ def views(orders: NodeProcess) -> list[str]:
 
 
 def test_axe_finds_nothing_and_nothing_sticks_out(
-    opened: Opened, views: list[str], watch: Watch
+    opened: Opened, node: NodeProcess, views: list[str], watch: Watch
 ) -> None:
     watch.allow(REFUSED + "404")
     waits = ["senders", "Message 2", "Message 1 of orders", "Unknown"]
@@ -211,7 +252,8 @@ def test_axe_finds_nothing_and_nothing_sticks_out(
         if not address.endswith("message=1"):
             assert overflow(page) == [], address
         page.keyboard.press("Escape")
-    page = opened("#/topics/shop/main/orders")
+    run(node, "DEFINE TOPIC quiet; DEFINE GROUP senders ON quiet DEADLINE 1h")  # little to look at
+    page = opened("#/topics/shop/main/quiet")
     for button, title in [
         ("Publish", "Publish a message"), ("Settings", "Settings of the topic"),
         ("Trim", "Trim the topic"), ("Redrive", "Redrive messages"), ("Remove", "Remove the topic"),

@@ -67,7 +67,7 @@ function columnsOf(topic, place, see) {
       cell: ({ told }) => figure(told.position ?? told.committed),
     },
     {
-      name: 'rate', title: 'A second', width: '11ch', align: 'end',
+      name: 'rate', title: 'Per second', width: '12ch', align: 'end',
       cell: (row) => (rate(kept(row)) === undefined ? html`<span class="soft">…</span>` : plainly(rate(kept(row)))),
     },
     {

@@ -67,7 +67,7 @@ export function MakeGroup({ place, topic, onDone, onClose }) {
   const at = position(where);
   const statement = isName(name) && at && fit(settings) ? defineGroup(name, topic, { ...settings, ordered }, at) : null;
   return html`
-    <${Perform} title="Make a group" statement=${statement} place=${place} act="Make it" reasoned onDone=${onDone}
+    <${Perform} title="Make a group" wide statement=${statement} place=${place} act="Make it" reasoned onDone=${onDone}
       onClose=${onClose}>
       <${Name} value=${name} onInput=${call} />
       <${Fields} value=${settings} onInput=${set} />
@@ -88,7 +88,7 @@ export function ChangeGroup({ place, topic, consumer, onDone, onClose }) {
   const changed = Object.fromEntries(Object.entries(settings).filter(([name, text]) => text !== before[name]));
   const statement = Object.keys(changed).length && fit(settings) ? alterGroup(consumer.name, topic, changed) : null;
   return html`
-    <${Perform} title="Settings of the group" statement=${statement} place=${place} act="Change it" reasoned
+    <${Perform} title="Settings of the group" wide statement=${statement} place=${place} act="Change it" reasoned
       onDone=${onDone} onClose=${onClose}>
       <${Fields} value=${settings} onInput=${set} />
     <//>`;

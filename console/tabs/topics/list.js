@@ -62,7 +62,7 @@ function Topics({ topics, wanted, place }) {
   const rows = useMemo(() => names, [names.join('\n')]);
   const latest = useRef(topics);
   latest.current = topics;
-  const longest = Math.min(42, Math.max(14, ...rows.map((name) => name.length + 4)));
+  const longest = Math.min(35, Math.max(14, ...rows.map((name) => name.length + 4)));
   const columns = useMemo(
     () => columnsOf(place, (name) => latest.current.get(name) ?? { name }, longest), [place.ns, place.db, longest],
   );
@@ -90,7 +90,7 @@ function columnsOf(place, at, longest) {
     figure('messages', 'Messages', '14ch', (topic) => topic.messages),
     figure('last', 'Last position', '17ch', (topic) => topic.last),
     {
-      name: 'rate', title: 'A second', width: '17ch', align: 'end', value: (row) => fast(row) ?? -1,
+      name: 'rate', title: 'Per second', width: '17ch', align: 'end', value: (row) => fast(row) ?? -1,
       cell: (row) => html`<span class="line"><${Spark} times=${past(place, row).times} values=${rates(past(place, row))} />
         ${fast(row) === undefined ? html`<span class="soft">…</span>` : plainly(fast(row))}</span>`,
     },
@@ -99,8 +99,8 @@ function columnsOf(place, at, longest) {
       cell: (row) => html`<span class="line"><${Spark} times=${past(place, row).times} values=${past(place, row).lag}
         hue="hue-1" />${number(at(row).lag)}</span>`,
     },
-    figure('readers', 'Readers', '12ch', (topic) => of(topic, 'reader')),
-    figure('groups', 'Groups', '12ch', (topic) => of(topic, 'group')),
+    figure('readers', 'Readers', '11ch', (topic) => of(topic, 'reader')),
+    figure('groups', 'Groups', '11ch', (topic) => of(topic, 'group')),
     {
       name: 'retention', title: 'Keeps', width: '18ch',
       value: (row) => settings(at(row)) ?? '', cell: (row) => settings(at(row)) ?? number(undefined),

@@ -70,6 +70,9 @@ export const published = ({ position, duplicate }) => (duplicate
 function Standing({ topic, place }) {
   const kept = past(place, topic.name);
   const fast = useMemo(() => rates(kept), [kept.times.length, kept.times.at(-1)]);
+  const once = kept.times.length === 1; // a line has two ends: the first sample gets an unknown one before it
+  const times = once ? [kept.times[0] - EVERY_MS / 1000, kept.times[0]] : [...kept.times];
+  const lag = once ? [null, kept.lag[0]] : [...kept.lag];
   if (topic.last === undefined) {
     return html`<${Notice} look="warning" title="Its figures are not told to you">
       <p>They need INFO or READ on the topic.</p><//>`;
@@ -78,10 +81,10 @@ function Standing({ topic, place }) {
   return html`
     <div class="columns">
       <section class="card" aria-label="How it stands"><${Figures} topic=${topic} /></section>
-      <section class="card" aria-label="Rate"><${Plot} title="Published" times=${[...kept.times]} unit="a second" height=${140}
-        series=${[{ label: 'messages', values: fast }]} /></section>
-      <section class="card" aria-label="Lag"><${Plot} title="Lag" times=${[...kept.times]} unit="messages" height=${140}
-        series=${[{ label: 'furthest behind', values: [...kept.lag] }]} /></section>
+      <section class="card" aria-label="Rate"><${Plot} title="Published" times=${times} unit="a second" height=${140}
+        series=${[{ label: 'messages', values: once ? [null, ...fast] : fast }]} /></section>
+      <section class="card" aria-label="Lag"><${Plot} title="Lag" times=${times} unit="messages" height=${140}
+        series=${[{ label: 'furthest behind', values: lag }]} /></section>
     </div>`;
 }
 
