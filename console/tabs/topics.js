@@ -24,7 +24,7 @@ function Topics({ tab, place, parts, query }) {
 export const topics = {
   name: 'topics',
   title: 'Topics',
-  about: 'Queues of messages: what is in them, who reads them, and who is behind.',
+  about: 'Queues of messages, who reads them, and who is behind.',
   page: 'topics.md',
   placed: true,
   view: Topics,

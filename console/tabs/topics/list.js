@@ -62,7 +62,7 @@ function Topics({ topics, wanted, place }) {
   const rows = useMemo(() => names, [names.join('\n')]);
   const latest = useRef(topics);
   latest.current = topics;
-  const longest = Math.min(35, Math.max(14, ...rows.map((name) => name.length + 4)));
+  const longest = Math.min(34, Math.max(14, ...rows.map((name) => name.length + 4)));
   const columns = useMemo(
     () => columnsOf(place, (name) => latest.current.get(name) ?? { name }, longest), [place.ns, place.db, longest],
   );
@@ -99,7 +99,7 @@ function columnsOf(place, at, longest) {
       cell: (row) => html`<span class="line"><${Spark} times=${past(place, row).times} values=${past(place, row).lag}
         hue="hue-1" />${number(at(row).lag)}</span>`,
     },
-    figure('readers', 'Readers', '11ch', (topic) => of(topic, 'reader')),
+    figure('readers', 'Readers', '12ch', (topic) => of(topic, 'reader')),
     figure('groups', 'Groups', '11ch', (topic) => of(topic, 'group')),
     {
       name: 'retention', title: 'Keeps', width: '18ch',

@@ -110,7 +110,7 @@ function columnsOf(place, see) {
         onClick=${() => see(position)}>${position}</button>`,
     },
     {
-      name: 'value', title: 'Value', text: ({ value }) => shown(value, 80).padEnd(46),
+      name: 'value', title: 'Value', text: ({ value }) => shown(value, 80).padEnd(48),
       cell: ({ value }) => html`<${Value} of=${value} place=${place} />`,
     },
     { name: 'key', title: 'Key', text: ({ key }) => key ?? '', cell: ({ key }) => (key === null ? '' : html`<${Value} of=${key} name="Key" />`) },
