@@ -6,6 +6,9 @@ import { Button, Form, Text, useDoing } from './form.js';
 import { Refused } from './notices.js';
 import { Composed } from './statement.js';
 
+/** Whether a field of one line holds a name: what is pasted into one has spaces for ends of lines, or nothing. */
+const isTyped = (text, name) => [' ', ''].some((end) => text === name.replace(/\r\n|[\r\n]/g, end));
+
 /**
  * @param {object} props `title`; `name` (what has to be typed); `called` (what it is: "table");
  *   `statement` (shown and run), `place`; `act` (the button: "Drop"); `run(reason)` in the place of
@@ -19,7 +22,7 @@ export function Confirm({
   const [repeated, repeat] = useState('');
   const [reason, explain] = useState('');
   const [doing, error, attempt] = useDoing();
-  const same = ready && typed === name && (!twice || repeated === name);
+  const same = ready && isTyped(typed, name) && (!twice || isTyped(repeated, name));
   const submit = async () => {
     if (!same) return;
     let value;

@@ -164,6 +164,12 @@ def test_hostile_keys_are_text(opened: Opened, sessions: NodeProcess) -> None:
     confirm(page, "Delete the key", HOSTILE, "Delete it")
     expect(page.get_by_text("There is no such key")).to_be_visible()
     assert run(sessions, "KEYS FROM hostile")["keys"] == ["k" * 1024]
+    sessions.script("SET $k IN hostile VALUE 1", params={"k": "two\nlines"}, ns="shop", db="main")
+    opened("#/run/shop/main/space/hostile?key=two%0Alines")
+    page.get_by_role("button", name="Delete").click()
+    confirm(page, "Delete the key", "two\nlines", "Delete it")
+    expect(page.get_by_text("There is no such key")).to_be_visible()
+    assert run(sessions, "KEYS FROM hostile PREFIX 'two'")["keys"] == []
     opened(f"#/run/shop/main/space/hostile?key={quote('k' * 1024)}")
     expect(page.get_by_role("button", name="All of it")).to_be_visible()
     assert overflow(page) == []
