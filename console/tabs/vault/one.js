@@ -57,7 +57,7 @@ export function One({ of, standings, onChange, onGone }) {
               && html` <span class="chip warn">values are sealed again: ${found.rotation}</span>`}</dd>
             ${found.in_log_until !== null && html`<dt>Erased values</dt><dd>stand in the log up to commit
               ${String(found.in_log_until)} until it is pruned. <a href=${docs('vaults.md')}>More</a></dd>`}
-            <dt>Trail</dt><dd>${String(found.audit.entries)} entries${found.audit.hash
+            <dt>Trail</dt><dd>${String(found.audit.entries)} ${found.audit.entries === 1 ? 'entry' : 'entries'}${found.audit.hash
               && html`, the newest <code>${found.audit.hash.slice(0, 16)}…</code>`}</dd>
           </dl>
           <p class="actions">

@@ -17,13 +17,18 @@ export function Trail({ of, turn = 0 }) {
   const [action, only] = useState('');
   const [outcome, how] = useState('');
   const [text, find] = useState('');
-  const ask = (before) => attempt(async () => {
-    const last = before.length ? before[before.length - 1].seq : undefined;
-    const statement = vaults.trail(of?.vault ?? null, { before: last, limit: PAGE });
-    const some = await node.run(statement, { place: of && { ns: of.ns, db: of.db } });
-    put({ entries: [...before, ...some], more: some.length === PAGE, at: new Date() });
+  const read = (before) => node.run(vaults.trail(of?.vault ?? null, { before, limit: PAGE }), {
+    place: of && { ns: of.ns, db: of.db },
   });
-  useEffect(() => void ask([]), [of?.ns, of?.db, of?.vault, turn]);
+  const newest = () => attempt(async () => {
+    const some = await read();
+    put((known) => joined(some, known));
+  });
+  const older = () => attempt(async () => {
+    const some = await read(found.entries[found.entries.length - 1].seq);
+    put((known) => ({ ...known, entries: [...known.entries, ...some], more: some.length === PAGE }));
+  });
+  useEffect(() => void newest(), [of?.ns, of?.db, of?.vault, turn]);
   const entries = found?.entries ?? [];
   const rows = entries.filter((one) => (!action || one.action === action)
     && (!outcome || (one.outcome === 'granted') === (outcome === 'granted'))
@@ -32,7 +37,7 @@ export function Trail({ of, turn = 0 }) {
   return html`
     <section class="part">
       <div class="actions"><h2>Trail</h2><${Ago} at=${found?.at} />
-        <${Button} busy=${doing} onClick=${() => ask([])}>Read its newest<//></div>
+        <${Button} busy=${doing} onClick=${newest}>Read its newest<//></div>
       ${error && html`<${Refused} error=${error} />`}
       ${!found && !error && html`<${Loading} what="its trail" />`}
       ${found && html`
@@ -44,9 +49,16 @@ export function Trail({ of, turn = 0 }) {
         </div>
         <${Table} label="Trail" rows=${rows} columns=${COLUMNS} height="30rem" empty="No such entry among those that were read" />
         <p class="actions soft">${rows.length} of ${entries.length} that were read${found.more ? '' : ', which are all that it has'}
-          ${found.more && html`<${Button} busy=${doing} onClick=${() => ask(entries)}>Older ones<//>`}</p>
+          ${found.more && html`<${Button} busy=${doing} onClick=${older}>Older ones<//>`}</p>
         <${Check} of=${of} />`}
     </section>`;
+}
+
+/** The newest page, on top of what was read before where they meet: what is looked at stays where it is. */
+function joined(some, known) {
+  const top = known?.entries[0]?.seq;
+  if (!some.some(({ seq }) => seq === top)) return { entries: some, more: some.length === PAGE, at: new Date() };
+  return { ...known, entries: [...some.filter(({ seq }) => seq > top), ...known.entries], at: new Date() };
 }
 
 /** All of it looked through, by the node. */
@@ -65,7 +77,7 @@ function Check({ of }) {
         <dl class="pairs">
           <dt>Entries</dt><dd>${String(found.entries)}, the newest is ${String(found.newest)}</dd>
           <dt>Its hash</dt><dd><code>${found.hash}</code></dd>
-          <dt>Proven</dt><dd>${String(found.proven)}, and ${String(found.unproven)} that can't be looked at now</dd>
+          <dt>Proven</dt><dd>${String(found.proven)}, and ${String(found.unproven)} that can't be looked at now; nobody held a key for the others</dd>
           ${found.wrong.length > 0 && html`<dt>Wrong</dt><dd>${found.wrong.map(String).join(', ')}</dd>`}
           ${found.put_back.length > 0 && html`<dt>Put back</dt><dd>${found.put_back.map((id, at) => html`${at > 0 && ', '}<bdi>${id}</bdi>`)}</dd>`}
         </dl><//>`}`;
