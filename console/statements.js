@@ -5,7 +5,7 @@
  * @typedef {{text: string, params: object, shown: string, secrets?: boolean}} Statement `secrets`: among its
  *   parameters, none of which are shown then
  */
-import { quoted, record as recordOf } from './values.js';
+import { literal, quoted, record as recordOf } from './values.js';
 
 const NAME = /^[A-Za-z_][A-Za-z0-9_-]{0,63}$/;
 
@@ -187,3 +187,19 @@ export const first = (table, limit) => statement(`SELECT * FROM ${name(table)} L
 
 /** One record as it is now. @param {string} id such as `person:1` */
 export const record = (id) => statement('SELECT * FROM ONLY $record', { record: recordOf(id) });
+
+/** A record with its fields as they are, to be changed in the editor. @param {string} id @param {object} fields */
+export const changing = (id, fields) => statement(`UPDATE ${id} CONTENT ${literal(fields)}`);
+
+/** What does nothing: for a request that says something by itself. */
+export const nothing = () => statement('RETURN NONE');
+
+/**
+ * The records of a table behind one of them, in the order of their ids.
+ * @param {string} table @param {?import('./values.js').Tagged} after the last one known; null: from the first
+ */
+export function page(table, after, limit) {
+  const select = `SELECT * FROM ${name(table)}`;
+  if (after === null) return statement(`${select} ORDER BY id LIMIT $limit`, { limit });
+  return statement(`${select} WHERE id > $after ORDER BY id LIMIT $limit`, { after, limit });
+}

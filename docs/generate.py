@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from docs import grammar, html
 from language.functions import TABLE
@@ -126,12 +128,40 @@ PAGES: dict[str, Callable[[], str]] = {
 HTML = HERE.parent / "console" / "docs"
 """Where the console has its pages."""
 
+WORDS = HERE.parent / "console" / "words.js"
+
+
+def words_script() -> str:
+    """The words and functions of the language, for the console's editor."""
+    rules = "".join(re.findall(r"```(.*?)```", "\n".join(grammar.page()), re.DOTALL))
+    words = sorted(set(re.findall(r"\b[A-Z]{2,}\b", rules)))
+    lines = [
+        "/** Made by `make docs` of the language's own tables: change those, not this file. */",
+        "",
+        "/** Words of the language. */",
+        *_export("WORDS", words),
+        "",
+        "/** Functions: name, how it is called, what it answers. */",
+        *_export(
+            "FUNCTIONS",
+            [[name, TABLE[name].signature, TABLE[name].doc] for name in sorted(TABLE)],
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _export(name: str, rows: list[Any]) -> list[str]:
+    told = [f"  {json.dumps(row, ensure_ascii=False)}," for row in rows]
+    return [f"export const {name} = [", *told, "];"]
+
 
 def main() -> None:
     """Write every page."""
     for name, make in PAGES.items():
         (HERE / name).write_text(make(), encoding="utf-8")
         print(f"docs/{name}")
+    WORDS.write_text(words_script(), encoding="utf-8")
+    print("console/words.js")
     pages = html.pages()
     for path in HTML.glob("*.html"):
         if path.name not in pages:

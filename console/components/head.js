@@ -14,7 +14,7 @@ export function Head({ tab, title = tab.title, asked, children }) {
     <header class="head">
       <div>
         <h1><bdi>${title}</bdi></h1>
-        <p class="about">${tab.about} <a href=${docs(tab.page)} target="_blank" rel="noopener">Its page</a></p>
+        <p class="about">${tab.about} <a href=${docs(tab.page)} target="_blank" rel="noopener">Documentation</a></p>
       </div>
       <div class="actions">
         ${asked && html`<${Ago} at=${asked.at} />

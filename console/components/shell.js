@@ -16,6 +16,7 @@ import { Clear, SignIn, SignInAgain } from './signin.js';
 export function Shell() {
   const { who, ended, place } = useShared();
   const [later, put] = useState(false);
+  const [help, see] = useState(false);
   const address = useAddress();
   const tab = TABS.find(({ name }) => name === address.tab) ?? (address.tab ? null : TABS[0]);
   useEffect(() => {
@@ -35,13 +36,14 @@ export function Shell() {
   const parts = tab?.placed ? address.parts.slice(2) : address.parts;
   return html`
     <a class="skip" href="#main" onClick=${skip}>To the contents</a>
-    <${Top} tab=${tab} />
+    <${Top} tab=${tab} onKeys=${() => see(true)} />
     <${Banners} ended=${ended && later} onSignIn=${() => put(false)} />
     <main id="main" tabindex="-1">
       ${tab ? html`<${tab.view} key=${tab.name} tab=${tab} place=${place} parts=${parts} query=${address.query} />`
         : html`<${Notice} look="gone" title="There is no such page">
             <p><a href="#/">Begin at the beginning</a></p><//>`}
     </main>
+    ${help && html`<${Keyboard} onClose=${() => see(false)} />`}
     ${ended && !later && html`<${SignInAgain} onLater=${() => put(true)} />`}`;
 }
 
@@ -51,11 +53,10 @@ function skip(event) {
   document.getElementById('main').focus();
 }
 
-function Top({ tab }) {
+function Top({ tab, onKeys }) {
   const { place, who } = useShared();
-  const [help, see] = useState(false);
   useKeys([
-    { keys: '?', does: 'this list', run: () => see(true) },
+    { keys: '?', does: 'this list', run: onKeys },
     ...TABS.map((one, at) => ({
       keys: `g ${at + 1}`, does: one.title, run: () => go(placed(one.name, one.placed ? place : null)),
     })),
@@ -73,11 +74,10 @@ function Top({ tab }) {
         <summary><bdi>${who.name}</bdi> <span class="soft">${who.role}${who.space ? ` of ${who.space}` : ''}</span></summary>
         <div class="drop">
           <${Look} />
-          <button type="button" onClick=${() => see(true)}>Keyboard <kbd>?</kbd></button>
+          <button type="button" onClick=${onKeys}>Keyboard <kbd>?</kbd></button>
           <button type="button" onClick=${leave}>Sign out</button>
         </div>
       </details>
-      ${help && html`<${Keyboard} onClose=${() => see(false)} />`}
     </header>`;
 }
 

@@ -98,7 +98,7 @@ function inOrder(rows, columns, order) {
 
 /** Wide enough for its head and most of the first rows: fixed, so that nothing jumps while one scrolls. */
 function width(column, rows) {
-  const title = typeof column.title === 'string' ? column.title : column.name;
+  const title = (typeof column.title === 'string' ? column.title : column.name).slice(0, 40);
   const texts = column.text ? rows.slice(0, SAMPLE).map((row) => column.text(row).length) : [10];
   return `${Math.max(title.length + (column.value ? 5 : 3), Math.min(48, Math.max(4, ...texts)) + 2)}ch`;
 }

@@ -63,11 +63,10 @@ function Parts({ marks, parts, place, depth }) {
   const [open, turn] = useState(depth > 0);
   const [drawn, draw] = useState(ITEMS);
   if (!parts.length) return html`<span class="value">${marks}</span>`;
-  const count = `${parts.length} ${marks === '[]' ? 'items' : 'fields'}`;
+  const count = `${parts.length} ${marks === '[]' ? 'item' : 'field'}${parts.length === 1 ? '' : 's'}`;
   return html`
     <button type="button" class="twist" aria-expanded=${open} onClick=${() => turn(!open)}>
-      <span aria-hidden="true">${open ? '▾' : '▸'}</span> ${marks[0]}${open ? '' : `…${marks[1]}`}
-      <span class="soft">${count}</span>
+      <span aria-hidden="true">${open ? '▾' : '▸'}</span> ${marks[0]} <span class="soft">${count}</span> ${marks[1]}
     </button>
     ${open && html`<ul class="parts">
       ${parts.slice(0, drawn).map(([name, item], at) => html`

@@ -1,32 +1,56 @@
-/** Run: scripts, and what they answer. */
+/** Run: scripts and what they answer, records and their histories, cache keys, what runs. */
+import { go, placed } from '../address.js';
 import { Head } from '../components/head.js';
-import { Button, Form, Area, useDoing } from '../components/form.js';
-import { Refused } from '../components/notices.js';
-import { Tree } from '../components/value.js';
-import * as node from '../node.js';
-import { html, useState } from '../vendor/preact.js';
-import { at, Spaces } from './spaces/spaces.js';
+import { Empty } from '../components/notices.js';
+import { html, useEffect, useState } from '../vendor/preact.js';
+import { Browse } from './run/browse.js';
+import { open, run as runScript } from './run/desk.js';
+import { Past } from './run/past.js';
+import { RecordPage } from './run/record.js';
+import { Running } from './run/running.js';
+import { Scripts } from './run/scripts.js';
+import { TablePage } from './run/table.js';
+import { Spaces } from './spaces/spaces.js';
+
+const WIDE = '(min-width: 60rem)';
 
 function Run({ tab, place, parts, query }) {
-  if (place && parts[0] === 'space') return html`<${Spaces} place=${place} name=${parts[1]} query=${query} />`;
-  return html`<${Scripts} tab=${tab} place=${place} />`;
+  const [view, named] = parts;
+  const [shown, show] = useState(() => matchMedia(WIDE).matches);
+  const opened = (text, at) => {
+    const id = open(text);
+    go(placed('run', place));
+    if (at) runScript(id, null, place);
+  };
+  const spaces = view === 'space' && place;
+  return html`
+    ${!spaces && html`<${Head} tab=${tab}>
+      <nav aria-label="In Run"><ul>
+        ${[['', 'Scripts'], ['running', 'Running'], ['past', 'History'], ['space', 'Cache spaces']].map(([name, label]) => html`
+          <li><a href=${placed('run', place, name ? [name] : [])} aria-current=${(view ?? '') === name ? 'page' : undefined}>${label}</a></li>`)}
+      </ul></nav>
+    <//>`}
+    <div class="desk">
+      <details class="browse card" open=${shown} onToggle=${(event) => show(event.target.open)}>
+        <summary>What there is</summary>
+        ${shown && html`<${Browse} key=${`${place?.ns}.${place?.db}`} place=${place} onOpen=${(text) => opened(text, true)} />`}
+      </details>
+      <div class="work">${spaces ? html`<${Spaces} place=${place} name=${named} query=${query} />`
+        : html`<${View} view=${view} named=${named} place=${place} onOpen=${opened} />`}</div>
+    </div>`;
 }
 
-function Scripts({ tab, place }) {
-  const [text, type] = useState('RETURN 1 + 1');
-  const [answer, take] = useState(null);
-  const [doing, error, attempt] = useDoing();
-  const submit = () => attempt(async () => take(await node.script(text, { place })));
-  return html`
-    <${Head} tab=${tab}>${place && html`<a href=${at(place)}>Cache spaces</a>`}<//>
-    <${Form} onSubmit=${submit}>
-      <${Area} label="Script" value=${text} onInput=${type} />
-      <p class="actions"><${Button} look="main" submit busy=${doing}>Run<//></p>
-    <//>
-    ${error && html`<${Refused} error=${error} />`}
-    ${answer && answer.results.map((result) => html`
-      <section class="card"><p class="soft">${result.kind}, ${result.rows} rows, ${result.took}</p>
-        <${Tree} of=${result.value} place=${place} /></section>`)}`;
+function View({ view, named, place, onOpen }) {
+  useEffect(() => {
+    if (view) document.getElementById('main').scrollTo?.(0, 0);
+  }, [view, named]);
+  if (view === 'running') return html`<${Running} />`;
+  if (view === 'past') return html`<${Past} onOpen=${(text) => onOpen(text)} />`;
+  if (!view) return html`<${Scripts} place=${place} />`;
+  if (!place || !named) return html`<${Empty} title="Choose a place first" />`;
+  if (view === 'record') return html`<${RecordPage} id=${named} place=${place} onOpen=${(text) => onOpen(text)} />`;
+  if (view === 'table') return html`<${TablePage} table=${named} place=${place} />`;
+  return html`<${Empty} title="There is no such page" />`;
 }
 
 export const run = {

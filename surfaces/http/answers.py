@@ -60,6 +60,17 @@ def error_json(refusal: Refusal, request: str) -> bytes:
     return json_bytes({"error": to_json(error(refusal, request))})
 
 
+def status_of(refusal: Refusal, origin: bool) -> int:
+    """The status that a refusal is answered with: its own, which its error says too.
+
+    Browsers take 408 for a word on their connection and send the request again, up to three times,
+    whatever it has done by then. So a page hears 503 instead, in the status line alone.
+
+    :param origin: a page asks: its browser sent Origin
+    """
+    return 503 if origin and refusal.status == 408 else refusal.status
+
+
 def error_fields(refusal: Refusal) -> bytes:
     """The fields that an error's status asks for."""
     fields = b""

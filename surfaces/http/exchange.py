@@ -248,7 +248,8 @@ class Exchange(HTTPConnection):
         except Exception as error:  # a detail that has no form: that it was refused is not lost
             self.fail(error)
         else:
-            self.reply(refusal.status, body, kind, fields)
+            status = answers.status_of(refusal, self.by_page)
+            self.reply(status, body, kind, fields)
 
     def log_refusal(self, error: dict[str, Any]) -> None:
         """Let the request be found in the log. :param error: what its answer says"""
@@ -339,6 +340,11 @@ class Exchange(HTTPConnection):
             route=route.path if route is not None else None,
             exc_info=error,
         )
+
+    @property
+    def by_page(self) -> bool:
+        """Whether a page asks: its browser says of which origin, with all but what only reads."""
+        return self.head is not None and b"origin" in self.head.fields
 
     @property
     def unjudged(self) -> int:

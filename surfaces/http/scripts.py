@@ -122,7 +122,8 @@ class ScriptDelegate(RunningDelegate):
         exchange.log_refusal(said)
         error = form.plain(said)
         body = await results.encode(form, answer.results, {"error": error}, work)
-        exchange.reply(refusal.status, body, form.kind, answers.error_fields(refusal))
+        status = answers.status_of(refusal, exchange.by_page)
+        exchange.reply(status, body, form.kind, answers.error_fields(refusal))
 
 
 def only_administers(exchange: Exchange) -> bool:

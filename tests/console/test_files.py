@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from language.words import STATEMENTS
 from surfaces.http import console
 from surfaces.http.routes import ROUTES
 
@@ -24,7 +25,7 @@ SCRIPTS = {
 FORBIDDEN = re.compile(
     r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|document\.cookie"
 )
-IMPORT = re.compile(r"(?:from|import)\s*\(?\s*'([^']+)'")
+IMPORT = re.compile(r"^(?:import|export)[^;'=]*'([^']+)';|\bimport\('([^']+)'\)", re.MULTILINE)
 
 
 def checked(folder: Path) -> list[str]:
@@ -66,7 +67,7 @@ def test_a_script_is_short_and_imports_what_is_here(name: str) -> None:
     text = SCRIPTS[name]
     assert len(text.splitlines()) <= MOST_LINES
     assert FORBIDDEN.search(text) is None
-    for imported in IMPORT.findall(text):
+    for imported in map("".join, IMPORT.findall(text)):
         assert imported.startswith("."), f"{imported} is no relative path"
         assert (console.FOLDER / name).parent.joinpath(imported).resolve().is_file(), imported
 
@@ -75,6 +76,11 @@ def test_one_file_speaks_to_the_node_and_one_composes_statements() -> None:
     speaks = re.compile(r"\bfetch\(|XMLHttpRequest|new WebSocket|sendBeacon|EventSource")
     assert [name for name, text in SCRIPTS.items() if speaks.search(text)] == ["node.js"]
     assert speaks.search("await fetch('/script')")
+    words = "|".join(sorted(STATEMENTS | {"BACKUP", "DEFINE", "DROP"}))
+    composes = re.compile(rf"""['"`](?:{words}) [^…'"`]*['"`]""")
+    elsewhere = [name for name in SCRIPTS if not name.startswith("statements")]
+    assert [name for name in elsewhere if composes.search(SCRIPTS[name])] == []
+    assert composes.search("run(`DROP TABLE ${name}`)")
 
 
 def missing(text: str) -> list[str]:

@@ -21,7 +21,7 @@ def test_a_wrong_password_is_refused_in_the_node_s_words(
 
 
 def test_signing_in_and_out(console: Page, node: NodeProcess) -> None:
-    expect(console.get_by_role("navigation")).to_be_visible()
+    expect(console.get_by_role("navigation", name="Tabs")).to_be_visible()
     expect(console.locator(".condition")).to_contain_text("ready")
     console.locator(".menu summary").click()
     console.get_by_role("button", name="Sign out").click()
@@ -33,12 +33,14 @@ def test_a_session_that_ends_is_begun_again_over_the_page(
     console: Page, node: NodeProcess, watch: Watch
 ) -> None:
     watch.allow("console: Failed to load resource: the server responded with a status of 401")
-    console.get_by_label("Script").fill("RETURN 'typed before'")
+    console.get_by_role("textbox", name="Script").fill("RETURN 'typed before'")
     node.script("ALTER USER root SET ROLE owner")
     console.get_by_role("button", name="Run", exact=True).click()
     expect(console.get_by_role("dialog", name="Sign in again")).to_be_visible()
     sign_in(console)
-    expect(console.get_by_label("Script")).to_have_value("RETURN 'typed before'")
+    expect(console.get_by_role("textbox", name="Script")).to_contain_text("typed before")
+    console.get_by_role("button", name="Run", exact=True).click()
+    expect(console.get_by_label("Result 1", exact=True)).to_contain_text("typed before")
 
 
 def test_keys_are_listed(console: Page) -> None:

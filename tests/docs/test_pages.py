@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from language.functions import TABLE
+from language.words import KEYWORDS
 from protocol.version import VERSION
 from surfaces.command import flags
 from tests.architecture.sources import ROOMS, ROOT, files, imported
@@ -56,6 +58,13 @@ def dead_links(page: Path) -> list[str]:
 
 def test_generated_pages_are_fresh() -> None:
     assert not stale(DOCS), "run `make docs` and commit what it writes"
+    assert GENERATE.WORDS.read_text("utf-8") == GENERATE.words_script()
+
+
+def test_words_are_those_of_the_grammar() -> None:
+    made = GENERATE.words_script()
+    assert all(f'  "{word}",' in made for word in KEYWORDS)
+    assert all(f'  ["{name}", ' in made for name in TABLE)
 
 
 def test_planted_stale_page_is_caught(tmp_path: Path) -> None:

@@ -205,6 +205,17 @@ async def test_timeout_of_the_request_ends_the_script(raw: Raw, bearer: str) -> 
     assert (answer.status, answer.error["code"]) == (408, "StatementTimeout")
 
 
+async def test_a_page_hears_of_a_timeout_in_a_status_that_its_browser_does_not_send_again_for(
+    raw: Raw, bearer: str
+) -> None:
+    given = json.dumps({"script": LONG, "timeout": "50ms"}).encode()
+    page = {"content_type": "application/json", "origin": "http://localhost"}
+    answer = await raw.ask("POST", "/script", given, authorization=bearer, **page)
+    assert (answer.status, answer.error["code"]) == (503, "StatementTimeout")
+    assert answer.error["status"] == 408
+    assert "retry-after" not in answer.fields
+
+
 async def test_a_client_that_goes_away_cancels_its_script(
     surface: HttpSurface, node: Node, bearer: str
 ) -> None:

@@ -1,0 +1,70 @@
+/** EXPLAIN, drawn as a tree: what is done last stands on top, where records come from at the ends. */
+import { kind, shown } from '../../values.js';
+import { html } from '../../vendor/preact.js';
+
+/** Whether a value is what EXPLAIN answers. */
+export const isPlan = (value) =>
+  kind(value) === 'object' && typeof value.statement === 'string' && Array.isArray(value.sources);
+
+const GOOD = new Set(['record', 'range', 'index', 'indexes', 'union', 'count']);
+const SAYS = {
+  record: 'by their ids',
+  range: 'a range of ids',
+  index: 'through an index',
+  indexes: 'through several indexes: the records that all lead to',
+  union: 'through indexes, for each side of OR',
+  count: 'the count is kept: nothing is read',
+  scan: 'all records of the table',
+  values: 'values of the statement itself',
+};
+
+/** @param {{of: object}} props */
+export function Plan({ of }) {
+  const steps = [];
+  steps.push({ title: of.statement, facts: [
+    of.rows !== undefined && `${of.rows} rows`, of.took !== undefined && shown(of.took),
+  ] });
+  if (of.order) {
+    const says = { sort: 'sorts all rows', 'as read': 'already in that order as read' }[of.order] ?? `keeps ${of.order} while it sorts`;
+    steps.push({ title: 'ORDER', says, warn: of.order === 'sort' });
+  }
+  if (of.distinct) steps.push({ title: 'DISTINCT', says: 'leaves the first of equal rows' });
+  if (of.filter) steps.push({ title: 'WHERE', code: of.filter, says: 'asked of every row' });
+  const read = of.rows_read !== undefined && `${of.rows_read} rows read`;
+  return html`<div class="plan"><${Step} steps=${steps} last=${html`<ul>
+    ${of.sources.map((source) => html`<${Source} of=${source} read=${of.sources.length === 1 && read} />`)}</ul>`} />
+    ${of.rows_read > 0 && html`<${Share} read=${of.rows_read} kept=${of.rows} />`}</div>`;
+}
+
+function Step({ steps: [step, ...rest], last }) {
+  return html`
+    <div class="step"><b>${step.title}</b>
+      ${step.code && html`<code><bdi>${step.code}</bdi></code>`}
+      ${step.says && html`<span class=${step.warn ? 'chip warn' : 'soft'}>${step.says}</span>`}
+      ${(step.facts ?? []).filter(Boolean).map((fact) => html`<span class="chip">${fact}</span>`)}
+    </div>
+    ${rest.length ? html`<ul><li><${Step} steps=${rest} last=${last} /></li></ul>` : last}`;
+}
+
+function Source({ of, read }) {
+  const indexes = of.indexes ?? (of.index ? [of.index] : []);
+  return html`
+    <li><div class="step">
+      <b><bdi>${of.table ?? of.of}</bdi></b>
+      <span class="chip ${GOOD.has(of.access) ? 'well' : of.access === 'scan' ? 'warn' : ''}">${of.access}</span>
+      <span class="soft">${SAYS[of.access] ?? ''}${of.backwards ? ', backwards' : ''}</span>
+      ${indexes.map((name) => html`<span class="chip">index <bdi>${name}</bdi></span>`)}
+      ${of.entries !== undefined && html`<span class="chip">leads to ${of.entries}</span>`}
+      ${read && html`<span class="chip">${read}</span>`}
+      ${(of.bounds ?? []).map((bound) => html`<code><bdi>${bound}</bdi></code>`)}
+    </div>
+    ${of.unused?.length > 0 && html`<ul>${of.unused.map(({ index, why }) => html`
+      <li class="soft">index <code><bdi>${index}</bdi></code> is not used: ${why}</li>`)}</ul>`}
+    </li>`;
+}
+
+/** How much of what was read was wanted. */
+function Share({ read, kept }) {
+  const share = Math.min(1, kept / read);
+  return html`<p class="small soft">Of ${read} rows read ${kept} are answered <progress max="1" value=${share} aria-label=${`${Math.round(share * 100)} % of the rows read`}></progress></p>`;
+}

@@ -1,0 +1,273 @@
+"""The Run tab: scripts, what they answer, and what is looked at beside them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.console.conftest import Opened, Watch
+from tests.processes import NodeProcess
+
+PLACE = {"ns": "shop", "db": "main"}
+REFUSED = "console: Failed to load resource: the server responded with a status of"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def things(node: NodeProcess) -> None:
+    """What is there to be looked at."""
+    answer = node.script(
+        """
+        DEFINE TABLE person;
+        DEFINE INDEX by_age ON person FIELDS age;
+        DEFINE FIELD name ON person TYPE string;
+        INSERT INTO person array::map(0..1500, |$n|
+            { id: $n, age: $n % 90, name: 'p' + type::string($n), boss: person:1 }) RETURN NONE;
+        DEFINE TABLE odd;
+        CREATE odd:1 SET a = 1;
+        CREATE odd:2 SET b = { c: [1, 2] };
+        DEFINE SPACE sessions;
+        SET 'user:1' IN sessions VALUE { cart: [1] } EXPIRE 1h;
+        SET 'user:2' IN sessions VALUE 1.0;
+        LOCK 'nightly' IN sessions HOLDER 'worker-1' EXPIRE 1h
+        """,
+        **PLACE,
+    )
+    assert "error" not in answer, answer
+
+
+def write(page: Page, text: str) -> None:
+    """Type a script in the place of what stands there. Chromium itself would put styles into what
+    it replaces over several lines, which the policy forbids."""
+    editor = page.get_by_role("textbox", name="Script")
+    editor.press("ControlOrMeta+a")
+    editor.press("Delete")
+    editor.fill(text)
+
+
+def run(page: Page, text: str) -> None:
+    """Type a script and run it."""
+    write(page, text)
+    page.get_by_role("button", name="Run", exact=True).click()
+
+
+def test_records_of_one_flat_set_are_a_table_and_others_are_not(console: Page) -> None:
+    run(console, "SELECT id, name, age FROM person LIMIT 3; SELECT * FROM odd; RETURN 12.30dec")
+    first, second, third = (console.get_by_label(f"Result {n}", exact=True) for n in (1, 2, 3))
+    expect(first.get_by_role("table")).to_be_visible()
+    expect(first.get_by_role("row")).to_have_count(4)
+    expect(first).to_contain_text("3 rows")
+    expect(second.get_by_role("table")).to_have_count(0)
+    expect(second).to_contain_text("odd:2")
+    expect(third).to_contain_text("12.30dec")
+    first.get_by_role("button", name="JSON", exact=True).click()
+    expect(first.get_by_role("table")).to_have_count(0)
+    first.get_by_role("button", name="Auto", exact=True).click()
+    expect(first.get_by_role("table")).to_be_visible()
+    second.get_by_role("button", name="Table", exact=True).click()
+    expect(second.get_by_role("columnheader")).to_have_text(["id", "a", "b"])
+
+
+def test_keys_run_all_or_what_is_selected(console: Page, node: NodeProcess) -> None:
+    write(console, "CREATE odd:10;\nCREATE odd:11")
+    editor = console.get_by_role("textbox", name="Script")
+    editor.press("ControlOrMeta+Home")
+    editor.press("Shift+End")
+    editor.press("ControlOrMeta+Enter")
+    expect(console.get_by_label("Result 1", exact=True)).to_be_visible()
+    assert node.script("SELECT VALUE id FROM odd:10..", **PLACE)["results"][0]["rows"] == 1
+    console.keyboard.press("ControlOrMeta+a")
+    write(console, "CREATE odd:12; CREATE odd:13")
+    console.keyboard.press("ControlOrMeta+Enter")
+    expect(console.get_by_label("Result 2", exact=True)).to_be_visible()
+    assert node.script("SELECT VALUE id FROM odd:10..", **PLACE)["results"][0]["rows"] == 3
+    node.script("DELETE odd:10..", **PLACE)
+
+
+def test_what_does_not_parse_is_marked_where_it_stands(console: Page, watch: Watch) -> None:
+    watch.allow(REFUSED)
+    run(console, "RETURN 1;\nSELECT * FRM person")
+    expect(console.get_by_role("alert")).to_contain_text("expected FROM")
+    expect(console.get_by_role("alert")).to_contain_text("line 2, column 10")
+    expect(console.locator(".cm-lintRange-error")).to_have_text("FRM")
+
+
+def test_what_ran_before_a_refusal_is_shown_with_it(console: Page, watch: Watch) -> None:
+    watch.allow(REFUSED)
+    run(console, "CREATE odd:20; THROW 'on purpose'")
+    expect(console.get_by_label("Result 1", exact=True)).to_contain_text("odd:20")
+    expect(console.get_by_role("alert")).to_contain_text("on purpose")
+    expect(console.get_by_role("alert")).to_contain_text("a part of it stands")
+
+
+def test_parameters_reason_and_record(console: Page, node: NodeProcess) -> None:
+    write(console, "SELECT VALUE name FROM person WHERE age = $age LIMIT 1")
+    console.get_by_text("Parameters and more").click()
+    console.get_by_label("Parameters, as JSON").fill('{"age": ')
+    expect(console.get_by_role("button", name="Run", exact=True)).to_be_disabled()
+    console.get_by_label("Parameters, as JSON").fill('{"age": {"$int": "7"}}')
+    console.get_by_label("Reason").fill("a look")
+    console.get_by_label("Keep it in the statement log").check()
+    console.get_by_role("button", name="Run", exact=True).click()
+    expect(console.get_by_label("Result 1", exact=True)).to_contain_text("p7")
+    kept = node.script("INFO FOR STATEMENTS LIMIT 1")["results"][0]["value"][0]
+    assert (kept["reason"], kept["surface"]) == ("a look", "http")
+
+
+def test_many_rows_stay_few_in_the_page_and_are_sorted_and_filtered_here(console: Page) -> None:
+    run(
+        console,
+        "SELECT * FROM array::map(0..100000, |$n| { n: $n, text: 'row ' + type::string($n) })",
+    )
+    result = console.get_by_label("Result 1", exact=True)
+    expect(result).to_contain_text("100000 rows")
+    assert result.get_by_role("row").count() < 100
+    head = result.get_by_role("button", name="n", exact=True)
+    head.click()
+    head.click()
+    expect(result.get_by_role("columnheader", name="n", exact=True)).to_have_attribute(
+        "aria-sort", "descending"
+    )
+    expect(result.get_by_role("row").nth(1)).to_contain_text("row 99999")
+    result.get_by_label("Filter these rows").fill("row 4242")
+    expect(result).to_contain_text("11 of 100000 rows")
+    result.get_by_label("Filter these rows").fill("")
+    region = result.locator(".table")
+    region.evaluate("(box) => { box.scrollTop = box.scrollHeight; }")
+    expect(result.get_by_role("row").last).to_contain_text("row 0")
+
+
+def test_results_are_saved_as_csv_and_json(console: Page, tmp_path: Path) -> None:
+    run(console, "SELECT id, name, 1.0 AS one, 'a \"b\", c' AS odd FROM person:1")
+    for way, name in (("Save CSV", "result.csv"), ("Save JSON", "result.json")):
+        with console.expect_download() as saved:
+            console.get_by_role("button", name=way).click()
+        saved.value.save_as(tmp_path / name)
+    text = (tmp_path / "result.csv").read_bytes().decode()
+    assert text == 'id,name,one,odd\r\nperson:1,p1,1.0,"a ""b"", c"\r\n'
+    assert json.loads((tmp_path / "result.json").read_text()) == [
+        {"id": {"$rec": "person:1"}, "name": "p1", "one": 1.0, "odd": 'a "b", c'}
+    ]
+    assert '"one":1.0' in (tmp_path / "result.json").read_text()
+
+
+def test_a_plan_is_drawn(console: Page) -> None:
+    run(console, "EXPLAIN ANALYZE SELECT * FROM person WHERE age = 7 AND name != 'x' ORDER BY name")
+    plan = console.locator(".plan")
+    for words in ("SELECT", "ORDER", "WHERE", "index by_age", "leads to 17", "17 rows read"):
+        expect(plan).to_contain_text(words)
+
+
+def test_a_record_s_page_has_its_history(console: Page, node: NodeProcess) -> None:
+    node.script("UPDATE person:5 SET age = 6", reason="a birthday", **PLACE)
+    run(console, "SELECT id, boss FROM person:5")
+    console.get_by_role("link", name="person:5").click()
+    assert console.url.endswith("#/run/shop/main/record/person%3A5")
+    expect(console.get_by_label("History", exact=True).get_by_role("row")).to_have_count(3)
+    expect(console.get_by_label("History", exact=True)).to_contain_text("a birthday")
+    console.get_by_role("button", name="Change it in a script").click()
+    expect(console.get_by_role("textbox", name="Script")).to_contain_text("UPDATE person:5 CONTENT")
+    console.go_back()
+    expect(console.get_by_label("History", exact=True)).to_be_visible()
+
+
+def test_a_table_is_read_page_by_page_at_one_moment(opened: Opened, node: NodeProcess) -> None:
+    page = opened("#/run/shop/main/table/person")
+    expect(page.get_by_label("Table", exact=True)).to_contain_text("1000 of 1500 read")
+    node.script("CREATE person:9000 SET name = 'late'", **PLACE)
+    page.get_by_role("button", name="Read 1000 more").click()
+    expect(page.get_by_label("Table", exact=True)).to_contain_text("1500 of 1500 read")
+    expect(page.get_by_role("button", name="Read 1000 more")).to_have_count(0)
+    page.get_by_role("button", name="Read anew").click()
+    expect(page.get_by_label("Table", exact=True)).to_contain_text("of 1501 read")
+    node.script("DELETE person:9000", **PLACE)
+
+
+def test_what_there_is_is_browsed(console: Page) -> None:
+    tree = console.locator(".browse")
+    tree.get_by_role("button", name="person").click()
+    for words in ("name", "string", "by_age"):
+        expect(tree).to_contain_text(words)
+    tree.get_by_role("button", name="Select 100").click()
+    expect(console.get_by_label("Result 1", exact=True)).to_contain_text("100 rows")
+    tree.get_by_role("link", name="sessions").click()
+    expect(console.get_by_role("heading", name="sessions")).to_be_visible()
+
+
+def test_a_running_script_is_killed(console: Page, watch: Watch) -> None:
+    watch.allow(REFUSED)
+    run(console, "FOR $x IN 0..100000000 { LET $y = $x }")
+    console.get_by_role("link", name="Running").click()
+    console.get_by_role("button", name="Kill").first.click()
+    console.get_by_role("dialog").get_by_role("button", name="Kill").click()
+    expect(console.get_by_role("dialog")).to_have_count(0)
+    console.get_by_role("link", name="Scripts").click()
+    expect(console.locator(".results .notice")).to_contain_text("Cancelled")
+
+
+def test_a_script_is_stopped(console: Page, node: NodeProcess) -> None:
+    run(console, "FOR $x IN 0..100000000 { LET $y = $x }")
+    console.get_by_role("button", name="Stop", exact=True).click()
+    expect(console.locator(".results .notice")).to_contain_text("Stopped")
+
+
+def test_scripts_beside_each_other_and_what_was_run(console: Page) -> None:
+    run(console, "RETURN 'first'")
+    expect(console.get_by_label("Result 1", exact=True)).to_contain_text("first")
+    console.get_by_role("button", name="New script").click()
+    run(console, "RETURN 'second'")
+    expect(console.get_by_label("Result 1", exact=True)).to_contain_text("second")
+    console.get_by_role("button", name="RETURN 'first'", exact=True).click()
+    expect(console.get_by_label("Result 1", exact=True)).to_contain_text("first")
+    console.get_by_role("button", name="Put away: RETURN 'first'").click()
+    console.get_by_role("link", name="History").click()
+    past = console.get_by_label("History of this browser session")
+    expect(past.get_by_role("listitem")).to_have_count(3)
+    past.get_by_role("button", name="Open").last.click()
+    expect(console.get_by_role("textbox", name="Script")).to_contain_text("RETURN 'first'")
+    assert console.evaluate("sessionStorage.length + localStorage.length") == 0
+
+
+def test_words_and_names_are_completed(console: Page) -> None:
+    editor = console.get_by_role("textbox", name="Script")
+    editor.fill("")
+    editor.press_sequentially("SELECT * FROM pers")
+    console.locator(".cm-tooltip-autocomplete li", has_text="person").click()
+    expect(editor).to_contain_text("SELECT * FROM person")
+
+
+def test_hostile_values_are_text(console: Page, node: NodeProcess) -> None:
+    bad = "<img src=x onerror=alert(1)>‮evil"
+    node.script(
+        "CREATE odd:bad SET a = $a, long = $long",
+        params={"a": bad, "long": "x" * 1_000_000},
+        **PLACE,
+    )
+    run(console, "SELECT * FROM odd:bad")
+    result = console.get_by_label("Result 1", exact=True)
+    expect(result).to_contain_text("<img src=x")
+    assert result.locator("img").count() == 0
+    result.get_by_role("button", name="xxxx").click()
+    dialog = console.get_by_role("dialog")
+    dialog.get_by_role("button", name="All of it").click()
+    assert len(dialog.locator(".whole").inner_text()) > 1_000_000
+    node.script("DELETE odd:bad", **PLACE)
+
+
+def test_a_script_that_runs_out_of_time_runs_once(
+    console: Page, node: NodeProcess, watch: Watch
+) -> None:
+    """Browsers send a request again by themselves that was answered 408."""
+    watch.allow("console: Failed to load resource: the server responded with a status of 503")
+    write(console, "CREATE odd SET late = true; FOR $x IN 0..100000000 { LET $y = $x }")
+    console.get_by_text("Parameters and more").click()
+    console.get_by_label("Timeout").fill("300ms")
+    console.get_by_role("button", name="Run", exact=True).click()
+    expect(console.get_by_role("alert")).to_contain_text("StatementTimeout")
+    made = node.script(
+        "SELECT count() AS n FROM odd WHERE late = true GROUP ALL; DELETE odd WHERE late = true",
+        **PLACE,
+    )
+    assert made["results"][0]["value"] == [{"n": 1}]
