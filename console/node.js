@@ -7,6 +7,7 @@
  * | `ended` | the session ended while it was used |
  * | `away` | the node does not answer; it is looked for until it does |
  * | `back` | it answers again |
+ * | `drained` | it answered that it answers no clients |
  *
  * Nothing is sent a second time by itself.
  */
@@ -220,6 +221,7 @@ function refused(answer, said, given) {
     forget();
     tell('ended', refusal);
   }
+  if (refusal.code === 'Draining') tell('drained');
   return refusal;
 }
 

@@ -127,6 +127,7 @@ export function begin() {
   const anew = () => ({ round: shared.round + 1 });
   node.on('session', (who) => set({ who, ended: false, ...(who ? anew() : {}) }));
   node.on('ended', () => set({ ended: true }));
+  node.on('drained', look);
   node.on('away', () => set({ away: true }));
   node.on('back', () => {
     set({ away: false, ...anew() });

@@ -18,8 +18,10 @@ const MANY = 200;
  */
 export async function namespaces() {
   try {
-    const { namespaces: all } = await node.run(info.store());
-    return all.map(({ name }) => ({ ns: name, dbs: null }));
+    if (!node.who()?.space) {
+      const { namespaces: all } = await node.run(info.store());
+      return all.map(({ name }) => ({ ns: name, dbs: null }));
+    }
   } catch (error) {
     if (error.code !== 'NotAllowed') throw error;
   }

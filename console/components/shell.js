@@ -26,7 +26,9 @@ export function Shell() {
     }
   }, [address]);
   useEffect(() => {
-    if (who) begin();
+    if (!who) return;
+    begin();
+    if (document.activeElement === document.body) document.getElementById('main').focus(); // the form is gone
   }, [who]);
   useEffect(() => put(false), [ended]);
   useEffect(() => {

@@ -20,6 +20,8 @@ from playwright.sync_api import (
 
 from tests.processes import PASSWORD, USER, NodeProcess, serving
 
+ELSEWHERE = "console.example"
+"""A name that the browser takes for another machine. It leads to this one."""
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SECONDS = 30
 """How long something that was done may take to be seen: a limit on the wait, nothing to reach."""
@@ -33,7 +35,8 @@ def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("not installed: chromium")
     with sync_playwright() as play:
-        found = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        words = ["--no-sandbox", f"--host-resolver-rules=MAP {ELSEWHERE} 127.0.0.1"]
+        found = play.chromium.launch(executable_path=CHROMIUM, args=words)
         yield found
         found.close()
 

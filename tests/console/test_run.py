@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Opened, Watch
+from tests.console.seeing import findings, overflow
 from tests.processes import NodeProcess
 
 PLACE = {"ns": "shop", "db": "main"}
@@ -271,3 +272,30 @@ def test_a_script_that_runs_out_of_time_runs_once(
         **PLACE,
     )
     assert made["results"][0]["value"] == [{"n": 1}]
+
+
+def test_what_ran_is_for_everybody(console: Page) -> None:
+    run(
+        console,
+        "EXPLAIN ANALYZE SELECT * FROM person WHERE age = 7 AND name != 'x' ORDER BY name;"
+        " SELECT * FROM person LIMIT 20; SELECT * FROM odd; RETURN { a: [1, 'b', NULL] }",
+    )
+    console.get_by_text("Parameters and more").click()
+    expect(console.get_by_label("Result 4", exact=True)).to_be_visible()
+    assert findings(console) == []
+    assert overflow(console) == []
+
+
+@pytest.mark.parametrize(
+    ("view", "there"),
+    [
+        ("record/person%3A7", "History of person:7"),
+        ("table/person", "Records of person"),
+        ("running", "Running scripts"),
+    ],
+)
+def test_views_beside_it_are_for_everybody(opened: Opened, view: str, there: str) -> None:
+    page = opened(f"#/run/shop/main/{view}")
+    expect(page.get_by_role("region", name=there)).to_be_visible()
+    assert findings(page) == []
+    assert overflow(page) == []

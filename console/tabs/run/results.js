@@ -16,9 +16,10 @@ export function Results({ answer }) {
   const { results, texts, error, place } = answer;
   return html`
     <section class="results" aria-label="Results" aria-live="polite">
-      <p class="small soft summary">${results.length} ${results.length === 1 ? 'result' : 'results'}
-        ${answer.seq !== null && html` at commit ${String(answer.seq)}`}${place && html` in ${place.ns}.${place.db}`},
-        after ${answer.ms} ms, <${Ago} at=${answer.at} what="answered" /></p>
+      <p class="small soft summary">${[
+        `${results.length} ${results.length === 1 ? 'result' : 'results'}`,
+        answer.seq !== null && `at commit ${answer.seq}`, place && `in ${place.ns}.${place.db}`, `after ${answer.ms} ms, `,
+      ].filter(Boolean).join(' ')}<${Ago} at=${answer.at} what="answered" /></p>
       ${results.map((result, at) => html`
         <${Result} key=${`${answer.at.getTime()} ${at}`} number=${at + 1} result=${result} text=${texts[at]} place=${place} />`)}
       ${error && html`<${Failed} error=${error} text=${error.statement ? texts[error.statement - 1] : ''} />`}

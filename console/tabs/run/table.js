@@ -11,6 +11,8 @@ import { Grid } from './results.js';
 const PAGE = 1000;
 const KEEP = '2m';
 
+const many = (count, one, more = `${one}s`) => `${count} ${count === 1 ? one : more}`;
+
 /** @param {object} props `table`, `place` */
 export function TablePage({ table, place }) {
   const [turn, again] = useState(0);
@@ -19,9 +21,11 @@ export function TablePage({ table, place }) {
     <section class="card" aria-label="Table">
       <h2><bdi>${table}</bdi> <${Ago} at=${about.at} /></h2>
       <${Answer} asked=${about} what=${table}>
-        ${(found) => html`<p class="soft">${found.records} records,
-          ${found.fields.length} ${found.fields.length === 1 ? 'field' : 'fields'} defined${found.schemafull ? ', and no others' : ''},
-          ${found.indexes.length} ${found.indexes.length === 1 ? 'index' : 'indexes'}${found.comment ? html`, <bdi>${found.comment}</bdi>` : ''}</p>`}
+        ${(found) => html`<p class="soft">${[
+          many(found.records, 'record'),
+          `${many(found.fields.length, 'field')} defined${found.schemafull ? ', and no others' : ''}`,
+          many(found.indexes.length, 'index', 'indexes'),
+        ].join(', ')}${found.comment && html`: <bdi>${found.comment}</bdi>`}</p>`}
       <//>
       <${Records} key=${`${place.ns}.${place.db} ${table} ${turn}`} table=${table} place=${place} total=${about.value?.records}
         onAnew=${() => again(turn + 1)} />
@@ -54,8 +58,8 @@ function Records({ table, place, total, onAnew }) {
   return html`
     ${rows.length === 0 ? html`<${Empty} title="The table holds no record" />` : html`
       <${Grid} rows=${rows} place=${place} label=${`Records of ${table}`} height="65vh">
-        <span class="small soft">${rows.length}${total === undefined ? '' : ` of ${total}`} read,
-          <${Ago} at=${at} what="as it was" /></span>
+        <span class="small soft">${rows.length}${total === undefined ? '' : ` of ${total}`} read</span>
+        <${Ago} at=${at} what="as it was" />
         ${!whole && html`<${Button} busy=${doing} onClick=${next}>Read ${PAGE} more<//>`}
         <${Button} onClick=${onAnew}>Read anew<//>
       <//>`}
