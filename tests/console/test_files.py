@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from language.words import STATEMENTS
 from surfaces.http import console
 from surfaces.http.routes import ROUTES
 
@@ -72,15 +71,10 @@ def test_a_script_is_short_and_imports_what_is_here(name: str) -> None:
         assert (console.FOLDER / name).parent.joinpath(imported).resolve().is_file(), imported
 
 
-def test_one_file_speaks_to_the_node_and_one_composes_statements() -> None:
+def test_one_file_speaks_to_the_node() -> None:
     speaks = re.compile(r"\bfetch\(|XMLHttpRequest|new WebSocket|sendBeacon|EventSource")
     assert [name for name, text in SCRIPTS.items() if speaks.search(text)] == ["node.js"]
     assert speaks.search("await fetch('/script')")
-    words = "|".join(sorted(STATEMENTS | {"BACKUP", "DEFINE", "DROP"}))
-    composes = re.compile(rf"""['"`](?:{words}) [^…'"`]*['"`]""")
-    elsewhere = [name for name in SCRIPTS if not name.startswith("statements")]
-    assert [name for name in elsewhere if composes.search(SCRIPTS[name])] == []
-    assert composes.search("run(`DROP TABLE ${name}`)")
 
 
 def missing(text: str) -> list[str]:
