@@ -45,7 +45,7 @@ const CALLED = {
 };
 
 // A float that is whole, where it could be one: in a string it is a false alarm that costs time only.
-const MAYBE_WHOLE = /\d(\.0|e\+?\d+)[,\]}]/;
+const MAYBE_WHOLE = /\d(\.0|e\+?\d+)\s*(?:[,\]}]|$)/;
 
 /**
  * The value that a JSON text stands for, or an answer that holds values.
@@ -223,7 +223,24 @@ export function compare(one, two) {
     const [left, right] = [worth(one), worth(two)];
     return left < right ? -1 : Number(left > right);
   }
+  if (called === 'record') return byRecord(one.text, two.text);
   const [left, right] = called === 'array' || called === 'object'
     ? [literal(one), literal(two)] : [String(one), String(two)];
   return left < right ? -1 : Number(left > right);
+}
+
+const RECORD = /^(`(?:[^`\\]|\\.)*`|[^:]*):([^]*)$/;
+
+/** Records sort by their table, then by their ids: numbers, strings, uuids, arrays. */
+function byRecord(one, two) {
+  const [left, right] = [one, two].map((text) => {
+    const [, table, id] = RECORD.exec(text);
+    if (/^-?\d+$/.test(id)) return [table, 0, BigInt(id)];
+    if (id.startsWith('[')) return [table, 3, id];
+    return /^u['"]/.test(id) ? [table, 2, id] : [table, 1, id.replace(/^`([^]*)`$/, '$1').replace(/\\([^])/g, '$1')];
+  });
+  for (let at = 0; at < 3; at += 1) {
+    if (left[at] !== right[at]) return left[at] < right[at] ? -1 : 1;
+  }
+  return 0;
 }
