@@ -28,7 +28,7 @@ export function Shell() {
   useEffect(() => {
     if (!who) return;
     begin();
-    if (document.activeElement === document.body) document.getElementById('main').focus(); // the form is gone
+    if (document.activeElement === document.body) toMain(); // the form is gone
   }, [who]);
   useEffect(() => put(false), [ended]);
   useEffect(() => {
@@ -49,10 +49,12 @@ export function Shell() {
     ${ended && !later && html`<${SignInAgain} onLater=${() => put(true)} />`}`;
 }
 
+const toMain = () => document.getElementById('main').focus({ preventScroll: true });
+
 /** The fragment is the view's address, so the link goes there by hand. */
 function skip(event) {
   event.preventDefault();
-  document.getElementById('main').focus();
+  toMain();
 }
 
 function Top({ tab, onKeys }) {
@@ -70,8 +72,6 @@ function Top({ tab, onKeys }) {
         ${TABS.map((one) => html`<li><a href=${placed(one.name, one.placed ? place : null)}
           aria-current=${one === tab ? 'page' : undefined}>${one.title}</a></li>`)}
       </ul></nav>
-      <${Places} />
-      <${Condition} />
       <details class="menu">
         <summary><bdi>${who.name}</bdi> <span class="soft">${who.role}${who.space ? ` of ${who.space}` : ''}</span></summary>
         <div class="drop">
@@ -80,6 +80,7 @@ function Top({ tab, onKeys }) {
           <button type="button" onClick=${leave}>Sign out</button>
         </div>
       </details>
+      <div class="standing"><${Places} /><${Condition} /></div>
     </header>`;
 }
 
