@@ -40,6 +40,7 @@ def test_a_session_that_ends_is_begun_again_over_the_page(
     console: Page, node: NodeProcess, watch: Watch
 ) -> None:
     watch.allow(f"{REFUSED} 401")
+    expect(console.locator(".browse")).to_contain_text("nothing")  # then the page asks no more
     console.get_by_role("textbox", name="Script").fill("RETURN 'typed before'")
     node.script("ALTER USER root SET ROLE owner")
     console.get_by_role("button", name="Run", exact=True).click()
