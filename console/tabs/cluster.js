@@ -53,7 +53,7 @@ const About = ({ alone }) => html`
 export const cluster = {
   name: 'cluster',
   title: 'Cluster',
-  about: 'Which nodes belong to this store, by what each is known, and who may still come in.',
+  about: 'Which nodes belong to this store, and who may still come in.',
   page: 'cluster.md',
   view: Cluster,
 };

@@ -23,7 +23,7 @@ export function NodeMap({ self, cluster, again }) {
 }
 
 const chips = (roles) => (roles === null ? html`<span class="soft">not declared</span>`
-  : roles.length ? roles.map((role) => html`<span class="chip">${role}</span> `) : html`<span class="chip warn">none: drained</span>`);
+  : roles.length ? roles.map((role) => html`<span class="chip">${role}</span> `) : html`<span class="chip warn">none</span>`);
 
 const addresses = (all) => (all.length ? all.map((one, at) => html`${at > 0 && ', '}<bdi>${one}</bdi>`)
   : html`<span class="soft">none</span>`);
