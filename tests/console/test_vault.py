@@ -246,6 +246,7 @@ def test_a_value_is_shown_for_a_moment_and_then_nowhere(
     show = page.get_by_role("button", name="Show for 20 s")
     show.click()
     expect(page.locator(".revealed")).to_have_text(OTHER)
+    assert leaks(page, unsealed, OTHER) == ["page"], "what looks for it finds it while it is there"
     assert trail(unsealed)[0]["action"] == "reveal" and trail(unsealed)[0]["reason"] == "refunds"
     page.clock.fast_forward(21_000)
     expect(page.locator(".revealed")).to_have_count(0)
@@ -272,6 +273,7 @@ def test_a_value_is_hidden_when_the_tab_is_left_and_when_it_is_sealed(
     page.get_by_label("Passphrase of the store").fill("canary typed")
     page.locator("summary", has_text="Write it").click()
     page.get_by_label("Value", exact=True).fill("canary typed")
+    assert leaks(page, unsealed, "canary typed") == ["inputs"]
     opened("#/run/shop/main")
     opened("#/vault/shop/main/payment")
     expect(page.get_by_label("Passphrase of the store")).to_have_value("")
