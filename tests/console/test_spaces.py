@@ -38,6 +38,17 @@ def key_of(page: Page, name: str) -> None:
     expect(page.get_by_role("region", name="The key").get_by_role("heading")).to_have_text(name)
 
 
+def test_all_spaces_of_a_place(opened: Opened, sessions: NodeProcess) -> None:
+    page = opened("#/run/shop/main/space")
+    table = page.get_by_role("region", name="Cache spaces")
+    expect(table).to_contain_text("30m, unless it says otherwise")
+    expect(table).to_contain_text("of people")
+    assert findings(page) == []
+    assert overflow(page) == []
+    table.get_by_role("link", name="sessions").click()
+    expect(page.get_by_role("heading", name="sessions")).to_be_visible()
+
+
 def test_keys_are_found_by_their_beginning_and_paged(opened: Opened, sessions: NodeProcess) -> None:
     page = opened(SPACE)
     expect(page.get_by_text("1,102 keys")).to_be_visible()
