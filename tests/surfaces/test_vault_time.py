@@ -1,0 +1,175 @@
+"""The end of an unseal under load: what was in flight then was recorded and is answered, or is
+refused. Many clients reveal over real sockets until each is told that it is sealed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from actors.vaults import VaultSettings
+from actors.vaults.actor import VaultsActor
+from actors.vaults.keyring import Keyring
+from actors.vaults.trail import Trail
+from protocol.values import MICROSECOND
+from tests.nodes import OWNER, PASSPHRASE, PASSWORD, VAULTS
+from tests.surfaces.served import Served, served
+
+Figure = Callable[[str, object], None]
+CLIENTS: Final = 12
+RECORDS: Final = 20
+UNSEALED: Final = timedelta(seconds=1)
+TOLD: Final = VaultSettings(unseal_us=UNSEALED // MICROSECOND, stretch=VAULTS.stretch)
+PAGE: Final = 1_000
+
+
+class Broken(AssertionError):
+    """Something was shown that was not recorded, or too late."""
+
+
+@dataclass
+class Heard:
+    """What clients were told. Each reveal is known by its reason."""
+
+    answered: dict[str, float] = field(default_factory=dict)
+    """When it was begun."""
+    refused: dict[str, float] = field(default_factory=dict)
+    sealed_at: float | None = None
+    """When somebody knew first that it was sealed."""
+
+    def sealed(self) -> None:
+        if self.sealed_at is None:
+            self.sealed_at = time.monotonic()
+
+    def judge(self, trail: list[Any], until: datetime | None) -> None:
+        """:raises Broken:"""
+        granted: dict[str, list[datetime]] = {}
+        for one in trail:
+            if one["action"] == "reveal" and one["outcome"] == "granted":
+                granted.setdefault(one["reason"], []).append(one["at"])
+        for reason, begun in self.answered.items():
+            if len(granted.get(reason, ())) != 1:
+                raise Broken(f"{reason} was answered, with entries {granted.get(reason)}")
+            assert self.sealed_at is not None
+            if begun > self.sealed_at:
+                raise Broken(f"{reason} was answered, and begun when it was sealed")
+        for reason, moments in granted.items():
+            if reason not in self.answered and reason not in self.refused:
+                raise Broken(f"{reason} is in the trail, and nobody has asked")
+            if until is not None and max(moments) > until:
+                raise Broken(f"{reason} was granted behind the end")
+
+
+async def client(house: Served, token: str, lane: int, heard: Heard) -> None:
+    """Reveal, until that is refused."""
+    raw = await house.raw()
+    number = 0
+    while True:
+        number += 1
+        reason, begun = f"{lane}-{number}", time.monotonic()
+        body = {"id": f"k{number % RECORDS}", "reason": reason}
+        answer = await raw.ask(
+            "POST",
+            "/vault/shop/main/v/reveal",
+            json.dumps(body).encode(),
+            authorization=f"Bearer {token}",
+            content_type="application/json",
+        )
+        if answer.status != 200:
+            assert answer.error["code"] == "Sealed", answer.body
+            heard.sealed()
+            heard.refused[reason] = begun
+            return
+        assert answer.json["value"] == number % RECORDS
+        heard.answered[reason] = begun
+
+
+async def trail_of(house: Served) -> list[Any]:
+    """All of it."""
+    found: list[Any] = []
+    before = ""
+    while True:
+        page = await house.here.value(f"INFO FOR AUDIT OF VAULT v {before} LIMIT {PAGE}")
+        found += page
+        if len(page) < PAGE:
+            return found
+        before = f"BEFORE {page[-1]['seq']}"
+
+
+async def under_load(directory: Path, *, by_hand: bool) -> Heard:
+    """Let an unseal end under reveals: by itself, or because somebody seals. :raises Broken:"""
+    heard = Heard()
+    async with served(directory, {"vaults": TOLD}) as house:
+        await house.here.value("DEFINE VAULT v")
+        raw = await house.raw()
+        token = await house.token(raw, OWNER.user, PASSWORD)
+        await house.here.unseal()
+        for number in range(RECORDS):
+            told = {"id": f"k{number}", "value": number}
+            await house.here.value("WRITE $id IN VAULT v VALUE $value", told)
+        fields = {"authorization": f"Bearer {token}", "content_type": "application/json"}
+        body = json.dumps({"passphrase": PASSPHRASE}).encode()
+        answer = await raw.ask("POST", "/vault/unseal", body, **fields)
+        until = datetime.fromisoformat(answer.json["until"])
+        clients = [asyncio.create_task(client(house, token, n, heard)) for n in range(CLIENTS)]
+        if by_hand:
+            while len(heard.answered) < 100:
+                await asyncio.sleep(0)
+            answer = await raw.ask("POST", "/vault/seal", b"", **fields)
+            assert answer.json == {"sealed": True}
+            heard.sealed()
+        await asyncio.gather(*clients)
+        again = asyncio.create_task(client(house, token, CLIENTS, heard))
+        await again
+        assert again.done() and f"{CLIENTS}-1" in heard.refused
+        heard.judge(await trail_of(house), None if by_hand else until)
+    return heard
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+async def test_the_end_of_an_unseal_under_load(
+    by_hand: bool, tmp_path: Path, figure: Figure
+) -> None:
+    heard = await under_load(tmp_path / "store", by_hand=by_hand)
+    assert len(heard.answered) >= 100
+    how = "by hand" if by_hand else "by time"
+    figure(f"R22 sealed {how} under load", f"{len(heard.answered)} answered, 0 unrecorded or late")
+
+
+async def test_a_seal_that_comes_late_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late_us = 300_000
+
+    def until_us(self: Keyring, of: int) -> int | None:
+        found = self._open.get(of)
+        if found is None or found.until_us + late_us <= self._clock.monotonic_us():
+            return None
+        return found.until_us
+
+    monkeypatch.setattr(Keyring, "until_us", until_us)
+    monkeypatch.setattr(VaultsActor, "_over", lambda *_: None)
+    with pytest.raises(Broken, match="behind the end"):
+        await under_load(tmp_path / "store", by_hand=False)
+
+
+async def test_a_reveal_without_its_entry_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add, forgotten = Trail.add, 7
+
+    def forgets(self: Trail, tx: Any, act: Any, *rest: Any, **more: Any) -> int:
+        if act.action == "reveal" and act.reason == f"0-{forgotten}":
+            return 0
+        return add(self, tx, act, *rest, **more)
+
+    monkeypatch.setattr(Trail, "add", forgets)
+    with pytest.raises(Broken, match="was answered, with entries None"):
+        await under_load(tmp_path / "store", by_hand=True)
