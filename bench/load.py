@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Any, Final
 
 from bench.drivers import Driven, Go, LoadFailed, Measured, Stopwatch, together
@@ -43,6 +44,9 @@ class Load:
     among: int = 0
     """How many records there are to read."""
     processes: int = 2
+    rate: float = 0
+    """Requests a second of all clients together, each sent when it is due, or when the one before
+    it was answered if that is later; 0: each as soon as that was."""
 
 
 def run(load: Load, cpu_seconds: Callable[[], float] = lambda: 0.0) -> Measured:
@@ -83,6 +87,8 @@ class _Client:
     requests: Iterator[bytes]
     kept: bytearray
     sent_at: float = 0.0
+    following: bytes | None = None
+    """What it sends next."""
 
 
 def _drive(share: _Share, go: Go) -> Driven:
@@ -97,26 +103,42 @@ def _drive(share: _Share, go: Go) -> Driven:
     ]
     go()
     with Stopwatch() as watch:
-        took = _exchange(clients, kind.take)
+        pace = share.load.clients / share.load.rate if share.load.rate else 0.0
+        took = _exchange(clients, kind.take, pace)
     for client in clients:
         client.socket.close()
     return watch.driven(took)
 
 
-def _exchange(clients: list[_Client], take: Callable[[bytearray], bool]) -> list[float]:
-    """Send everything, each client one request at a time. Answers how long each took."""
+def _exchange(
+    clients: list[_Client], take: Callable[[bytearray], bool], pace: float
+) -> list[float]:
+    """Send everything, each client one request at a time. Answers how long each took, from when it
+    was due.
+
+    :param pace: seconds between two requests of a client; 0: none
+    """
     took: list[float] = []
     by_number = {client.socket.fileno(): client for client in clients}
     poll = select.epoll()
     clock = time.perf_counter
-    for number, client in by_number.items():
+    waiting: list[tuple[float, int]] = []
+    """When whose next request is due."""
+    began = clock()
+    for at, (number, client) in enumerate(by_number.items()):
         poll.register(number, select.EPOLLIN)
-        client.sent_at = clock()
-        client.socket.sendall(next(client.requests))
+        client.following = next(client.requests)
+        client.sent_at = began + pace * at / len(clients)
+        heappush(waiting, (client.sent_at, number))
     left = len(clients)
     while left:
-        ready = poll.poll(LATE_SECONDS)
-        if not ready:
+        while waiting and waiting[0][0] <= clock():
+            client = by_number[heappop(waiting)[1]]
+            assert client.following is not None, "it has sent all"
+            client.socket.sendall(client.following)
+        due = waiting[0][0] - clock() if waiting else LATE_SECONDS
+        ready = poll.poll(max(due, 0))
+        if not ready and not waiting:
             raise LoadFailed(f"no answer within {LATE_SECONDS} s")
         for number, _ in ready:
             client = by_number[number]
@@ -128,13 +150,16 @@ def _exchange(clients: list[_Client], take: Callable[[bytearray], bool]) -> list
                 continue
             now = clock()
             took.append(now - client.sent_at)
-            following = next(client.requests, None)
-            if following is None:
+            client.following = next(client.requests, None)
+            if client.following is None:
                 poll.unregister(number)
                 left -= 1
+            elif pace:
+                client.sent_at += pace
+                heappush(waiting, (client.sent_at, number))
             else:
                 client.sent_at = now
-                client.socket.sendall(following)
+                client.socket.sendall(client.following)
     return took
 
 
@@ -251,6 +276,10 @@ def _reveal_secret(number: int, load: Load) -> bytes:
     return _run(number, "REVEAL $id FROM VAULT v", {"id": str(number * 7_919 % REVEALED)})
 
 
+def _read_other(number: int, _load: Load) -> bytes:
+    return _run(number, READ, {"id": RecordId("other", 1)})
+
+
 # Over HTTP
 
 
@@ -309,4 +338,5 @@ KINDS: Final = {
     "sign-in-http": _Kind(_connect_http, _sign_in_http, _take_http),
     "vault-write": _Kind(connect_wire, _write_secret, _take_frame),
     "vault-reveal": _Kind(connect_wire, _reveal_secret, _take_frame),
+    "vault-others": _Kind(connect_wire, _read_other, _take_frame),
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from bench import load
@@ -25,10 +26,15 @@ CLIENTS: Final = (1, 32)
 REQUESTS: Final = {1: 2_000, 32: 20_000}
 RECORDS: Final = 100_000
 TOGETHER: Final = 500
+REVEALS_A_SECOND: Final = 1_000
+REVEALERS: Final = 32
+OTHERS: Final = 8
+OTHERS_A_SECOND: Final = 400
+BESIDE_SECONDS: Final = 10
 FLAGS: Final = ("--unseal-for", "12h")
 NAMES: Final = (
     *(f"vault-{what}-{clients}" for what in ("write", "reveal") for clients in CLIENTS),
-    "vault-unseal", "vault-rotate",
+    "vault-unseal", "vault-rotate", "vault-beside",
 )  # fmt: skip
 
 
@@ -45,11 +51,13 @@ def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
         for clients in CLIENTS:
             if wanted(f"vault-write-{clients}"):
                 yield _driven(settings, node, "write", clients)
-        if wanted("vault-reveal-1") or wanted("vault-reveal-32"):
+        if any(map(wanted, ("vault-reveal-1", "vault-reveal-32", "vault-beside"))):
             _fill(client, "v", load.REVEALED)
         for clients in CLIENTS:
             if wanted(f"vault-reveal-{clients}"):
                 yield _driven(settings, node, "reveal", clients)
+        if wanted("vault-beside"):
+            yield _beside(settings, node, client)
         if wanted("vault-unseal"):
             yield _unseal(settings, client)
         if wanted("vault-rotate"):
@@ -74,6 +82,32 @@ def _driven(settings: Settings, node: NodeProcess, what: str, clients: int) -> R
     middle = sorted(found, key=lambda one: one.rate)[len(found) // 2]
     row.notes.append(f"p50 {middle.p50_ms:.2f} ms, p99 {middle.p99_ms:.2f} ms")
     row.notes.append(f"node computes {middle.node_cpu_us:.0f} µs a request")
+    return row
+
+
+def _beside(settings: Settings, node: NodeProcess, client: Client) -> Row:
+    """How long others wait for a record while secrets are revealed, by how long at rest."""
+    work = f"others' p99 beside {REVEALS_A_SECOND:,} reveals a second, by that at rest"
+    row = Row("vault-beside", work, "×", "less", goal="2")
+    client.run("DEFINE TABLE other; CREATE other:1 SET name = 'x'")
+    others = Load(
+        "vault-others", node.wire, OTHERS, settings.scaled(OTHERS_A_SECOND * BESIDE_SECONDS),
+        processes=1, rate=OTHERS_A_SECOND,
+    )  # fmt: skip
+    longer = settings.scaled(REVEALS_A_SECOND * (BESIDE_SECONDS + 2))
+    reveals = Load("vault-reveal", node.wire, REVEALERS, longer, processes=1, rate=REVEALS_A_SECOND)
+    for _ in range(settings.rounds):
+        rest = load.run(others)
+        with ThreadPoolExecutor(1) as aside:
+            revealing = aside.submit(load.run, reveals, node.cpu_seconds)
+            beside = load.run(others)
+            revealed = revealing.result()
+        row.sides.setdefault(NODE, []).append(beside.p99_ms / rest.p99_ms)
+        row.notes.append(
+            f"{revealed.rate:,.0f} reveals/s, p99 {revealed.p99_ms:.1f} ms; others p50"
+            f" {beside.p50_ms:.2f} ms ({rest.p50_ms:.2f} at rest), p99 {beside.p99_ms:.2f} ms"
+            f" ({rest.p99_ms:.2f}); node computes {revealed.node_cpu_us:.0f} µs a reveal"
+        )
     return row
 
 

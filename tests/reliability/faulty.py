@@ -394,6 +394,74 @@ def dies_in_a_backup() -> None:
         counted(DiskFile, name, created.__contains__)
 
 
+def dies_in_the_log() -> None:
+    """SIGKILL at the n-th append to the log or sync of it, counted from when a file `.dies` stands
+    beside the store, which holds n: before it, or with `torn` behind n in the midst of it. How many
+    there were is noted in `.steps`."""
+    import signal
+
+    from storage.disk_files import DiskFile
+
+    paths: dict[int, str] = {}
+    done = 0
+
+    def path_of(descriptor: int) -> str:
+        if descriptor not in paths:
+            paths[descriptor] = os.readlink(f"/proc/self/fd/{descriptor}")
+        return paths[descriptor]
+
+    def counted(name: str) -> None:
+        plain = getattr(DiskFile, name)
+
+        def changing(self: DiskFile, *words: Any, **more: Any) -> Any:
+            nonlocal done
+            store = sys.argv[1]
+            if path_of(self._descriptor).endswith(".storelog") and os.path.exists(f"{store}.dies"):
+                done += 1
+                with open(f"{store}.steps", "w") as file:
+                    file.write(str(done))
+                with open(f"{store}.dies") as file:
+                    at, _, how = file.read().partition(" ")
+                if int(at) == done:
+                    if how and name == "append":
+                        os.write(self._descriptor, words[0][: len(words[0]) // 2])
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return plain(self, *words, **more)
+
+        setattr(DiskFile, name, changing)
+
+    counted("append")
+    counted("sync")
+
+
+def small_rotations() -> None:
+    """Few values are sealed again in a commit."""
+    from actors.vaults import rotation
+
+    rotation.AT_ONCE = 4  # type: ignore[misc]
+
+
+def wraps_later() -> None:
+    """A new root key of the store is put in a commit behind that of the keys under it."""
+    from actors.commits import NODE
+    from actors.vaults.actor import VaultsActor
+
+    put = VaultsActor._put_wrap
+
+    def late(self: VaultsActor, tx: Any, act: Any, made: Any) -> None:
+        def again() -> None:
+            with self._committer.begin() as behind:
+                put(self, behind, act, made)
+                self._committer.commit(behind, NODE)
+
+        if act.action == "rekey":
+            self.after(0.05, again)
+        else:
+            put(self, tx, act, made)
+
+    VaultsActor._put_wrap = late  # type: ignore[method-assign]
+
+
 def names_before_it_writes() -> None:
     """A backup has its name from its first byte on. Comes with `dies_in_a_backup`."""
     from actors.backups import folder
@@ -512,6 +580,9 @@ FOUND: dict[str, Callable[[], None]] = {
     "stalls": stalls,
     "dies-in-a-backup": dies_in_a_backup,
     "names-before-it-writes": names_before_it_writes,
+    "dies-in-the-log": dies_in_the_log,
+    "small-rotations": small_rotations,
+    "wraps-later": wraps_later,
     "waits-for-the-disk": waits_for_the_disk,
     "holds-without-bound": holds_without_bound,
     "small-surfaces": small_surfaces,
