@@ -40,6 +40,12 @@ class ThreadInbox:
         """The oldest message; waits for one."""
         return self.messages.get()
 
+    def wait(self) -> list[Envelope[Any]]:
+        """All that waits, at least one. Who waits holds nothing of what it was given before: that
+        may have been a password."""
+        first = self.messages.get()
+        return [first, *self.take()]
+
     def empty(self) -> bool:
         """Whether none waits."""
         return self.messages.empty()
@@ -98,10 +104,8 @@ class ThreadActor(Actor):
         if self.gives_way:
             self.runtime.give_way()
         self._begin()
-        inbox = self.actor_inbox
         while not self.actor_stopped.is_set():
-            first = inbox.get()
-            self._handle([first, *inbox.take()])
+            self._handle(self.actor_inbox.wait())
 
     # --- without one --------------------------------------------------------------------------
 

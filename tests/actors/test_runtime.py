@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import threading
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,11 @@ class Strange(Request[None]):
     """Nobody handles it."""
 
 
+@dataclass(frozen=True)
+class Secret(Request[int]):
+    """Watched by weak references."""
+
+
 class OnLoop(LoopActor):
     mailbox_limit = 5
 
@@ -69,6 +75,10 @@ class OnLoop(LoopActor):
     @handles(Add)
     def add(self, message: Add) -> int:
         self.total += message.number
+        return self.total
+
+    @handles(Secret)
+    def keep_secret(self, _message: Secret) -> int:
         return self.total
 
     @handles(Later)
@@ -114,6 +124,10 @@ class OnThread(ThreadActor):
         self.let.wait()
         return self.total
 
+    @handles(Secret)
+    def keep_secret(self, _message: Secret) -> int:
+        return self.total
+
     @handles(Refuse)
     def say_no(self, _message: Refuse) -> None:
         raise BadRequest("no")
@@ -143,6 +157,25 @@ def test_replies_come_in_order_and_messages_are_never_skipped(kind: str, actor: 
         tell(ref, Add(1))
         replies = await asyncio.gather(*(ask(ref, Add(1)) for _ in range(4)))
         assert replies == [2, 3, 4, 5]
+        await stop(ref)
+
+    play(kind, main)
+
+
+@both
+@each
+def test_who_waits_holds_nothing_of_what_it_has_handled(kind: str, actor: Any) -> None:
+    """It may be a password."""
+
+    async def main() -> None:
+        ref = actor.start(Failures().runtime(kind))
+        secret = Secret()
+        gone = weakref.ref(secret)
+        asked = ask(ref, secret)
+        del secret
+        assert await asked == 0
+        del asked
+        await until(lambda: gone() is None)
         await stop(ref)
 
     play(kind, main)
