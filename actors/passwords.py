@@ -106,8 +106,15 @@ class PasswordActor(ThreadActor):
 
     @handles(Derive)
     def derive(self, message: Derive) -> bytearray:
-        """Stretch a passphrase. :raises WrongKey: with parameters that nobody here has stored"""
-        return stretched(message.passphrase, message.salt, message.stretch)
+        """Stretch a passphrase.
+
+        :raises WrongKey: with parameters that nobody here has stored
+        :raises Busy: there is not the memory for it now
+        """
+        try:
+            return stretched(message.passphrase, message.salt, message.stretch)
+        except MemoryError as error:
+            raise Busy("there is no memory for a passphrase now") from error
 
     def _is_weaker(self, passhash: str) -> bool:
         """Whether a hash costs less than the node's own. One that costs more, which somebody
@@ -156,8 +163,9 @@ class Passwords:
     """As many hashing threads as cores, and a bounded line before them.
 
     One hash at a time for each user, stored or not, so that an expensive one, or many tries, leave
-    the other threads to others; and one at a time that takes much memory. The line is shared out
-    between the addresses that ask, in turn; who is known goes first, but for every fourth time.
+    the other threads to others; and one at a time that takes much memory, as passphrases do. The
+    line is shared out between the addresses that ask, in turn; who is known goes first, but for
+    every fourth time.
 
     :param cores: how many hash at once
     """
@@ -195,10 +203,8 @@ class Passwords:
     def derive(
         self, passphrase: str, salt: bytes, stretch: Stretch, asker: Asker
     ) -> asyncio.Future[bytearray]:
-        """The wrapping key of a passphrase. :raises Busy: too many wait already"""
-        own = (f"user {asker.user}",)
-        much = stretch.memory_kib > limits.PASSHASH_MEMORY_KIB_OF_SPACE
-        lanes = (*own, "much memory") if much else own
+        """The wrapping key of a passphrase, one at a time. :raises Busy: too many wait already"""
+        lanes = (f"user {asker.user}", "much memory")
         return self._ask(Derive(passphrase, salt, stretch), asker, lanes)
 
     def _ask(

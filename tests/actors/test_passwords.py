@@ -22,6 +22,7 @@ from actors.runtime import stop
 from actors.tries import Rank
 from protocol import limits
 from protocol.errors import BadRequest, Busy, Draining
+from storage.vault_seals import Stretch
 from tests.actors.parts import CHEAP, KINDS, Failures, outcome, play, until
 from tests.simulation.doors import SeededRng
 
@@ -317,5 +318,53 @@ def test_a_stopped_hasher_leaves_no_thread() -> None:
         ref = PasswordActor.start(Failures().runtime("real"), SeededRng(1), CHEAP)
         await stop(ref)
         assert threading.active_count() == before
+
+    play("real", main)
+
+
+def test_one_passphrase_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenSSL's threads for two at once wait for each other for ever; whoever they are of."""
+    going = most = 0
+    both_asked = threading.Event()
+
+    def slowly(*_: object) -> bytearray:
+        nonlocal going, most
+        going += 1
+        most = max(most, going)
+        both_asked.wait()
+        going -= 1
+        return bytearray(32)
+
+    monkeypatch.setattr("actors.passwords.stretched", slowly)
+
+    async def main() -> None:
+        passwords = Passwords(Failures().runtime("real"), SeededRng(1), 4, CHEAP)
+        for stretch in (Stretch(), Stretch(19 * 1024, 1, 1)):
+            both_asked.clear()
+            asked = [
+                passwords.derive("a passphrase", b"", stretch, Asker(f"u{number}"))
+                for number in range(4)
+            ]
+            # Who signs in has the other threads meanwhile.
+            assert await passwords.hash("correct horse")
+            both_asked.set()
+            await asyncio.gather(*asked)
+        assert most == 1
+        await passwords.stop()
+
+    play("real", main)
+
+
+def test_no_memory_for_a_passphrase(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> bytearray:
+        raise MemoryError("not enough")
+
+    monkeypatch.setattr("actors.passwords.stretched", none)
+
+    async def main() -> None:
+        passwords = Passwords(Failures().runtime("real"), SeededRng(1), 1, CHEAP)
+        with pytest.raises(Busy, match="no memory"):
+            await passwords.derive("a passphrase", b"", Stretch(), Asker("ana"))
+        await passwords.stop()
 
     play("real", main)
