@@ -203,7 +203,12 @@ class Passwords:
     def derive(
         self, passphrase: str, salt: bytes, stretch: Stretch, asker: Asker
     ) -> asyncio.Future[bytearray]:
-        """The wrapping key of a passphrase, one at a time. :raises Busy: too many wait already"""
+        """The wrapping key of a passphrase. One at a time: OpenSSL takes the threads for lanes from
+        one pool, and two that each have some of them and wait for the rest wait for ever (seen with
+        OpenSSL 4.0.3).
+
+        :raises Busy: too many wait already
+        """
         lanes = (f"user {asker.user}", "much memory")
         return self._ask(Derive(passphrase, salt, stretch), asker, lanes)
 

@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from struct import Struct
-from threading import Lock
 from typing import Final
 
 from cryptography.exceptions import InvalidTag
@@ -95,11 +94,6 @@ class Spot:
     """Of the record."""
 
 
-_one_at_a_time: Final = Lock()
-"""OpenSSL takes the threads for lanes from one pool. Two that each have some of them and wait for
-the rest wait for ever: seen with OpenSSL 4.0.3."""
-
-
 def new_key(random: Random) -> bytearray:
     """A root key, or a vault's."""
     return bytearray(random(KEY_BYTES))
@@ -118,11 +112,6 @@ def stretched(passphrase: str, salt: bytes, stretch: Stretch) -> bytearray:
             "the parameters of the passphrase are out of bounds: they were tampered with"
         )
     secret = passphrase.encode("utf-8", "surrogatepass")
-    with _one_at_a_time:
-        return _stretched(secret, salt, stretch)
-
-
-def _stretched(secret: bytes, salt: bytes, stretch: Stretch) -> bytearray:
     argon2id = Argon2id(
         salt=salt,
         length=KEY_BYTES,

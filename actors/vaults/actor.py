@@ -73,6 +73,7 @@ log = structlog.get_logger("vaults")
 AT_ONCE: Final = 64
 """Vaults that are looked at before others have their turn."""
 WRONG: Final = "the passphrase does not open it"
+UNRECORDED: Final = "there is no room to record it"
 _SECOND_US: Final = 1_000_000
 _Asked = Unseal | Seal | ChangePassphrase
 
@@ -192,7 +193,7 @@ class VaultsActor(LoopActor):
             self._service.trail.add(tx, act)
             try:
                 promise = self._commit(tx, message)
-            except (NotWritable, DiskFull, Busy) as refusal:
+            except (NotWritable, AuditRefused, Busy) as refusal:
                 promise = None
                 log.warning("sealed, and not recorded", user=message.caller.user, why=refusal.code)
         self._count_seal(act.trail)
@@ -389,18 +390,21 @@ class VaultsActor(LoopActor):
             return None
 
     def _commit(self, tx: Transaction, message: _Asked) -> Promise:
-        """Commit what is done, with its entries."""
+        """Commit what is done, with its entries. :raises AuditRefused: there is no room for it"""
         tx.passes = True
         place = (None, None) if message.vault is None else message.vault[:2]
         entry = self._statements.of(tx, message.caller, message.request, place, True)
-        return self._committer.commit(tx, message.caller, _said(message), None, entry)
+        try:
+            return self._committer.commit(tx, message.caller, _said(message), None, entry)
+        except DiskFull as refusal:
+            raise AuditRefused(UNRECORDED) from refusal
 
     async def _kept(self, promise: Promise) -> None:
         """:raises AuditRefused: what was done could not be recorded, so it was not done"""
         try:
             await self._committer.released(promise)
         except DiskFull as refusal:
-            raise AuditRefused("there is no room to record it") from refusal
+            raise AuditRefused(UNRECORDED) from refusal
 
     def _refused(
         self, message: _Asked, act: Act, refusal: Refusal, tx: Transaction | None = None

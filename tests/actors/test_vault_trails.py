@@ -16,7 +16,7 @@ from protocol.errors import (
     NotWritable,
     Unknown,
 )
-from protocol.vaults import Seal, ShowVaults
+from protocol.vaults import ChangePassphrase, Seal, ShowVaults, Unseal
 from tests.actors.nodes import ANA, run, value
 from tests.actors.vaulted import (
     CANARY,
@@ -259,6 +259,14 @@ def test_a_full_disk_reveals_nothing(logbook: Logbook) -> None:
                 answer = await run(node, script)
                 assert isinstance(answer.refusal, AuditRefused)
                 assert answer.results == ()
+            asked = (
+                Unseal(ANA, None, PASSPHRASE),
+                ChangePassphrase(ANA, None, PASSPHRASE, PASSPHRASE, rekey=True),
+            )
+            for _ in range(2):  # when it is found to be full, and when that is known
+                for one in asked:
+                    with pytest.raises(AuditRefused):
+                        await ask(node.vaults, one)
             machine.disk.plan = None
             assert (await reveal(node, "k"))["value"] == CANARY
 

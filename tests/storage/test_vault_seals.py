@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hmac
-import time
 from hashlib import sha256
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -201,24 +199,3 @@ def test_trail_key() -> None:
     assert vault_seals.trail_key(bytes(KEY), DOMAIN, 9) == hmac.digest(
         extracted, info + b"\x01", sha256
     )  # fmt: skip
-
-
-def test_passphrases_are_stretched_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By whoever in the process."""
-    going = most = 0
-
-    def slowly(*_: object) -> bytearray:
-        nonlocal going, most
-        going += 1
-        most = max(most, going)
-        time.sleep(0)  # which lets other threads go on
-        going -= 1
-        return bytearray(32)
-
-    monkeypatch.setattr(vault_seals, "_stretched", slowly)
-    threads = [Thread(target=vault_seals.stretched, args=("a", b"", Stretch())) for _ in range(50)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert most == 1

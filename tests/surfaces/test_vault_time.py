@@ -24,9 +24,10 @@ from tests.nodes import OWNER, PASSPHRASE, PASSWORD, VAULTS
 from tests.surfaces.served import Served, served
 
 Figure = Callable[[str, object], None]
+pytestmark = pytest.mark.timeout(300)
 CLIENTS: Final = 12
 RECORDS: Final = 20
-ENOUGH: Final = 100
+ENOUGH: Final = 60
 UNSEALED: Final = timedelta(seconds=1)
 TOLD: Final = VaultSettings(unseal_us=UNSEALED // MICROSECOND, stretch=VAULTS.stretch)
 PAGE: Final = 1_000
