@@ -203,9 +203,8 @@ class Passwords:
     def derive(
         self, passphrase: str, salt: bytes, stretch: Stretch, asker: Asker
     ) -> asyncio.Future[bytearray]:
-        """The wrapping key of a passphrase. One at a time: OpenSSL takes the threads for lanes from
-        one pool, and two that each have some of them and wait for the rest wait for ever (seen with
-        OpenSSL 4.0.3).
+        """The wrapping key of a passphrase. One at a time, or OpenSSL's threads for two wait for
+        each other for ever: `docs/decisions/passphrases-one-at-a-time.md`.
 
         :raises Busy: too many wait already
         """

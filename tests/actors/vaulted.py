@@ -19,15 +19,13 @@ from tests.actors.parts import play
 from tests.simulation.disk import SimulatedDisk
 
 PASSPHRASE = "open sesame, please"
-
-
+"""That of the store."""
 OTHER = "quite another one"
-
-
+"""Of a vault of its own, or the store's next one."""
 NAMES = ("a", "b", "v")
-
-
+"""Of the vault that every node here has: namespace, database, vault."""
 CANARY = "canary-sk-live-51"
+"""A value that must be seen nowhere but in a reveal's answer."""
 
 
 class Machine:
