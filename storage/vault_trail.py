@@ -126,13 +126,14 @@ def last_about(tx: Transaction, vault: int, id: str) -> int:
     return number
 
 
-def newest(tx: Transaction, vault: int, before: int | None = None) -> Iterator[list[Kept]]:
-    """Entries with the newest first, some at a time. :param before: only those before that one"""
+def newest(tx: Transaction, vault: int, before: int | None = None) -> Iterator[Kept]:
+    """Entries with the newest first. :param before: only those before that one"""
     start, end = keys.within(_prefix(keys.VAULT_ENTRY, vault))
     if before is not None:
         end = min(end, _at(vault, min(before, 2**63)))
     for pairs in tx.scan(start, end, reverse=True):
-        yield [_kept(vault, _number(key), value) for key, value in pairs]
+        for key, value in pairs:
+            yield _kept(vault, _number(key), value)
 
 
 def is_authentic(kept: Kept, key: bytes) -> bool:

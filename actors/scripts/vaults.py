@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 
 from actors.commits import Promise
 from actors.passwords import Asker
@@ -412,17 +413,14 @@ def info_for_trail(run: Execution, statement: tree.InfoTrail, vault: Vault | Non
         head = vault_trail.head(tx, of)
         follows = head.hash if behind is None else behind.before
         at = head.number if behind is None else behind.number - 1
-        for some in vault_trail.newest(tx, of, before) if most else ():
-            for kept in some:
-                chained = kept.number == at and kept.hash == follows
-                sound = trail.is_sound(tx, vault, kept) if vault is not None or of == 0 else True
-                found.append(_described(kept, chained and sound))
-                follows, at = kept.before, kept.number - 1
+        for kept in islice(vault_trail.newest(tx, of, before), most):
+            chained = kept.number == at and kept.hash == follows
+            sound = trail.is_sound(tx, vault, kept) if vault is not None or of == 0 else True
+            found.append(_described(kept, chained and sound))
+            follows, at = kept.before, kept.number - 1
             run.tick()
-            if len(found) >= most:
-                break
         run.depends_on(tx.saw)
-    return found[:most]
+    return found
 
 
 def _described_check(checked: Checked, head: Head) -> Value:

@@ -56,16 +56,15 @@ def check(
     found, head = Checked(), vault_trail.head(tx, number)
     follows, at = head.hash, head.number
     first = max(1, head.number - limits.VAULT_ENTRIES_KEPT + 1)
-    for some in vault_trail.newest(tx, number):
-        for kept in some:
-            found.entries += 1
-            is_next = kept.number == at and kept.hash == follows
-            if not is_next or not _is_proven(tx, trail, vault, number, kept, found):
-                _name(found.wrong, kept.number)
-            if vault is not None and not _is_kept(tx, vault, kept):
-                _name(found.put_back, kept.entry.id or "")
-            follows, at = kept.before, kept.number - 1
-            tick()
+    for kept in vault_trail.newest(tx, number):
+        found.entries += 1
+        is_next = kept.number == at and kept.hash == follows
+        if not is_next or not _is_proven(tx, trail, vault, number, kept, found):
+            _name(found.wrong, kept.number)
+        if vault is not None and not _is_kept(tx, vault, kept):
+            _name(found.put_back, kept.entry.id or "")
+        follows, at = kept.before, kept.number - 1
+        tick()
     if at != first - 1:
         _name(found.wrong, at)
     if first == 1 and at == 0 and follows != bytes(vault_trail.HASH_BYTES):
