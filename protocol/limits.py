@@ -428,6 +428,8 @@ read for together that one connection asks for at once."""
 # --- vaults -------------------------------------------------------------------------------------
 UNSEAL_SECONDS: Final = 600
 """How long an unseal lasts when nothing else is said."""
+UNSEAL_SECONDS_MAX: Final = 366 * 86_400
+"""The longest that it may be told to last."""
 VAULT_ID_BYTES: Final = 512
 VAULT_VALUE_BYTES: Final = MIB
 """One value of a vault, as msgpack."""

@@ -233,9 +233,11 @@ class VaultsActor(LoopActor):
             try:
                 await self._kept(promise)
             except Refusal:
-                self._keyring.settle_root(act.trail, newest=False)
+                if change.rekeys:
+                    self._keyring.settle_root(act.trail, fresh, stays=False)
                 raise
-            self._keyring.settle_root(act.trail, newest=True)
+            if change.rekeys:
+                self._keyring.settle_root(act.trail, fresh, stays=True)
         self._rotation.wake()
         return count + 1
 

@@ -36,7 +36,7 @@ class VaultKey:
 class _Open:
     domain: bytes
     roots: list[bytearray] = field(repr=False)
-    """The newest first. More than one: while it is not sure which of them is to stay."""
+    """The newest first. More than one: while it is not sure which of them are to stay."""
     until_us: int
     keys: dict[tuple[int, int], VaultKey] = field(default_factory=dict, repr=False)
     """By the number of the vault and the version."""
@@ -86,19 +86,23 @@ class Keyring:
         return found.until_us
 
     def replace_root(self, of: int, root: bytearray) -> None:
-        """From now on another root key counts, beside the one before: `settle_root` says which of
-        them is to stay. Of what is sealed nothing is kept."""
+        """From now on another root key counts, beside the one before: `settle_root` says whether it
+        is to stay. Of what is sealed nothing is kept."""
         found = self._open.get(of)
         if found is not None:
             found.roots.insert(0, bytearray(root))
 
-    def settle_root(self, of: int, *, newest: bool) -> None:
-        """Keep the newest of two root keys, or the one before it."""
+    def settle_root(self, of: int, root: bytearray, *, stays: bool) -> None:
+        """Keep a root key that came with `replace_root` and none from before it, or let go of it
+        alone: another one may have come since."""
         found = self._open.get(of)
-        if found is None or len(found.roots) < 2:
+        if found is None or root not in found.roots[:-1]:
             return
-        gone = found.roots.pop(1 if newest else 0)
-        wipe(gone)
+        at = found.roots.index(root)
+        gone = slice(at + 1, None) if stays else slice(at, at + 1)
+        for one in found.roots[gone]:
+            wipe(one)
+        del found.roots[gone]
 
     def key(self, vault: Vault, row: KeysRow, version: int) -> VaultKey:
         """A version of a vault's key.

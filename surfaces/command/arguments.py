@@ -241,14 +241,7 @@ def _serve(given: flags.Given, directory: str, environment: Mapping[str, str]) -
         given.get("--cert"),
         given.get("--cert-key"),
         given.get("--backup-dir") or environment.get("STORE_BACKUP_DIR") or None,
-        _lasting(
-            given,
-            environment,
-            "--unseal-for",
-            "STORE_UNSEAL_FOR",
-            UNSEAL_FOR,
-            "an unseal lasts longer than zero",
-        ),
+        _unseal_for(given, environment),
         _first_owner(environment),
         _keep_log(given),
         _keep_statements(given),
@@ -256,6 +249,17 @@ def _serve(given: flags.Given, directory: str, environment: Mapping[str, str]) -
         _log_level(given, environment),
         _lasting(given, environment, "--slow", "STORE_SLOW", SLOW, "slow is longer than zero"),
     )
+
+
+def _unseal_for(given: flags.Given, environment: Mapping[str, str]) -> timedelta:
+    flag, variable = "--unseal-for", "STORE_UNSEAL_FOR"
+    why = "an unseal lasts longer than zero"
+    found = _lasting(given, environment, flag, variable, UNSEAL_FOR, why)
+    if found > timedelta(seconds=limits.UNSEAL_SECONDS_MAX):
+        days = limits.UNSEAL_SECONDS_MAX // 86_400
+        where = flag if flag in given else variable
+        raise UsageRefused(f"{where} is refused: an unseal lasts at most {days} days")
+    return found
 
 
 def _log_level(given: flags.Given, environment: Mapping[str, str]) -> str:

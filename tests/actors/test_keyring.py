@@ -65,19 +65,35 @@ def test_a_wrap_that_changes_is_another_key() -> None:
     assert before is not after and bytes(after.secret) == b"l" * 32
 
 
-@pytest.mark.parametrize("newest", [True, False])
-def test_two_roots_until_it_is_known_which_stays(newest: bool) -> None:
+@pytest.mark.parametrize("stays", [True, False])
+def test_two_roots_until_it_is_known_which_stays(stays: bool) -> None:
     ring, _ = opened(ManualClock())
     other = bytes(range(1, 33))
     ring.replace_root(STORE, bytearray(other))
     for root in (bytes(range(32)), other):
         assert ring.key(HUNG, row(HUNG, root), 1).wrap
-    ring.settle_root(STORE, newest=newest)
-    ring.settle_root(STORE, newest=newest)  # once is enough
-    kept, gone = (other, bytes(range(32))) if newest else (bytes(range(32)), other)
+    ring.settle_root(STORE, bytearray(other), stays=stays)
+    ring.settle_root(STORE, bytearray(other), stays=stays)  # once is enough
+    kept, gone = (other, bytes(range(32))) if stays else (bytes(range(32)), other)
     assert ring.key(HUNG, row(HUNG, kept, b"m" * 32), 1).wrap
     with pytest.raises(WrongKey):
         ring.key(HUNG, row(HUNG, gone, b"n" * 32), 1)
+
+
+@pytest.mark.parametrize("second_stays", [True, False])
+def test_another_root_before_the_first_is_known_to_stay(second_stays: bool) -> None:
+    ring, _ = opened(ManualClock())
+    first, second = bytes(range(1, 33)), bytes(range(2, 34))
+    ring.replace_root(STORE, bytearray(first))
+    ring.replace_root(STORE, bytearray(second))
+    ring.settle_root(STORE, bytearray(first), stays=True)
+    ring.settle_root(STORE, bytearray(second), stays=second_stays)
+    kept, gone = (second, first) if second_stays else (first, second)
+    assert ring.key(HUNG, row(HUNG, kept), 1).wrap
+    assert bytes(ring.root(STORE) or b"") == kept
+    for root in (gone, bytes(range(32))):
+        with pytest.raises(WrongKey):
+            ring.key(HUNG, row(HUNG, root, b"n" * 32), 1)
 
 
 def test_what_is_dropped_is_forgotten() -> None:

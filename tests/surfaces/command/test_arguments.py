@@ -115,6 +115,8 @@ REFUSED = [
     ("d --http :1 --unseal-for 0m0s", "is refused"),
     ("d --http :1 --unseal-for -5m", "--unseal-for"),
     ("d --http :1 --unseal-for soon", "--unseal-for"),
+    ("d --http :1 --unseal-for 53w", "--unseal-for is refused: an unseal lasts at most 366 days"),
+    ("d --http :1 --unseal-for 10000000w", "an unseal lasts at most 366 days"),
     ("d --http 8000", "--http: '8000' is no address"),
     ("d --http host", "--http: 'host' is no address"),
     ("d --serve :65536", "--serve: ':65536' is no address: ports end at 65535"),
