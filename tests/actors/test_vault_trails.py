@@ -259,7 +259,7 @@ def test_a_full_disk_reveals_nothing(logbook: Logbook) -> None:
                 answer = await run(node, script)
                 assert isinstance(answer.refusal, AuditRefused)
                 assert answer.results == ()
-            asked = (
+            asked: tuple[Any, ...] = (
                 Unseal(ANA, None, PASSPHRASE),
                 ChangePassphrase(ANA, None, PASSPHRASE, PASSPHRASE, rekey=True),
             )
