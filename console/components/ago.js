@@ -22,6 +22,6 @@ export function Ago({ at, what = 'read' }) {
     return () => hearers.delete(hear);
   }, []);
   if (!at) return null;
-  return html`<time class="ago" datetime=${at.toISOString()} title=${at.toLocaleString()}>
+  return html`<time class="ago" aria-live="off" datetime=${at.toISOString()} title=${at.toLocaleString()}>
     ${what} ${ago(at, Math.max(now, at.getTime()))}</time>`;
 }

@@ -15,11 +15,11 @@ const MOST_COLUMNS = 100;
 export function Results({ answer }) {
   const { results, texts, error, place } = answer;
   return html`
-    <section class="results" aria-label="Results" aria-live="polite">
-      <p class="small soft summary">${[
+    <section class="results" aria-label="Results">
+      <p class="small soft summary"><span role="status">${[
         `${results.length} ${results.length === 1 ? 'result' : 'results'}`,
         answer.seq !== null && `at commit ${answer.seq}`, place && `in ${place.ns}.${place.db}`, `after ${answer.ms} ms, `,
-      ].filter(Boolean).join(' ')}<${Ago} at=${answer.at} what="answered" /></p>
+      ].filter(Boolean).join(' ')}</span><${Ago} at=${answer.at} what="answered" /></p>
       ${results.map((result, at) => html`
         <${Result} key=${`${answer.at.getTime()} ${at}`} number=${at + 1} result=${result} text=${texts[at]} place=${place} />`)}
       ${error && html`<${Failed} error=${error} text=${error.statement ? texts[error.statement - 1] : ''} />`}

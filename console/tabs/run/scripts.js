@@ -37,7 +37,7 @@ export function Scripts({ place }) {
 }
 
 function Elapsed({ since }) {
-  return html`<span class="small soft" role="status"><${Ago} at=${since} what="running, begun" /></span>`;
+  return html`<span class="small soft"><span role="status">Running, </span><${Ago} at=${since} what="begun" /></span>`;
 }
 
 function Strip({ desk }) {
