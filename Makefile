@@ -16,7 +16,7 @@ TREE := $(if $(COMPILED),build/compiled,.)
 PYTHON_THERE := cd $(TREE) && $(CURDIR)/$(BIN)/python
 SOURCES := protocol language storage actors surfaces bench compiling tests examples
 
-.PHONY: help run compiled test check test-hard mutants bench builds soak docs demo format wheel cases-accept clean
+.PHONY: help run compiled test check test-hard mutants bench builds soak docs images demo format wheel cases-accept clean
 .DEFAULT_GOAL := test
 
 help: ## the targets
@@ -94,6 +94,10 @@ builds: compiled ## the compiled tree beside the plain one, in turns
 
 soak: .venv/.bench ## everything at once for MINUTES=60, or SMALL=1 MINUTES=6: build/soak/ holds a table and a picture; fails when something grows
 	$(BIN)/python -m bench.soak --minutes $(MINUTES) $(if $(SMALL),--small)
+
+images: .venv/.test ## take the pictures of the console that the pages show, into docs/images/
+	@.ci/packages chromium
+	$(BIN)/python -m tests.console.images
 
 demo: .venv/.demo ## load real data through the client, ask it ten questions
 	$(BIN)/python -m bench.demo

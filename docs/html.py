@@ -2,7 +2,8 @@
 all pages, what is on this one, and a search that runs in the browser.
 
 A page for those who work on the node (`LEFT_OUT`, the decisions) is not made; a link to it, or to a
-file of the sources, stays as text, since nothing of it is served.
+file of the sources, stays as text, since nothing of it is served. Nor are pictures: they are of the
+console itself.
 """
 
 from __future__ import annotations
@@ -126,6 +127,7 @@ def _page(source: Source, every: Sequence[Source], by_path: dict[str, Source]) -
     parts = _anchored(tokens)
     _linked(tokens, source, by_path)
     body = markdown.renderer.render(tokens, markdown.options, {})
+    body = body.replace("<p></p>\n", "")  # there was a picture
     for wide in ("table", "pre"):  # what is wider than the page scrolls by itself, by keys too
         body = body.replace(f"<{wide}>", f'<div class="wide" tabindex="0"><{wide}>')
         body = body.replace(f"</{wide}>", f"</{wide}></div>")

@@ -1,0 +1,29 @@
+"""The pictures of the console: one for each tab, and each shown by a page."""
+
+from __future__ import annotations
+
+import re
+
+from tests.architecture.sources import ROOT
+from tests.console.images import FOLDER, VIEWS
+
+TABS = ROOT / "console" / "tabs"
+
+
+def test_each_tab_has_its_picture() -> None:
+    words = re.search(r"TABS = \[([^\]]*)\]", (TABS / "all.js").read_text())
+    assert words is not None
+    sources = {path.stem: path.read_text() for path in TABS.glob("*.js") if path.stem != "all"}
+    names = {
+        re.search(r"^  name: '(\w+)'", text, re.MULTILINE)[1]  # type: ignore[index]
+        for text in sources.values()
+    }
+    assert len(names) == len(words[1].split(","))
+    assert names == {view.address.removeprefix("#/").partition("/")[0] for view in VIEWS}
+
+
+def test_each_picture_is_there_and_shown() -> None:
+    there = {path.name for path in FOLDER.glob("*.png")}
+    assert there == {f"{view.name}.png" for view in VIEWS} | {"sign-in.png"}
+    page = (ROOT / "docs" / "console.md").read_text()
+    assert there == set(re.findall(r"\(images/([\w-]+\.png)\)", page))
