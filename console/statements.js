@@ -103,6 +103,12 @@ function kept(what, { before, limit, of } = {}) {
   return statement(of ? `${text} OF ${name(of)}` : text, params);
 }
 
+/** Make a database, and its namespace where that is not there yet. @param {{ns: string, db: string}} place @param {boolean} alone the namespace is there */
+export const defineDatabase = ({ ns, db }, alone) => {
+  const database = statement(`DEFINE DATABASE ${name(ns)}.${name(db)}`);
+  return alone ? database : inOne(statement(`DEFINE NAMESPACE ${name(ns)}`), database);
+};
+
 /** End a running script: by its name in the text, so that the statement log says which. @param {string} id of INFO FOR RUNNING */
 export const kill = (id) => statement(`KILL ${string(id)}`);
 

@@ -2,11 +2,12 @@
 import { go, placed, read } from '../address.js';
 import * as node from '../node.js';
 import { current, set, useAsked, useShared } from '../state.js';
-import { info, isName } from '../statements.js';
+import { defineDatabase, info, isName } from '../statements.js';
 import { html, useState } from '../vendor/preact.js';
 import { Dialog } from './dialog.js';
 import { Button, Form, Text } from './form.js';
 import { Answer } from './notices.js';
+import { Perform } from './perform.js';
 
 const MANY = 200;
 
@@ -71,6 +72,7 @@ export function Places() {
 function Picker({ onClose }) {
   const { place } = useShared();
   const [typed, type] = useState('');
+  const [making, make] = useState(false);
   const asked = useAsked(namespaces, []);
   const choose = (ns, db) => {
     const { tab } = read();
@@ -80,16 +82,24 @@ function Picker({ onClose }) {
   };
   const [ns, db] = typed.trim().split('.');
   const whole = isName(ns ?? '') && isName(db ?? '');
+  if (making) {
+    const alone = (asked.value ?? []).some((one) => one.ns === ns);
+    return html`
+      <${Perform} title="Make a database" statement=${defineDatabase({ ns, db }, alone)} act="Make it" reasoned
+        onDone=${() => choose(ns, db)} onClose=${onClose} />`;
+  }
   return html`
     <${Dialog} title="Place" onClose=${onClose}>
       <${Form} onSubmit=${() => whole && choose(ns, db)} class="row">
         <${Text} label="Find, or name one" placeholder="namespace.database" value=${typed} onInput=${type} autofocus />
         <${Button} submit disabled=${!whole}>Go there<//>
+        <${Button} disabled=${!whole || !asked.value} onClick=${() => make(true)}>Make it…<//>
       <//>
       <${Answer} asked=${asked} what="namespaces">
         ${(all) => {
           const found = all.filter((one) => one.ns.startsWith(ns ?? ''));
-          if (!found.length) return html`<p class="nothing">No namespace that you may see.</p>`;
+          if (!found.length) return html`<p class="nothing">No namespace that you may see. A database that is not
+            there yet is named above and made.</p>`;
           return html`
             <ul class="places">
               ${found.slice(0, MANY).map((one) => html`<${Branch} key=${one.ns} one=${one} begins=${db ?? ''}

@@ -21,11 +21,14 @@
  * @property {{ns: string, db: string}} place @property {Date} at @property {number} ms
  */
 import * as node from '../../node.js';
+import { current, set } from '../../state.js';
 import { extent, offset, statements } from '../../storeql.js';
 import { parse } from '../../values.js';
 import { useEffect, useState } from '../../vendor/preact.js';
 
 const KEPT = 200;
+/** A script with one of these words may have changed what there is, or how much. */
+const CHANGES = /\b(DEFINE|DROP|ALTER|CREATE|INSERT|UPSERT|DELETE|PUBLISH|TRIM|REDRIVE|RESTORE|REBUILD)\b/i;
 let counted = 0;
 const blank = (text = '') => ({
   id: (counted += 1), text, params: '', reason: '', timeout: '', record: false, answer: null, running: null, marks: [],
@@ -135,6 +138,7 @@ export async function run(id, selected, place) {
     // Behind a brace the semicolon may be left out: then there are more results than were counted here.
     answer.texts = parts.length >= answer.results.length + (answer.error ? 1 : 0) ? parts.map((part) => part.text) : [];
     change(id, { running: null, answer, marks });
+    if (answer.results.length && CHANGES.test(text)) set({ round: current().round + 1 });
     remember({ text, at: answer.at, place, ms: answer.ms, said: answer.error ? answer.error.code ?? 'stopped' : 'done' });
   }
 }

@@ -7,6 +7,7 @@ import { html, useEffect, useMemo, useRef, useState } from '../../vendor/preact.
 import { completion } from './completion.js';
 import { change, choose, close, currentOf, open, run, title, useDesk, wrong } from './desk.js';
 import { Results } from './results.js';
+import { Rows } from './rows.js';
 
 /** @param {object} props `place` */
 export function Scripts({ place }) {
@@ -66,6 +67,7 @@ function Beside({ script }) {
         <${Area} label="Parameters, as JSON" hint=${'{"age": 30, "from": {"$dt": "2026-01-02T03:04:05Z"}} for $age and $from'} value=${script.params} wrong=${wrong(script.params)}
           onInput=${put('params')} />
         <div>
+          <${Rows} onRead=${put('params')} />
           <${Text} label="Reason" hint="Kept in the statement log." value=${script.reason} onInput=${put('reason')} />
           <${Text} label="Timeout" hint="For the whole script, such as 5s." value=${script.timeout} onInput=${put('timeout')} />
           <${Tick} label="Keep it in the statement log though it only reads" value=${script.record} onInput=${put('record')} />

@@ -7,7 +7,7 @@ import {
   alterGroup, defineGroup, defineReader, dropGroup, dropReader, isLasting, isPauses, moveGroup, moveReader,
 } from '../../statements/topics.js';
 import { html, useState } from '../../vendor/preact.js';
-import { Position, position } from './position.js';
+import { Position, position, WHERE } from './position.js';
 
 const START = { at: 'START', text: '' };
 const NO_NAME = 'Letters, digits, _ and -, beginning with a letter or _; at most 64.';
@@ -97,7 +97,9 @@ export function ChangeGroup({ place, topic, consumer, onDone, onClose }) {
 /** @param {{place: object, topic: string, consumer: object, onDone: () => void, onClose: () => void}} props */
 export function Move({ place, topic, consumer, onDone, onClose }) {
   const [where, put] = useState({ at: 'END', text: '' });
-  const at = position(where);
+  const done = consumer.told.committed;
+  const again = done === undefined ? [] : [['DONE', `where it stands, behind ${done}: what is out is handed out again`]];
+  const at = where.at === 'DONE' ? { at: 'AFTER', value: Number(done) } : position(where);
   const move = consumer.is === 'group' ? moveGroup : moveReader;
   return html`
     <${Confirm} title=${`Move the ${consumer.is}`} name=${consumer.name} called=${consumer.is} act="Move it" place=${place}
@@ -105,7 +107,7 @@ export function Move({ place, topic, consumer, onDone, onClose }) {
       ${consumer.is === 'group'
         ? html`<p>What is handed out counts no more: its receipts are stale, and it may be handed out again.</p>`
         : html`<p>Whoever reads as it goes on there: messages are read again, or passed over.</p>`}
-      <${Position} label="To" value=${where} onInput=${put} />
+      <${Position} label="To" options=${[...WHERE, ...again]} value=${where} onInput=${put} />
     <//>`;
 }
 

@@ -5,7 +5,8 @@ import { Tagged } from '../../values.js';
 
 /** @typedef {{at: 'START'|'END'|'AFTER'|'TIME', text: string}} Draft what stands in the fields */
 
-const WHERE = [
+/** Where something may stand, as options. */
+export const WHERE = [
   ['START', 'the first message that is held'], ['END', 'the end: only what comes'],
   ['AFTER', 'behind a position'], ['TIME', 'a time'],
 ];
@@ -32,11 +33,11 @@ export function position({ at, text }) {
   return /^\d{1,15}$/.test(text) ? { at, value: Number(text) } : null;
 }
 
-/** @param {{label?: string, value: Draft, onInput: (draft: Draft) => void}} props */
-export function Position({ label = 'Begins at', value, onInput }) {
+/** @param {{label?: string, options?: string[][], value: Draft, onInput: (draft: Draft) => void}} props */
+export function Position({ label = 'Begins at', options = WHERE, value, onInput }) {
   const type = (text) => onInput({ ...value, text });
   return html`
-    <${Choice} label=${label} options=${WHERE} value=${value.at} onInput=${(at) => onInput({ at, text: '' })} />
+    <${Choice} label=${label} options=${options} value=${value.at} onInput=${(at) => onInput({ at, text: '' })} />
     ${value.at === 'AFTER' && html`<${Text} label="Position" inputmode="numeric" value=${value.text} onInput=${type}
       hint="The next message is the one behind it." />`}
     ${value.at === 'TIME' && html`<${Text} label="Time" type="datetime-local" step="1" value=${value.text} onInput=${type}
