@@ -117,6 +117,24 @@ def test_parameters_reason_and_record(console: Page, node: NodeProcess) -> None:
     assert (kept["reason"], kept["surface"]) == ("a look", "http")
 
 
+def test_rows_of_a_file_are_a_parameter(console: Page, node: NodeProcess, tmp_path: Path) -> None:
+    console.get_by_text("Parameters and more").click()
+    file = console.get_by_label("Rows from a file")
+    given = console.get_by_label("Parameters, as JSON")
+    (tmp_path / "whole.json").write_text('[{"id": 1, "n": 1.0, "m": 12345678901234567890.5}]')
+    file.set_input_files(tmp_path / "whole.json")
+    expect(given).to_have_value('{"rows": [{"id": 1, "n": 1.0, "m": 12345678901234567890.5}]}')
+    (tmp_path / "not.json").write_text('{"id": 1}\n{"id": ')
+    file.set_input_files(tmp_path / "not.json")
+    expect(file).to_have_attribute("aria-invalid", "true")
+    expect(given).to_have_value('{"rows": [{"id": 1, "n": 1.0, "m": 12345678901234567890.5}]}')
+    (tmp_path / "lines.jsonl").write_text('{"id": 1, "n": 1.0}\n\n{"id": 2}\n')
+    file.set_input_files(tmp_path / "lines.jsonl")
+    run(console, "DEFINE TABLE row; INSERT INTO row $rows RETURN NONE; SELECT * FROM row")
+    expect(console.get_by_label("Result 3", exact=True)).to_contain_text("1.0")
+    assert node.script("DELETE row RETURN BEFORE", **PLACE)["results"][0]["rows"] == 2
+
+
 def test_many_rows_stay_few_in_the_page_and_are_sorted_and_filtered_here(console: Page) -> None:
     run(
         console,
