@@ -1,8 +1,7 @@
 """Rows about vaults: writing and revealing over the wire, an unseal, a rotation, and what others
 hear of both meanwhile.
 
-There are no peers: HashiCorp Vault keeps its values in a store of its own choice, and what would be
-compared is that.
+OpenBao is a peer that could be had, and is no side here yet: `docs/state.md`.
 """
 
 from __future__ import annotations
