@@ -6,6 +6,7 @@ page is put only where the key still says what its reader saw.
 """
 
 import os
+from contextlib import suppress
 
 from storeclient import NONE, Client, Database, Position, RecordId, errors
 
@@ -82,4 +83,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with suppress(KeyboardInterrupt):
+        main()

@@ -8,7 +8,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 from storeclient import Client, Commit, Database, Position, errors
@@ -91,4 +91,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with suppress(KeyboardInterrupt):
+        main()

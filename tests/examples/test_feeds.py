@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -152,6 +153,26 @@ class TestSearch:
         again = search.Index(db, path)
         assert again.watch.position is not None
         assert (again.watch.position.seq, again.watch.position.store is None) == (seq, False)
+
+
+@pytest.mark.parametrize("name", ["cache", "search"])
+def test_a_program_that_is_interrupted_ends_without_complaint(
+    name: str, node: NodeProcess, client: Client, tmp_path: Path
+) -> None:
+    ran = subprocess.Popen(
+        [sys.executable, "-m", f"examples.feeds.{name}", str(tmp_path / "kept.db")],
+        env=environment(PYTHONPATH=f"{ROOT}:{ROOT / 'clients' / 'python'}", STORE_AT=at(node)),
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        until(lambda: any("WATCH" in str(one) for one in client.query("INFO FOR RUNNING")))
+        ran.send_signal(signal.SIGINT)
+        assert ran.communicate(timeout=SECONDS)[1] == b""
+        assert ran.returncode == 0
+    finally:
+        ran.kill()
+        ran.wait()
 
 
 class TestPage:

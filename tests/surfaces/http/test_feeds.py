@@ -7,6 +7,7 @@ import json
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,6 +21,7 @@ from tests.surfaces.http.raw import Raw
 from tests.surfaces.http.sockets import Peer
 
 BASIC = "Basic " + b64encode(f"root:{PASSWORD}".encode()).decode()
+PAGE = Path(__file__).parents[3] / "docs" / "feeds.md"
 PLACE = {"ns": "a", "db": "b", "table": "t"}
 
 
@@ -55,13 +57,19 @@ async def watching(
 
 async def script(surface: HttpSurface, text: str, **fields: Any) -> int:
     """Run a script that must succeed; the sequence that it committed."""
+    return int((await answered(surface, text, **fields))["seq"])
+
+
+async def answered(surface: HttpSurface, text: str, **fields: Any) -> dict[str, Any]:
+    """The whole answer of a script that must succeed."""
     async with await Raw.connect(surface.address[1]) as raw:
         body = json.dumps({"script": text, "ns": "a", "db": "b", **fields}).encode()
         answer = await raw.ask(
             "POST", "/script", body, content_type="application/json", authorization=BASIC
         )
         assert answer.status == 200, answer.body
-        return int(answer.json["seq"])
+        assert isinstance(answer.json, dict)
+        return answer.json
 
 
 @pytest.fixture
@@ -152,15 +160,38 @@ async def test_what_is_wrong_with_the_request_is_its_answer(
         ({"where": "a >"}, 4400, "UnexpectedToken"),
         ({"where": "(SELECT * FROM t) = []"}, 4400, "BadRequest"),
         ({"actions": "create,rename"}, 4400, "BadRequest"),
+        ({"where": "x = 1" + " OR x = 1" * 600}, 4413, "TooLarge"),
+        ({"where": "6 / x > 1", "from": "0"}, 4409, "DivisionByZero"),
     ],
 )
 async def test_what_is_wrong_with_the_feed_is_told_on_the_socket(
     surface: HttpSurface, query: dict[str, str], close: int, code: str
 ) -> None:
+    await script(surface, "CREATE t:1 SET x = 0")
     async with watching(surface, query) as watcher:
         refused = await watcher.until("error")
         assert refused["error"]["code"] == code
         assert (await watcher.frame()).code == close
+        assert code in documented()[close]
+
+
+async def test_a_feed_that_is_killed_says_so_and_not_that_its_reader_was_slow(
+    surface: HttpSurface,
+) -> None:
+    async with watching(surface) as watcher:
+        await watcher.until("caught_up")
+        running = (await answered(surface, "INFO FOR RUNNING"))["results"][0]["value"]
+        (feed,) = (one["id"] for one in running if one["text"] == "WATCH t")
+        await script(surface, f"KILL '{feed}'")
+        assert (await watcher.until("error"))["error"]["code"] == "Cancelled"
+        assert (await watcher.frame()).code == 4408
+        assert "Cancelled" in documented()[4408]
+
+
+def documented() -> dict[int, str]:
+    """What the page about feeds says of each close code."""
+    rows = [line.split("|") for line in PAGE.read_text().splitlines() if line.startswith("| 4")]
+    return {int(code): said for _, code, said, *_ in rows}
 
 
 async def test_without_a_credential_there_is_no_feed(surface: HttpSurface) -> None:
