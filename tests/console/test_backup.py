@@ -100,6 +100,7 @@ def test_a_part_and_its_restore(tab: Page, node: NodeProcess, watch: Watch) -> N
     tab.get_by_role("button", name="Restore main.storeql").click()
     dialog = tab.get_by_role("dialog")
     expect(dialog).to_contain_text("RestoreTargetExists")
+    expect(dialog.get_by_role("link", name="under another name")).to_be_visible()
     expect(dialog.get_by_role("button", name="Go on")).to_have_count(0)
     tab.keyboard.press("Escape")
     node.script("DROP DATABASE shop.main")

@@ -299,6 +299,17 @@ def the_node_is_drained_and_resumed(page: Page, node: NodeProcess, watch: Watch)
     assert told(node, "RETURN 1") == 1
 
 
+def test_a_script_that_makes_the_first_database_leads_there(page: Page, node: NodeProcess) -> None:
+    page.goto(origin(node))
+    sign_in(page)
+    expect(page.locator(".place")).to_contain_text("choose")
+    run(page, "DEFINE NAMESPACE first; DEFINE DATABASE first.one")
+    expect(page.locator(".place")).to_contain_text("first.one")
+    run(page, "DEFINE TABLE here")
+    expect(page.locator(".browse")).to_contain_text("here")
+    assert "error" not in node.script("DROP NAMESPACE first")
+
+
 def test_an_evening(
     page: Page, browser: Browser, node: NodeProcess, watch: Watch, tmp_path: Path
 ) -> None:

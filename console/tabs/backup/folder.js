@@ -2,6 +2,7 @@
 import { Confirm } from '../../components/confirm.js';
 import { Dialog } from '../../components/dialog.js';
 import { Button } from '../../components/form.js';
+import { docs } from '../../components/head.js';
 import { Answer, Empty, Notice } from '../../components/notices.js';
 import { Composed } from '../../components/statement.js';
 import { Table } from '../../components/table.js';
@@ -82,6 +83,9 @@ function Restore({ path, onBusy, onDone, onClose }) {
             <${Button} look="main" onClick=${() => ask(true)} disabled=${Boolean(asked.error)}>Go on<//>
           </p>`}
       <//>
+      ${asked.error?.code === 'RestoreTargetExists' && html`<p>Databases come back under the names that they had. To have
+        one beside what is there, <a href=${docs('console.md#an-evening')} target="_blank" rel="noopener">run its text under
+        another name</a>.</p>`}
     <//>`;
 }
 

@@ -20,6 +20,7 @@
  * @property {?number} seq
  * @property {{ns: string, db: string}} place @property {Date} at @property {number} ms
  */
+import { begin } from '../../components/places.js';
 import * as node from '../../node.js';
 import { current, set } from '../../state.js';
 import { extent, offset, statements } from '../../storeql.js';
@@ -138,7 +139,10 @@ export async function run(id, selected, place) {
     // Behind a brace the semicolon may be left out: then there are more results than were counted here.
     answer.texts = parts.length >= answer.results.length + (answer.error ? 1 : 0) ? parts.map((part) => part.text) : [];
     change(id, { running: null, answer, marks });
-    if (answer.results.length && CHANGES.test(text)) set({ round: current().round + 1 });
+    if (answer.results.length && CHANGES.test(text)) {
+      set({ round: current().round + 1 });
+      begin(); // it may have made the first database there is
+    }
     remember({ text, at: answer.at, place, ms: answer.ms, said: answer.error ? answer.error.code ?? 'stopped' : 'done' });
   }
 }
