@@ -13,6 +13,7 @@ from playwright.sync_api import (
     ConsoleMessage,
     Page,
     Request,
+    ViewportSize,
     WebError,
     expect,
     sync_playwright,
@@ -26,6 +27,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 SECONDS = 30
 """How long something that was done may take to be seen: a limit on the wait, nothing to reach."""
 expect.set_options(timeout=SECONDS * 1000)
+
+SIZE: ViewportSize = {"width": 1280, "height": 800}
 
 
 @pytest.fixture(scope="package")
@@ -74,9 +77,25 @@ class Watch:
             "addEventListener('securitypolicyviolation', (e) => console.error("
             "`policy: ${e.violatedDirective} ${e.blockedURI} ${e.sourceFile}:${e.lineNumber}`))"
         )
-        context.on("request", self._asked)
-        context.on("weberror", self._thrown)
-        context.on("console", self._said)
+        self._hear(context)
+
+    def listen(self, context: BrowserContext) -> Callable[[], None]:
+        """The same of a context that others have followed; what is answered ends it."""
+        heard = self._hear(context)
+
+        def end() -> None:
+            for event, hear in heard:
+                context.remove_listener(event, hear)
+
+        return end
+
+    def _hear(self, context: BrowserContext) -> list[tuple[str, Callable[..., None]]]:
+        heard: list[tuple[str, Callable[..., None]]] = [
+            ("request", self._asked), ("weberror", self._thrown), ("console", self._said),
+        ]  # fmt: skip
+        for event, hear in heard:
+            context.on(event, hear)  # type: ignore[call-overload]
+        return heard
 
     def _thrown(self, error: WebError) -> None:
         self.complaints.append(f"thrown: {error.error}")
@@ -108,7 +127,7 @@ def watch(node: NodeProcess) -> Iterator[Watch]:
 @pytest.fixture
 def context(browser: Browser, watch: Watch) -> Iterator[BrowserContext]:
     """A browser without a past, 1280 pixels wide."""
-    found = browser.new_context(viewport={"width": 1280, "height": 800})
+    found = browser.new_context(viewport=SIZE)
     found.set_default_timeout(SECONDS * 1000)
     watch.follow(found)
     yield found
@@ -129,12 +148,52 @@ def sign_in(page: Page, user: str = USER, password: str = PASSWORD) -> None:
     expect(page.get_by_label("Password", exact=True)).to_have_count(0)
 
 
+@pytest.fixture(scope="module")
+def kept(browser: Browser, node: NodeProcess) -> Iterator[Page]:
+    """A page that the tests of a file share. It keeps its session, so that each of them can load it
+    anew: to begin a browser's context and to sign in takes ten times as long."""
+    found = browser.new_context(viewport=SIZE)
+    found.set_default_timeout(SECONDS * 1000)
+    Watch(origin(node)).follow(found)
+    yield found.new_page()
+    found.close()
+
+
 @pytest.fixture
-def console(page: Page, node: NodeProcess) -> Page:
-    """A page of the console, signed in as the owner of the store, at shop.main."""
-    page.goto(f"{origin(node)}/#/run/shop/main")
-    sign_in(page)
-    return page
+def console(
+    request: pytest.FixtureRequest, kept: Page, node: NodeProcess, watch: Watch
+) -> Iterator[Page]:
+    """A page of the console, just loaded, signed in as the owner of the store, at shop.main. With
+    `@pytest.mark.own_page` it has a context of its own, and a session that is kept nowhere."""
+    address = f"{origin(node)}/#/run/shop/main"
+    if request.node.get_closest_marker("own_page"):
+        page: Page = request.getfixturevalue("page")
+        page.goto(address)
+        sign_in(page)
+        yield page
+        return
+    loaded(kept, address)
+    end = watch.listen(kept.context)
+    yield kept
+    end()
+    kept.unroute_all()
+    kept.context.clear_permissions()
+    for other in kept.context.pages[1:]:
+        other.close()
+
+
+def loaded(page: Page, address: str) -> None:
+    """Load a page that is shared, so that nothing is left in it but its session."""
+    page.goto("about:blank")
+    page.set_viewport_size(SIZE)
+    page.emulate_media(color_scheme="null", reduced_motion="null")
+    page.goto(address)
+    page.evaluate("localStorage.clear()")
+    tabs, password = page.get_by_role("navigation", name="Tabs"), page.get_by_label("Password")
+    expect(tabs.or_(password).first).to_be_visible()
+    if page.evaluate("sessionStorage.length") == 0:
+        page.get_by_label("Stay signed in").check()
+        sign_in(page)
 
 
 Opened = Callable[[str], Page]

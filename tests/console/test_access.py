@@ -198,6 +198,7 @@ KINDS = {
 }
 
 
+@pytest.mark.hard
 def test_every_verb_of_every_kind_of_noun_is_granted_and_revoked(
     opened: Opened, node: NodeProcess
 ) -> None:
@@ -391,6 +392,7 @@ def test_ten_thousand_users_are_as_quick_as_ten(opened: Opened, node: NodeProces
     page.unroute_all(behavior="wait")
 
 
+@pytest.mark.hard
 @pytest.mark.parametrize("address", ["", "/users/vic", "/statements", "/audit", "/you", "/nowhere"])
 def test_it_is_accessible(opened: Opened, address: str) -> None:
     page = opened(f"#/access{address}")

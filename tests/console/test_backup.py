@@ -212,7 +212,6 @@ def test_one_that_is_being_made_is_shown_and_ended(
 
     tab.route("**/script", answer)
     tab.reload()
-    sign_in(tab)
     made = tab.locator(".notice", has_text="Being made")
     expect(made).to_contain_text("BACKUP TO 'slow'")
     expect(made).to_contain_text("for 12s")
@@ -235,6 +234,7 @@ def test_no_folder(tmp_path: Path, page: Page, watch: Watch) -> None:
         page.close()
 
 
+@pytest.mark.hard
 def test_it_can_be_seen(tab: Page, node: NodeProcess) -> None:
     node.script("BACKUP SCRIPT OF NAMESPACE shop TO 'seen.storeql'")
     tab.get_by_role("button", name="Read again").click()

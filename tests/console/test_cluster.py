@@ -197,6 +197,7 @@ def test_a_viewer_sees_it_and_changes_nothing(page: Page, node: NodeProcess, wat
     assert len(cluster(node)["replicas"]) == 1
 
 
+@pytest.mark.hard
 def test_it_is_accessible(opened: Opened, node: NodeProcess) -> None:
     node.script(
         f"DEFINE REPLICA one PEER 'one.example:8002' COMMENT '{HOSTILE}';"

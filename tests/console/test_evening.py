@@ -310,6 +310,7 @@ def test_a_script_that_makes_the_first_database_leads_there(page: Page, node: No
     assert "error" not in node.script("DROP NAMESPACE first")
 
 
+@pytest.mark.hard
 def test_an_evening(
     page: Page, browser: Browser, node: NodeProcess, watch: Watch, tmp_path: Path
 ) -> None:

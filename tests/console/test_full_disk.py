@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Watch, origin, sign_in
@@ -15,6 +16,7 @@ PASSPHRASE = "canary of a full disk"
 SERVES = ("--http", "127.0.0.1:0", "--serve", "127.0.0.1:0")
 
 
+@pytest.mark.hard
 def test_a_full_disk(tmp_path: Path, page: Page, watch: Watch) -> None:
     disks.require("mkfs.ext4", "mount", "umount")
     watch.allow("console: Failed to load resource: the server responded with a status of 503")

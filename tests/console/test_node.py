@@ -214,6 +214,7 @@ def test_an_owner_of_a_place_changes_nothing_of_the_node(
     assert info(node)["roles"] == ["serving", "writable"]
 
 
+@pytest.mark.hard
 def test_it_is_accessible(opened: Opened) -> None:
     page = opened("#/node")
     expect(page.locator("canvas")).to_have_count(6)
@@ -308,6 +309,7 @@ def test_what_happened_between_two_readings(evaluated: Any, node: NodeProcess) -
 # --- over TLS -------------------------------------------------------------------------------------
 
 
+@pytest.mark.hard
 def test_how_long_a_certificate_is_good(browser: Browser, tmp_path: Path) -> None:
     soon = datetime.now(UTC) + timedelta(days=5)
     chain, key = self_signed(tmp_path, "node", soon)

@@ -232,6 +232,7 @@ def test_a_script_is_stopped(console: Page, node: NodeProcess) -> None:
     expect(console.locator(".results .notice")).to_contain_text("Stopped")
 
 
+@pytest.mark.own_page
 def test_scripts_beside_each_other_and_what_was_run(console: Page) -> None:
     run(console, "RETURN 'first'")
     expect(console.get_by_label("Result 1", exact=True)).to_contain_text("first")

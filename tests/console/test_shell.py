@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.conftest import ELSEWHERE, Opened, Watch, origin, sign_in
@@ -27,6 +28,7 @@ def test_a_wrong_password_is_refused_in_the_node_s_words(
     expect(page.get_by_label("Password", exact=True)).to_have_value("")
 
 
+@pytest.mark.own_page
 def test_signing_in_and_out(console: Page, node: NodeProcess) -> None:
     expect(console.get_by_role("navigation", name="Tabs")).to_be_visible()
     expect(console.locator(".condition")).to_contain_text("ready")
@@ -103,6 +105,7 @@ def test_signing_out_ends_the_session_on_the_node(console: Page, node: NodeProce
     assert (reply.status, reply.json["error"]["code"]) == (401, "SessionEnded")
 
 
+@pytest.mark.own_page
 def test_light_and_dark_by_choice(console: Page) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     console.emulate_media(color_scheme="light")

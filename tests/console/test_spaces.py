@@ -206,6 +206,7 @@ def test_who_has_no_info_reads_keys_all_the_same(
     expect(page.get_by_role("link", name="visits")).to_be_visible()
 
 
+@pytest.mark.hard
 def test_axe_finds_nothing_and_nothing_sticks_out(
     opened: Opened, sessions: NodeProcess, watch: Watch
 ) -> None:

@@ -190,6 +190,7 @@ def test_hostile_contents_are_text(opened: Opened, node: NodeProcess) -> None:
     expect(box.locator(".whole")).to_contain_text("x" * 5_000)
 
 
+@pytest.mark.hard
 def test_ten_thousand_topics_stay_usable(opened: Opened, node: NodeProcess) -> None:
     node.script("DEFINE DATABASE shop.many")
     for begin in range(0, TOPICS, 1_000):
@@ -239,6 +240,7 @@ def views(orders: NodeProcess) -> list[str]:
     ]
 
 
+@pytest.mark.hard
 def test_axe_finds_nothing_and_nothing_sticks_out(
     opened: Opened, node: NodeProcess, views: list[str], watch: Watch
 ) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from tests.console.conftest import origin
 from tests.processes import NodeProcess
 
 VALUES = [
@@ -35,10 +34,9 @@ IMPORT = "(name) => import(document.querySelector(`link[href$='/${name}']`).href
 
 
 @pytest.fixture
-def module(page: Page, node: NodeProcess) -> Page:
+def module(console: Page) -> Page:
     """A page whose modules can be asked."""
-    page.goto(origin(node))
-    return page
+    return console
 
 
 def answered(node: NodeProcess, script: str, **fields: Any) -> Any:

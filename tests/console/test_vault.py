@@ -231,6 +231,7 @@ def test_a_vault_is_altered_and_its_key_rotated(unsealed: NodeProcess, opened: O
     assert result["value"]["versions"] == 3 and result["value"]["key_version"] == 2
 
 
+@pytest.mark.own_page
 def test_a_value_is_shown_for_a_moment_and_then_nowhere(
     unsealed: NodeProcess, opened: Opened
 ) -> None:
@@ -445,6 +446,7 @@ def test_without_a_grant(unsealed: NodeProcess, page: Page, watch: Watch) -> Non
     expect(page.get_by_text("No vault has such a name")).to_be_visible()
 
 
+@pytest.mark.hard
 def test_it_can_be_seen(unsealed: NodeProcess, opened: Opened) -> None:
     well(unsealed, f"{PAYMENT}/write", id=HOSTILE.replace("\0", "") * 8, value={"a": [1, VALUE]})
     page = opened("#/vault/shop/main")
