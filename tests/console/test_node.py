@@ -145,7 +145,7 @@ def test_what_runs_is_ended(opened: Opened, node: NodeProcess) -> None:
     row = table.get_by_role("row", name="READ FROM slow")
     expect(row).to_be_visible()
     row.get_by_role("button", name="End").click()
-    dialog = page.get_by_role("dialog", name="End a script")
+    dialog = page.get_by_role("dialog", name="End a running script")
     expect(dialog.locator(".composed pre")).to_contain_text("KILL '")
     dialog.get_by_label("Reason").fill("too slow")
     dialog.get_by_role("button", name="End it").click()

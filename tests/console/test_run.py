@@ -220,7 +220,7 @@ def test_a_running_script_is_killed(console: Page, watch: Watch) -> None:
     run(console, "FOR $x IN 0..100000000 { LET $y = $x }")
     console.get_by_role("link", name="Running").click()
     console.get_by_role("button", name="Kill").first.click()
-    console.get_by_role("dialog").get_by_role("button", name="Kill").click()
+    console.get_by_role("dialog").get_by_role("button", name="End it").click()
     expect(console.get_by_role("dialog")).to_have_count(0)
     console.get_by_role("link", name="Scripts").click()
     expect(console.locator(".results .notice")).to_contain_text("Cancelled")

@@ -1,11 +1,10 @@
 /** Backups and restores that are being made, by whomever: how long they have been at it, and their end. */
-import { Dialog } from '../../components/dialog.js';
-import { Button, Form, useDoing } from '../../components/form.js';
-import { Notice, Refused } from '../../components/notices.js';
-import { Composed } from '../../components/statement.js';
+import { Button } from '../../components/form.js';
+import { Killing } from '../../components/killing.js';
+import { Notice } from '../../components/notices.js';
 import * as node from '../../node.js';
 import { useAsked } from '../../state.js';
-import { info, kill } from '../../statements.js';
+import { info } from '../../statements.js';
 import { html, useEffect, useRef, useState } from '../../vendor/preact.js';
 
 const OFTEN_MS = 500;
@@ -45,25 +44,6 @@ export function Running({ busy, onEnd }) {
             <${Button} look="quiet" onClick=${() => end(one)}>End it…<//>
           </p><//>`)}
     </div>
-    ${ending && html`<${End} one=${ending} onClose=${() => end(null)} />`}`;
-}
-
-function End({ one, onClose }) {
-  const [doing, error, attempt] = useDoing();
-  const statement = kill(one.id);
-  const submit = async () => {
-    if (await attempt(() => node.run(statement))) onClose();
-  };
-  return html`
-    <${Dialog} title="End it" onClose=${onClose}>
-      <${Form} onSubmit=${submit}>
-        <p>What it has made so far goes: no file is left, and no place.</p>
-        <${Composed} of=${statement} />
-        ${error && html`<${Refused} error=${error} />`}
-        <p class="actions">
-          <${Button} onClick=${onClose}>Let it go on<//>
-          <${Button} look="danger" submit busy=${doing}>End it<//>
-        </p>
-      <//>
-    <//>`;
+    ${ending && html`<${Killing} row=${ending} title="End it" onClose=${() => end(null)}>
+      <p>What it has made so far goes: no file is left, and no place.</p><//>`}`;
 }

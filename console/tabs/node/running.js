@@ -1,13 +1,13 @@
 /** What runs just now, the longest first, and how it is ended: which is kept, though it only reads. */
 import { Ago } from '../../components/ago.js';
 import { Button } from '../../components/form.js';
+import { Killing } from '../../components/killing.js';
 import { Answer } from '../../components/notices.js';
-import { Perform } from '../../components/perform.js';
 import { Table } from '../../components/table.js';
 import { Value } from '../../components/value.js';
 import * as node from '../../node.js';
 import { useAsked } from '../../state.js';
-import { info, kill } from '../../statements.js';
+import { info } from '../../statements.js';
 import { html, useState } from '../../vendor/preact.js';
 
 const EVERY_MS = 2_000;
@@ -36,13 +36,6 @@ export function Running() {
         ${(all) => html`<${Table} label="Scripts" columns=${columns(end)} sorted=${['since', true]} height="40vh"
           rows=${all.filter(({ text }) => text !== 'INFO FOR RUNNING')} empty="Nothing but this question" />`}
       <//>
-      ${ending && html`<${End} of=${ending} onClose=${() => end(null)} onDone=${asked.again} />`}
+      ${ending && html`<${Killing} row=${ending} onClose=${() => end(null)} onDone=${asked.again} />`}
     </section>`;
 }
-
-const End = ({ of, onClose, onDone }) => html`
-  <${Perform} title="End a script" statement=${kill(of.id)} act="End it" look="danger" reasoned onDone=${onDone} onClose=${onClose}
-    run=${(reason) => node.run(kill(of.id), { reason, record: true })}>
-    <p>It is ended at its next slice. The transaction it is in leaves nothing; what it committed before stays.</p>
-    <pre tabindex="0"><bdi>${of.text}</bdi></pre>
-  <//>`;

@@ -1,14 +1,12 @@
 /** What the node runs at the moment, longest first, and how it is ended. */
 import { Ago } from '../../components/ago.js';
-import { Dialog } from '../../components/dialog.js';
-import { Button, Form, Text, useDoing } from '../../components/form.js';
-import { Answer, Refused } from '../../components/notices.js';
-import { Composed } from '../../components/statement.js';
+import { Killing } from '../../components/killing.js';
+import { Answer } from '../../components/notices.js';
 import { Table } from '../../components/table.js';
 import { Value } from '../../components/value.js';
 import * as node from '../../node.js';
 import { useAsked } from '../../state.js';
-import { info, kill } from '../../statements.js';
+import { info } from '../../statements.js';
 import { shown } from '../../values.js';
 import { html, useState } from '../../vendor/preact.js';
 
@@ -36,26 +34,4 @@ export function Running() {
       <//>
     </section>
     ${chosen && html`<${Killing} row=${chosen} onClose=${() => choose(null)} onDone=${asked.again} />`}`;
-}
-
-function Killing({ row, onClose, onDone }) {
-  const [reason, explain] = useState('');
-  const [doing, error, attempt] = useDoing();
-  const statement = kill(row.id);
-  const submit = async () => {
-    if (!await attempt(() => node.run(statement, { reason: reason.trim() || undefined }))) return;
-    onClose();
-    onDone();
-  };
-  return html`
-    <${Dialog} title="End a running script" onClose=${onClose}>
-      <${Form} onSubmit=${submit}>
-        <p>It hears <code>Cancelled</code> at its next slice. The transaction that it is in leaves nothing; what it has committed stays.</p>
-        <pre tabindex="0"><bdi>${(row.text ?? '').slice(0, 2000)}</bdi></pre>
-        <${Composed} of=${statement} reason=${reason.trim()} />
-        <${Text} label="Reason" hint="Kept in the statement log." value=${reason} onInput=${explain} autofocus />
-        ${error && html`<${Refused} error=${error} />`}
-        <p class="actions"><${Button} onClick=${onClose}>Leave it<//><${Button} look="danger" submit busy=${doing}>Kill<//></p>
-      <//>
-    <//>`;
 }
