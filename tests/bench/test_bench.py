@@ -73,6 +73,7 @@ def test_every_row_about_backups_is_measured() -> None:
         assert min(row.sides[NODE]) > 0
 
 
+@pytest.mark.hard
 def test_the_rows_about_vaults_are_measured(tmp_path: Path) -> None:
     settings = Settings(tmp_path, rounds=1, scale=0.005)
     found = {row.name: row for row in vaults.rows(settings, lambda name: True)}
@@ -80,6 +81,7 @@ def test_the_rows_about_vaults_are_measured(tmp_path: Path) -> None:
     assert all(row.sides[NODE][0] > 0 for row in found.values())
 
 
+@pytest.mark.hard
 def test_the_rows_about_history_are_measured(tmp_path: Path) -> None:
     settings = Settings(tmp_path, rounds=1, scale=0.002)
     found = {row.name: row for row in history.rows(settings, lambda name: True)}

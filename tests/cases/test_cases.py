@@ -24,7 +24,7 @@ PARAMETERS = {"one": 1, "name": "Ana", "list": [1, 2, 3]}
 
 
 CHANGING = re.compile(
-    r"\b(created|directory|hash|id|in_log_until|log_begins|sequence|since|store|took|until|uptime"
+    r"\b(created|directory|hash|id|in_log_until|log_begins|log_bytes|sequence|since|store|took|until|uptime"
     r"|version): "
     r"(?:'[^']*'|[^,{}\[\]]+?)(?= ?[,}])"
 )

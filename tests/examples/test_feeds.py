@@ -164,6 +164,8 @@ def test_a_program_that_is_interrupted_ends_without_complaint(
         env=environment(PYTHONPATH=f"{ROOT}:{ROOT / 'clients' / 'python'}", STORE_AT=at(node)),
         cwd=ROOT,
         stderr=subprocess.PIPE,
+        # As on a terminal: whoever runs tests in the background may have it ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         until(lambda: any("WATCH" in str(one) for one in client.query("INFO FOR RUNNING")))
@@ -172,7 +174,7 @@ def test_a_program_that_is_interrupted_ends_without_complaint(
         assert ran.returncode == 0
     finally:
         ran.kill()
-        ran.wait()
+        ran.communicate()
 
 
 class TestPage:

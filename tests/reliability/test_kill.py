@@ -90,6 +90,7 @@ def test_many_kills_lose_nothing(tmp_path: Path, figure: Figure) -> None:
     figure("R2 many kills", kill_in_lanes(tmp_path, KILLS_HARD, seed=200))
 
 
+@pytest.mark.hard
 def test_answers_before_the_log_are_caught(tmp_path: Path) -> None:
     with pytest.raises(Broken, match=r"lost|half"):
         for seed in range(1, 6):  # where a kill falls is chance: on a busy machine a dozen may miss

