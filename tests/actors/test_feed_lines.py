@@ -133,6 +133,7 @@ async def come_and_go(rng: random.Random) -> None:
                 await writer.commit()
 
         for _ in range(12):
+            gone: list[tuple[Feed, Reader, int, bool]] = []
             writing = asyncio.create_task(write(rng.randint(1, 6)))
             try:
                 for _ in range(rng.randint(1, 4)):
@@ -153,9 +154,11 @@ async def come_and_go(rng: random.Random) -> None:
                 if open_feeds and rng.random() < 0.5:
                     feed, reader, start, filtered = open_feeds.pop(rng.randrange(len(open_feeds)))
                     feed.close()
-                    heard += check(feed, reader, start, filtered, feed.position)
+                    gone.append((feed, reader, start, filtered))
             finally:
                 await writing
+            # Only now the writer knows of all that feeds were told before it was answered.
+            heard += sum(check(*one, one[0].position) for one in gone)
         last = await writer.commit()
         while any(feed.position < last for feed, *_ in open_feeds):
             await asyncio.sleep(0)

@@ -98,7 +98,7 @@ PLANTED: dict[str, tuple[World, str]] = {
         World(frames=3, epochs=3, changes=2, leading=AddsUnsettled), "without what was released",
     ),
     "a change ended by reading": (
-        World(frames=2, changes=2, ends_by_reading=True), "without what was released",
+        World(frames=3, changes=2, ends_by_reading=True), "without what was released",
     ),
     "the set shrinks": (World(changes=2, acks=1, leading=Shrinks), "smaller than was promised"),
     "fewer than was promised": (
