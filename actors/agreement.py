@@ -23,7 +23,7 @@ import ssl
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from httptools import HttpParserError, HttpResponseParser
@@ -50,6 +50,14 @@ _TOKEN_ENDED: Final = "invalid auth token"
 """The codes of gRPC that mean something here, and what 3.4 says under another code."""
 
 
+class _Watch(NamedTuple):
+    """An answer that comes piece by piece."""
+
+    hear: Callable[[bytes], bool] | None
+    """Takes what came; True: that is enough."""
+    seconds: float
+
+
 class Etcd(Agreement):
     """:param endpoints: `http://host:port` or `https://`, one at least; asked in turns
     :param credential: a user of etcd and its password; None: it asks for none
@@ -65,6 +73,8 @@ class Etcd(Agreement):
     ) -> None:
         self._endpoints = [endpoint.rstrip("/") for endpoint in endpoints]
         self._credential = credential
+        if any(endpoint.startswith("https:") for endpoint in self._endpoints):
+            tls = tls or ssl.create_default_context()  # reads every certificate the system trusts
         self._tls = tls
         self._token: str | None = None
         self._lead = _key(store, "lead")
@@ -126,8 +136,8 @@ class Etcd(Agreement):
             results = [json.loads(line).get("result", {}) for line in lines if line]
             return any(result.get("events") or result.get("canceled") for result in results)
 
-        with suppress(NotAnswered, ValueError):
-            await self._of_one("/v3/watch", asked, hear, seconds)
+        with suppress(NotAnswered):
+            await self._of_one("/v3/watch", asked, _Watch(hear, seconds))
         return await self.look()
 
     async def close(self) -> None:
@@ -173,7 +183,7 @@ class Etcd(Agreement):
         :param again: whether one that may have been done may be asked for another time
         :raises NotAnswered, LeaseLapsed:
         """
-        why = "no endpoint"
+        why, perhaps = "no endpoint", False
         for _ in range(len(self._endpoints)):
             try:
                 return await self._of_one(path, body)
@@ -181,24 +191,23 @@ class Etcd(Agreement):
                 self._endpoints.append(self._endpoints.pop(0))
                 if silence.perhaps and not again:
                     raise
-                why = str(silence)
-        raise NotAnswered(f"etcd is out of reach: {why}", perhaps=False)
+                why, perhaps = str(silence), perhaps or silence.perhaps
+        raise NotAnswered(f"etcd is out of reach: {why}", perhaps=perhaps)
 
     async def _of_one(
         self,
         path: str,
         body: dict[str, Any],
-        hear: Callable[[bytes], bool] | None = None,
-        seconds: float | None = None,
+        watch: _Watch | None = None,
     ) -> dict[str, Any]:
         if self._credential is not None and self._token is None:
             await self._sign_in()
         try:
-            return await self._post(path, body, hear, seconds)
+            return await self._post(path, body, watch)
         except _TokenEndedError:  # it was looked at before anything was done
             await self._sign_in()
         try:
-            return await self._post(path, body, hear, seconds)
+            return await self._post(path, body, watch)
         except _TokenEndedError as ended:
             raise NotAnswered(f"{self._endpoints[0]}: {ended}", perhaps=False) from ended
 
@@ -214,13 +223,13 @@ class Etcd(Agreement):
         self,
         path: str,
         body: dict[str, Any],
-        hear: Callable[[bytes], bool] | None = None,
-        seconds: float | None = None,
+        watch: _Watch | None = None,
     ) -> dict[str, Any]:
+        hear, seconds = watch or _Watch(None, ANSWER_SECONDS)
         endpoint = self._endpoints[0]
         to = urlsplit(endpoint)
         assert to.hostname, "endpoints are looked at where they are declared"
-        tls = (self._tls or ssl.create_default_context()) if to.scheme == "https" else None
+        tls = self._tls if to.scheme == "https" else None
         port = to.port or (443 if tls else 80)
         loop, asked = asyncio.get_running_loop(), self._request(to.netloc, path, body)
         exchange, sent = _Exchange(asked, hear, loop.create_future()), False
@@ -228,7 +237,7 @@ class Etcd(Agreement):
             async with asyncio.timeout(CONNECT_SECONDS):
                 await loop.create_connection(lambda: exchange, to.hostname, port, ssl=tls)
             sent = True
-            async with asyncio.timeout(ANSWER_SECONDS if seconds is None else seconds):
+            async with asyncio.timeout(seconds):
                 status, data = await exchange.answer
         except (OSError, HttpParserError) as error:  # TimeoutError and those of TLS among them
             why = str(error) or "no answer in time"

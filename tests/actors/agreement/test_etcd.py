@@ -96,6 +96,16 @@ async def test_of_a_silent_endpoint_only_what_does_no_harm_is_asked_again(
         assert (await one.found(SET)).done, "the next request goes to the next endpoint"
 
 
+async def test_what_one_endpoint_may_have_done_is_told_though_another_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(agreement, "ANSWER_SECONDS", 0.3)
+    async with silent() as endpoint, door(endpoint, NOBODY, store="perhaps") as one:
+        with pytest.raises(NotAnswered) as told:
+            await one.grant(5)
+    assert told.value.perhaps
+
+
 async def test_a_write_whose_answer_is_lost_may_have_been_done(etcd: EtcdProcess) -> None:
     async with forgetful(etcd) as endpoint, door(endpoint, store="forgotten") as one:
         with pytest.raises(NotAnswered) as told:
