@@ -292,10 +292,9 @@ class Rights:
     def vaults(self, tx: Transaction, caller: Caller) -> Iterator[Vault | None]:
         """Every vault of the store that a caller sees, and None for those it doesn't."""
         who = self.standing(tx, caller)
-        for namespace in filter(who.sees, catalog.namespaces(tx)):
-            for database in filter(who.sees, catalog.databases(tx, namespace)):
-                for vault in vaults.each(tx, database):
-                    yield vault if who.sees(vault) else None
+        for database in catalog.every_database(tx, who.sees):
+            for vault in vaults.each(tx, database):
+                yield vault if who.sees(vault) else None
 
     def vaults_in(self, tx: Transaction, caller: Caller, database: Database) -> list[Vault]:
         """Those of a database that a caller sees, by name."""
@@ -304,9 +303,8 @@ class Rights:
 
     def every_vault(self, tx: Transaction) -> Iterator[Vault]:
         """Every vault there is: for the node itself, which looks after their keys."""
-        for namespace in catalog.namespaces(tx):
-            for database in catalog.databases(tx, namespace):
-                yield from vaults.each(tx, database)
+        for database in catalog.every_database(tx):
+            yield from vaults.each(tx, database)
 
     def under_store(self, tx: Transaction) -> Iterator[Vault]:
         """Those that the store's passphrase opens."""
@@ -323,10 +321,9 @@ class Rights:
         """Every topic of the store on which a caller holds these verbs, and None for some on which
         it doesn't: there may be very many, and whoever goes through them may pause at each."""
         who = self.standing(tx, caller)
-        for namespace in filter(who.sees, catalog.namespaces(tx)):
-            for database in filter(who.sees, catalog.databases(tx, namespace)):
-                for topic in topics.each_topic(tx, database):
-                    yield topic if verbs <= who.holds(topic) else None
+        for database in catalog.every_database(tx, who.sees):
+            for topic in topics.each_topic(tx, database):
+                yield topic if verbs <= who.holds(topic) else None
 
     def _inside(
         self,

@@ -8,7 +8,7 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
@@ -236,6 +236,17 @@ def databases(tx: Transaction, namespace: Namespace) -> list[Database]:
     """The databases of a namespace, by name."""
     start, end = keys.databases(namespace.id)
     return [_database(namespace, name, value) for name, value in _named(tx, start, end)]
+
+
+def every_database(
+    tx: Transaction, sees: Callable[[Namespace | Database], bool] = lambda _place: True
+) -> Iterator[Database]:
+    """The databases of all namespaces, by name.
+
+    :param sees: whether a place is among what is looked for; nothing in another one is
+    """
+    for namespace in filter(sees, namespaces(tx)):
+        yield from filter(sees, databases(tx, namespace))
 
 
 def tables(tx: Transaction, database: Database) -> list[Table]:

@@ -273,6 +273,5 @@ def _ids(what: Namespace | Database | Space) -> tuple[int, ...]:
 
 
 def _all(tx: Transaction) -> Iterator[Space]:
-    for namespace in catalog.namespaces(tx):
-        for database in catalog.databases(tx, namespace):
-            yield from catalog.spaces(tx, database)
+    for database in catalog.every_database(tx):
+        yield from catalog.spaces(tx, database)

@@ -329,6 +329,5 @@ class HandedOut:
 
 
 def _all(tx: Transaction) -> Iterator[Topic]:
-    for namespace in catalog.namespaces(tx):
-        for database in catalog.databases(tx, namespace):
-            yield from each_topic(tx, database)
+    for database in catalog.every_database(tx):
+        yield from each_topic(tx, database)

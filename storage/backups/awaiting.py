@@ -38,12 +38,11 @@ class Awaiting:
 def look_through(tx: Transaction) -> None:
     """Read the catalog, all of it, as a node does that looks something up. What can't be read
     raises as it comes."""
-    for namespace in catalog.namespaces(tx):
-        for database in catalog.databases(tx, namespace):
-            for topic in topics.each_topic(tx, database):
-                groups(tx, topic)
-            for each in (catalog.tables, catalog.spaces, functions.each, vaults.each):
-                each(tx, database)
+    for database in catalog.every_database(tx):
+        for topic in topics.each_topic(tx, database):
+            groups(tx, topic)
+        for each in (catalog.tables, catalog.spaces, functions.each, vaults.each):
+            each(tx, database)
     users.everyone(tx)
     replicas.every(tx)
     for _ in revocations.every(tx):
@@ -53,14 +52,13 @@ def look_through(tx: Transaction) -> None:
 def awaiting(tx: Transaction) -> Iterator[Awaiting]:
     """What is due by the log time of a transaction, for each topic and space in which there is
     anything."""
-    for namespace in catalog.namespaces(tx):
-        for database in catalog.databases(tx, namespace):
-            found = [
-                Awaiting(space.path, keys=Keys(tx, space).count_due())
-                for space in catalog.spaces(tx, database)
-            ]
-            found += [_of_topic(tx, topic) for topic in topics.each_topic(tx, database)]
-            yield from filter(None, found)
+    for database in catalog.every_database(tx):
+        found = [
+            Awaiting(space.path, keys=Keys(tx, space).count_due())
+            for space in catalog.spaces(tx, database)
+        ]
+        found += [_of_topic(tx, topic) for topic in topics.each_topic(tx, database)]
+        yield from filter(None, found)
 
 
 def _of_topic(tx: Transaction, topic: Topic) -> Awaiting:

@@ -401,16 +401,14 @@ class WireConnection(asyncio.Protocol):
         except (AnswerTooLarge, TypeError, ValueError, OverflowError) as error:
             own = error if isinstance(error, AnswerTooLarge) else self.failed(self.name(id))
             told = after(own, committed)
-            kind, data, refused = Kind.ERROR, self._error(id, told), told.answer()
+            kind, refused = Kind.ERROR, told.answer()
+            data = encode(kind, id, bodies.error(told, self.name(id)))
         if refused is not None:
             self.wire.refusals.say(refused, self.name(id), self.token is not None)
         self.talk.sent(kind, id)
         if not (self.outgoing.waiting or self._advancing):
             self.wire.flush_soon(self)
         self.outgoing.add(data)
-
-    def _error(self, id: int, refusal: Refusal) -> bytes:
-        return encode(Kind.ERROR, id, bodies.error(refusal, self.name(id)))
 
     def refuse(self, id: int, refusal: Refusal) -> None:
         """Answer a request with an error."""
