@@ -17,7 +17,8 @@ from protocol.values import instant
 from storage.backups.awaiting import Awaiting
 from storage.backups.container import key_for
 from storage.backups.forms import Form, form_of
-from storage.backups.restoring import Restored, Tick, World, restore_log, restore_snapshot
+from storage.backups.making import Tick, World
+from storage.backups.restoring import Restored, restore_log, restore_snapshot
 from storage.directory import refuse_unless_empty
 from storage.sealing import Key
 

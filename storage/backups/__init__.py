@@ -15,6 +15,7 @@ How a file begins says which it is.
 | `scripts.py` | a script: its first line, its last, and what that proves |
 | `script_texts.py` | the text of a script in its file, in clear or sealed |
 | `verifying.py` | a file read through: what it holds, and whether all of it is there |
+| `making.py` | the state of a store, made of a snapshot that is proven |
 | `restoring.py` | a data directory made of a snapshot, of a log, of a log on top of either |
 | `filling.py` | the state of a store, made of the pairs of a snapshot |
 | `places.py` | which keys belong to one place, and what a snapshot of it has of the others |

@@ -20,35 +20,34 @@ What is committed after a restore is of the next epoch.
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from typing import Final, NoReturn
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Final
 
-from msgspec import MsgspecError
-
-from protocol import binary
-from protocol.doors import Clock, File, Fs, Rng
+from protocol.doors import File
 from protocol.errors import BackupCorrupt, BackupCut
-from storage import keys, lineage, restores
-from storage.backups.awaiting import Awaiting, awaiting, look_through
+from storage import lineage
 from storage.backups.facts import LogFacts
-from storage.backups.filling import fill
 from storage.backups.logs import LogBackup
+from storage.backups.making import (
+    State,
+    World,
+    ledger_on,
+    make_state,
+    of_a_store,
+    opened,
+    proven,
+    state_of,
+)
 from storage.backups.snapshots import SnapshotBackup
 from storage.directory import StoreDirectory, refuse_unless_empty, restored_from
-from storage.effects import EffectsDamaged
-from storage.engine import Engine, EngineFailed, Pair
-from storage.faults import ClockRefused, NotRestored
+from storage.faults import NotRestored
 from storage.frames import Frame
-from storage.histories import LogEnd, Origin, Standing
-from storage.ledger import Ledger
+from storage.histories import Origin, Standing
 from storage.log import Log
 from storage.node_file import load_node, save_node
-from storage.sealed_state import open_state
 from storage.sealing import Key
-from storage.state_hash import state_hash
 
 APPEND_BYTES: Final = 4 << 20
 """Bodies of frames that go into the log with one sync, about …"""
@@ -56,74 +55,6 @@ APPEND_FRAMES: Final = 4_096
 """… and how many."""
 
 TICK_FRAMES: Final = 1_024
-
-UNFIT: Final = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    EffectsDamaged,
-    LookupError,
-    MsgspecError,
-    RecursionError,
-    struct.error,
-    TypeError,
-    ValueError,
-)
-"""What comes of reading as a store what no store has written."""
-
-Tick = Callable[[str, int, int], None]
-"""Told what is being done, and how much of it: `checking`, `restoring`, bytes and bytes in all."""
-
-
-def untold(_what: str, _done: int, _all: int) -> None:
-    """For whoever wants to hear nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """What a restore needs from outside."""
-
-    fs: Fs
-    clock: Clock
-    rng: Rng
-    open_engine: Callable[[str], Engine]
-    """Opens the state in a directory."""
-    open_in_memory: Callable[[str], Engine]
-    """Opens an empty state in memory, which a store that is sealed needs."""
-    tick: Tick = untold
-    key: Key | None = None
-    """What the store is to be sealed with; None: it is not. A backup may have another."""
-    accept_clock: bool = False
-    """Whether a wall clock behind what is restored is meant."""
-    roles: tuple[str, ...] | None = None
-    """The roles that are left declared for the node; None: as they are, undeclared in a new one."""
-
-    def open_state(self, directory: StoreDirectory) -> Engine:
-        """:raises EngineFailed:"""
-        return open_state(directory, self.open_engine, self.open_in_memory)
-
-    def check_clock(self, time_us: int) -> None:
-        """:param time_us: log time of the newest frame
-        :raises ClockRefused: the wall clock is behind it"""
-        behind_s = (time_us - self.clock.wall_us()) // 1_000_000
-        if behind_s > 0 and not self.accept_clock:
-            raise ClockRefused(
-                f"the newest commit of the backup was made {behind_s} seconds from now, by this"
-                " machine's clock: set the clock right, or restore with --accept-clock-jump if it"
-                " is. Log time never goes back"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """What a restored state comes to."""
-
-    hash: str
-    """See `state_hash.py`."""
-    awaiting: tuple[Awaiting, ...]
-    """What the node does as soon as it takes writes, by the time it is now."""
-    unfinished: tuple[str, ...]
-    """Places that a script was filling; the node drops them then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +76,6 @@ class Restored:
 # --- snapshots ------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Checked:
-    """What the first reading of a snapshot found."""
-
-    stream: bytes = b""
-    """Its digest: the hash of the state that is made of it."""
-    reached: dict[bytes, bytes] = field(default_factory=dict)
-    """See `filling.fill`."""
-
-
 def restore_snapshot(world: World, path: str, file: File, key: Key | None = None) -> Restored:
     """Make a store of a snapshot, in a directory that is empty or not there.
 
@@ -171,22 +92,11 @@ def restore_snapshot(world: World, path: str, file: File, key: Key | None = None
     first = SnapshotBackup(file, key)
     facts = first.facts
     world.check_clock(facts.at.time)
-    checked, size = _Checked(), file.size()
-    for pairs in first.lists():
-        for name, value in pairs:
-            if keys.is_build(name):
-                with _of_a_store():
-                    checked.reached[name] = _reached(value)
-        world.tick("checking the backup", first.offset, size)
-    checked.stream = first.stream
+    found = proven(world, first, file.size(), "checking the backup")
     origin = Origin(facts.store, facts.at, str(facts.place) if facts.place else None)
     directory = StoreDirectory.begin_restore(path, world.fs, world.clock, world.rng, world.key)
     with closing(directory):
-        again = SnapshotBackup(file, key)
-        lists = _told(world, again, size)
-        found = _fill(world, directory, lists, checked.reached, facts.at)
-        if found.hash != checked.stream.hex() or again.stream != checked.stream:
-            raise BackupCorrupt("what was restored is not what the backup holds", offset=0)
+        again, state = make_state(world, directory, file, key, found, "restoring")
         Log.begin_after(directory, facts.at)
         log = Log.open(directory)
         try:
@@ -195,35 +105,7 @@ def restore_snapshot(world: World, path: str, file: File, key: Key | None = None
             log.close()
         roles = _finish(world, directory, origin)
     begins = facts.at.sequence + 1
-    return Restored(str(directory.store_id), origin, begins, again.records, found, roles)
-
-
-def _fill(
-    world: World,
-    directory: StoreDirectory,
-    lists: Iterator[list[Pair]],
-    reached: Mapping[bytes, bytes],
-    at: Standing,
-) -> State:
-    """Make the state."""
-    store_id = directory.store_id.bytes
-    with _opened(world, directory) as engine:
-        ledger = _ledger(world, engine, LogEnd(store_id=store_id))
-        with _of_a_store():
-            fill(ledger, lists, reached, store_id, at)
-        return _state(world, engine, LogEnd(at.sequence, at.epoch, at.time, store_id))
-
-
-def _told(world: World, backup: SnapshotBackup, size: int) -> Iterator[list[Pair]]:
-    for pairs in backup.lists():
-        yield pairs
-        world.tick("restoring", backup.offset, size)
-
-
-def _reached(value: bytes) -> bytes:
-    last = binary.unpack_object(value)["last"]
-    assert isinstance(last, bytes)
-    return last
+    return Restored(str(directory.store_id), origin, begins, again.records, state, roles)
 
 
 # --- logs -----------------------------------------------------------------------------------------
@@ -391,61 +273,17 @@ def _append(log: Log, frames: Iterator[Frame]) -> int:
 
 def _replay(world: World, directory: StoreDirectory, log: Log) -> State:
     """Bring the state up to the log."""
-    with _opened(world, directory) as engine:
+    with opened(world, directory) as engine:
         lineage.require_joined(lineage.read(engine, directory.store_id.bytes), log)
-        ledger = _ledger(world, engine, log.end)
+        ledger = ledger_on(world, engine, log.end)
         first = ledger.committed + 1
         for done, frame in enumerate(log.read(first) if first <= log.last else ()):
-            with _of_a_store():
+            with of_a_store():
                 ledger.replay(frame)
             if not done % TICK_FRAMES:
                 world.tick("replaying the log", frame.sequence, log.last)
         engine.flush()
-        return _state(world, engine, log.end)
-
-
-# --- the state ------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _opened(world: World, directory: StoreDirectory) -> Iterator[Engine]:
-    """The state in a directory. What goes wrong in the block is told, and not what comes of it when
-    the engine is closed."""
-    engine = world.open_state(directory)
-    try:
-        yield engine
-    except BaseException:
-        with suppress(EngineFailed):
-            engine.close()
-        raise
-    engine.close()
-
-
-def _ledger(world: World, engine: Engine, end: LogEnd) -> Ledger:
-    return Ledger(engine, end, world.clock, world.rng, _no_commit)
-
-
-def _state(world: World, engine: Engine, end: LogEnd) -> State:
-    with _ledger(world, engine, end).begin() as tx, _of_a_store():
-        look_through(tx)
-        unfinished = tuple(".".join(mark.names) for mark in restores.marks(tx))
-        return State(state_hash(engine), tuple(awaiting(tx)), unfinished)
-
-
-@contextmanager
-def _of_a_store() -> Iterator[None]:
-    """What a backup holds is read in the block. Its checks say that it is what was written, not
-    that a store has written it.
-
-    :raises BackupCorrupt: it can't have
-    """
-    try:
-        yield
-    except UNFIT as problem:
-        what = f"{type(problem).__name__} {problem}".strip()
-        raise BackupCorrupt(
-            f"it is what was written, but what no store writes: {what[:200]}", offset=0
-        ) from problem
+        return state_of(world, engine, log.end)
 
 
 def _finish(world: World, directory: StoreDirectory, origin: Origin) -> tuple[str, ...] | None:
@@ -457,7 +295,3 @@ def _finish(world: World, directory: StoreDirectory, origin: Origin) -> tuple[st
         save_node(directory, facts)
     directory.end_restore()
     return facts.roles
-
-
-def _no_commit(_frame: Frame) -> NoReturn:
-    raise AssertionError("nothing is committed while a backup is restored")

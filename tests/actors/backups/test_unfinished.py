@@ -15,7 +15,7 @@ from actors.node import start
 from actors.settings import NodeSettings
 from protocol.errors import NotWritable
 from storage import catalog, restores
-from storage.backups.restoring import untold
+from storage.backups.making import untold
 from tests.logbook import Logbook
 from tests.nodes import CHEAP, Running, running
 from tests.reliability.test_restore_kill import script

@@ -17,7 +17,7 @@ from actors.doors import system_doors
 from protocol.errors import BadRequest, NotWritable, Refusal, SignInRefused
 from protocol.values import instant
 from storage import join_tokens, revocations
-from storage.backups.restoring import untold
+from storage.backups.making import untold
 from storage.replicas import Replica
 from tests import canaries
 from tests.callers import declare

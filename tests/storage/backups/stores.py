@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from storage import catalog, groups, index_builds, keys, lineage, records, topics, users
 from storage.backups import logs, snapshots
 from storage.backups.facts import Place, SnapshotFacts
-from storage.backups.restoring import Restored, World, restore_log, restore_snapshot
+from storage.backups.making import World
+from storage.backups.restoring import Restored, restore_log, restore_snapshot
 from storage.directory import StoreDirectory
 from storage.engine import Engine, Pair, View
 from storage.frames import NO_DIGEST, Frame
