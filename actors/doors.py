@@ -39,6 +39,9 @@ ACCEPTS_WAITING: Final = 1024
 """Connections that the system holds until the node accepts them."""
 
 
+_BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Elsewhere than on Linux no clock counts the time of a suspension, and what is measured by stands
+for it."""
 SUPPLY_BYTES: Final = 4096
 FEW_BYTES: Final = 8
 
@@ -53,6 +56,10 @@ class SystemClock:
     def monotonic_us(self) -> int:
         """Microseconds since the machine started."""
         return time.monotonic_ns() // 1000
+
+    def boottime_us(self) -> int:
+        """The same with the time in which it was suspended."""
+        return time.clock_gettime_ns(_BOOTTIME) // 1000
 
 
 class SystemRng:

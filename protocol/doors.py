@@ -16,13 +16,17 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 
 class Clock(Protocol):
-    """Two clocks: one for people, one for measuring."""
+    """Three clocks: one for people, one for measuring, and one for what is promised to others."""
 
     def wall_us(self) -> int:
         """Microseconds since 1970-01-01 UTC; may step in either direction."""
 
     def monotonic_us(self) -> int:
         """Microseconds from an arbitrary start; never steps back."""
+
+    def boottime_us(self) -> int:
+        """The same, but it goes on while the machine is suspended: whoever counts a lease by a
+        clock that stands still then believes to have it after everybody else has given it up."""
 
 
 class Rng(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from protocol import limits
 from protocol.errors import BadRequest, TooLarge
@@ -21,6 +21,34 @@ BEHIND: Final = (
     _SECOND * limits.BEHIND_SECONDS_MAX,
 )
 ACKS: Final = (0, limits.REPLICAS - 1)
+
+
+Promotion = Literal["AUTO", "MANUAL"]
+
+
+class Policy(NamedTuple):
+    """Who takes over, and what a commit waits for."""
+
+    via: tuple[str, ...]
+    """Where the nodes agree."""
+    lease: timedelta
+    """How long somebody leads who is not heard of any more."""
+    acks: int
+    """On how many followers everything is before it is shown."""
+    behind: timedelta
+    """How long a follower is waited for that says nothing."""
+    promote: Promotion
+    """Whether a node takes over by itself, or is told to."""
+
+    @property
+    def lease_seconds(self) -> int:
+        """What a lease is counted in."""
+        return self.lease // _SECOND
+
+    @property
+    def behind_us(self) -> int:
+        """By the clock that is measured with."""
+        return self.behind // timedelta(microseconds=1)
 
 
 def check_url(url: str) -> str:

@@ -10,6 +10,7 @@ are given out for each topic: nobody learns from them how many groups others hav
 |---|---|---|---|
 | 01 | kind (1) | signed 64 bit | last id of a namespace (1), database (2), table (3) … |
 | 02 | nothing | msgpack | what all vaults hang on, see `vault_rows.py` |
+| 03 | nothing | msgpack | the failover policy, see `failover.py` |
 | 10 | name | msgpack | a namespace |
 | 11 | ns (4) name | msgpack | a database |
 | 12 | ns (4) db (4) name | msgpack | a table |
@@ -87,6 +88,7 @@ TAG_AT: Final = len(STORE_RANGE)
 
 ALLOCATOR: Final = 0x01
 VAULT_STORE: Final = 0x02
+FAILOVER: Final = 0x03
 NAMESPACE: Final = 0x10
 DATABASE: Final = 0x11
 TABLE: Final = 0x12
@@ -176,8 +178,9 @@ PLACED: Final = (
 OF_INDEXES: Final = (INDEX, INDEX_ENTRY, INDEX_BUILD)
 """Tags whose keys go on with namespace, database, table and belong to its indexes."""
 
-OF_CLUSTER: Final = (REPLICA, REVOKED)
-"""Tags of the catalog that say who belongs to the cluster; the last ones of it."""
+OF_CLUSTER: Final = (FAILOVER, REPLICA, REVOKED)
+"""Tags that say who belongs to the cluster, and who takes over; the last ones of the catalog are
+among them."""
 OF_ACCESS: Final = frozenset({USER})
 """Tags of the catalog that say who may do what."""
 _TOGETHER: Final = frozenset({FIELD, INDEX, GROUP})

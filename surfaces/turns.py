@@ -29,6 +29,10 @@ class _LoopClock:
         """Microseconds on the loop's clock."""
         return int(self._time() * 1_000_000)
 
+    def boottime_us(self) -> int:
+        """Not asked for here."""
+        raise NotImplementedError
+
 
 class LongWork:
     """Runs it on one loop; the pieces of several wait for each other in a queue."""

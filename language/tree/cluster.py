@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal
 
 from language.tree.places import Exists
-
-Promotion = Literal["AUTO", "MANUAL"]
+from protocol.failover import Promotion
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,11 +65,10 @@ def pairs(view: Reader, place: Place) -> Iterator[list[Pair]]:
     own = _numbers(view, place)
     vaults = _vaults(view, own)
     start, _ = keys.EVERYTHING
-    before, behind = keys.tagged(keys.VAULT_STORE)
-    yield from view.scan(start, before)
+    yield from view.scan(start, keys.tagged(keys.VAULT_STORE)[0])
     yield _hung_on(view, vaults)
-    # The catalog, of all, but for the cluster at its end.
-    yield from view.scan(behind, keys.tagged(min(keys.OF_CLUSTER))[0])
+    # The catalog, of all, but for the cluster, before it and at its end.
+    yield from view.scan(keys.tagged(keys.FAILOVER)[1], keys.tagged(keys.REPLICA)[0])
     for tag in sorted(tag for tag in keys.PLACED if tag >= keys.COUNT):
         if tag == keys.INDEX_ENTRY:
             continue

@@ -30,6 +30,9 @@ class Clock:
     def monotonic_us(self) -> int:
         return self.now_us
 
+    def boottime_us(self) -> int:
+        return self.now_us
+
 
 class Held:
     """Batches on a loop, and what they have sent."""

@@ -26,6 +26,10 @@ class ManualClock:
         """Microseconds since an arbitrary start."""
         return self._monotonic_us
 
+    def boottime_us(self) -> int:
+        """The same: nothing suspends this machine."""
+        return self._monotonic_us
+
     def advance(self, microseconds: int) -> None:
         """Let time pass on both."""
         self._wall_us += microseconds
@@ -59,6 +63,10 @@ class LoopClock:
         """Microseconds since an arbitrary start."""
         if self._tick_us:
             self._loop.advance(self._tick_us / 1_000_000)
+        return 1_000_000 + self._passed_us()
+
+    def boottime_us(self) -> int:
+        """Microseconds since an arbitrary start; a look takes no time."""
         return 1_000_000 + self._passed_us()
 
     def step_wall(self, microseconds: int) -> None:

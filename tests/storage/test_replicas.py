@@ -384,4 +384,4 @@ def test_a_snapshot_of_a_place_belongs_to_no_cluster(book: Book) -> None:
     everything = {
         key[keys.TAG_AT] for some in book.engine.scan(*keys.EVERYTHING) for key, _ in some
     }
-    assert everything >= set(keys.OF_CLUSTER)
+    assert everything >= {keys.REPLICA, keys.REVOKED}

@@ -25,6 +25,9 @@ class Hands:
     def monotonic_us(self) -> int:
         return self.us
 
+    def boottime_us(self) -> int:
+        return self.us
+
 
 @pytest.fixture
 async def hands() -> Hands:
