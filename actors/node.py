@@ -54,7 +54,7 @@ from actors.vaults import Parts as VaultParts
 from actors.vaults import begin as begin_vaults
 from protocol import limits
 from protocol.doors import Room
-from protocol.errors import Busy, DiskFull, Draining, Refusal
+from protocol.errors import LEADER, Busy, DiskFull, Draining, Refusal
 from protocol.requests import (
     AuthenticateToken,
     Caller,
@@ -356,6 +356,7 @@ class Node:
         elif self._state == "draining":
             health = "closing"
         opened = self.store.log is not None and self._roles is not None
+        elsewhere = self.committer.not_writable() if opened else None
         return NodeStatus(
             health=health,
             reason=self._unready(),
@@ -372,6 +373,8 @@ class Node:
             uptime_seconds=(self.doors.clock.monotonic_us() - self._began_us) / 1_000_000,
             endpoints=self._roles.endpoints if self._roles is not None else (),
             origins=self._roles.origins if self._roles is not None else (),
+            writable=elsewhere is None,
+            leader=tuple(elsewhere.detail.get(LEADER) or ()) if elsewhere is not None else (),
         )
 
     def _log_info(self) -> dict[str, Value]:

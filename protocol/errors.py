@@ -79,6 +79,10 @@ class Refusal(Exception):
 COMMITTED: Final = "committed"
 """In the detail of what a script stopped at: the newest commit of the script's own."""
 
+LEADER: Final = "leader"
+"""In the detail of `NotWritable`, of a node in a cluster: endpoints of the node that takes changes,
+a list of `host:port`; none while nobody is known to."""
+
 _WHERE: Final[tuple[str, ...]] = ("statement", "line", "column")
 
 
@@ -170,7 +174,11 @@ class WrongMethod(Refusal, status=405):
 
 
 class StatementTimeout(Refusal, status=408):
-    """The statement used up its TIMEOUT."""
+    """The statement used up its TIMEOUT, or the node did not show in time what the request was to
+    come after.
+
+    Detail of the latter: after, and seq, what the node shows. Nothing was run.
+    """
 
 
 class Cancelled(Refusal, status=408):

@@ -16,6 +16,9 @@ DEPTH: Final = 64
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
 """Integers are signed 64 bit: what msgpack and every client language can hold."""
+SEQUENCE_MAX: Final = 2**53 - 1
+"""What a request may give for a sequence: JSON carries these exactly, and a million commits each
+second take 285 years to get there."""
 DECIMAL_DIGITS: Final = 34
 DECIMAL_EXPONENT: Final = 6143
 """IEEE 754 decimal128. Without it `int(Decimal('1e1000000'))` holds the loop for half a minute."""
@@ -214,8 +217,11 @@ GROUP_ERROR_CHARACTERS: Final = 4_096
 WAIT_SECONDS: Final = 300
 """The longest WAIT."""
 WAITING: Final = 16_384
-"""Scripts of one surface that wait for messages: as many as it holds connections. They don't count
-among those that run."""
+"""Scripts of one surface that wait, for messages or for what they are to come after: as many as it
+holds connections. They don't count among those that run."""
+AFTER_SECONDS: Final = 10
+"""How long a request without a time of its own waits for the sequence that it is to come after: a
+follower that is further behind is none to read from."""
 REDRIVEN: Final = 10_000
 """Messages of one REDRIVE."""
 TRIM_MESSAGES: Final = 512

@@ -193,6 +193,8 @@ class RunScript(Struct, Request[ScriptAnswer], frozen=True):
     it as a file."""
     record: bool = False
     """Whether the statement log keeps it though it only reads."""
+    after: int | None = None
+    """A sequence that the node has to show before anything of it is run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,3 +239,7 @@ class NodeStatus:
     """Addresses that clients use, as DEFINE NODE ENDPOINTS declared them."""
     origins: tuple[str, ...] = ()
     """Of pages that may ask here from a browser, as DEFINE NODE ORIGINS declared them."""
+    writable: bool = True
+    """Whether it takes changes."""
+    leader: tuple[str, ...] = ()
+    """Endpoints of the node that takes them in its place, as far as it knows."""

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from pykka import ActorRef
 
+from actors.commits.arrivals import Arrivals
 from actors.commits.barriers import Barriers
 from actors.commits.batches import Batches
 from actors.commits.tail import Tail
@@ -28,7 +29,7 @@ from actors.commits.waiters import Waiter
 from actors.log import Append, Mark
 from actors.runtime import Runtime, tell
 from protocol import limits
-from protocol.errors import Busy, DiskFull, Failed, Refusal, UnknownOutcome
+from protocol.errors import Busy, DiskFull, Failed, NotWritable, Refusal, UnknownOutcome
 from storage import keys
 from storage.effects import Attribution, only_removes
 from storage.entries import Entry
@@ -118,6 +119,8 @@ class Committer:
         """Runs while the state takes nothing."""
         self._batches = Batches(runtime, self._send)
         self.barriers = Barriers(runtime)
+        self.arrivals = Arrivals(self._noticed)
+        """Who waits for sequences that nobody here may have given out yet."""
         self._idle: asyncio.TimerHandle | None = None
         self.unflushed_bytes = 0
         """Log written since the state was last flushed."""
@@ -140,6 +143,14 @@ class Committer:
         self._log = log
         self.released_upto = ledger.released_upto
         self.tail = Tail(ledger.committed, self._noticed)
+
+    def not_writable(self) -> NotWritable | None:
+        """Why this node takes no changes; None: it does."""
+        try:
+            self.check_writable()
+        except NotWritable as refusal:
+            return refusal
+        return None
 
     @property
     def durable_upto(self) -> int:
@@ -342,6 +353,7 @@ class Committer:
         for sequence in range(before + 1, upto + 1):
             for told in waiters.pop(sequence, ()):
                 self._tell(told, None)
+        self.arrivals.reached(upto)
 
     def _settle_part(self) -> None:
         """Bring a part of what is released to the engine; the rest after others had their turn.

@@ -98,6 +98,9 @@ class ScriptRun(Execution):
             _check_keep(request)
         if request.timeout_us is not None:
             self.turn.push_deadline(request.timeout_us)
+        after = request.after or 0
+        if after > self.services.committer.released_upto:
+            self._await(after)
         if request.moment is None:
             self._run()
             return
@@ -109,6 +112,10 @@ class ScriptRun(Execution):
         # Of one that is new nobody knows the name, unless there is an answer to tell it.
         keep_us = 0 if request.moment == NEW_MOMENT else request.keep_us
         try:
+            if after > self.read_at:
+                raise BadRequest(
+                    f"the moment shows {self.read_at}, and never {after}: leave `after` out"
+                )
             self._run()
             keep_us = request.keep_us
         finally:
@@ -116,6 +123,13 @@ class ScriptRun(Execution):
                 self.kept_moment = kept.name
 
     def _run(self) -> None:
+        self._look()
+        for first, end in self.plan.transactions:
+            if self._transact(first, end):
+                return
+
+    def _look(self) -> None:
+        """Look at the request, before anything of it is run. :raises Refusal: it can't be"""
         if len(self.variables) > limits.VARIABLES:
             self._check_variables(len(self.variables))
         self.plan = plan = self._plans.get(self.request.script, self.tick)
@@ -123,9 +137,35 @@ class ScriptRun(Execution):
             _check_handed_over(plan.script, self.request.hands_over)
         if not plan.about_node_only:
             self.services.roles.check_answering()
-        for first, end in plan.transactions:
-            if self._transact(first, end):
-                return
+
+    def _await(self, after: int) -> None:
+        """Wait until the node shows a sequence, with nothing of the script run. Who may do what is
+        judged behind that, by each statement.
+
+        :raises StatementTimeout: it does not in time
+        """
+        self._look()
+        self.check_session()
+        committer, turn = self.services.committer, self.turn
+        limited = turn.ends_us is not None
+        if not limited:
+            turn.push_deadline(limits.AFTER_SECONDS * 1_000_000)
+        arrival = committer.arrivals.expect(after, turn.wake)
+        try:
+            with self._aside():
+                while committer.released_upto < after:
+                    turn.park()
+        except StatementTimeout:
+            shown = committer.released_upto
+            raise StatementTimeout(
+                f"the node shows {shown}, and not {after} yet: nothing was run",
+                after=after,
+                seq=shown,
+            ) from None
+        finally:
+            committer.arrivals.leave(arrival)
+            if not limited:
+                turn.pop_deadline()
 
     def _await_rights(self) -> None:
         """A moment is of what is released: one made while a change of rights is on its way to the

@@ -27,6 +27,7 @@ SINGLE: Final = frozenset(
         b"expect",
         b"host",
         b"origin",
+        b"store-after",
         b"store-database",
         b"store-namespace",
         b"store-record",

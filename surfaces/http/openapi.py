@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from protocol import limits
 from protocol.errors import CATALOGUE
 from protocol.version import VERSION
 from surfaces.http import answers, console
@@ -108,6 +109,12 @@ SCHEMAS: Final[Json] = {
                 "type": ["boolean", "null"],
                 "description": "the statement log keeps it though it only reads",
             },
+            "after": {
+                "type": ["integer", "null"],
+                "minimum": 0,
+                "maximum": limits.SEQUENCE_MAX,
+                "description": "a sequence that the node has to show before it is run",
+            },
         },
     ),
     "Result": object_of(
@@ -135,11 +142,12 @@ SCHEMAS: Final[Json] = {
     ),
 }  # fmt: skip
 
-_NAME_HEADERS: Final = [
-    {"name": name, "in": "header", "schema": STRING, "description": text}
-    for name, text in (
-        ("Store-Namespace", "where the script starts, when the body does not say"),
-        ("Store-Database", "where the script starts, when the body does not say"),
+_SCRIPT_HEADERS: Final = [
+    {"name": name, "in": "header", "schema": schema, "description": text}
+    for name, schema, text in (
+        ("Store-Namespace", STRING, "where the script starts, when the body does not say"),
+        ("Store-Database", STRING, "where the script starts, when the body does not say"),
+        ("Store-After", INTEGER, "the `after` of a body that does not say it"),
     )
 ]
 
@@ -215,7 +223,7 @@ OPERATIONS: Final[dict[tuple[str, str], Json]] = {
     },
     ("POST", "/script"): {
         "summary": "Run statements",
-        "parameters": _NAME_HEADERS,
+        "parameters": _SCRIPT_HEADERS,
         "requestBody": {
             "required": True,
             "content": {"text/plain": {"schema": STRING}, **_both(_ref("Script"))},

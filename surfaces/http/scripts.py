@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -36,6 +37,7 @@ class Asked:
     moment: str | None = None
     keep_us: int | None = None
     record: bool = False
+    after: int | None = None
 
 
 class ScriptDelegate(RunningDelegate):
@@ -65,6 +67,7 @@ class ScriptDelegate(RunningDelegate):
             who, asked.script, exchange.request, asked.parameters, asked.namespace,
             asked.database, asked.timeout_us, asked.reason,
             moment=asked.moment, keep_us=asked.keep_us, record=asked.record,
+            after=asked.after,
         )  # fmt: skip
         self._running = True
         answer = await ask_now(self._surface.node.scripts, run)
@@ -166,11 +169,18 @@ def read(head: Head, body: bytes, tick: Tick | None = None) -> Asked:
         if namespace is None:
             raise BadRequest("a database is named together with its namespace")
     record = asked.record or _flag(head, b"store-record")
-    return replace(asked, namespace=namespace, database=database, record=record)
+    after = _after(head)
+    if asked.after is not None:
+        after = asked.after
+    return replace(asked, namespace=namespace, database=database, record=record, after=after)
 
 
+_DIGITS: Final = re.compile("[0-9]{1,16}")
+_SEQUENCE: Final = f"a sequence, 0 to {limits.SEQUENCE_MAX}"
+_SHOWN: Final = 40
+"""Characters shown of what is none."""
 _FIELDS: Final = frozenset(
-    {"script", "params", "ns", "db", "timeout", "reason", "moment", "keep", "record"}
+    {"script", "params", "ns", "db", "timeout", "reason", "moment", "keep", "record", "after"}
 )
 
 
@@ -198,6 +208,7 @@ def _from_object(found: Any, value_of: Callable[[Any], Any]) -> Asked:
         _string(found, "moment"),
         _duration_us(found, "keep", "keep is a duration such as '30s'"),
         _bool(found, "record"),
+        _sequence(found.get("after")),
     )
 
 
@@ -232,6 +243,23 @@ def _flag(head: Head, name: bytes) -> bool:
     if given not in (None, "true", "false"):
         raise BadRequest(f"{name.decode().title()} is true or false")
     return given == "true"
+
+
+def _after(head: Head) -> int | None:
+    given = head.text(b"store-after")
+    if given is None:
+        return None
+    if not _DIGITS.fullmatch(given):
+        raise BadRequest(f"Store-After is {_SEQUENCE}, not {given[:_SHOWN]!r}")
+    return _sequence(int(given))
+
+
+def _sequence(given: Any) -> int | None:
+    if given is None:
+        return None
+    if type(given) is not int or not 0 <= given <= limits.SEQUENCE_MAX:
+        raise BadRequest(f"after is {_SEQUENCE}, not {str(given)[:_SHOWN]!r}")
+    return given
 
 
 def _string(found: dict[str, Any], name: str) -> str | None:

@@ -16,10 +16,11 @@ from protocol.values import MICROSECOND
 
 MAGIC: Final = "STORE"
 MAJOR: Final = 1
-MINOR: Final = 6
+MINOR: Final = 7
 """The newest minor that this node speaks; `docs/wire.md` says what each one brought."""
 MINOR_OF_FEEDS: Final = 1
 MINOR_OF_STREAMS: Final = 5
+MINOR_OF_AFTER: Final = 7
 CLIENT_CHARACTERS: Final = 128
 ENVELOPE_BYTES: Final = 4 * limits.KIB
 """What stands around the results in the frame of an answer, at most: a refusal among it."""
@@ -29,6 +30,7 @@ _AUTH: Final = frozenset({"user", "password", "token"})
 _RUN: Final[dict[str, type]] = {
     "script": str, "params": dict, "ns": str, "db": str, "timeout": timedelta, "stream": bool,
     "reason": str, "moment": str, "keep": timedelta, "record": bool,
+    "after": int,
 }  # fmt: skip
 
 Wanted = TypeVar("Wanted")
@@ -166,6 +168,9 @@ def read_run(body: dict[str, Any] | None, caller: Caller, name: str, minor: int)
         raise BadRequest(
             f"RUN reason has at most {limits.REASON_CHARACTERS} characters", field="reason"
         )
+    after = body.get("after")
+    if after is not None:
+        _check_after(after, minor)
     keep = body.get("keep")
     return RunScript(
         caller=caller,
@@ -181,12 +186,24 @@ def read_run(body: dict[str, Any] | None, caller: Caller, name: str, minor: int)
         keep_us=None if keep is None else keep // MICROSECOND,
         hands_over=("STATE",) if stream else (),
         record=bool(body.get("record")),
+        after=after,
     )
+
+
+def _check_after(after: int, minor: int) -> None:
+    if minor < MINOR_OF_AFTER:
+        raise BadRequest(
+            f"RUN after needs minor {MINOR_OF_AFTER}, {minor} was agreed on", field="after"
+        )
+    if not 0 <= after <= limits.SEQUENCE_MAX:
+        raise BadRequest(
+            f"RUN after is a sequence, 0 to {limits.SEQUENCE_MAX}, not {after}", field="after"
+        )
 
 
 def welcome(minor: int, status: NodeStatus, caller: Caller | None) -> dict[str, Any]:
     """The body of WELCOME."""
-    return {
+    body: dict[str, Any] = {
         "major": MAJOR,
         "minor": minor,
         "version": status.version,
@@ -202,6 +219,9 @@ def welcome(minor: int, status: NodeStatus, caller: Caller | None) -> dict[str, 
         if caller is None
         else {"name": caller.user, "role": caller.role, "space": caller.space},
     }
+    if minor >= MINOR_OF_AFTER:
+        body |= {"writable": status.writable, "leader": list(status.leader)}
+    return body
 
 
 def results(found: tuple[Result, ...]) -> list[dict[str, Any]]:

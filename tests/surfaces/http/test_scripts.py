@@ -78,6 +78,54 @@ async def test_what_only_reads_is_kept_when_it_is_asked_for(raw: Raw, bearer: st
     assert [each["statement"] for each in results[0]["value"]] == ["RETURN 'c'", "RETURN 'a'"]
 
 
+async def test_a_script_that_comes_after_a_sequence(
+    raw: Raw, bearer: str, node: Node, port: int
+) -> None:
+    await run(raw, PLACE, bearer)
+    shown = node.status().sequence
+    for given in ("0", str(shown)):
+        found: Any = await run(raw, "RETURN 1", bearer, store_after=given)
+        assert found["seq"] >= shown
+    far = shown + 20  # the sign-in may have its own entry in the log yet
+    body = json.dumps({"script": "RETURN 1", "after": far, "timeout": "20ms"})
+    fields = {"content_type": "application/json", "store_after": "0"}
+    await raw.send(script(body, bearer, **fields))
+    late = await raw.answer()
+    assert (late.status, late.error["code"]) == (408, "StatementTimeout"), "the body goes first"
+    assert late.error["detail"] == {"after": far, "seq": node.status().sequence}
+    async with await Raw.connect(port) as other:
+        await other.send(script("RETURN 1", bearer, store_after=str(far)))
+        await until(lambda: len(node.committer.arrivals) == 1)
+        assert node.running.waiting("http") == 1
+        await run(raw, "USE shop.main;" + "CREATE person;" * 20, bearer)
+        answer = await other.answer()
+        assert answer.status == 200 and answer.json["seq"] >= far
+
+
+async def test_who_waits_for_a_sequence_is_cancelled_with_its_connection(
+    bearer: str, node: Node, port: int
+) -> None:
+    async with await Raw.connect(port) as other:
+        await other.send(script("RETURN 1", bearer, store_after=str(node.status().sequence + 999)))
+        await until(lambda: len(node.committer.arrivals) == 1)
+    await until(lambda: not len(node.committer.arrivals) and not len(node.running))
+
+
+async def test_what_is_no_sequence_is_refused(raw: Raw, bearer: str) -> None:
+    for head in ("-1", "+1", "", "1.5", "1e3", "0x10", str(2**53), "9" * 400, "one", "\xb2"):
+        await raw.send(script("RETURN 1", bearer, store_after=head))
+        answer = await raw.answer()
+        assert (answer.status, answer.error["code"]) == (400, "BadRequest"), head
+        assert "a sequence, 0 to" in answer.error["message"] and len(answer.error["message"]) < 200
+    for given in (-1, 1.5, 1.0, True, "1", [1], {"$int": "1"}, 2**53, 2**64, 10**300):
+        body = json.dumps({"script": "RETURN 1", "after": given})
+        await raw.send(script(body, bearer, content_type="application/json"))
+        answer = await raw.answer()
+        assert (answer.status, answer.error["code"]) in (
+            (400, "BadRequest"), (409, "NumberTooLarge"),
+        ), given  # fmt: skip
+
+
 async def test_requests_that_read_one_moment(raw: Raw, bearer: str) -> None:
     """The wire's are tried with the client."""
     await run(raw, PLACE + "CREATE person:ana", bearer)

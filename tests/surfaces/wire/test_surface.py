@@ -7,6 +7,7 @@ import contextlib
 import errno
 import socket
 import ssl
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -312,6 +313,45 @@ class TestCancel:
                 peer.writer.transport.abort()
         await until(lambda: surface.running == 0)
         assert sorted(node.cancelled) == sorted(node.held)
+
+
+class TestAfter:
+    """From minor 7 on; how it is waited for is tried with scripts."""
+
+    async def test_it_comes_with_the_request(self, surface: WireSurface, node: FakeNode) -> None:
+        async with connected(surface) as peer:
+            welcome = await peer.greet(user=USER, password=PASSWORD, minor=[0, 7])
+            assert (welcome["minor"], welcome["writable"], welcome["leader"]) == (7, True, [])
+            for id, after in enumerate((None, 0, 8123, limits.SEQUENCE_MAX), 1):
+                assert (await peer.run(id, "RETURN", after=after)).kind is Kind.ANSWER
+            assert [one.after for one in node.requests] == [None, 0, 8123, limits.SEQUENCE_MAX]
+
+    @pytest.mark.parametrize("after", [-1, 2**53, -(2**63), 2**63 - 1, True, 1.0, "1", [1], {}])
+    async def test_what_is_no_sequence(
+        self, surface: WireSurface, node: FakeNode, after: object
+    ) -> None:
+        async with connected(surface) as peer:
+            await peer.greet(user=USER, password=PASSWORD, minor=[0, 7])
+            heard = await peer.run(1, "RETURN", after=after)
+            assert_error(heard.body or {}, "BadRequest")
+            assert not node.requests
+            assert (await peer.run(2, "RETURN")).kind is Kind.ANSWER
+
+    async def test_a_client_of_before(self, peer: Peer, node: FakeNode) -> None:
+        assert_error((await peer.run(1, "RETURN", after=1)).body or {}, "BadRequest")
+        assert not node.requests
+
+    async def test_a_node_says_at_once_who_takes_changes(
+        self, surface: WireSurface, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        told = replace(node.status(), writable=False, leader=("n2.example:8001", "192.0.2.7:8001"))
+        monkeypatch.setattr(node, "status", lambda: told)
+        async with connected(surface) as peer:
+            welcome = await peer.greet(minor=[0, 7])
+            assert welcome["writable"] is False
+            assert welcome["leader"] == ["n2.example:8001", "192.0.2.7:8001"]
+        async with connected(surface) as peer:
+            assert not {"writable", "leader"} & (await peer.greet()).keys()
 
 
 class TestSession:

@@ -1,0 +1,66 @@
+"""Who waits until the node shows a sequence, be it one that nobody here has given out yet: what
+another node has committed comes to a follower later.
+
+That is no promise (`committer.py`): what is in flight may be taken back and its sequence given
+again, and who waits here goes on waiting for it. How many may wait is said by those that do.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Arrival(NamedTuple):
+    """What one waits for."""
+
+    sequence: int
+    number: int
+    """Of those made; tells apart who waits for the same."""
+
+
+class Arrivals:
+    """All that wait.
+
+    :param noticed: hears what `wake` raised
+    """
+
+    def __init__(self, noticed: Callable[[BaseException], None]) -> None:
+        self._noticed = noticed
+        self._made = 0
+        self._order: list[Arrival] = []
+        """Those that wait, the nearest first."""
+        self._wakes: dict[Arrival, Callable[[], None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def expect(self, sequence: int, wake: Callable[[], None]) -> Arrival:
+        """Have `wake` called once when that is shown, short and on the loop; to be left then too.
+
+        :param sequence: one that is not shown yet
+        """
+        self._made += 1
+        arrival = Arrival(sequence, self._made)
+        insort(self._order, arrival)
+        self._wakes[arrival] = wake
+        return arrival
+
+    def leave(self, arrival: Arrival) -> None:
+        """Wait no more. Leaving twice is fine, and so is leaving behind `wake`."""
+        if self._wakes.pop(arrival, None) is not None:
+            del self._order[bisect_left(self._order, arrival)]
+
+    def reached(self, sequence: int) -> None:
+        """The node shows all up to a sequence."""
+        order = self._order
+        if not order or order[0].sequence > sequence:
+            return
+        end = bisect_right(order, sequence, key=lambda arrival: arrival.sequence)
+        there, self._order = order[:end], order[end:]
+        for wake in [self._wakes.pop(arrival) for arrival in there]:
+            try:
+                wake()
+            except Exception as error:  # a bug of one who waits is not the others'
+                self._noticed(error)
