@@ -54,7 +54,7 @@ from actors.vaults import Parts as VaultParts
 from actors.vaults import begin as begin_vaults
 from protocol import limits
 from protocol.doors import Room
-from protocol.errors import LEADER, Busy, DiskFull, Draining, Refusal
+from protocol.errors import Busy, DiskFull, Draining, Refusal
 from protocol.requests import (
     AuthenticateToken,
     Caller,
@@ -374,7 +374,7 @@ class Node:
             endpoints=self._roles.endpoints if self._roles is not None else (),
             origins=self._roles.origins if self._roles is not None else (),
             writable=elsewhere is None,
-            leader=tuple(elsewhere.detail.get(LEADER) or ()) if elsewhere is not None else (),
+            leader=elsewhere.leader if elsewhere is not None else (),
         )
 
     def _log_info(self) -> dict[str, Value]:

@@ -195,7 +195,16 @@ class RequestTimeout(Refusal, status=408):
 
 
 class NotWritable(Refusal, status=409):
-    """The node lacks the writable role."""
+    """The node lacks the writable role, or another takes changes in its place.
+
+    Detail of the latter: leader, its endpoints; none while no node is known to.
+    """
+
+    @property
+    def leader(self) -> tuple[str, ...]:
+        """Endpoints of the node that takes changes, as far as this one knows."""
+        found = self.detail.get(LEADER)
+        return tuple(map(str, found)) if isinstance(found, list | tuple) else ()
 
 
 class NotHeldHere(Refusal, status=409):

@@ -300,7 +300,7 @@ class TestBrokenConnections:
         self, cut_client: AsyncClient, proxy: Proxy, node: FakeNode
     ) -> None:
         """Asked in the very turn of the loop in which the connection is lost."""
-        found = cut_client._connection
+        found = cut_client._nodes.connection
         assert found is not None
         task = asyncio.create_task(cut_client.query("RETURN $v", {"v": 1}))
         await asyncio.sleep(0)
@@ -347,7 +347,7 @@ class TestBrokenConnections:
             address = first.address
         client = AsyncClient(f"{address[0]}:{address[1]}", user=USER, password=PASSWORD)
         task = asyncio.create_task(client.query("RETURN $v", {"v": 1}))
-        await until(lambda: client._connecting is not None)
+        await until(lambda: client._nodes.finding is not None)
         surface = WireSurface(node, WireSettings(*address))
         await surface.start()
         assert await task == 1
@@ -378,7 +378,7 @@ class TestBrokenConnections:
                 running = asyncio.create_task(client.query("HOLD $v", {"v": "old"}))
                 await until(lambda: node.held)
                 draining = asyncio.create_task(old.drain())
-                await until(lambda: client._connection and client._connection.leaving)
+                await until(lambda: client._nodes.connection and client._nodes.connection.leaving)
                 new = WireSurface(node, WireSettings(*address))
                 await new.start()
                 try:

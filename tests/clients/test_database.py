@@ -254,8 +254,8 @@ async def test_a_moment(db: AsyncDatabase, client: AsyncClient) -> None:
         await moment.query("RETURN 1")
     async with moment as then:
         await db.run("CREATE item:2; UPDATE item:1 SET n = 2")
-        assert client._connection is not None
-        client._connection.abort()
+        assert client._nodes.connection is not None
+        client._nodes.connection.abort()
         answer = await then.run("SELECT VALUE n FROM item WHERE n < $most", {"most": 9})
         assert (answer.value, answer.seq) == ([1], then.seq) and "item" not in repr(then)
         assert [row["n"] async for row in then.rows("SELECT * FROM item")] == [1]
@@ -302,8 +302,8 @@ async def test_a_reconnection_is_told(tmp_path: Path) -> None:
         client = AsyncClient(address, user="root", password=PASSWORD, on_connection=told.append)
         async with client:
             await client.ping()
-            assert client._connection is not None
-            client._connection.abort()
+            assert client._nodes.connection is not None
+            client._nodes.connection.abort()
             await until(lambda: len(told) == 2)
             await client.ping()
             await until(lambda: len(told) == 3)
@@ -313,7 +313,7 @@ async def test_a_reconnection_is_told(tmp_path: Path) -> None:
 
 
 async def test_the_blocking_twin(client: AsyncClient) -> None:
-    address = client._settings.where
+    address = client._nodes.where
     told: list[ConnectionEvent] = []
 
     def work() -> None:

@@ -151,8 +151,8 @@ async def test_scripts_of_a_client_that_is_gone_end(tmp_path: Path) -> None:
         endless = "FOR $i IN 0..900000 { FOR $j IN 0..900000 { LET $x = $j } }"
         task = asyncio.create_task(client.run(endless))
         await until(lambda: surface.running == 1)
-        assert client._connection is not None
-        client._connection.abort()
+        assert client._nodes.connection is not None
+        client._nodes.connection.abort()
         with pytest.raises(OutcomeUnknown):
             await task
         await until(lambda: surface.running == 0)
@@ -160,7 +160,7 @@ async def test_scripts_of_a_client_that_is_gone_end(tmp_path: Path) -> None:
 
 
 async def test_a_wrong_password_and_a_dropped_user(client: AsyncClient) -> None:
-    where = f"{client._settings.host}:{client._settings.port}"
+    where = client._nodes.where
     await client.run("DEFINE USER bob ROLE owner PASSWORD 'a good password'")
     wrong = AsyncClient(where, user="bob", password="another password")
     with pytest.raises(errors.SignInRefused):

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -516,7 +515,7 @@ async def test_an_outage_ends_no_consumer_and_doubles_no_effect(process: NodePro
     async with AsyncClient(
         wire, user=USER, password=PROCESS_PASSWORD, ns="shop", db="main"
     ) as client:
-        client._settings = replace(client._settings, connect_timeout=1.0)
+        client._nodes.connect_timeout = 1.0
         topic = client.topic("shop", "main", "jobs")
         await topic.publish_many(list(range(40)))
         group = topic.group("g")
@@ -586,7 +585,7 @@ async def test_closing_ends_what_only_waits_for_messages(client: AsyncClient) ->
 async def test_closing_ends_who_waits_for_a_connection() -> None:
     client = AsyncClient("127.0.0.1:1", connect_timeout=3600)
     waiting = asyncio.ensure_future(client.topic("a", "b", "t").group("g").take(wait=60))
-    while client._connecting is None:
+    while client._nodes.finding is None:
         await asyncio.sleep(0)
     async with asyncio.timeout(30):
         await client.close()

@@ -405,7 +405,7 @@ class TestTheEnd:
         client = AsyncClient("127.0.0.1:1", user="root", password="x", connect_timeout=600)
         watch = client.database("shop", "main").watch("t", 0)
         following = asyncio.create_task(following_one(aiter(watch)))
-        await until(lambda: client._connecting is not None)
+        await until(lambda: client._nodes.finding is not None)
         await watch.stop()
         assert await following is None
         await client.close()

@@ -235,7 +235,7 @@ async def contend(
         held.append((got, ends, lease.fence, holder))
         if rng.random() < 0.2:
             life += 1
-            connection = client._connection
+            connection = client._nodes.connection
             if connection is not None:
                 connection.abort()
             client = rig.client()

@@ -1,19 +1,19 @@
-"""The async client: one connection, made when needed and made again when it broke."""
+"""The async client: a connection to the node, made when needed and made again when it broke; and to
+several where a client is given several."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import random
-import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType, TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar, get_args
 
 from storeclient import faults
 from storeclient.answers import Answer, Fields
+from storeclient.attempts import Attempts, belongs_to_home, turned_away
 from storeclient.backups import Backup, Progress, Target, statement, write
 from storeclient.cache import AsyncCache
 from storeclient.connection import GRACE_SECONDS, Connection
@@ -21,17 +21,17 @@ from storeclient.database import AsyncDatabase
 from storeclient.errors import (
     BadRequest,
     Cancelled,
-    Closed,
-    Draining,
     OutcomeUnknown,
+    ProtocolBroken,
     Refused,
-    SessionEnded,
+    StatementTimeout,
+    StoreError,
     TypeRefused,
-    Unreachable,
     VersionNotSupported,
 )
-from storeclient.events import ConnectionEvent, OnConnection
+from storeclient.events import OnConnection
 from storeclient.exchange import (
+    MINOR_OF_AFTER,
     MINOR_OF_FEEDS,
     MINOR_OF_STREAMS,
     MINOR_OF_VAULTS,
@@ -40,23 +40,23 @@ from storeclient.exchange import (
 )  # fmt: skip
 from storeclient.feeds import Feed
 from storeclient.frames import Kind
-from storeclient.outages import Pause
-from storeclient.settings import make_settings
+from storeclient.nodes import Node, Nodes
+from storeclient.seen import Seen, seems_to_read
+from storeclient.settings import Reads, make_settings
 from storeclient.topics import AsyncTopic
 from storeclient.values import duration
 from storeclient.vaults import AsyncSeal, AsyncVault
 
 T = TypeVar("T")
 
-BACKOFF_FIRST_SECONDS: Final = 0.02
-BACKOFF_MOST_SECONDS: Final = 2.0
-
 
 class AsyncClient:
-    """A client of one node, for use from one event loop.
+    """A client of a store, for use from one event loop.
 
     Any number of tasks may share it: their requests travel on one connection and are answered in
     any order. It connects when first used, and again after the connection has broken.
+
+    Given several nodes of a store it asks the one that takes changes, and follows it when it moves.
 
     Nothing that may have run is ever sent again by itself. When the connection breaks under a
     script, `run` raises `OutcomeUnknown`, unless it was told that the script is `repeatable`.
@@ -65,19 +65,22 @@ class AsyncClient:
             client.use("shop", "main")
             people = await client.query("SELECT * FROM person WHERE age > $n", {"n": 30})
 
-    :param address: `host:port`; the port is 8001 where none is given
-    :param user: with `password`; or give a `token` of `POST /session`
+    :param address: `host:port`; the port is 8001 where none is given. Of several nodes of one
+        store: all of them, in a list or with commas between
+    :param user: with `password`; or give a `token` of `POST /session`, which is of one node
     :param ns: the namespace, and `db` the database, that scripts start in
     :param tls: True for a certificate the system trusts, or a context of your own
     :param timeout: for each script, in seconds; None leaves it to the script
     :param connect_timeout: seconds in which a connection must stand, all attempts together
-    :param on_connection: told when the connection has come to stand, again too, or is lost
+    :param on_connection: told when a connection has come to stand, again too, or is lost
+    :param reads: "any": what only reads is asked of all nodes in turn, each of which first waits
+        until it shows all that this client has seen or done
     :raises ValueError: arguments that contradict each other
     """
 
     def __init__(
         self,
-        address: str = "127.0.0.1:8001",
+        address: str | Sequence[str] = "127.0.0.1:8001",
         *,
         user: str | None = None,
         password: str | None = None,
@@ -88,21 +91,21 @@ class AsyncClient:
         timeout: float | timedelta | None = None,
         connect_timeout: float = 10.0,
         on_connection: OnConnection | None = None,
+        reads: Reads = "leader",
     ) -> None:
-        self._settings = make_settings(address, user, password, token, tls, connect_timeout)
+        if reads not in get_args(Reads):
+            raise ValueError(f"reads is one of {', '.join(get_args(Reads))}, not {reads!r}")
+        settings = make_settings(address, user, password, token, tls, connect_timeout)
+        self._user = user
+        self._nodes = Nodes(settings, on_connection)
+        self._reads = reads
+        self._seen = Seen()
         self._timeout = duration(timeout)
-        self._connection: Connection | None = None
-        self._connecting: asyncio.Task[Connection] | None = None
-        self._parting: set[asyncio.Task[None]] = set()
-        self._is_closed = False
-        self._on_connection = on_connection
-        self._was_connected = False
         self.ns = ns
         self.db = db
 
     def __repr__(self) -> str:
-        user = self._settings.credential.user
-        return f"<AsyncClient {f'{user}@' if user else ''}{self._settings.where}>"
+        return f"<AsyncClient {f'{self._user}@' if self._user else ''}{self._nodes.where}>"
 
     def database(self, ns: str, db: str) -> AsyncDatabase:
         """One database: what is asked of it names no place. :raises ValueError: of a name"""
@@ -126,6 +129,7 @@ class AsyncClient:
         moment: str | None = None,
         keep: float | timedelta | None = None,
         record: bool = False,
+        after: int | None = None,
     ) -> Answer:
         """Run a script and answer all its results.
 
@@ -141,6 +145,8 @@ class AsyncClient:
             `AsyncDatabase.moment` is the way to have one
         :param keep: how long the moment is kept behind this script, seconds, or a timedelta
         :param record: the statement log keeps the script though it only reads
+        :param after: the node first waits until it shows that sequence, such as the `seq` of an
+            answer of another client: `errors.StatementTimeout` where it does not in time
         :raises Refused: the node refused; the class is the code's, `results` is what ran before
         :raises OutcomeUnknown: the connection broke under it, or no answer came in time
         :raises Unreachable: no connection could be made; nothing was sent
@@ -152,6 +158,7 @@ class AsyncClient:
             "moment": moment,
             "keep": None if keep is None else duration(keep),
             "record": record or None,
+            "after": after,
         }
         return await self._run(script, params, place, limit, reason, repeatable, stop, reads=reads)
 
@@ -178,7 +185,15 @@ class AsyncClient:
         if reason is not None:
             body["reason"] = reason
         wait = None if limit is None else limit.total_seconds() + GRACE_SECONDS
-        answer = await self._ask(Kind.RUN, body, wait, repeatable, stop, waits)
+        spread = self._reads_anywhere and seems_to_read(script) and not belongs_to_home(body)
+        try:
+            answer = await self._ask(Kind.RUN, body, wait, repeatable, stop, waits, spread)
+        except OutcomeUnknown:
+            self._seen.untold()
+            raise
+        except Refused as error:
+            self._seen.reached(error.committed or 0)
+            raise
         assert isinstance(answer, Answer)
         return answer
 
@@ -192,6 +207,7 @@ class AsyncClient:
         timeout: float | timedelta | None = None,
         reason: str | None = None,
         repeatable: bool = False,
+        after: int | None = None,
     ) -> Any:
         """Run a script and answer the value of its last statement. Otherwise as `run`."""
         answer = await self.run(
@@ -202,6 +218,7 @@ class AsyncClient:
             timeout=timeout,
             reason=reason,
             repeatable=repeatable,
+            after=after,
         )
         return answer.value
 
@@ -228,7 +245,7 @@ class AsyncClient:
         script = statement(ns, db)
         target = await asyncio.to_thread(Target, os.fspath(path))
         try:
-            connection = await self._connect(tells=False)
+            connection = await self._nodes.own()
             try:
                 assert connection.welcome is not None
                 if connection.welcome.minor < MINOR_OF_STREAMS:
@@ -239,7 +256,9 @@ class AsyncClient:
                 try:
                     parts = await connection.stream(body)
                 except NotSent:
-                    raise self._turned_away(connection) from connection.cause
+                    raise turned_away(
+                        self._nodes, connection, self._nodes.where
+                    ) from connection.cause
                 return await write(parts, target, progress)
             finally:
                 connection.abort()
@@ -288,9 +307,7 @@ class AsyncClient:
                 body["timeout"] = limit = self._timeout + (wait or timedelta())
                 seconds = limit.total_seconds() + GRACE_SECONDS
             waits = wait is not None
-            answer = await self._ask(Kind.TOPIC, body, seconds, False, stop, waits)
-            assert isinstance(answer, Fields)
-            return answer.fields
+            return await self._change(Kind.TOPIC, body, seconds, stop, waits)
 
         return AsyncTopic(run, ask, name)
 
@@ -308,24 +325,39 @@ class AsyncClient:
 
     async def _seal(self, body: dict[str, Any]) -> dict[str, Any]:
         """One operation on a seal."""
-        welcome = (await self._usable()).welcome
-        assert welcome is not None
+        welcome = await self.connect()
         if welcome.minor < MINOR_OF_VAULTS:
             raise _too_old(welcome, "vaults", MINOR_OF_VAULTS)
-        answer = await self._ask(Kind.VAULT, body, None, False)
-        assert isinstance(answer, Fields)
-        return answer.fields
+        return await self._change(Kind.VAULT, body, None)
 
     async def _key(self, body: dict[str, Any], repeatable: bool) -> dict[str, Any]:
         """One operation on a key. :param repeatable: doing it twice does no harm"""
         wait = None if self._timeout is None else self._timeout.total_seconds() + GRACE_SECONDS
-        answer = await self._ask(Kind.KV, body, wait, repeatable)
+        if not repeatable:
+            return await self._change(Kind.KV, body, wait)
+        answer = await self._ask(Kind.KV, body, wait, True)
+        assert isinstance(answer, Fields)
+        return answer.fields
+
+    async def _change(
+        self,
+        kind: Kind,
+        body: dict[str, Any],
+        wait: float | None,
+        stop: asyncio.Future[None] | None = None,
+        waits: bool = False,
+    ) -> dict[str, Any]:
+        """One operation that may change something, and is answered without a sequence."""
+        try:
+            answer = await self._ask(kind, body, wait, False, stop, waits)
+        finally:
+            self._seen.untold()
         assert isinstance(answer, Fields)
         return answer.fields
 
     async def ping(self) -> None:
         """Go to the node and back. :raises StoreError: that was not possible"""
-        await self._ask(Kind.PING, None, self._settings.connect_timeout, repeatable=True)
+        await self._ask(Kind.PING, None, self._nodes.connect_timeout, repeatable=True)
 
     async def connect(self) -> Welcome:
         """Connect if that has not been done, and answer what the node says of itself.
@@ -333,9 +365,9 @@ class AsyncClient:
         :raises Unreachable: no connection could be made in time
         :raises Refused: the node refused the credential or the version
         """
-        welcome = (await self._usable()).welcome
-        assert welcome is not None
-        return welcome
+        connection = (await self._nodes.home()).connection
+        assert connection is not None and connection.welcome is not None
+        return connection.welcome
 
     async def close(self) -> None:
         """Wait for what is under way, then end the connection. Harmless when done twice.
@@ -343,13 +375,7 @@ class AsyncClient:
         A `take` or `read` that waits for messages is ended, and raises `Closed` to its caller
         unless it was answered first. So is who waits for a connection.
         """
-        self._is_closed = True
-        if self._connecting is not None:
-            self._connecting.cancel()
-            await asyncio.gather(self._connecting, return_exceptions=True)
-        if self._connection is not None:
-            await self._connection.close()
-        await asyncio.gather(*self._parting)
+        await self._nodes.close()
 
     async def __aenter__(self) -> Self:
         try:
@@ -377,170 +403,119 @@ class AsyncClient:
         repeatable: bool,
         stop: asyncio.Future[None] | None = None,
         waits: bool = False,
+        spread: bool = False,
     ) -> object:
-        return await self._go(
-            lambda connection: connection.ask(kind, body, wait, stop, waits),
-            body, repeatable, waits,
-        )  # fmt: skip
+        """:param spread: any node may be asked, that shows all that this client has seen"""
+        attempts = Attempts(self._nodes, repeatable, spread, stop)
+        seen = self._seen
+
+        async def ask(node: Node, connection: Connection) -> object:
+            sent = self._behind_what_was_seen(body, node) if attempts.spread else body
+            if sent is not None and "after" in sent:
+                _check_after(connection)
+            mark = seen.mark()
+            reply = await connection.ask(kind, sent, wait, stop, waits)
+            if isinstance(reply, Answer):
+                self._answered(node, reply, mark)
+            return reply
+
+        return await self._go(ask, body, attempts, waits)
+
+    def _behind_what_was_seen(
+        self, body: dict[str, Any] | None, node: Node
+    ) -> dict[str, Any] | None:
+        """A request of a read, for a node that may be behind."""
+        after = max((body or {}).get("after") or 0, self._seen.after or 0)
+        return {**(body or {}), "after": after} if after and node.knows_after else body
+
+    def _answered(self, node: Node, answer: Answer, mark: int) -> None:
+        """What an answer tells of how far the store has come. :raises ProtocolBroken: of another
+        store than the one that this client changes"""
+        if self._nodes.is_home(node):
+            self._seen.told(answer.position, mark if node.takes_changes is not False else None)
+        elif self._seen.is_foreign(answer):
+            node.is_foreign = True
+            raise ProtocolBroken(
+                f"{node.where} is a node of another store, {answer.store}: it is not read any more"
+            )
+        else:
+            self._seen.told(answer.position)
 
     async def _watch(self, body: dict[str, Any]) -> Feed:
         """A feed that has begun, told to nobody before: asking twice does no harm."""
         seconds = None if self._timeout is None else self._timeout.total_seconds() + GRACE_SECONDS
+        attempts = Attempts(self._nodes, True, self._reads_anywhere)
 
-        async def begin(connection: Connection) -> Feed:
+        async def begin(node: Node, connection: Connection) -> Feed:
             assert connection.welcome is not None
             if connection.welcome.minor < MINOR_OF_FEEDS:
                 raise _too_old(connection.welcome, "feeds", MINOR_OF_FEEDS)
-            return await connection.watch(body, seconds)
+            if self._nodes.are_several and node.knows_after:
+                start = max(body.get("from") or 0, self._seen.after or 0)
+                if start:
+                    await self._reach(node, connection, start, seconds)
+            feed = await connection.watch(body, seconds)
+            feed.on_seq = self._seen.reached
+            return feed
 
-        return await self._go(begin, body, repeatable=True)
+        return await self._go(begin, body, attempts)
+
+    async def _reach(
+        self, node: Node, connection: Connection, seq: int, seconds: float | None
+    ) -> None:
+        """Wait until a node shows what a feed goes on from: one that is behind would take it for a
+        position of another history.
+
+        :raises StatementTimeout: it does not, and is not the node that takes changes
+        """
+        try:
+            await connection.ask(Kind.RUN, {"script": "", "after": seq}, seconds)
+        except StatementTimeout:
+            if not self._nodes.is_home(node):
+                raise
+            # Then it is of another history, which WATCH has words for.
 
     async def _go(
         self,
-        work: Callable[[Connection], Awaitable[T]],
+        work: Callable[[Node, Connection], Awaitable[T]],
         body: dict[str, Any] | None,
-        repeatable: bool,
+        attempts: Attempts,
         waits: bool = False,
     ) -> T:
         """Do something on a usable connection, and on another one where it was never begun."""
-        signed_in_again = False
-        turned_away: float | None = None
-        pause = Pause()
         while True:
-            connection = await self._usable()
+            node = await attempts.node()
+            connection = node.connection
+            assert connection is not None
             try:
-                return await work(connection)
+                return await work(node, connection)
             except NotSent:
-                # One connection that ends in this moment says nothing. A peer that ends each of
-                # them as soon as it has welcomed it is none to go on connecting to for ever.
-                now = asyncio.get_running_loop().time()
-                if turned_away is None:
-                    turned_away = now
-                elif now - turned_away < self._settings.connect_timeout:
-                    await pause.rest()
-                else:
-                    raise self._turned_away(connection) from connection.cause
+                await attempts.not_sent(node, connection)
             except (TypeError, ValueError) as error:
                 name = faults.named(body or {})
                 if name is None:
                     raise
                 wrong = TypeError if isinstance(error, TypeError) else ValueError
                 raise wrong(f"{name}: {error}") from error
-            except (BadRequest, TypeRefused) as error:
-                _name_parameter(error, body)
-                raise
-            except Cancelled:
-                if waits and self._is_closed:
-                    raise self._closed() from None
-                raise
-            except Draining:
-                # Said about a request that crossed the node's BYE: it was never begun.
-                if not connection.leaving:
-                    raise
-            except SessionEnded:
-                # Refused before it began. A password opens another session, a token does not.
-                if self._settings.credential.password is None or signed_in_again:
-                    raise
-                signed_in_again = True
-                await self._sign_in_again(connection)
-            except OutcomeUnknown as error:
-                if not repeatable or isinstance(error, Refused) or connection.usable:
+            except StoreError as error:
+                if isinstance(error, Cancelled) and waits and self._nodes.is_closed:
+                    raise self._nodes.closed() from None
+                if not await attempts.go_on_after(error, node, connection):
+                    if isinstance(error, BadRequest | TypeRefused):
+                        _name_parameter(error, body)
                     raise
 
-    def _turned_away(self, connection: Connection) -> Unreachable:
-        seconds = self._settings.connect_timeout
-        why = connection.cause or "it says goodbye"
-        return Unreachable(
-            f"{self._settings.where} has ended each connection for {seconds:g} s before anything"
-            f" was sent: {why}"
-        )
+    @property
+    def _reads_anywhere(self) -> bool:
+        """Whether a read may be asked of any node, and see what this client has done."""
+        return self._reads == "any" and self._nodes.are_several and self._seen.is_whole
 
-    async def _sign_in_again(self, connection: Connection) -> None:
-        try:
-            await connection.ask(Kind.AUTH, dict(self._settings.credential.fields()), GRACE_SECONDS)
-        except (NotSent, OutcomeUnknown):
-            return  # the connection has gone: the next one signs in by itself
 
-    async def _usable(self) -> Connection:
-        """The connection, or another one when it is not usable any more."""
-        if self._is_closed:
-            raise self._closed()
-        connection = self._connection
-        if connection is not None and connection.usable:
-            return connection
-        if self._connecting is None:
-            self._connecting = asyncio.create_task(self._connect())
-            self._connecting.add_done_callback(self._connected)
-        connecting = self._connecting
-        # Waited for, not awaited: a task that gives up must not take the others' connection away,
-        # and one that `close` takes it away from must not think that it was cancelled itself.
-        await asyncio.wait((connecting,))
-        if connecting.cancelled():
-            raise self._closed()
-        return connecting.result()
-
-    def _closed(self) -> Closed:
-        return Closed("the client has been closed")
-
-    def _connected(self, task: asyncio.Task[Connection]) -> None:
-        self._connecting = None
-        if task.cancelled() or task.exception() is not None:
-            return
-        if self._connection is not None and self._connection.leaving:
-            parting = asyncio.create_task(self._connection.gone())
-            self._parting.add(parting)
-            parting.add_done_callback(self._parting.discard)
-        self._connection = connection = task.result()
-        assert connection.welcome is not None
-        self._tell(
-            ConnectionEvent(
-                "reconnected" if self._was_connected else "connected",
-                self._settings.where,
-                connection.welcome.version,
-            )
-        )
-        self._was_connected = True
-
-    def _lost(self, error: BaseException | None) -> None:
-        if not self._is_closed:
-            self._tell(ConnectionEvent("lost", self._settings.where, error=error))
-
-    def _tell(self, event: ConnectionEvent) -> None:
-        """By a call of its own, so that what is raised there disturbs nothing here, and the loop
-        reports it."""
-        if self._on_connection is not None:
-            asyncio.get_running_loop().call_soon(self._on_connection, event)
-
-    async def _connect(self, tells: bool = True) -> Connection:
-        """:param tells: whether its end is the client's"""
-        lost = self._lost if tells else lambda _: None
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._settings.connect_timeout
-        pause = BACKOFF_FIRST_SECONDS
-        while True:
-            last: Exception
-            try:
-                async with asyncio.timeout_at(deadline):
-                    return await Connection.open(self._settings, lost)
-            except Refused as error:
-                if not error.retry:
-                    raise
-                last = error
-            except ssl.SSLCertVerificationError as error:
-                why = error.verify_message
-                raise Unreachable(
-                    f"the certificate of {self._settings.where} is not trusted: {why}"
-                ) from error
-            except (OSError, OutcomeUnknown) as error:
-                last = error
-            if loop.time() + pause >= deadline:
-                seconds = self._settings.connect_timeout
-                raise Unreachable(
-                    f"no connection to {self._settings.where} in {seconds:g} s: {_why(last)}"
-                ) from last
-            # Spread out, so that the clients of a node that restarts don't come back as one.
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(pause * 2, BACKOFF_MOST_SECONDS)
+def _check_after(connection: Connection) -> None:
+    welcome = connection.welcome
+    assert welcome is not None
+    if welcome.minor < MINOR_OF_AFTER:
+        raise _too_old(welcome, "requests that come after a sequence", MINOR_OF_AFTER)
 
 
 def _too_old(welcome: Welcome, what: str, minor: int) -> VersionNotSupported:
@@ -557,11 +532,3 @@ def _name_parameter(error: Refused, body: Mapping[str, Any] | None) -> None:
         name = faults.named(body or {})
         if name is not None:
             error.args = (f"{name}: {error.args[0]}",)
-
-
-def _why(error: Exception) -> str:
-    """Why there is no connection, in a few words."""
-    if isinstance(error, OSError) and not isinstance(error, socket.gaierror | ssl.SSLError):
-        # asyncio puts words of its own, and the address once more, in the place of the system's.
-        return os.strerror(error.errno) if error.errno else str(error) or "no answer in time"
-    return str(getattr(error, "strerror", None) or error)

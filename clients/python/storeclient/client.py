@@ -6,7 +6,7 @@ import asyncio
 import os
 import ssl
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future, wait
 from datetime import timedelta
 from types import TracebackType
@@ -22,13 +22,14 @@ from storeclient.database import Database
 from storeclient.errors import Closed
 from storeclient.events import OnConnection
 from storeclient.exchange import Welcome
+from storeclient.settings import Reads
 from storeclient.vaults import Seal, Vault
 
 T = TypeVar("T")
 
 
 class Client:
-    """A client of one node, for use from any number of threads at once.
+    """A client of a store, for use from any number of threads at once.
 
     All threads share one connection; a call blocks its own thread only. Everything else is as with
     `AsyncClient`: it connects when first used, again after the connection has broken, and never
@@ -45,7 +46,7 @@ class Client:
 
     def __init__(
         self,
-        address: str = "127.0.0.1:8001",
+        address: str | Sequence[str] = "127.0.0.1:8001",
         *,
         user: str | None = None,
         password: str | None = None,
@@ -56,6 +57,7 @@ class Client:
         timeout: float | timedelta | None = None,
         connect_timeout: float = 10.0,
         on_connection: OnConnection | None = None,
+        reads: Reads = "leader",
     ) -> None:
         self._twin = AsyncClient(
             address,
@@ -68,6 +70,7 @@ class Client:
             timeout=timeout,
             connect_timeout=connect_timeout,
             on_connection=on_connection,
+            reads=reads,
         )
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -110,6 +113,7 @@ class Client:
         moment: str | None = None,
         keep: float | timedelta | None = None,
         record: bool = False,
+        after: int | None = None,
     ) -> Answer:
         """Run a script and answer all its results. As `AsyncClient.run`."""
         return self._await(
@@ -124,6 +128,7 @@ class Client:
                 moment=moment,
                 keep=keep,
                 record=record,
+                after=after,
             )
         )
 
@@ -137,6 +142,7 @@ class Client:
         timeout: float | timedelta | None = None,
         reason: str | None = None,
         repeatable: bool = False,
+        after: int | None = None,
     ) -> Any:
         """Run a script and answer the value of its last statement. As `AsyncClient.query`."""
         return self.run(
@@ -147,6 +153,7 @@ class Client:
             timeout=timeout,
             reason=reason,
             repeatable=repeatable,
+            after=after,
         ).value
 
     def cache(self, ns: str, db: str, space: str) -> Cache:

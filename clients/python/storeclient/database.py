@@ -59,6 +59,7 @@ class AsyncDatabase:
         timeout: float | timedelta | None = None,
         reason: str | None = None,
         repeatable: bool = False,
+        after: int | None = None,
     ) -> Answer:
         """As `AsyncClient.run`."""
         return await self._client.run(
@@ -69,6 +70,7 @@ class AsyncDatabase:
             timeout=timeout,
             reason=reason,
             repeatable=repeatable,
+            after=after,
         )
 
     async def query(
@@ -79,10 +81,11 @@ class AsyncDatabase:
         timeout: float | timedelta | None = None,
         reason: str | None = None,
         repeatable: bool = False,
+        after: int | None = None,
     ) -> Any:
         """As `AsyncClient.query`."""
         answer = await self.run(
-            script, params, timeout=timeout, reason=reason, repeatable=repeatable
+            script, params, timeout=timeout, reason=reason, repeatable=repeatable, after=after
         )
         return answer.value
 
@@ -207,10 +210,13 @@ class Database(_Twin):
         timeout: float | timedelta | None = None,
         reason: str | None = None,
         repeatable: bool = False,
+        after: int | None = None,
     ) -> Answer:
         """As `AsyncDatabase.run`."""
         return self._wait(
-            self._twin.run(script, params, timeout=timeout, reason=reason, repeatable=repeatable)
+            self._twin.run(
+                script, params, timeout=timeout, reason=reason, repeatable=repeatable, after=after
+            )
         )
 
     def query(
@@ -221,9 +227,12 @@ class Database(_Twin):
         timeout: float | timedelta | None = None,
         reason: str | None = None,
         repeatable: bool = False,
+        after: int | None = None,
     ) -> Any:
         """As `AsyncDatabase.query`."""
-        return self.run(script, params, timeout=timeout, reason=reason, repeatable=repeatable).value
+        return self.run(
+            script, params, timeout=timeout, reason=reason, repeatable=repeatable, after=after
+        ).value
 
     def moment(self, *, keep: float | timedelta = KEEP) -> Moment:
         """As `AsyncDatabase.moment`."""

@@ -142,7 +142,8 @@ class NotASpace(Refused):
 
 
 class StatementTimeout(Refused):
-    """The statement used up its TIMEOUT."""
+    """The statement used up its TIMEOUT, or the node did not show in time what the request was to
+    come after: detail.after and detail.seq say so then, and nothing was run."""
 
 
 class Cancelled(Refused):
@@ -150,7 +151,8 @@ class Cancelled(Refused):
 
 
 class NotWritable(Refused):
-    """The node lacks the writable role."""
+    """The node takes no changes: it lacks the role, or another takes them; detail.leader names that
+    one's addresses, where the node is in a cluster."""
 
 
 class NotHeldHere(Refused):

@@ -20,11 +20,12 @@ Waiter = TypeVar("Waiter")
 
 MAGIC: Final = "STORE"
 MAJOR: Final = 1
-MINORS: Final = (0, 6)
+MINORS: Final = (0, 7)
 """Lowest and highest minor that this client speaks."""
 MINOR_OF_FEEDS: Final = 1
 MINOR_OF_STREAMS: Final = 5
 MINOR_OF_VAULTS: Final = 6
+MINOR_OF_AFTER: Final = 7
 HELLO_ID: Final = 0
 _NOTHING: Final = type(None)
 
@@ -59,6 +60,10 @@ class Welcome:
     limits: dict[str, int]
     user: dict[str, Any] | None
     """Name, role and space; None when nobody is signed in."""
+    writable: bool | None = None
+    """Whether the node takes changes; None: it is of a version that does not say."""
+    leader: tuple[str, ...] = ()
+    """Addresses of the node that takes them in its place, as far as it knows."""
 
 
 class NotSent(Exception):
@@ -267,7 +272,13 @@ def _welcome(body: dict[str, Any]) -> Welcome:
     user = body.get("user")
     if user is not None and not isinstance(user.get("name"), str):
         raise ProtocolBroken("the node's welcome names no user")
-    return Welcome(body["version"], body["node"], body["minor"], body["limits"], user)
+    writable, leader = body.get("writable"), body.get("leader") or ()
+    named = isinstance(leader, list | tuple) and all(isinstance(one, str) for one in leader)
+    if not (isinstance(writable, bool | None) and named):
+        raise ProtocolBroken("the node's welcome does not say who takes changes")
+    return Welcome(
+        body["version"], body["node"], body["minor"], body["limits"], user, writable, tuple(leader)
+    )
 
 
 def _check(what: str, found: dict[str, Any], wanted: Mapping[str, type | tuple[type, ...]]) -> None:

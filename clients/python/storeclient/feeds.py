@@ -34,6 +34,8 @@ class Feed:
         self._end: Reply = None
         self._over = False
         self._news: asyncio.Future[None] | None = None
+        self.on_seq: Callable[[int], None] = lambda _seq: None
+        """Told how far the store has come, by what the feed says."""
 
     def take(self, reply: Reply) -> None:
         """Something has come of it."""
@@ -42,6 +44,8 @@ class Feed:
             self._bytes += reply.size
             if is_whole(reply.body):
                 self._whole = self._bytes
+                if type(seq := reply.body.get("seq")) is int:
+                    self.on_seq(seq)
             if self._whole > BEHIND_BYTES and not self._stopped:
                 self._stopped = True
                 self._stop()

@@ -37,6 +37,7 @@ class Runs(Protocol):
         repeatable: bool = False,
         moment: str | None = None,
         keep: float | timedelta | None = None,
+        after: int | None = None,
     ) -> Answer: ...
 
 

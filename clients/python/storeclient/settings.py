@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from storeclient.exchange import Credential
 
 DEFAULT_PORT: Final = 8001
+
+Reads = Literal["leader", "any"]
+"""Whom what only reads is asked of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +33,31 @@ class Settings:
 
 
 def make_settings(
-    address: str,
+    address: str | Sequence[str],
     user: str | None,
     password: str | None,
     token: str | None,
     tls: ssl.SSLContext | bool,
     connect_timeout: float,
-) -> Settings:
-    """Settings from a client's arguments. :raises ValueError: they contradict each other"""
-    host, port = split_address(address)
+) -> tuple[Settings, ...]:
+    """Settings of each node, from a client's arguments. :raises ValueError: they contradict each
+    other"""
+    given = address.split(",") if isinstance(address, str) else list(address)
+    addresses = dict.fromkeys(split_address(one.strip()) for one in given)
+    if not addresses:
+        raise ValueError("a client is given at least one address")
+    if token is not None and len(addresses) > 1:
+        raise ValueError("a token is of one node: with several addresses, give user and password")
     if tls is True:
         context: ssl.SSLContext | None = ssl.create_default_context()
     else:
         context = tls or None
     if not connect_timeout > 0:  # as NaN is not
         raise ValueError(f"connect_timeout is longer than nothing, not {connect_timeout!r}")
-    return Settings(host, port, Credential(user, password, token), context, connect_timeout)
+    credential = Credential(user, password, token)
+    return tuple(
+        Settings(host, port, credential, context, connect_timeout) for host, port in addresses
+    )
 
 
 def split_address(address: str) -> tuple[str, int]:

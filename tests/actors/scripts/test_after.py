@@ -57,8 +57,9 @@ def played(main: Callable[[Node, SimulatedDisk], Awaitable[None]]) -> None:
 
 def asked(node: Node, script: str, **fields: Any) -> asyncio.Future[ScriptAnswer]:
     """A script under way."""
-    fields = {"caller": ANA, "namespace": "a", "database": "b", "request": next(_names)} | fields
-    return asyncio.ensure_future(ask(node.scripts, RunScript(script=script, **fields)))
+    given: dict[str, Any] = {"caller": ANA, "namespace": "a", "database": "b"}
+    given |= {"request": next(_names)} | fields
+    return asyncio.ensure_future(ask(node.scripts, RunScript(script=script, **given)))
 
 
 async def waiting(node: Node, count: int) -> None:
@@ -184,7 +185,7 @@ def test_what_can_not_be_run_is_refused_before_it_waits() -> None:
             ("SELEKT", {}, UnexpectedToken),
             ("RETURN 1", {"hands_over": ("STATE",)}, BadRequest),
         ):
-            found = await asked(node, script, after=limits.SEQUENCE_MAX, **fields)  # type: ignore[arg-type]
+            found = await asked(node, script, after=limits.SEQUENCE_MAX, **fields)
             assert type(found.refusal) is kind
         await value(node, "DEFINE NODE ROLES NONE")
         found = await asked(node, "RETURN 1", after=limits.SEQUENCE_MAX)
@@ -283,8 +284,7 @@ def test_a_sequence_that_is_taken_back_is_waited_for_still(logbook: Logbook) -> 
         disk.plan = None
         assert not reading.done() and len(node.committer.arrivals) == 1
         await value(node, "CREATE t:2")
-        (found,) = (await reading).results[0].value  # type: ignore[misc]
-        assert found == RecordId("t", 2)
+        assert (await reading).results[0].value == [RecordId("t", 2)]
 
     played(main)
 

@@ -1,0 +1,388 @@
+"""The nodes that a client knows, and a connection to each of them that is used.
+
+One is *home*: all is asked there that is not asked elsewhere on purpose. It is the node that takes
+changes, as far as that is known, or else any that answers. Of a client that was given one address
+it is that node and no other, whoever takes changes: a node is told its roles there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import ssl
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from storeclient.connection import Connection
+from storeclient.errors import Closed, OutcomeUnknown, Refused, StoreError, Unreachable
+from storeclient.events import ConnectionChange, ConnectionEvent, OnConnection
+from storeclient.exchange import MINOR_OF_AFTER
+from storeclient.settings import Settings, split_address
+
+BACKOFF_FIRST_SECONDS: Final = 0.02
+BACKOFF_MOST_SECONDS: Final = 2.0
+AWAY_SECONDS: Final = 5.0
+"""How long a node is left alone that could not be reached, or was too far behind, where another can
+be read from as well."""
+KNOWN: Final = 64
+"""Nodes at most; a leader that is named beyond them is not followed."""
+
+
+class Node:
+    """One of them: its address, and the connection to it, which is made when it is needed and made
+    again when it broke.
+
+    :param tell: told when the connection has come to stand, or is lost
+    """
+
+    def __init__(self, settings: Settings, on_connection: OnConnection | None) -> None:
+        self.settings = settings
+        self.connection: Connection | None = None
+        self.takes_changes: bool | None = None
+        """As far as is known."""
+        self.is_foreign = False
+        """Whether it is a node of another store."""
+        self.rests_until = 0.0
+        """By the loop's clock: nothing is read there before."""
+        self._on_connection = on_connection
+        self._was_connected = False
+        self._is_closed = False
+        self._opening: asyncio.Task[Connection] | None = None
+        self._parting: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"<Node {self.where}>"
+
+    @property
+    def where(self) -> str:
+        """Its address."""
+        return self.settings.where
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether its connection stands."""
+        return self.connection is not None and self.connection.usable
+
+    @property
+    def knows_after(self) -> bool:
+        """Whether it can wait for what a read has to show."""
+        connection = self.connection
+        assert connection is not None and connection.welcome is not None
+        return connection.welcome.minor >= MINOR_OF_AFTER
+
+    def rest(self) -> None:
+        """Read nothing there for a while."""
+        self.rests_until = asyncio.get_running_loop().time() + AWAY_SECONDS
+
+    async def open(self, seconds: float) -> Connection:
+        """The connection; where there is none one attempt is made to have one.
+
+        :raises OSError: there is none in that time, or at all
+        :raises StoreError: the node refused it, or is no node
+        """
+        if self.connection is not None and self.connection.usable:
+            return self.connection
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open(seconds))
+            self._opening.add_done_callback(self._opened)
+        opening = self._opening
+        # Waited for, not awaited: a task that gives up must not take the others' connection away.
+        await asyncio.wait((opening,), timeout=seconds)
+        if not opening.done():
+            raise TimeoutError
+        if opening.cancelled():
+            raise Closed("the client has been closed")
+        return opening.result()
+
+    async def _open(self, seconds: float) -> Connection:
+        async with asyncio.timeout(seconds):
+            connection = await Connection.open(self.settings, self._lost)
+        before, self.connection = self.connection, connection
+        if before is not None and before.leaving:
+            parting = asyncio.create_task(before.gone())
+            self._parting.add(parting)
+            parting.add_done_callback(self._parting.discard)
+        welcome = connection.welcome
+        assert welcome is not None
+        self.takes_changes = welcome.writable
+        change: ConnectionChange = "reconnected" if self._was_connected else "connected"
+        self._was_connected = True
+        self._tell(ConnectionEvent(change, self.where, welcome.version))
+        return connection
+
+    def _opened(self, opening: asyncio.Task[Connection]) -> None:
+        self._opening = None
+        if not opening.cancelled() and opening.exception() is not None:
+            self.rest()
+
+    def _lost(self, error: BaseException | None) -> None:
+        if not self._is_closed:
+            self._tell(ConnectionEvent("lost", self.where, error=error))
+
+    def _tell(self, event: ConnectionEvent) -> None:
+        """By a call of its own, so that what is raised there disturbs nothing here, and the loop
+        reports it."""
+        if self._on_connection is not None:
+            asyncio.get_running_loop().call_soon(self._on_connection, event)
+
+    async def close(self) -> None:
+        """Wait for what is under way, and end the connection."""
+        self._is_closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+        if self.connection is not None:
+            await self.connection.close()
+        await asyncio.gather(*self._parting)
+
+
+class Nodes:
+    """All of them.
+
+    :param given: those that the client was told of, at least one
+    """
+
+    def __init__(self, given: Sequence[Settings], on_connection: OnConnection | None) -> None:
+        self._given = tuple(given)
+        self._on_connection = on_connection
+        self._nodes = [Node(settings, on_connection) for settings in given]
+        self.connect_timeout = given[0].connect_timeout
+        """Seconds in which a connection must stand, all attempts together."""
+        self._home: Node | None = None
+        self.finding: asyncio.Task[Node] | None = None
+        """The search for a home, while there is none."""
+        self._named: list[Node] = []
+        """Said to take changes by a node that does not: asked first."""
+        self._dialling: set[asyncio.Task[None]] = set()
+        self._turn = 0
+        self.is_closed = False
+
+    @property
+    def where(self) -> str:
+        """The addresses that were given, as they may be given again."""
+        return ",".join(settings.where for settings in self._given)
+
+    @property
+    def are_several(self) -> bool:
+        """Whether there is more than one."""
+        return len(self._nodes) > 1
+
+    @property
+    def connection(self) -> Connection | None:
+        """That of home."""
+        return None if self._home is None else self._home.connection
+
+    def is_home(self, node: Node) -> bool:
+        """Whether all is asked there."""
+        return node is self._home
+
+    def closed(self) -> Closed:
+        """What is raised to whoever asks when it is too late."""
+        return Closed("the client has been closed")
+
+    async def home(self) -> Node:
+        """The node to ask, connected.
+
+        :raises Unreachable: none could be connected to in time
+        :raises Refused: they refused the credential or the version
+        :raises Closed: the client was closed
+        """
+        if self.is_closed:
+            raise self.closed()
+        home = self._home
+        if home is not None and home.is_usable:
+            return home
+        if self.finding is None:
+            self.finding = asyncio.create_task(self._find())
+            self.finding.add_done_callback(self._found)
+        finding = self.finding
+        # Waited for, as above: and one that `close` takes it away from must not think that it was
+        # cancelled itself.
+        await asyncio.wait((finding,))
+        if finding.cancelled():
+            raise self.closed()
+        return finding.result()
+
+    def _found(self, finding: asyncio.Task[Node]) -> None:
+        self.finding = None
+        if not finding.cancelled():
+            finding.exception()  # whoever waits is told; there may be nobody any more
+
+    async def near(self) -> Node:
+        """A node to read from, connected: each in its turn, of those that stand and can wait for
+        what is to be seen. The others are connected meanwhile. Raises as `home`."""
+        home = await self.home()
+        now = asyncio.get_running_loop().time()
+        for node in self._nodes:
+            if not (node.is_usable or node.is_foreign) and node.rests_until <= now:
+                self._dial(node)
+        ready = [one for one in self._nodes if one is home or self._reads_at(one, now)]
+        self._turn += 1
+        return ready[self._turn % len(ready)]
+
+    def _reads_at(self, node: Node, now: float) -> bool:
+        if node.is_foreign or node.rests_until > now:
+            return False
+        return node.is_usable and node.knows_after
+
+    def _dial(self, node: Node) -> None:
+        node.rest()  # or each read would begin another attempt
+        dialling = asyncio.create_task(self._connect(node))
+        self._dialling.add(dialling)
+        dialling.add_done_callback(self._dialling.discard)
+
+    async def _connect(self, node: Node) -> None:
+        """Connect a node that nobody waits for."""
+        try:
+            await node.open(self.connect_timeout)
+        except (OSError, StoreError):
+            return  # it rests, and then another attempt is made
+        node.rests_until = 0.0
+
+    # --- where home is ----------------------------------------------------------------------------
+
+    async def _find(self) -> Node:
+        """Ask one after the other, and the named ones first."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.connect_timeout
+        pause = BACKOFF_FIRST_SECONDS
+        while True:
+            found, errors = await self._ask_round(deadline)
+            if found is not None:
+                self._home = found
+                return found
+            last = self._what_ends(errors)
+            if loop.time() + pause >= deadline:
+                raise Unreachable(
+                    f"no connection to {self.where.replace(',', ', ')} in"
+                    f" {self.connect_timeout:g} s: {why(last)}"
+                ) from last
+            # Spread out, so that the clients of a node that restarts don't come back as one.
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(pause * 2, BACKOFF_MOST_SECONDS)
+
+    async def _ask_round(self, deadline: float) -> tuple[Node | None, list[Exception]]:
+        """The node that takes changes, or else one that answers; and what others have raised."""
+        loop = asyncio.get_running_loop()
+        waiting, asked = deque(self._in_order()), set[Node]()
+        second: Node | None = None
+        errors = list[Exception]()
+        while waiting:
+            node = waiting.popleft()
+            if node in asked:
+                continue
+            asked.add(node)
+            left = max(deadline - loop.time(), 0.0)
+            try:
+                connection = await node.open(left / (1 + len(waiting)))
+            except Closed:
+                raise
+            except (OSError, StoreError) as error:
+                errors.append(error)
+                continue
+            if node.takes_changes is not False:
+                self._named.clear()
+                return node, errors
+            assert connection.welcome is not None
+            waiting.extendleft(reversed(self._nodes_at(connection.welcome.leader)))
+            second = second or node
+        return second, errors
+
+    def _in_order(self) -> list[Node]:
+        """The named ones, those that took changes or may, and the others: of these, who was asked
+        longest ago first."""
+        rest = sorted(self._nodes, key=lambda node: node.takes_changes is False)
+        return list(dict.fromkeys([*self._named, *rest]))
+
+    def _what_ends(self, errors: list[Exception]) -> Exception:
+        """The last of what went wrong. :raises StoreError: there is no use in another attempt"""
+        error = errors[-1]
+        if any(map(_may_go_away, errors)):
+            return error
+        if isinstance(error, ssl.SSLCertVerificationError):
+            raise Unreachable(
+                f"the certificate of {self.where} is not trusted: {error.verify_message}"
+            ) from error
+        raise error
+
+    def _nodes_at(self, endpoints: Any) -> list[Node]:
+        """Those at addresses that a node has named, made known if they are not. What is no address
+        is passed over: the node that is asked next says what is wrong."""
+        found = list[Node]()
+        if not (self.are_several and isinstance(endpoints, list | tuple)):
+            return found
+        for endpoint in endpoints:
+            try:
+                host, port = split_address(str(endpoint))
+            except ValueError:
+                continue
+            for node in self._nodes:
+                if (node.settings.host, node.settings.port) == (host, port):
+                    found.append(node)
+                    break
+            else:
+                if len(self._nodes) < KNOWN:
+                    settings = replace(self._given[0], host=host, port=port)
+                    self._nodes.append(Node(settings, self._on_connection))
+                    found.append(self._nodes[-1])
+        return found
+
+    def refused_by(self, node: Node, leader: Any) -> None:
+        """A node took no change: look for another home.
+
+        :param leader: the endpoints that it has named, if it did
+        """
+        node.takes_changes = False
+        self._nodes.remove(node)
+        self._nodes.append(node)  # the last that is asked again
+        self._named = [one for one in self._nodes_at(leader) if one is not node]
+        for named in self._named:
+            named.takes_changes = None
+        if self._home is node:
+            self._home = None
+
+    async def own(self) -> Connection:
+        """A connection to home that is nobody else's, and that nobody is told of. Raises as `home`.
+
+        It is not kept: who has it ends it.
+        """
+        settings = self._given[0]
+        if self.are_several:
+            settings = (await self.home()).settings
+        alone = Nodes((replace(settings, connect_timeout=self.connect_timeout),), None)
+        try:
+            connection = (await alone.home()).connection
+        except BaseException:  # cancelled, above all: what is being connected would be nobody's
+            await alone.close()
+            raise
+        assert connection is not None
+        return connection
+
+    async def close(self) -> None:
+        """Wait for what is under way, then end all connections. Harmless when done twice."""
+        self.is_closed = True
+        ending = [*self._dialling] if self.finding is None else [self.finding, *self._dialling]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        await asyncio.gather(*(node.close() for node in self._nodes))
+
+
+def _may_go_away(error: Exception) -> bool:
+    if isinstance(error, Refused):
+        return error.retry
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return False
+    return isinstance(error, OSError | OutcomeUnknown)
+
+
+def why(error: Exception) -> str:
+    """Why there is no connection, in a few words."""
+    if isinstance(error, OSError) and not isinstance(error, socket.gaierror | ssl.SSLError):
+        # asyncio puts words of its own, and the address once more, in the place of the system's.
+        return os.strerror(error.errno) if error.errno else str(error) or "no answer in time"
+    return str(getattr(error, "strerror", None) or error)

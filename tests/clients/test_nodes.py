@@ -1,0 +1,654 @@
+"""Clients of several nodes: whom they ask, whom they follow, what they ask again and what not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol import limits
+from protocol.errors import Busy, Draining, UnknownOutcome
+from storeclient import (
+    AsyncClient,
+    Client,
+    Closed,
+    ConnectionEvent,
+    OutcomeUnknown,
+    ProtocolBroken,
+    Unreachable,
+    errors,
+)
+from storeclient.attempts import Attempts
+from storeclient.seen import Seen, seems_to_read
+from storeclient.settings import make_settings
+from surfaces.wire import NodeGate, WireSettings, WireSurface
+from tests.clients.members import Cluster, cluster
+from tests.nodes import PASSWORD as REAL_PASSWORD
+from tests.nodes import Running, running
+from tests.surfaces.wire.peers import PASSWORD, USER, until
+
+Found = Callable[..., AsyncClient]
+
+
+@pytest.fixture
+async def three() -> AsyncIterator[Cluster]:
+    async with cluster(3) as found:
+        yield found
+
+
+@contextlib.asynccontextmanager
+async def client_of(found: Cluster, **more: Any) -> AsyncIterator[AsyncClient]:
+    given = {"address": found.addresses, "user": USER, "password": PASSWORD, "ns": "a", "db": "b"}
+    async with AsyncClient(**(given | more)) as client:
+        yield client
+
+
+def home(client: AsyncClient) -> str:
+    """The node that is asked."""
+    connection = client._nodes.connection
+    assert connection is not None and connection.welcome is not None
+    return connection.welcome.node
+
+
+# --- what a client is given -----------------------------------------------------------------------
+
+
+def test_addresses() -> None:
+    def told(address: Any) -> list[tuple[str, int]]:
+        found = make_settings(address, "ana", "a long password", None, False, 1.0)
+        return [(one.host, one.port) for one in found]
+
+    assert told("a") == [("a", 8001)]
+    assert told("a:1,b:2") == told(["a:1", "b:2"]) == told("a:1, b:2") == [("a", 1), ("b", 2)]
+    assert told(("a:1", "a:1", ":7")) == [("a", 1), ("127.0.0.1", 7)]
+    assert told("[::1]:7,b") == [("::1", 7), ("b", 8001)]
+    for wrong in ([], "a:0", "a:1,b:x", ["a", "::1"]):
+        with pytest.raises(ValueError):
+            told(wrong)
+
+
+def test_arguments_that_contradict() -> None:
+    with pytest.raises(ValueError, match="a token is of one node"):
+        AsyncClient("a,b", token="t0k")
+    with pytest.raises(ValueError, match="leader, any"):
+        Client("a,b", reads="all")  # type: ignore[arg-type]
+    assert repr(AsyncClient("a,b:7")) == "<AsyncClient a:8001,b:7>"
+
+
+@pytest.mark.parametrize(
+    "script, reads",
+    [
+        ("SELECT * FROM t", True),
+        ("  -- a word\n/* CREATE */ // x\n# y\n select 1", True),
+        ("RETURN 1", True), ("READ FROM t AFTER 0", True), ("SELECTED", False), ("", False),
+        ("CREATE t", False), ("LET $a = 1; SELECT 1", False), ("'SELECT'", False),
+        ("/* SELECT", False),
+    ],
+)  # fmt: skip
+def test_what_looks_like_a_read(script: str, reads: bool) -> None:
+    assert seems_to_read(script) is reads
+
+
+# --- who leads ------------------------------------------------------------------------------------
+
+
+async def test_the_node_that_takes_changes_is_found_before_anything_is_asked(
+    three: Cluster,
+) -> None:
+    for leader in three.members:
+        three.leader = leader
+        async with client_of(three) as client:
+            assert home(client) == leader.name
+            assert (await client.connect()).writable is True
+    assert not any(member.requests for member in three.members)
+
+
+async def test_a_leader_that_was_not_given_is_followed(three: Cluster) -> None:
+    three.leader = three.members[2]
+    async with client_of(three, address=three.addresses[:2]) as client:
+        assert home(client) == "n2"
+        await client.run("CREATE t:1")
+        three.leader = three.members[1]
+        await client.run("CREATE t:2")
+    assert [one.done for one in three.members] == [[], ["CREATE t:2"], ["CREATE t:1"]]
+
+
+async def test_a_client_of_one_address_asks_that_node_alone(three: Cluster) -> None:
+    """Who tells a node its roles, or asks how it stands, does not want another's answer."""
+    three.leader = three.members[1]
+    async with client_of(three, address=three.addresses[0], reads="any") as client:
+        assert await client.query("SELECT 1") == "n0"
+        with pytest.raises(errors.NotWritable) as refused:
+            await client.run("CREATE t:1")
+        assert refused.value.detail == {"leader": [three.addresses[1]]}
+        assert await client.query("SELECT 1") == "n0"
+    assert not three.done and not three.members[1].requests
+
+
+async def test_a_node_that_is_away_is_passed_over(three: Cluster) -> None:
+    async with client_of(three, address=["127.0.0.1:1", *three.addresses]) as client:
+        assert await client.query("SELECT 1") == "n0"
+
+
+async def test_a_write_goes_to_the_new_leader_and_is_done_once(three: Cluster) -> None:
+    async with client_of(three) as client:
+        for number, leader in enumerate([0, 1, 0, 2, 1, 1]):
+            three.leader = three.members[leader]
+            answer = await client.run(f"CREATE t:{number}")
+            assert answer.value == f"n{leader}" == home(client)
+    assert sorted(three.done) == [f"CREATE t:{number}" for number in range(6)]
+
+
+async def test_many_at_once_follow_it_together(three: Cluster) -> None:
+    async with client_of(three) as client:
+        three.leader = three.members[1]
+        found = await asyncio.gather(*(client.query(f"CREATE t:{n}") for n in range(50)))
+        assert found == ["n1"] * 50
+    assert sorted(three.done) == sorted(f"CREATE t:{n}" for n in range(50))
+    assert all(member.surface._wire.made <= 1 for member in three.members), "one connection each"
+
+
+async def test_while_nobody_leads_it_is_waited_for(three: Cluster) -> None:
+    async with client_of(three) as client:
+        three.leader = None
+        writing = asyncio.create_task(client.run("CREATE t:1"))
+        await until(lambda: sum(len(one.requests) for one in three.members) > 4)
+        assert not writing.done()
+        three.leader = three.members[2]
+        assert (await writing).value == "n2"
+    assert three.done == ["CREATE t:1"]
+
+
+async def test_where_nobody_comes_to_lead_the_refusal_is_told(three: Cluster) -> None:
+    async with client_of(three, connect_timeout=0.3) as client:
+        three.leader = None
+        with pytest.raises(errors.NotWritable):
+            await client.run("CREATE t:1")
+        assert await client.query("RETURN 1"), "reads go on"
+    async with client_of(three, connect_timeout=0.3) as client:
+        assert await client.query("SELECT 1") == "n0", "and can begin"
+
+
+async def test_a_leader_that_is_named_and_away(three: Cluster) -> None:
+    """It may have died a moment ago: the others are asked until they know of another."""
+    async with client_of(three) as client:
+        three.named, three.leader = three.members[0], None
+        await three.members[0].surface.close()
+        writing = asyncio.create_task(client.query("CREATE t:1"))
+        await until(lambda: sum(len(one.requests) for one in three.members) > 4)
+        assert not writing.done()
+        three.named, three.leader = None, three.members[2]
+        assert await writing == "n2"
+    assert three.done == ["CREATE t:1"]
+
+
+async def test_nodes_that_are_alone_are_asked_once_each() -> None:
+    async with cluster(2, says=False) as found, client_of(found) as client:
+        found.leader = found.members[1]
+        assert await client.query("CREATE t:1") == "n1"
+        found.leader = None
+        before = sum(len(one.requests) for one in found.members)
+        with pytest.raises(errors.NotWritable):
+            await client.run("CREATE t:2")
+        assert 2 <= sum(len(one.requests) for one in found.members) - before <= 3
+        assert found.done == ["CREATE t:1"]
+
+
+async def test_a_node_that_is_alone_is_not_asked_again() -> None:
+    async with cluster(1, says=False) as found, client_of(found) as client:
+        found.leader = None
+        with pytest.raises(errors.NotWritable):
+            await client.run("CREATE t:1")
+        assert len(found.members[0].requests) == 1
+
+
+async def test_a_node_without_a_role_sends_elsewhere() -> None:
+    async with cluster(2, says=False) as found, client_of(found) as client:
+        found.members[0].refuses = Draining("the node has no role")
+        assert await client.query("SELECT 1") == "n1"
+    async with cluster(1, says=False) as found, client_of(found) as client:
+        found.members[0].refuses = Draining("the node has no role")
+        with pytest.raises(errors.Draining):
+            await client.query("SELECT 1")
+
+
+async def test_what_a_node_names_that_is_no_address_is_passed_over(three: Cluster) -> None:
+    three.leader = three.members[1]
+    for member in three.members:
+        member.cluster.detail = lambda: {"leader": ["::1", "x:y", three.addresses[1]]}  # type: ignore[method-assign]
+    async with client_of(three, address=[three.addresses[0], three.addresses[2]]) as client:
+        assert await client.query("CREATE t:1") == "n1"
+
+
+async def test_one_who_stops_does_not_search_on(three: Cluster) -> None:
+    async with client_of(three) as client:
+        three.leader = None
+        stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        writing = asyncio.create_task(client.run("CREATE t:1", stop=stop))
+        await until(lambda: sum(len(one.requests) for one in three.members) > 4)
+        stop.set_result(None)
+        with pytest.raises((errors.NotWritable, errors.Cancelled)):
+            await writing
+
+
+async def test_closing_ends_the_search(three: Cluster) -> None:
+    async with client_of(three) as client:
+        three.leader = None
+        writing = asyncio.create_task(client.run("CREATE t:1"))
+        await until(lambda: sum(len(one.requests) for one in three.members) > 4)
+    with pytest.raises(Closed):
+        await writing
+
+
+async def test_connections_are_told_of_by_their_addresses(three: Cluster) -> None:
+    events: list[ConnectionEvent] = []
+    async with client_of(three, on_connection=events.append) as client:
+        three.leader = three.members[1]
+        await client.run("CREATE t:1")
+        await asyncio.sleep(0)
+        assert [(one.change, one.address) for one in events] == [
+            ("connected", three.addresses[0]), ("connected", three.addresses[1]),
+        ]  # fmt: skip
+
+
+# --- what is asked again --------------------------------------------------------------------------
+
+
+async def test_what_has_committed_something_is_not_asked_again(three: Cluster) -> None:
+    async with client_of(three) as client:
+        refusal = three.members[0].refusal().also(committed=11)
+        three.leader, three.members[0].refuses = three.members[1], refusal
+        with pytest.raises(errors.NotWritable) as refused:
+            await client.run("CREATE t:1; CREATE t:2")
+        assert refused.value.committed == 11
+    assert not three.done
+
+
+async def test_what_broke_off_is_asked_elsewhere_only_if_it_may_be_twice(three: Cluster) -> None:
+    async with client_of(three) as client:
+        for repeatable in (False, True):
+            leader = three.leader
+            assert leader is not None
+            asking = asyncio.create_task(client.run("HOLD $v", {"v": 1}, repeatable=repeatable))
+            await until(lambda leader=leader: leader.held)
+            three.leader = three.members[(three.members.index(leader) + 1) % 3]
+            await leader.surface.close()
+            if repeatable:
+                then = three.leader
+                await until(lambda then=then: then.held)
+                then.release_all()
+                assert (await asking).value == 1
+            else:
+                with pytest.raises(OutcomeUnknown):
+                    await asking
+                assert not any(one.held for one in three.members if one is not leader)
+                assert await client.query("CREATE t:1") == "n1", "what comes next goes there"
+
+
+async def test_what_a_leader_can_not_say_the_end_of(three: Cluster) -> None:
+    """It leads no more, and what it had in flight is the next one's to keep or not."""
+    lost = UnknownOutcome("the node leads no more", sequence=11)
+    async with client_of(three) as client:
+        three.members[0].refuses = lost
+        with pytest.raises(errors.UnknownOutcome):
+            await client.run("CREATE t:1")
+        assert not three.done
+        three.members[0].refuses, three.leader = lost, three.members[1]
+        assert (await client.run("UPSERT t:1", repeatable=True)).value == "n1"
+    assert three.done == ["UPSERT t:1"]
+
+
+async def _twice(three: Cluster) -> None:
+    """A write that broke off, before a client that does not ask twice."""
+    async with client_of(three) as client:
+        three.members[0].refuses = UnknownOutcome("the node leads no more", sequence=11)
+        with pytest.raises(errors.UnknownOutcome):
+            await client.run("CREATE t:1")
+    assert not three.done, "it was asked twice"
+
+
+async def test_a_planted_client_that_asks_again_is_caught(
+    three: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Attempts.__init__
+
+    def careless(self: Attempts, nodes: Any, repeatable: bool, *more: Any) -> None:
+        made(self, nodes, True, *more)
+
+    monkeypatch.setattr(Attempts, "__init__", careless)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        await _twice(three)
+
+
+async def test_what_a_busy_leader_refuses_is_for_the_caller(three: Cluster) -> None:
+    async with client_of(three) as client:
+        three.members[0].refuses = Busy("the node is doing as much as it will")
+        with pytest.raises(errors.Busy):
+            await client.run("CREATE t:1")
+    assert not three.done
+
+
+# --- handles --------------------------------------------------------------------------------------
+
+
+async def _cache(client: AsyncClient) -> None:
+    await client.cache("a", "b", "c")._write("set", key="k", value=1)
+
+
+async def _lock(client: AsyncClient) -> None:
+    await client.cache("a", "b", "c")._write("lock", key="k", holder="h", expire=None)
+
+
+async def _publish(client: AsyncClient) -> None:
+    await client.topic("a", "b", "q")._ask("publish", {"value": 1})
+
+
+async def _ack(client: AsyncClient) -> None:
+    await client.topic("a", "b", "q")._ask("ack", {"group": "g", "receipts": ["r"]})
+
+
+async def _unseal(client: AsyncClient) -> None:
+    with pytest.raises(errors.Sealed):
+        await client.vault("a", "b", "v").unseal("open sesame, please")
+
+
+@pytest.mark.parametrize("use", [_publish, _ack, _unseal])
+async def test_handles_follow_the_leader(
+    three: Cluster, use: Callable[[AsyncClient], Awaitable[None]]
+) -> None:
+    async with client_of(three) as client:
+        for leader in (0, 2, 1):
+            three.leader = three.members[leader]
+            await use(client)
+            assert len(three.members[leader].done) == 1
+    assert len(three.done) == 3
+
+
+async def test_keys_follow_the_leader(three: Cluster) -> None:
+    async with client_of(three) as client:
+        keys = client.cache("a", "b", "c")
+        for leader in (0, 2, 1):
+            three.leader = three.members[leader]
+            with contextlib.suppress(KeyError):  # these nodes answer with something else
+                await keys.set("k", 1)
+            assert await keys.get("k") is None
+            assert three.members[leader].done == ["SetKey", "GetKey"]
+
+
+# --- reads anywhere -------------------------------------------------------------------------------
+
+
+async def test_reads_are_the_leaders_unless_it_is_asked_for(three: Cluster) -> None:
+    async with client_of(three) as client:
+        assert {await client.query("SELECT 1") for _ in range(9)} == {"n0"}
+    assert all(one.after is None for one in three.members[0].requests)
+
+
+@contextlib.asynccontextmanager
+async def reading(found: Cluster, **more: Any) -> AsyncIterator[AsyncClient]:
+    """A client that reads anywhere, connected to all of them."""
+    async with client_of(found, reads="any", **more) as client:
+        await client.query("SELECT 1")
+        await until(lambda: all(one.is_usable for one in client._nodes._nodes))
+        await until(lambda: all(one.rests_until == 0 for one in client._nodes._nodes))
+        yield client
+
+
+async def test_reads_are_spread(three: Cluster) -> None:
+    async with reading(three) as client:
+        found = [await client.query("SELECT 1") for _ in range(9)]
+        assert sorted(found) == ["n0"] * 3 + ["n1"] * 3 + ["n2"] * 3
+        db = client.database("a", "b")
+        assert {await db.query("RETURN 1") for _ in range(9)} == {"n0", "n1", "n2"}
+
+
+async def test_a_read_is_behind_what_the_client_has_done(three: Cluster) -> None:
+    async with reading(three) as client:
+        seq = (await client.run("CREATE t:1")).seq
+        three.catch_up()
+        for member in three.members:
+            member.requests.clear()
+        await asyncio.gather(*(client.query("SELECT 1") for _ in range(9)))
+        for member in three.members:
+            assert {one.after for one in member.requests} == {seq}
+
+
+async def test_a_node_that_is_behind_is_left_alone_for_a_while(three: Cluster) -> None:
+    async with reading(three) as client:
+        await client.run("CREATE t:1")
+        three.members[2].shows = three.seq
+        three.members[1].requests.clear()
+        found = [await client.query("SELECT 1") for _ in range(12)]
+        assert set(found) == {"n0", "n2"}, "what it does not show is asked of the leader"
+        assert len(three.members[1].requests) == 1
+
+
+async def _own_write(three: Cluster) -> None:
+    async with reading(three) as client:
+        for number in range(6):
+            await client.run(f"CREATE t:{number}")
+            answer = await client.run("SELECT 1")
+            assert answer.seq >= three.seq, "it did not read its own write"
+
+
+async def test_own_writes_are_read(three: Cluster) -> None:
+    await _own_write(three)
+
+
+@pytest.mark.parametrize("what", ["after", "told"])
+async def test_a_planted_client_that_reads_what_is_old_is_caught(
+    three: Cluster, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    if what == "after":
+        monkeypatch.setattr(AsyncClient, "_behind_what_was_seen", lambda _self, body, _node: body)
+    else:
+        monkeypatch.setattr(Seen, "told", lambda self, position, mark=None: None)
+    with pytest.raises(AssertionError, match="its own write"):
+        await _own_write(three)
+
+
+async def test_what_is_changed_without_a_sequence_is_read_of_the_leader(three: Cluster) -> None:
+    """Keys and messages are answered without one: the leader's next answer covers them."""
+    async with reading(three) as client:
+        await _publish(client)
+        three.members[0].shows = three.seq = 50
+        for member in three.members:
+            member.requests.clear()
+        assert await client.query("SELECT 1") == "n0"
+        assert three.members[0].requests[0].after is None
+        three.catch_up()
+        found = {await client.query("SELECT 1") for _ in range(9)}
+        assert found == {"n0", "n1", "n2"}
+        assert {one.after for one in three.members[1].requests} == {50}
+
+
+async def test_what_reads_and_writes_after_all_is_done_by_the_leader_once(three: Cluster) -> None:
+    async with reading(three) as client:
+        for _ in range(4):
+            assert await client.query("RETURN { CREATE t }") == "n0"
+    assert len(three.done) == 4 and not three.members[1].done
+
+
+async def test_moments_and_what_is_kept_are_the_leaders(three: Cluster) -> None:
+    async with reading(three) as client:
+        every: list[dict[str, Any]] = [{"moment": "m-1"}, {"reason": "monthly"}, {"record": True}]
+        for fields in every:
+            found = {(await client.run("SELECT 1", **fields)).value for _ in range(4)}
+            assert found == {"n0"}, fields
+
+
+async def test_what_a_follower_refuses_the_leader_answers(three: Cluster) -> None:
+    async with reading(three) as client:
+        for member in three.members[1:]:
+            member.refuses = Busy("as much as it will")
+        assert {await client.query("SELECT 1") for _ in range(6)} <= {"n0", "n1", "n2"}
+        assert [member.refuses for member in three.members] == [None] * 3
+
+
+async def test_a_session_that_has_ended_is_opened_again_where_it_was(three: Cluster) -> None:
+    async with reading(three) as client:
+        three.members[1].sessions.clear()
+        assert {await client.query("SELECT 1") for _ in range(6)} == {"n0", "n1", "n2"}
+        assert len(three.members[1].sessions) == 1
+
+
+async def test_a_node_of_another_store_is_not_read(three: Cluster) -> None:
+    three.members[1].store = "another"
+    async with reading(three) as client:
+        with pytest.raises(ProtocolBroken) as no:
+            for _ in range(6):
+                await client.query("SELECT 1")
+        assert "another store" in str(no.value)
+        assert {await client.query("SELECT 1") for _ in range(9)} == {"n0", "n2"}
+
+
+async def test_a_new_history_is_begun_with(three: Cluster) -> None:
+    """What was higher before it is no more, and would be waited for in vain."""
+    async with reading(three) as client:
+        three.leader = three.members[0]
+        three.members[0].shows = three.seq = 900
+        await client.run("CREATE t:1")
+        three.epoch, three.seq = 7, 20
+        three.catch_up()
+        await client.run("CREATE t:2")
+        three.catch_up()
+        assert {await client.query("SELECT 1") for _ in range(9)} == {"n0", "n1", "n2"}
+        assert client._seen.after == three.seq
+
+
+async def test_a_follower_that_goes_away_is_missed_by_nobody(three: Cluster) -> None:
+    async with reading(three) as client:
+        await three.members[1].surface.close()
+        found = {await client.query("SELECT 1", repeatable=True) for _ in range(12)}
+        assert found == {"n0", "n2"}
+
+
+async def test_a_request_comes_after_what_its_caller_says(three: Cluster) -> None:
+    async with client_of(three) as client:
+        await client.run("SELECT 1", after=10)
+        with pytest.raises(errors.StatementTimeout) as late:
+            await client.query("SELECT 1", after=11)
+        assert late.value.detail == {"after": 11, "seq": 10}
+        assert [one.after for one in three.members[0].requests] == [10, 11]
+
+
+async def test_nodes_of_a_version_before(monkeypatch: pytest.MonkeyPatch, three: Cluster) -> None:
+    monkeypatch.setattr("surfaces.wire.bodies.MINOR", 6)
+    three.leader = three.members[1]
+    async with client_of(three, reads="any") as client:
+        assert (await client.connect()).writable is None
+        assert await client.query("CREATE t:1") == "n1", "found by what the others refuse"
+        assert {await client.query("SELECT 1") for _ in range(6)} == {"n1"}
+        with pytest.raises(errors.VersionNotSupported, match="minor 6"):
+            await client.query("SELECT 1", after=1)
+
+
+async def test_the_blocking_twin(three: Cluster) -> None:
+    def work() -> None:
+        given = ",".join(three.addresses)
+        with Client(given, user=USER, password=PASSWORD, reads="any") as client:
+            assert client.query("CREATE t:1") == "n0"
+            three.leader = three.members[1]
+            assert client.run("CREATE t:2").value == "n1"
+            assert client.database("a", "b").query("SELECT 1", after=11)
+
+    await asyncio.get_running_loop().run_in_executor(None, work)
+    assert three.done == ["CREATE t:1", "CREATE t:2"]
+
+
+async def test_nobody_is_there() -> None:
+    client = AsyncClient("127.0.0.1:1,127.0.0.1:2", connect_timeout=0.1)
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1, 127\.0\.0\.1:2 in 0\.1 s"):
+        await client.run("RETURN 1")
+    await client.close()
+
+
+# --- real nodes -----------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def pair(tmp_path: Path) -> AsyncIterator[tuple[list[Running], list[WireSurface]]]:
+    """Two nodes with copies of one store, of which the first takes changes. Neither hears of the
+    other."""
+    async with running(tmp_path / "one") as here:
+        await here.values(
+            "DEFINE TABLE t; DEFINE SPACE c; DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 1m"
+        )
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    async with contextlib.AsyncExitStack() as stack:
+        nodes, surfaces = list[Running](), list[WireSurface]()
+        for name in ("one", "two"):
+            nodes.append(await stack.enter_async_context(running(tmp_path / name)))
+            surface = WireSurface(NodeGate(nodes[-1].node), WireSettings("127.0.0.1", 0))
+            await surface.start()
+            stack.push_async_callback(surface.close)
+            surfaces.append(surface)
+        await takes_changes(nodes, 0)
+        yield nodes, surfaces
+
+
+async def takes_changes(nodes: list[Running], which: int) -> None:
+    for number, node in enumerate(nodes):
+        roles = "serving, writable" if number == which else "serving"
+        await node.values(f"DEFINE NODE ROLES {roles}")
+
+
+async def test_real_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "AFTER_SECONDS", 0.05)
+    async with (
+        pair(tmp_path) as (nodes, surfaces),
+        AsyncClient(
+            ["{}:{}".format(*one.address) for one in reversed(surfaces)],
+            user="root", password=REAL_PASSWORD, ns="shop", db="main", reads="any",
+        ) as client,
+    ):  # fmt: skip
+        for turn, which in enumerate((0, 1, 0)):
+            await takes_changes(nodes, which)
+            await client.run("CREATE t CONTENT { turn: $turn }", {"turn": turn})
+            keys, topic = client.cache("shop", "main", "c"), client.topic("shop", "main", "q")
+            await keys.set("k", turn)
+            lease = await keys.lock(f"lock {turn}", 30)
+            assert lease is not None and await lease.release()
+            await topic.publish(turn)
+            (taken,) = await topic.group("g").take()
+            assert taken.value == turn and await taken.ack()
+            # The other one never shows it: what is read there is asked here.
+            for _ in range(3):
+                assert turn in await client.query("SELECT VALUE turn FROM t")
+            assert await keys.get("k") == turn
+            assert [one.value for one in await topic.read(0)][-1] == turn
+        turns = [await node.value("SELECT VALUE turn FROM t") for node in nodes]
+        assert [sorted(one) for one in turns] == [[0, 2], [1]], "each was written once"
+
+
+async def test_a_real_feed_goes_on_where_changes_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a mirror: the other node has the store as it was, and what comes there later."""
+    monkeypatch.setattr(limits, "AFTER_SECONDS", 0.05)
+    async with (
+        pair(tmp_path) as (nodes, surfaces),
+        AsyncClient(
+            ["{}:{}".format(*one.address) for one in surfaces],
+            user="root", password=REAL_PASSWORD, ns="shop", db="main",
+        ) as client,
+    ):  # fmt: skip
+        db = client.database("shop", "main")
+        start = (await client.run("RETURN 1")).position
+        watch = db.watch("t", start)
+        async with db.mirror("t") as rows:
+            heard = asyncio.ensure_future(anext(aiter(watch)))
+            await until(lambda: len(nodes[0].node.open_feeds) == 2)
+            await takes_changes(nodes, 1)
+            await surfaces[0].close()
+            seq = (await client.run("CREATE t:1")).seq
+            change = await heard
+            assert (change.seq, change.id.id) == (seq, 1)
+            await rows.reached(seq)
+            assert len(rows) == 1
+        await watch.stop()
