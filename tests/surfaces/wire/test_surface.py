@@ -79,7 +79,7 @@ class TestGreeting:
             ({"magic": None}, "BadRequest"),
             ({"major": 2}, "VersionNotSupported"),
             ({"major": None}, "VersionNotSupported"),
-            ({"minor": [7, 9]}, "VersionNotSupported"),
+            ({"minor": [8, 9]}, "VersionNotSupported"),
             ({"minor": [2, 1]}, "VersionNotSupported"),
             ({"minor": 3}, "BadRequest"),
             ({"minor": [0, "5"]}, "BadRequest"),
