@@ -311,17 +311,24 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
     "all share their look-ups": (Transaction, "known", _looks_up_what_others_see),
 }
 
+SHOWN_BY = {
+    "a replay derives nothing": 2,
+    "hand-outs are taken back before their deadline": 2,
+    "all share their look-ups": 15,
+}
+"""A seed that showed a fault, tried before the others: most show it at once."""
+
 
 @pytest.mark.parametrize("planted", some_of(PLANTED, every=3))
 def test_a_planted_fault_is_caught(
     planted: str, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(*PLANTED[planted])
-    _assert_caught(logbook)
+    _assert_caught(logbook, SHOWN_BY.get(planted, 0))
 
 
-def _assert_caught(logbook: Logbook) -> None:
+def _assert_caught(logbook: Logbook, first: int = 0) -> None:
     logbook.allow("")
     with pytest.raises(Broken, match="seed "):
-        for seed in range(60):
+        for seed in (first, *range(60)):
             World(seed).run()

@@ -331,6 +331,7 @@ def test_a_log_that_tells_of_entries_is_read(monkeypatch: pytest.MonkeyPatch) ->
         assert run_history(seed) == [], f"seed {seed}"
 
 
+SHOWS_SEVERAL = 32
 FAULTS = [
     "nothing is deleted",
     "an update puts nothing",
@@ -415,7 +416,9 @@ def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -
     if fault == "a replay leaves what another has claimed":
         assert exchanged_and_killed()
     else:
-        assert any(run_history(seed) for seed in range(HISTORIES))
+        # Few histories show the fault of several; this one does, so it is tried before the others.
+        seeds = (SHOWS_SEVERAL, *range(HISTORIES))
+        assert any(run_history(seed) for seed in seeds)
 
 
 # --- one by one -----------------------------------------------------------------------------------
