@@ -577,7 +577,8 @@ async def pair(tmp_path: Path) -> AsyncIterator[tuple[list[Running], list[WireSu
     other."""
     async with running(tmp_path / "one") as here:
         await here.values(
-            "DEFINE TABLE t; DEFINE SPACE c; DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 1m"
+            "DEFINE TABLE t; DEFINE TABLE pad; DEFINE SPACE c;"
+            "DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 1m"
         )
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     async with contextlib.AsyncExitStack() as stack:
@@ -592,10 +593,14 @@ async def pair(tmp_path: Path) -> AsyncIterator[tuple[list[Running], list[WireSu
         yield nodes, surfaces
 
 
-async def takes_changes(nodes: list[Running], which: int) -> None:
+async def takes_changes(nodes: list[Running], which: int, ahead: int = 0) -> None:
+    """:param ahead: how many commits it makes: they hear nothing of each other, so one that follows
+    stands as far back as its own sign-ins have left it"""
     for number, node in enumerate(nodes):
         roles = "serving, writable" if number == which else "serving"
         await node.values(f"DEFINE NODE ROLES {roles}")
+    if ahead:
+        await nodes[which].values("CREATE pad RETURN NONE;" * ahead)
 
 
 async def test_real_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -608,7 +613,7 @@ async def test_real_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ) as client,
     ):  # fmt: skip
         for turn, which in enumerate((0, 1, 0)):
-            await takes_changes(nodes, which)
+            await takes_changes(nodes, which, ahead=50 * (turn + 1))
             await client.run("CREATE t CONTENT { turn: $turn }", {"turn": turn})
             keys, topic = client.cache("shop", "main", "c"), client.topic("shop", "main", "q")
             await keys.set("k", turn)
@@ -638,6 +643,8 @@ async def test_a_real_feed_goes_on_where_changes_are_taken(
             user="root", password=REAL_PASSWORD, ns="shop", db="main",
         ) as client,
     ):  # fmt: skip
+        await takes_changes(nodes, 1, ahead=50)
+        await takes_changes(nodes, 0)
         db = client.database("shop", "main")
         start = (await client.run("RETURN 1")).position
         watch = db.watch("t", start)
