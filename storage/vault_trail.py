@@ -112,8 +112,19 @@ def is_about(entry: VaultEntry) -> bool:
 
 def find(tx: Transaction, vault: int, number: int) -> Kept | None:
     """An entry by its number; None: it was so long ago that it is gone, or never was."""
-    row = tx.get(_at(vault, number))
-    return None if row is None else _kept(vault, number, row)
+    row = raw(tx, vault, number)
+    return None if row is None else read(vault, number, row)
+
+
+def raw(tx: Transaction, vault: int, number: int) -> bytes | None:
+    """The bytes of an entry; None: as `find`. The same bytes `read` as the same entry."""
+    return tx.get(_at(vault, number))
+
+
+def read(vault: int, number: int, row: bytes) -> Kept:
+    """An entry of its bytes."""
+    body, before, mac = _row.decode(row)
+    return Kept(number, _decoder.decode(body), hashed(vault, number, before, body), before, mac)
 
 
 def last_about(tx: Transaction, vault: int, id: str) -> int:
@@ -133,7 +144,7 @@ def newest(tx: Transaction, vault: int, before: int | None = None) -> Iterator[K
         end = min(end, _at(vault, min(before, 2**63)))
     for pairs in tx.scan(start, end, reverse=True):
         for key, value in pairs:
-            yield _kept(vault, _number(key), value)
+            yield read(vault, _number(key), value)
 
 
 def is_authentic(kept: Kept, key: bytes) -> bool:
@@ -149,8 +160,3 @@ def _number(key: bytes) -> int:
     (number,) = _LONG.unpack_from(key, len(key) - _LONG.size)
     assert isinstance(number, int)
     return number
-
-
-def _kept(vault: int, number: int, row: bytes) -> Kept:
-    body, before, mac = _row.decode(row)
-    return Kept(number, _decoder.decode(body), hashed(vault, number, before, body), before, mac)

@@ -4,6 +4,7 @@
 |---|---|
 | `committer.py` | the door: takes a change, attributes and commits it, promises its answer |
 | `batches.py` | commits on their way to the log, gathered |
+| `gathering.py` | when to run what comes in numbers, so that it shares commits |
 | `barriers.py` | who gets a turn, after having lost too often, and for how long |
 | `askers.py` | who has asked on a surface, and hears what came of it |
 | `waiters.py` | answers that wait for the disk, and how they are seen and ended |
@@ -19,10 +20,11 @@ alone the one follows the other at once; nothing here relies on that.
 from actors.commits.actor import CommitsActor
 from actors.commits.askers import Asker, Origin
 from actors.commits.committer import NODE, By, Committer, Promise, Told, Who
+from actors.commits.gathering import Gathering
 from actors.commits.tail import FellBehind, Follower, Tail
 from actors.commits.waiters import Waiter
 
 __all__ = [
-    "NODE", "Asker", "By", "Committer", "CommitsActor", "FellBehind", "Follower", "Origin",
-    "Promise", "Tail", "Told", "Waiter", "Who",
+    "NODE", "Asker", "By", "Committer", "CommitsActor", "FellBehind", "Follower", "Gathering",
+    "Origin", "Promise", "Tail", "Told", "Waiter", "Who",
 ]  # fmt: skip

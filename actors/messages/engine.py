@@ -2,9 +2,8 @@
 
 What a commit costs it costs once for all that is in it. So operations are not run as they come:
 
-- Those of one turn of the loop, and those that come while the log has a batch (what is committed
-  then could not be given to it any sooner), are run together. Held for `HOLD_US` at most: a disk
-  that stalls is no reason not to look.
+- Those of one turn of the loop, and those that come while the log has a batch, are run together
+  (`actors/commits/gathering.py`).
 - Those of one user over one surface share a transaction and a commit, which has one attribution.
 - Each is all or nothing by itself: what refuses it has changed nothing. Where that can't be said,
   a transaction grown too large or a bug, and where the commit of several is refused, all of them
@@ -29,7 +28,7 @@ from typing import Any, Final
 
 from pykka import ActorRef
 
-from actors.commits import By, Committer, Promise
+from actors.commits import By, Committer, Gathering, Promise
 from actors.messages import operations, texts
 from actors.messages.asked import Asked, Sender, TakeRoom, Told
 from actors.rights import Rights
@@ -57,8 +56,6 @@ from storage import groups
 from storage.topics import Topic
 from storage.transactions import Transaction
 
-HOLD_US: Final = 5_000
-"""How long operations wait for the log to return a batch, at most."""
 COMMIT_BYTES: Final = 4 * limits.MIB
 """What operations put into one commit, before the next one begins."""
 TOGETHER: Final = 256
@@ -104,16 +101,13 @@ class MessageEngine:
         self._statements = statements
         self._scripts = scripts
         self._queues: dict[Whose, deque[Asked]] = {}
-        self._scheduled = False
-        self._hold: asyncio.TimerHandle | None = None
-        """Runs while what has come is held for the log."""
+        self._gathering = Gathering(runtime, committer, self._run)
         self._as_scripts: set[Asked] = set()
         self._barred: list[Asked] = []
         """Those in whose way somebody's barrier stands, in their order."""
         self._stopped = False
         self.commits = 0
         """How many it has made."""
-        committer.on_return.append(self._log_returned)
 
     def ask(
         self,
@@ -139,14 +133,12 @@ class MessageEngine:
         if queue is None:
             queue = self._queues[by] = deque()
         queue.append(asked)
-        self._soon()
+        self._gathering.soon()
 
     def stop(self) -> None:
         """Run nothing more: what is left is answered with `Draining`."""
         self._stopped = True
-        if self._hold is not None:
-            self._hold.cancel()
-            self._hold = None
+        self._gathering.stop()
         self._refuse_rest()
 
     def _refuse_rest(self) -> None:
@@ -158,35 +150,11 @@ class MessageEngine:
 
     # --- when -----------------------------------------------------------------------------------
 
-    def _soon(self) -> None:
-        if not self._scheduled and self._hold is None:
-            self._scheduled = True
-            self._runtime.loop.call_soon(self._look)
-
-    def _look(self) -> None:
-        """A turn is over: run what has come in it, unless the log has a batch."""
-        self._scheduled = False
+    def _run(self) -> bool:
+        """Run what has come, for a slice; what that wakes too. Whether something is left."""
         if self._stopped:
             self._refuse_rest()
-        elif self.committer.log_is_busy:
-            if self._hold is None:
-                seconds = HOLD_US / 1_000_000
-                self._hold = self._runtime.loop.call_later(seconds, self._held_long_enough)
-        else:
-            self._run()
-
-    def _held_long_enough(self) -> None:
-        self._hold = None
-        self._run()
-
-    def _log_returned(self) -> None:
-        if self._hold is not None:
-            self._hold.cancel()
-            self._hold = None
-            self._run()
-
-    def _run(self) -> None:
-        """Run what has come, for a slice; what that wakes too."""
+            return False
         until_us = self.monotonic_us() + limits.SLICE_US
         queues = self._queues
         while queues:
@@ -198,16 +166,7 @@ class MessageEngine:
                 del queues[by]
             if self.monotonic_us() >= until_us:
                 break
-        if queues and not self._scheduled and self._hold is None:
-            self._scheduled = True
-            self._runtime.loop.call_soon(self._go_on)
-
-    def _go_on(self) -> None:
-        self._scheduled = False
-        if self._stopped:
-            self._refuse_rest()
-        else:
-            self._run()
+        return bool(queues)
 
     # --- one commit -----------------------------------------------------------------------------
 
@@ -400,7 +359,7 @@ class MessageEngine:
                 asked.go_on()
                 by = asked.caller.user, asked.caller.surface
                 self._queues.setdefault(by, deque()).appendleft(asked)
-                self._soon()
+                self._gathering.soon()
 
     # --- as scripts -----------------------------------------------------------------------------
 

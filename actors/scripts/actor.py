@@ -58,32 +58,54 @@ class ScriptsActor(LoopActor):
             return self._ended(execution)
         return self._long_run(execution)
 
-    async def _long_run(self, execution: ScriptRun) -> ScriptAnswer:
-        turn = execution.turn
-        # When the node stops, nobody is left to look at what the script ended with.
-        turn.outcome.add_done_callback(asyncio.Future.exception)
-        await asyncio.wait((turn.outcome,))
-        ended = self._ended(execution)
-        return ended if isinstance(ended, ScriptAnswer) else await ended
+    def _long_run(self, execution: ScriptRun) -> asyncio.Future[ScriptAnswer]:
+        promised: asyncio.Future[ScriptAnswer] = self.runtime.loop.create_future()
+        execution.turn.outcome.add_done_callback(partial(self._long_run_ended, execution, promised))
+        return promised
 
-    def _ended(self, execution: ScriptRun) -> ScriptAnswer | asyncio.Future[ScriptAnswer]:
-        """The answer of a script that has ended, or its promise while its commits are in flight."""
+    def _long_run_ended(
+        self,
+        execution: ScriptRun,
+        promised: asyncio.Future[ScriptAnswer],
+        outcome: asyncio.Future[None],
+    ) -> None:
+        outcome.exception()  # seen: `_ended` makes a refusal of it
+        try:
+            ended = self._ended(execution, promised)
+        except Exception as error:
+            if not promised.done():
+                promised.set_exception(error)
+            return
+        if isinstance(ended, ScriptAnswer) and not promised.done():
+            promised.set_result(ended)
+
+    def _ended(
+        self, execution: ScriptRun, promised: asyncio.Future[ScriptAnswer] | None = None
+    ) -> ScriptAnswer | asyncio.Future[ScriptAnswer]:
+        """The answer of a script that has ended, or its promise while its commits are in flight.
+
+        :param promised: what was promised when it did not end at once
+        """
         if execution.listed:
             self._running.remove(execution.request.request)
         committer = self._services.committer
         refusal = self._refusal(execution)
         if not execution.sequence or committer.is_released(execution.promise):
             return self._answer(execution, refusal)
-        return self._once_released(execution, refusal)
+        if promised is None:
+            promised = self.runtime.loop.create_future()
+        self._once_released(execution, refusal, promised)
+        return promised
 
     def _once_released(
-        self, execution: ScriptRun, refusal: Refusal | None
-    ) -> asyncio.Future[ScriptAnswer]:
-        """The promise of an answer that shows commits in flight."""
-        promised: asyncio.Future[ScriptAnswer] = self.runtime.loop.create_future()
+        self,
+        execution: ScriptRun,
+        refusal: Refusal | None,
+        promised: asyncio.Future[ScriptAnswer],
+    ) -> None:
+        """Answer when commits in flight may be shown."""
         make = partial(self._answer, execution, refusal)
         AwaitedAnswer(self._services, execution, refusal, make, promised).begin()
-        return promised
 
     def _answer(self, execution: ScriptRun, refusal: Refusal | None) -> ScriptAnswer:
         services = self._services

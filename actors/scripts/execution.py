@@ -123,6 +123,8 @@ class Execution:
     """What a statement that goes on in several commits keeps from one to the next."""
     calls = 0
     """Functions of the database that are running, one inside another."""
+    _at: int | None = None
+    """The offset of the statement at hand in the script."""
     _nested = 0
     """Blocks of IF and FOR around the statement at hand."""
     _kept: Kept | None = None
@@ -225,11 +227,24 @@ class Execution:
         if not self.may_run_again:
             raise NotInTransaction("WAIT stands in a statement of its own, in no transaction")
 
+    def at_statement(self) -> tuple[int, str] | None:
+        """The statement being run; see `running.Progress`."""
+        if self._at is None:
+            return None
+        number, text = self._at, self.plan.redacted(self._at, self._at + 1)
+        return number + 1, text
+
     def depends_on(self, sequence: int) -> None:
         """The answer shows this commit; it is still there at this moment."""
         if sequence > self.sequence:
             self.sequence = sequence
             self.generation = self.services.committer.generation
+
+    def stop_reading(self) -> None:
+        """The statement at hand, all of its transaction, has read what it had to: nothing is kept
+        for it as it was while it waits."""
+        self.depends_on(self.transaction.saw)
+        self.transaction.release()
 
     def new_transaction(self) -> Transaction:
         """One to read in. :raises Unknown: the moment that the script reads has ended"""

@@ -78,7 +78,6 @@ class ScriptRun(Execution):
     waiting = False
     """Whether it waits at the moment, for messages or another's barrier, and holds no
     transaction."""
-    _at: int | None = None
     _began_us = 0
     """When the statement at hand began."""
     _attempts: Attempts | None = None
@@ -391,13 +390,6 @@ class ScriptRun(Execution):
         committer = self.services.committer
         if self.generation != committer.generation and committer.was_taken_back(self.promise):
             raise DiskFull("no room for the log: an earlier commit of the script was taken back")
-
-    def at_statement(self) -> tuple[int, str] | None:
-        """The statement being run; see `running.Progress`."""
-        if self._at is None:
-            return None
-        number, text = self._at, self.plan.redacted(self._at, self._at + 1)
-        return number + 1, text
 
     def _begin(self, done: int) -> None:
         if self.sequence:

@@ -13,22 +13,18 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 
-from actors.commits import Promise
 from actors.passwords import Asker
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, When, handles, informs
 from actors.scripts.statements import whole_number
 from actors.tries import network
-from actors.vaults import Act, Checked, TrailKey, check, condition_of
+from actors.vaults import Act, Asked, Checked, Look, check, condition_of
 from language import tree
 from language.operators import parameter
-from language.printing import redacted
 from protocol import limits
 from protocol.errors import (
     AlreadyExists,
-    AuditRefused,
     BadRequest,
-    DiskFull,
     Refusal,
     TypeRefused,
     Unknown,
@@ -58,9 +54,14 @@ def _told(run: Execution, act: Act) -> Iterator[None]:
     try:
         yield
     except Refusal as refusal:
-        if not refusal.retry:  # else it comes again, or nothing can be kept
-            run.services.vaults.trail.refused(act, refusal)
+        _keep(run, act, refusal)
         raise
+
+
+def _keep(run: Execution, act: Act, refusal: Refusal) -> None:
+    """Let the trail keep what was refused."""
+    if not refusal.retry:  # else it comes again, or nothing can be kept
+        run.services.vaults.trail.refused(act, refusal)
 
 
 # --- what is declared -----------------------------------------------------------------------------
@@ -221,28 +222,22 @@ def reveal_secret(run: Execution, statement: tree.RevealSecret, vault: Vault) ->
     :raises BadRequest: it stands in a transaction, IF or FOR
     :raises AuditRefused: it can't be recorded
     """
-    service = run.services.vaults
     id = run.evaluate(statement.id)
     wanted = whole_number(run, statement.version, "VERSION")
     act = _act(run, "reveal", vault, id, statement.reason)
     with _told(run, act):
         _check_alone(run, "REVEAL")
         key = vaults.check_id(id)
-        with run.services.committer.begin() as tx:
-            _judge_again(run, tx, vault)
-            found = service.find(tx, vault, key, wanted)
-            act = replace(act, version=found.version)
-            promise = _record(run, tx, act, statement, found.key)
-    with _told(run, act):
-        _until_kept(run, promise)
-        value = service.open(found)
-    return {"id": id, "value": value, "version": found.version, "at": instant(found.row.at_us)}
+    asked = _shown(run, act, key, wanted)
+    found = asked.found
+    assert found is not None, "it was refused"
+    at = instant(found.row.at_us)
+    return {"id": id, "value": asked.value, "version": found.version, "at": at}
 
 
 @handles(tree.ListSecrets, "value", writes=True, needs=[Need(READ, Kind.VAULT, ("vault",))])
 def list_secrets(run: Execution, statement: tree.ListSecrets, vault: Vault) -> Value:
     """Ids in the order of their bytes. :raises: as `reveal_secret`"""
-    service = run.services.vaults
     prefix = _text(run, statement.prefix, "PREFIX")
     after = _text(run, statement.after, "AFTER")
     limit = whole_number(run, statement.limit, "LIMIT")
@@ -254,13 +249,7 @@ def list_secrets(run: Execution, statement: tree.ListSecrets, vault: Vault) -> V
             raise BadRequest(
                 f"LIMIT of ids is 0 to {limits.VAULT_IDS_LISTED}", limit=limits.VAULT_IDS_LISTED
             )
-        with run.services.committer.begin() as tx:
-            _judge_again(run, tx, vault)
-            service.check_open(vault)
-            promise = _record(run, tx, act, statement)
-    with _told(run, act):
-        _until_kept(run, promise)
-        service.check_open(vault)
+    _shown(run, act)
     found: list[Value] = []
     with run.services.committer.begin() as tx:
         tx.pause()
@@ -281,41 +270,26 @@ def _check_alone(run: Execution, word: str) -> None:
         )
 
 
-def _judge_again(run: Execution, tx: Transaction, vault: Vault) -> None:
-    """As it is now, for the commit of the entry. :raises Unknown, NotAllowed:"""
-    namespace, database = vault.database.namespace.name, vault.database.name
-    run.rights.vault(tx, run.caller, (namespace, database), vault.name, READ)
+def _shown(run: Execution, act: Act, id: bytes | None = None, version: int | None = None) -> Asked:
+    """Wait until it is recorded that something is shown, and it is. :raises Refusal:
 
-
-def _record(
-    run: Execution,
-    tx: Transaction,
-    act: Act,
-    statement: tree.Statement,
-    key: TrailKey | None = None,
-) -> Promise:
-    """Commit the entry of what is about to be shown. :param key: as `Trail.add`"""
-    services, request = run.services, run.request
-    run.transaction.pause()  # this commit happens beside it
-    tx.passes = True
-    services.vaults.trail.add(tx, act, key=key)
-    entry = services.statements.of(tx, run.caller, request.request, run.place, False)
+    :param id: of what is opened, and its version, as `Look`
+    """
+    _, text = run.at_statement() or (0, "")
+    look = Look(act, text, run.place, id, version)
+    run.stop_reading()
+    asked = run.services.vaults.reveals.ask(look, run.turn.wake)
     try:
-        return services.committer.commit(tx, run.caller, redacted(statement), act.reason, entry)
-    except DiskFull as refusal:
-        raise _unrecorded() from refusal
-
-
-def _until_kept(run: Execution, promise: Promise) -> None:
-    """Wait until the entry is on the disk. :raises AuditRefused: there was no room for it"""
-    try:
-        run.turn.wait(run.services.committer.released(promise))
-    except DiskFull as refusal:
-        raise _unrecorded() from refusal
-
-
-def _unrecorded() -> AuditRefused:
-    return AuditRefused("there is no room to record it, so nothing is shown")
+        while not asked.over:
+            run.turn.park()
+        if asked.refusal is not None:
+            raise asked.refusal
+    except Refusal as refusal:
+        _keep(run, asked.act, refusal)
+        raise
+    finally:
+        asked.leave()
+    return asked
 
 
 def _text(run: Execution, expression: tree.Expression | None, clause: str) -> str:

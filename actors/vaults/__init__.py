@@ -2,12 +2,13 @@
 
 from actors.vaults.checking import Checked, check
 from actors.vaults.parts import Parts
+from actors.vaults.reveals import Asked, Look
 from actors.vaults.service import Vaults, condition_of
 from actors.vaults.starting import begin
 from actors.vaults.told import VaultSettings
-from actors.vaults.trail import Act, TrailKey
+from actors.vaults.trail import Act
 
 __all__ = [
-    "Act", "Checked", "Parts", "TrailKey", "VaultSettings", "Vaults", "begin", "check",
+    "Act", "Asked", "Checked", "Look", "Parts", "VaultSettings", "Vaults", "begin", "check",
     "condition_of",
 ]  # fmt: skip

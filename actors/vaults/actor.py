@@ -130,6 +130,7 @@ class VaultsActor(LoopActor):
 
     def on_stop(self) -> None:
         """The node stops, or nobody looks after what is open: all of it is sealed."""
+        self._service.reveals.close()
         self._service.trail.close()
         self._keyring.seal_all()
 

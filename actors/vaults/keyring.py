@@ -7,16 +7,31 @@ no longer. At each use the clock is asked, so a timer that comes late opens noth
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from protocol.doors import Clock
-from protocol.errors import Sealed, WrongKey
+from protocol.errors import Conflict, Sealed, WrongKey
 from storage.vault_rows import KeysRow
 from storage.vault_seals import Cipher, trail_key, unwrap_key, wipe
+from storage.vault_trail import Kept
 from storage.vaults import Vault
 
 STORE: Final = 0
 """In place of a vault's number: what hangs on the store's passphrase."""
+
+
+PROVEN: Final = 4_096
+"""Entries of trails that are remembered: some 5 MiB."""
+
+
+class Proven(NamedTuple):
+    """An entry of a trail whose HMAC was found to be right."""
+
+    raw: bytes
+    """As it was read: only the very same bytes are that entry."""
+    kept: Kept
+    wrap: bytes
+    """What the key was found under that had sealed the value it is about, as `VaultKey.wrap`."""
 
 
 class VaultKey:
@@ -55,6 +70,8 @@ class Keyring:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._open: dict[int, _Open] = {}
+        self._proven: dict[tuple[int, int], Proven] = {}
+        """By the numbers of vault and entry; the oldest first."""
 
     def open(self, of: int, domain: bytes, root: bytearray, until_us: int) -> None:
         """Open with a root key. :param of: the number of a vault, or `STORE`"""
@@ -66,6 +83,7 @@ class Keyring:
         found = self._open.pop(of, None)
         if found is None:
             return False
+        self._proven.clear()
         still = found.until_us > self._clock.monotonic_us()
         found.wipe()
         return still
@@ -125,6 +143,22 @@ class Keyring:
             known = found.keys[at] = VaultKey(secret, wrap, found.domain, vault.id)
         return known
 
+    def check_open(self, vault: Vault) -> None:
+        """:raises Sealed:"""
+        if self.until_us(root_of(vault)) is None:
+            raise sealed(vault)
+
+    def remember(self, vault: Vault, number: int, proven: Proven) -> None:
+        """An entry was found to be right. Forgotten when something is sealed."""
+        at = (vault.id, number)
+        if at not in self._proven and len(self._proven) >= PROVEN:
+            del self._proven[next(iter(self._proven))]
+        self._proven[at] = proven
+
+    def proven(self, vault: Vault, number: int) -> Proven | None:
+        """What is remembered of an entry. The state may hold another one by now: compare it."""
+        return self._proven.get((vault.id, number))
+
     def forget(self, vault: Vault, version: int) -> None:
         """A version of a key is no more."""
         found = self._open.get(root_of(vault))
@@ -168,3 +202,8 @@ def sealed(vault: Vault | None) -> Sealed:
     if vault is None or not vault.own:
         return Sealed("the store is sealed: somebody with its passphrase has to unseal it")
     return Sealed(f"vault {vault.path} is sealed: somebody with its passphrase has to unseal it")
+
+
+def changed(vault: Vault) -> Conflict:
+    """The refusal of what was found with keys that are no more."""
+    return Conflict(f"the keys of vault {vault.path} were changed in this moment")

@@ -1,35 +1,33 @@
-"""What statements on vaults do: seal before anything is written, record before anything is shown.
-
-A value is sealed before it enters a transaction and opened after its entry is on the disk. What was
-recorded before the seal came is answered; what was not is refused, and the trail says both.
+"""What statements on vaults do: seal before anything is written. What is shown goes through
+`reveals.py`, which records it before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Final, Literal, NamedTuple
 
 from actors.commits import Committer
 from actors.runtime import Runtime
-from actors.vaults.keyring import STORE, Keyring, VaultKey, root_of, sealed
-from actors.vaults.trail import Act, Trail, TrailKey, with_version
+from actors.vaults.keyring import STORE, Keyring, VaultKey, changed, root_of, sealed
+from actors.vaults.reveals import Reveals
+from actors.vaults.trail import Act, Trail, with_version
 from protocol import limits
-from protocol.binary import pack, unpack
+from protocol.binary import pack
 from protocol.doors import Rng
-from protocol.errors import BadRequest, Conflict, TooLarge, TypeRefused, Unknown, WrongKey
+from protocol.errors import BadRequest, TooLarge, TypeRefused, WrongKey
 from protocol.values import NONE, Value, instant
 from protocol.vaults import SealState
-from storage import vault_trail, vaults
+from storage import vaults
 from storage.transactions import Transaction
-from storage.vault_rows import KeysRow, RecordRow, ValueRow
+from storage.vault_rows import KeysRow, ValueRow
 from storage.vault_seals import (
     SALT_BYTES,
     Stretch,
     new_key,
-    open_sealed,
     seal,
     wipe,
     wrap_key,
@@ -41,18 +39,6 @@ SET_US: Final = 1_000_000
 """A wall clock that is off by so much was set; by less, the two looks were apart."""
 Condition = Literal["ABSENT"] | int | None
 """When a value is written: if there is no such record; if that is its version; always."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A sealed value that is about to be revealed."""
-
-    vault: Vault
-    id: bytes
-    version: int
-    row: ValueRow
-    key: TrailKey
-    """What the entry of its reveal is authenticated with."""
 
 
 class Written(NamedTuple):
@@ -77,6 +63,7 @@ class Vaults:
         committer: Committer,
         keyring: Keyring,
         trail: Trail,
+        reveals: Reveals,
         rng: Rng,
         stretch: Stretch,
     ) -> None:
@@ -84,6 +71,7 @@ class Vaults:
         self._committer = committer
         self._keyring = keyring
         self.trail = trail
+        self.reveals = reveals
         self._random = rng.bytes
         self.stretch = stretch
         """What new passphrases are made keys with."""
@@ -127,11 +115,6 @@ class Vaults:
         for key in (root, wrapping):
             wipe(key)
 
-    def check_open(self, vault: Vault) -> None:
-        """:raises Sealed:"""
-        if self._keyring.until_us(root_of(vault)) is None:
-            raise sealed(vault)
-
     # --- writing ----------------------------------------------------------------------------------
 
     def write(
@@ -148,7 +131,7 @@ class Vaults:
                 limit=limits.VAULT_VALUE_BYTES,
                 size=len(plain),
             )
-        self.check_open(vault)
+        self._keyring.check_open(vault)
         present = vaults.find_record(tx, vault, id)
         last = 0 if present is None else present.last
         if condition is not None and last != (0 if condition == "ABSENT" else condition):
@@ -185,7 +168,7 @@ class Vaults:
         except WrongKey:
             with self._committer.begin() as tx:
                 if vaults.keys_row(tx, vault).wraps.get(keys.current) != keys.wraps[keys.current]:
-                    raise _changed(vault) from None
+                    raise changed(vault) from None
             raise
 
     def with_next_key(self, tx: Transaction, vault: Vault, row: KeysRow) -> KeysRow:
@@ -226,85 +209,6 @@ class Vaults:
         self.trail.add(tx, with_version(act, row.current))
         return row.current
 
-    # --- revealing --------------------------------------------------------------------------------
-
-    def find(self, tx: Transaction, vault: Vault, id: bytes, version: int | None) -> Found:
-        """A value that may be revealed, checked against what the trail says of it.
-
-        :raises Sealed:
-        :raises Unknown: there is no such record, or no such version of it
-        :raises WrongKey: what stands there is not what was written last
-        """
-        self.check_open(vault)
-        record = vaults.find_record(tx, vault, id)
-        if record is None and self._was_written(tx, vault, id):
-            raise _put_back(vault)
-        wanted = version if version is not None or record is None else record.last
-        if record is None or wanted is None or wanted not in record.kept:
-            what = "record of that id" if record is None else "such version of that record"
-            raise Unknown(f"there is no {what} in vault {vault.path}", kind="record")
-        self._check_newest(tx, vault, id, record)
-        row = vaults.find_value(tx, vault, id, wanted)
-        if row is None:
-            raise _put_back(vault)
-        keys = vaults.keys_row(tx, vault)
-        self._check_entry(tx, vault, id, wanted, row)
-        key = self._keyring.key(vault, keys, row.key_version)
-        return Found(vault, id, wanted, row, (row.key_version, key.trail))
-
-    @staticmethod
-    def _was_written(tx: Transaction, vault: Vault, id: bytes) -> bool:
-        """Whether the newest that the trail says of a record is that it was written."""
-        kept = vault_trail.find(tx, vault.id, vault_trail.last_about(tx, vault.id, _text(id)))
-        return kept is not None and kept.entry.action == "write"
-
-    @staticmethod
-    def _check_newest(tx: Transaction, vault: Vault, id: bytes, record: RecordRow) -> None:
-        newest = vaults.find_value(tx, vault, id, record.last)
-        if newest is None or newest.entry != vault_trail.last_about(tx, vault.id, _text(id)):
-            raise _put_back(vault)
-
-    def _check_entry(
-        self, tx: Transaction, vault: Vault, id: bytes, version: int, row: ValueRow
-    ) -> None:
-        kept = vault_trail.find(tx, vault.id, row.entry)
-        if kept is None:
-            newest = vault_trail.head(tx, vault.id).number
-            if 0 < row.entry <= newest - limits.VAULT_ENTRIES_KEPT:
-                return  # it was so long ago that its entry is gone
-            raise _put_back(vault)
-        entry = kept.entry
-        # Who writes holds the key, so an entry that was not authenticated is not of a write.
-        is_of_it = kept.mac and (entry.action, entry.id, entry.version) == (
-            "write", _text(id), version,
-        )  # fmt: skip
-        same_key = row.key_version == entry.key_version
-        if (
-            not is_of_it
-            or row.at_us != entry.at_us
-            or row.key_version < entry.key_version
-            or (same_key and entry.digest != sha256(row.sealed).digest())
-            or not self.trail.is_sound(tx, vault, kept)
-        ):
-            raise _put_back(vault)
-
-    def open(self, found: Found) -> Value:
-        """The plain value; its entry must be on the disk.
-
-        :raises Sealed, WrongKey:
-        :raises Conflict: what sealed it is gone since it was found
-        """
-        with self._committer.begin() as tx:
-            # Keys may have been made anew while the entry was on its way.
-            store, keys = vaults.store_row(tx), vaults.keys_row(tx, found.vault)
-        if found.row.key_version not in keys.wraps:
-            raise _changed(found.vault)
-        key = self._keyring.key(found.vault, keys, found.row.key_version)
-        if store is None:
-            raise _put_back(found.vault)
-        spot = vaults.spot(store, found.vault, found.id, found.version)
-        return unpack(open_sealed(key.cipher, spot, found.row.key_version, found.row.sealed))
-
 
 def condition_of(absent: bool, expected: object) -> Condition:
     """When a value is to be written. :raises TypeRefused, BadRequest:"""
@@ -317,19 +221,3 @@ def condition_of(absent: bool, expected: object) -> Condition:
     if expected < 0:
         raise BadRequest("EXPECT VERSION is not below zero; 0: there is no such record")
     return expected
-
-
-def _text(id: bytes) -> str:
-    """The id of a record, as entries have it."""
-    return id.decode("utf-8", "surrogatepass")
-
-
-_WORDS: Final = "what stands there is not what was written last: an older row was put back"
-
-
-def _changed(vault: Vault) -> Conflict:
-    return Conflict(f"the keys of vault {vault.path} were changed in this moment")
-
-
-def _put_back(vault: Vault) -> WrongKey:
-    return WrongKey(f"a record of vault {vault.path} does not open: {_WORDS}")

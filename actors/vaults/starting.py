@@ -8,6 +8,7 @@ from actors.runtime import Supervised
 from actors.vaults.actor import VaultsActor
 from actors.vaults.keyring import Keyring
 from actors.vaults.parts import Parts
+from actors.vaults.reveals import Reveals
 from actors.vaults.service import Vaults
 from actors.vaults.trail import Trail
 
@@ -17,7 +18,9 @@ def begin(parts: Parts) -> tuple[Vaults, Supervised[Any]]:
     runtime, committer = parts.runtime, parts.committer
     keyring = Keyring(runtime.clock)
     trail = Trail(runtime, committer, keyring)
-    service = Vaults(runtime, committer, keyring, trail, parts.rng, parts.told.stretch)
+    reveals = Reveals(parts, keyring, trail)
+    stretch = parts.told.stretch
+    service = Vaults(runtime, committer, keyring, trail, reveals, parts.rng, stretch)
     place: Supervised[Any] = Supervised(
         lambda: VaultsActor.start(parts, keyring, service), refoldable=True
     )

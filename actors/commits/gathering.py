@@ -1,0 +1,79 @@
+"""When to run what comes in numbers, so that it is run together: what a commit costs it costs once
+for all that is in it.
+
+- What comes in one turn of the loop is run at its end, for a slice; what is left after that in the
+  next turn.
+- What comes while the log has a batch waits for its return: what is committed then could not be
+  given to the log any sooner. It waits for `HOLD_US` at most: a disk that stalls is no reason not
+  to look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from actors.commits.committer import Committer
+    from actors.runtime import Runtime
+
+HOLD_US: Final = 5_000
+"""How long what has come waits for the log to return a batch, at most."""
+
+
+class Gathering:
+    """See the head of the file. On the loop only.
+
+    :param run: runs what has come, for a slice; answers whether something is left
+    """
+
+    def __init__(self, runtime: Runtime, committer: Committer, run: Callable[[], bool]) -> None:
+        self._loop = runtime.loop
+        self._committer = committer
+        self._run = run
+        self._scheduled = False
+        self._hold: asyncio.TimerHandle | None = None
+        """Runs while what has come is held for the log."""
+        self._stopped = False
+        committer.on_return.append(self._log_returned)
+
+    def soon(self) -> None:
+        """Something has come."""
+        if not self._scheduled and self._hold is None:
+            self._scheduled = True
+            self._loop.call_soon(self._look)
+
+    def stop(self) -> None:
+        """The node stops: nothing is held any more."""
+        self._stopped = True
+        if self._hold is not None:
+            self._hold.cancel()
+            self._hold = None
+
+    def _look(self) -> None:
+        """A turn is over."""
+        self._scheduled = False
+        if not self._committer.log_is_busy or self._stopped:
+            self._go()
+        elif self._hold is None:
+            self._hold = self._loop.call_later(HOLD_US / 1_000_000, self._held_long_enough)
+
+    def _held_long_enough(self) -> None:
+        self._hold = None
+        self._go()
+
+    def _log_returned(self) -> None:
+        if self._hold is not None:
+            self._hold.cancel()
+            self._hold = None
+            self._go()
+
+    def _go_on(self) -> None:
+        self._scheduled = False
+        self._go()
+
+    def _go(self) -> None:
+        if self._run() and not self._scheduled and self._hold is None:
+            self._scheduled = True
+            self._loop.call_soon(self._go_on)

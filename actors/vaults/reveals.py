@@ -1,0 +1,301 @@
+"""Shows what is in vaults: each look is judged, recorded with others of its moment, and answered
+once its entry is on the disk.
+
+- What comes in one turn of the loop, and while the log has a batch, is looked at together
+  (`actors/commits/gathering.py`), a slice of the loop at a time.
+- Each is judged and found by itself, at that moment: what refuses it refuses no other.
+- Those of one user over one surface in one database share a commit. Each has its entry in the
+  trail, one after the other; the statement log has one, which says how many more there were. What
+  refuses that commit, or takes it back, refuses all of them.
+- What was recorded is opened once it is on the disk, a slice at a time, with others' turns in
+  between. What was sealed by then stays closed.
+
+This is the one way by which anything sealed is opened for somebody.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from actors.commits import By, Gathering, Promise
+from actors.vaults.keyring import Keyring, changed
+from actors.vaults.looking import Found, Lookout
+from actors.vaults.parts import Parts
+from actors.vaults.trail import Act, Trail
+from protocol import limits
+from protocol.errors import AuditRefused, DiskFull, Draining, Failed, Refusal
+from protocol.rights import READ
+from protocol.values import NONE, Value
+from storage import vaults
+from storage.statements import after
+from storage.transactions import Transaction
+from storage.vault_rows import KeysRow, StoreRow
+from storage.vaults import Vault
+
+TOGETHER: Final = 256
+"""Looks in one commit at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What somebody wants to be shown."""
+
+    act: Act
+    """As the trail is to say it; its caller and its vault, judged by then, are given."""
+    statement: str
+    """The text of the statement that asks for it, without secrets."""
+    place: tuple[str | None, str | None]
+    """Where that stands."""
+    id: bytes | None = None
+    """Of the record that is to be revealed; None: ids are listed, and nothing is opened."""
+    version: int | None = None
+    """Of the record; None: the newest."""
+
+
+class Asked:
+    """A look under way.
+
+    :param told: called once it is over, never before `Reveals.ask` has returned
+    """
+
+    __slots__ = ("act", "found", "look", "over", "refusal", "told", "value")
+
+    def __init__(self, look: Look, told: Callable[[], None]) -> None:
+        self.look = look
+        self.told = told
+        self.act = look.act
+        """With the version that was found."""
+        self.found: Found | None = None
+        self.value: Value = NONE
+        """What was sealed, once it is over and was not refused."""
+        self.refusal: Refusal | None = None
+        self.over = False
+
+    def leave(self) -> None:
+        """Nobody waits for it any more: it is not told, and nothing is opened for it."""
+        self.over = True
+
+
+Whose = tuple[str, str, str, str]
+"""Whose looks share a commit: user, surface, namespace and database."""
+
+Known = dict[str, tuple[Vault, KeysRow]]
+"""Vaults by their names, judged for one user in one transaction, which reads its rights as they are
+all through it; with their keys."""
+
+_Rows = tuple[StoreRow | None, KeysRow]
+
+
+class Reveals:
+    """See the head of the file. On the loop only."""
+
+    def __init__(self, parts: Parts, keyring: Keyring, trail: Trail) -> None:
+        self._runtime = parts.runtime
+        self._monotonic_us = parts.runtime.clock.monotonic_us
+        self._committer = parts.committer
+        self._rights = parts.rights
+        self._statements = parts.statements
+        self._keyring = keyring
+        self._trail = trail
+        self._lookout = Lookout(keyring, trail)
+        self._gathering = Gathering(parts.runtime, parts.committer, self._record)
+        self._queues: dict[Whose, deque[Asked]] = {}
+        self._recorded: deque[Asked] = deque()
+        """Those whose entries are on the disk, and that are to be opened."""
+        self.commits = 0
+        """How many it has made."""
+
+    def ask(self, look: Look, told: Callable[[], None]) -> Asked:
+        """Show something soon."""
+        asked = Asked(look, told)
+        self._queues.setdefault(_whose(look), deque()).append(asked)
+        self._gathering.soon()
+        return asked
+
+    def close(self) -> None:
+        """The node stops: what is not answered is refused."""
+        queues, self._queues = self._queues, {}
+        recorded, self._recorded = self._recorded, deque()
+        for asked in (*recorded, *(one for queue in queues.values() for one in queue)):
+            self._refuse((asked,), Draining("the node is stopping"))
+
+    # --- recording --------------------------------------------------------------------------------
+
+    def _record(self) -> bool:
+        """Record what has come, for a slice. Whether something is left."""
+        until_us = self._monotonic_us() + limits.SLICE_US
+        queues = self._queues
+        while queues:
+            whose = next(iter(queues))
+            queue = queues.pop(whose)
+            self._record_together(whose, queue, until_us)
+            if queue:
+                queues[whose] = queue  # behind the others, who have their commits too
+            if self._monotonic_us() >= until_us:
+                break
+        return bool(queues)
+
+    def _record_together(self, whose: Whose, queue: deque[Asked], until_us: int) -> None:
+        """Find what the first of a queue want to be shown, and record that, in one commit."""
+        found, refused, known = list[Asked](), list[Asked](), Known()
+        with self._committer.begin() as tx:
+            tx.passes = True
+            while queue and len(found) < TOGETHER:
+                asked = queue.popleft()
+                if asked.over:
+                    continue
+                try:
+                    self._find(tx, asked, known)
+                    found.append(asked)
+                except Exception as error:
+                    asked.refusal = self._refusal_of(error, asked)
+                    refused.append(asked)
+                if self._monotonic_us() >= until_us:
+                    break
+            saw = self._committer.promise(tx.saw)
+            promise = self._commit(tx, whose, found) if found else None
+        if refused:  # what they are told rests on what they have seen
+            self._committer.when_released(saw, partial(self._tell_refused, refused))
+        if promise is not None:
+            self._committer.when_released(promise, partial(self._open_later, found))
+
+    def _find(self, tx: Transaction, asked: Asked, known: Known) -> None:
+        """Judge one as it is now, and find what it wants. :raises Refusal: as `Lookout.find`"""
+        look = asked.look
+        vault, keys = self._judged(tx, look, known)
+        assert look.act.vault is not None
+        if vault.id != look.act.vault.id:
+            raise changed(vault)  # by now it is another one of that name
+        if look.id is None:
+            self._keyring.check_open(vault)
+            return
+        asked.found = found = self._lookout.find(tx, vault, keys, look.id, look.version)
+        asked.act = replace(look.act, version=found.version)
+
+    def _judged(self, tx: Transaction, look: Look, known: Known) -> tuple[Vault, KeysRow]:
+        """:raises Unknown, NotAllowed:"""
+        caller, vault = look.act.caller, look.act.vault
+        assert caller is not None and vault is not None, "somebody looks into some vault"
+        found = known.get(vault.name)
+        if found is None:
+            database = vault.database
+            place = database.namespace.name, database.name
+            judged = self._rights.vault(tx, caller, place, vault.name, READ)
+            found = known[vault.name] = judged, vaults.keys_row(tx, judged)
+        return found
+
+    def _commit(self, tx: Transaction, whose: Whose, found: list[Asked]) -> Promise | None:
+        """Record them; None: they are refused."""
+        first = found[0].look
+        caller = first.act.caller
+        assert caller is not None
+        try:
+            for asked in found:
+                key = None if asked.found is None else asked.found.key
+                self._trail.add(tx, asked.act, key=key)
+            entry = self._statements.of(tx, caller, first.act.request, first.place, False)
+            promise = self._committer.commit(
+                tx,
+                By(*whose[:2]),
+                first.statement,
+                first.act.reason,
+                after(entry, len(found) - 1),
+            )
+        except Exception as error:
+            self._refuse(found, self._refusal_of(error, found[0]))
+            return None
+        self.commits += 1
+        return promise
+
+    # --- answering --------------------------------------------------------------------------------
+
+    def _tell_refused(self, refused: list[Asked], lost: BaseException | None) -> None:
+        """What they have seen may be shown, or is lost."""
+        for asked in refused:
+            if lost is None:
+                self._tell(asked)
+            else:
+                self._refuse((asked,), self._refusal_of(lost, asked))
+
+    def _open_later(self, found: list[Asked], lost: BaseException | None) -> None:
+        """Their entries are on the disk, or lost."""
+        if lost is not None:
+            self._refuse(found, self._refusal_of(lost, found[0]))
+            return
+        if not self._recorded:
+            self._runtime.loop.call_soon(self._open_some)
+        self._recorded.extend(found)
+
+    def _open_some(self) -> None:
+        """Open what is recorded, for a slice; the rest after others had their turns."""
+        until_us = self._monotonic_us() + limits.SLICE_US
+        recorded, known = self._recorded, dict[int, _Rows]()
+        if not recorded:
+            return
+        with self._committer.begin() as tx:
+            while recorded:
+                asked = recorded.popleft()
+                if asked.over:
+                    continue
+                try:
+                    self._open(tx, asked, known)
+                except Exception as error:
+                    asked.refusal = self._refusal_of(error, asked)
+                self._tell(asked)
+                if self._monotonic_us() >= until_us:
+                    break
+        if recorded:
+            self._runtime.loop.call_soon(self._open_some)
+
+    def _open(self, tx: Transaction, asked: Asked, known: dict[int, _Rows]) -> None:
+        """:raises Refusal: as `Lookout.open`
+
+        :param known: what was read for others of this transaction, by the numbers of their vaults
+        """
+        found = asked.found
+        if found is None:
+            assert asked.act.vault is not None
+            self._keyring.check_open(asked.act.vault)
+            return
+        vault = found.vault
+        rows = known.get(vault.id)
+        if rows is None:
+            rows = known[vault.id] = vaults.store_row(tx), vaults.keys_row(tx, vault)
+        asked.value = self._lookout.open(found, *rows)
+
+    def _refuse(self, many: Sequence[Asked], refusal: Refusal) -> None:
+        for asked in many:
+            asked.refusal = refusal.also()  # each says where it was refused
+            self._tell(asked)
+
+    def _tell(self, asked: Asked) -> None:
+        if asked.over:
+            return
+        asked.over = True
+        try:
+            asked.told()
+        except Exception as error:  # a bug of one who is told is not the others'
+            self._runtime.noticed("reveals", error, request=asked.act.request)
+
+    def _refusal_of(self, error: BaseException, asked: Asked) -> Refusal:
+        """What is answered instead. Anything but a refusal is a bug, or the state engine's end."""
+        request = asked.act.request
+        if isinstance(error, DiskFull):
+            refused = AuditRefused("there is no room to record it, so nothing is shown")
+            refused.__cause__ = error
+            return refused
+        if isinstance(error, Refusal):
+            return error
+        self._runtime.noticed("reveals", error, request=request)
+        return Failed(f"the node failed at this: see its log for request {request}")
+
+
+def _whose(look: Look) -> Whose:
+    caller, vault = look.act.caller, look.act.vault
+    assert caller is not None and vault is not None, "somebody looks into some vault"
+    database = vault.database
+    return caller.user, caller.surface, database.namespace.name, database.name
