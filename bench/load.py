@@ -17,8 +17,10 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any, Final
 
+from bench import openbao
 from bench.drivers import Driven, Go, LoadFailed, Measured, Stopwatch, together
 from bench.nodes import DATABASE, NAMESPACE, PASSWORD, USER
+from bench.openbao import SECRET
 from bench.people import person
 from storeclient import RecordId
 from storeclient.frames import PREFIX_BYTES, FrameReader, Kind, encode
@@ -47,6 +49,8 @@ class Load:
     rate: float = 0
     """Requests a second of all clients together, each sent when it is due, or when the one before
     it was answered if that is later; 0: each as soon as that was."""
+    token: str = ""
+    """Of whom a peer asks for one."""
 
 
 def run(load: Load, cpu_seconds: Callable[[], float] = lambda: 0.0) -> Measured:
@@ -269,11 +273,16 @@ REVEALED: Final = 1_000
 
 def _write_secret(number: int, load: Load) -> bytes:
     script = "WRITE $id IN VAULT v VALUE $value"
-    return _run(number, script, {"id": f"w{number}", "value": "x" * 100})
+    return _run(number, script, {"id": f"w{number}", "value": SECRET})
+
+
+def revealed(number: int) -> str:
+    """The id of a secret that is there: spread over all of them."""
+    return str(number * 7_919 % REVEALED)
 
 
 def _reveal_secret(number: int, load: Load) -> bytes:
-    return _run(number, "REVEAL $id FROM VAULT v", {"id": str(number * 7_919 % REVEALED)})
+    return _run(number, "REVEAL $id FROM VAULT v", {"id": revealed(number)})
 
 
 def _read_other(number: int, _load: Load) -> bytes:
@@ -281,6 +290,8 @@ def _read_other(number: int, _load: Load) -> bytes:
 
 
 # Over HTTP
+
+_PLACE: Final = (NAMESPACE.encode(), DATABASE.encode())
 
 
 def _connect_http(address: str) -> socket.socket:
@@ -308,6 +319,35 @@ def _read_http(number: int, load: Load) -> bytes:
         "db": DATABASE,
     }
     return _http(json.dumps(script).encode())
+
+
+def _write_secret_http(number: int, load: Load) -> bytes:
+    body = {"id": f"h{number}", "value": SECRET}
+    return _http(json.dumps(body).encode(), b"/vault/%s/%s/v/write" % _PLACE)
+
+
+def _reveal_secret_http(number: int, load: Load) -> bytes:
+    body = {"id": revealed(number)}
+    return _http(json.dumps(body).encode(), b"/vault/%s/%s/v/reveal" % _PLACE)
+
+
+def _connect_bao(address: str) -> socket.socket:
+    """A connection; each request brings its token."""
+    return _open(address)
+
+
+def _bao(method: str, id: str, load: Load, body: bytes = b"") -> bytes:
+    head = f"{method} /v1/{openbao.MOUNT}/data/{id} HTTP/1.1\r\nHost: {load.address}\r\n"
+    told = f"X-Vault-Token: {load.token}\r\nContent-Length: {len(body)}\r\n\r\n"
+    return (head + told).encode() + body
+
+
+def _write_bao(number: int, load: Load) -> bytes:
+    return _bao("POST", f"w{number}", load, json.dumps({"data": {"value": SECRET}}).encode())
+
+
+def _read_bao(number: int, load: Load) -> bytes:
+    return _bao("GET", revealed(number), load)
 
 
 def _sign_in_http(_number: int, _load: Load) -> bytes:
@@ -338,5 +378,9 @@ KINDS: Final = {
     "sign-in-http": _Kind(_connect_http, _sign_in_http, _take_http),
     "vault-write": _Kind(connect_wire, _write_secret, _take_frame),
     "vault-reveal": _Kind(connect_wire, _reveal_secret, _take_frame),
+    "vault-write-http": _Kind(_connect_http, _write_secret_http, _take_http),
+    "vault-reveal-http": _Kind(_connect_http, _reveal_secret_http, _take_http),
+    "bao-write": _Kind(_connect_bao, _write_bao, _take_http),
+    "bao-reveal": _Kind(_connect_bao, _read_bao, _take_http),
     "vault-others": _Kind(connect_wire, _read_other, _take_frame),
 }

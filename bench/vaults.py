@@ -1,7 +1,5 @@
-"""Rows about vaults: writing and revealing over the wire, an unseal, a rotation, and what others
+"""Rows about vaults: writing and revealing beside OpenBao, an unseal, a rotation, and what others
 hear of both meanwhile.
-
-OpenBao is a peer that could be had, and is no side here yet: `docs/state.md`.
 """
 
 from __future__ import annotations
@@ -10,13 +8,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from typing import Final
 
-from bench import load
+from bench import load, openbao
 from bench.drivers import Measured
-from bench.figures import NODE, Row
+from bench.figures import NODE, Measure, Row, in_turns
 from bench.load import Load
 from bench.nodes import DATABASE, NAMESPACE, NodeProcess, define_place
+from bench.openbao import SECRET, Bao
 from bench.settings import Settings
 from storeclient import Client
 
@@ -30,31 +31,39 @@ REVEALERS: Final = 32
 OTHERS: Final = 8
 OTHERS_A_SECOND: Final = 400
 BESIDE_SECONDS: Final = 10
+OVER_HTTP: Final = f"{NODE} over HTTP"
 FLAGS: Final = ("--unseal-for", "12h")
 NAMES: Final = (
     *(f"vault-{what}-{clients}" for what in ("write", "reveal") for clients in CLIENTS),
     "vault-unseal", "vault-rotate", "vault-beside",
 )  # fmt: skip
+BESIDE_PEER: Final = NAMES[:4]
 
 
 def rows(settings: Settings, wanted: Callable[[str], bool]) -> Iterator[Row]:
     """Measure those that are wanted, on one node."""
     if not any(map(wanted, NAMES)):
         return
-    node = NodeProcess(settings.directory / "vaults", flags=FLAGS)
-    with node, node.client() as client:
+    with ExitStack() as held:
+        node = held.enter_context(NodeProcess(settings.directory / "vaults", flags=FLAGS))
+        client = held.enter_context(node.client())
         define_place(client)
         client.store_seal().change_passphrase(None, PASSPHRASE)
         client.store_seal().unseal(PASSPHRASE)
         client.run("DEFINE VAULT v; DEFINE VAULT many")
+        bao = None
+        if any(wanted(name) for name in BESIDE_PEER) and openbao.missing() is None:
+            bao = held.enter_context(openbao.openbao(settings.directory / "openbao"))
         for clients in CLIENTS:
             if wanted(f"vault-write-{clients}"):
-                yield _driven(settings, node, "write", clients)
+                yield _driven(settings, node, bao, "write", clients)
         if any(map(wanted, ("vault-reveal-1", "vault-reveal-32", "vault-beside"))):
             _fill(client, "v", load.REVEALED)
+            if bao is not None:
+                bao.fill(map(str, range(load.REVEALED)))
         for clients in CLIENTS:
             if wanted(f"vault-reveal-{clients}"):
-                yield _driven(settings, node, "reveal", clients)
+                yield _driven(settings, node, bao, "reveal", clients)
         if wanted("vault-beside"):
             yield _beside(settings, node, client)
         if wanted("vault-unseal"):
@@ -68,19 +77,37 @@ def _fill(client: Client, vault: str, count: int) -> None:
         f"BEGIN; FOR $i IN $a..$b {{ WRITE type::string($i) IN VAULT {vault} VALUE $v }}; COMMIT"
     )
     for first in range(0, count, TOGETHER):
-        bounds = {"a": first, "b": min(first + TOGETHER, count), "v": "x" * 100}
+        bounds = {"a": first, "b": min(first + TOGETHER, count), "v": SECRET}
         client.run(script, bounds)
 
 
-def _driven(settings: Settings, node: NodeProcess, what: str, clients: int) -> Row:
+def _driven(settings: Settings, node: NodeProcess, bao: Bao | None, what: str, clients: int) -> Row:
     who = "1 client" if clients == 1 else f"{clients} clients"
     row = Row(f"vault-{what}-{clients}", f"{what} a secret over the wire, {who}", "/s", "more")
-    asked = Load(f"vault-{what}", node.wire, clients, settings.scaled(REQUESTS[clients]))
-    found: list[Measured] = [load.run(asked, node.cpu_seconds) for _ in range(settings.rounds)]
-    row.sides[NODE] = [one.rate for one in found]
-    middle = sorted(found, key=lambda one: one.rate)[len(found) // 2]
-    row.notes.append(f"p50 {middle.p50_ms:.2f} ms, p99 {middle.p99_ms:.2f} ms")
-    row.notes.append(f"node computes {middle.node_cpu_us:.0f} µs a request")
+    count = settings.scaled(REQUESTS[clients])
+    found: dict[str, list[Measured]] = {}
+
+    def measured(side: str, asked: Load) -> float:
+        one = load.run(asked, (lambda: 0.0) if side == openbao.NAME else node.cpu_seconds)
+        found.setdefault(side, []).append(one)
+        return one.rate
+
+    sides = {
+        NODE: Load(f"vault-{what}", node.wire, clients, count),
+        OVER_HTTP: Load(f"vault-{what}-http", node.http, clients, count),
+    }
+    if bao is not None:
+        sides[openbao.NAME] = Load(f"bao-{what}", bao.address, clients, count, token=bao.token)
+    else:
+        row.gaps.append(f"OpenBao: {openbao.missing()}")
+    measures: dict[str, Measure] = {
+        side: partial(measured, side, asked) for side, asked in sides.items()
+    }
+    row.sides = in_turns(settings.rounds, measures)
+    for side, times in found.items():
+        middle = sorted(times, key=lambda one: one.rate)[len(times) // 2]
+        cpu = f", the node computes {middle.node_cpu_us:.0f} µs" if middle.node_cpu_us else ""
+        row.notes.append(f"{side}: p50 {middle.p50_ms:.2f} ms, p99 {middle.p99_ms:.2f} ms{cpu}")
     return row
 
 

