@@ -246,9 +246,9 @@ class Passwords:
 
     def _next(self) -> _Job | None:
         """Take the next job whose lanes are free."""
-        self._turns += 1
-        # Every fourth time the others go first: who is known could take all of it otherwise.
-        worst_first = self._turns % 4 == 0
+        # Every fourth time the others go first: who is known could take all of it otherwise. A look
+        # that finds nothing, for the lanes are taken, is no turn of anybody's.
+        worst_first = self._turns % 4 == 3
         for at in sorted(self._waiting, key=lambda at: at[0], reverse=worst_first):
             jobs = self._waiting[at]
             for job in jobs:
@@ -260,9 +260,10 @@ class Passwords:
             del self._waiting[at]
             if jobs:
                 self._waiting[at] = jobs
-            if not job.reply.done():
-                return job
-            return self._next()
+            if job.reply.done():
+                return self._next()
+            self._turns += 1
+            return job
         return None
 
     def _bound(self) -> None:

@@ -15,6 +15,7 @@ Invariants:
   those that matter.
 - Who is *known*, that is, has brought a right password from an address, is never forgotten for what
   failed: only right ones are remembered, and push out only right ones.
+- Who is *proven* waits for no place: it has nothing to guess. The first wrong one ends that.
 - Nothing here tells whether there is such a user: a name is a name.
 """
 
@@ -54,11 +55,13 @@ After = Callable[[float, Callable[[], None]], object]
 class Rank(IntEnum):
     """Who is let to the hashing first."""
 
-    KNOWN = 0
+    PROVEN = 0
+    """This session has brought what is asked for before, and nothing wrong since."""
+    KNOWN = 1
     """This user has signed in from there."""
-    KNOWN_NETWORK = 1
+    KNOWN_NETWORK = 2
     """Somebody has."""
-    UNKNOWN = 2
+    UNKNOWN = 3
 
 
 def network(address: str) -> str:
@@ -119,14 +122,18 @@ class Tries:
     def __len__(self) -> int:
         return len(self._counters)
 
-    async def begin(self, user: str, address: str) -> Try:
+    async def begin(self, user: str, address: str, *, proven: bool = False) -> Try:
         """Let somebody try a password, now or when there is a place; `Try.end` must follow.
 
+        :param proven: whether it is to be ranked so
         :raises TooManyTries: after so many failures that all places are taken, for long
         """
         at = network(address)
         of_pair, of_network = self._counter(f"{len(at)}:{at}:{user}"), self._counter(at)
         found = Try(self, user, at, of_pair, of_network)
+        if proven:
+            found.rank = Rank.PROVEN
+            return found
         try:
             await self._take_place(found)
         except BaseException:

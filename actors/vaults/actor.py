@@ -8,6 +8,7 @@ password is (`actors/tries.py`), with one text. Nothing that is unsealed is stor
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -72,6 +73,8 @@ log = structlog.get_logger("vaults")
 
 AT_ONCE: Final = 64
 """Vaults that are looked at before others have their turn."""
+PROVEN: Final = 1_024
+"""Sessions that are remembered to have brought the right passphrase."""
 WRONG: Final = "the passphrase does not open it"
 UNRECORDED: Final = "there is no room to record it"
 _SECOND_US: Final = 1_000_000
@@ -115,6 +118,8 @@ class VaultsActor(LoopActor):
         self._random = rng.bytes
         self._told = parts.told
         self._tries = Tries(runtime.clock, rng, self.after)
+        self._proven: OrderedDict[tuple[int, str], None] = OrderedDict()
+        """Which passphrases were brought in which sessions, with no wrong one since."""
         self._ends: dict[int, tuple[int, Vault | None]] = {}
         """What is open: until when, on the monotonic clock."""
         self._seals: dict[int, int] = {}
@@ -356,20 +361,32 @@ class VaultsActor(LoopActor):
         :raises TooManyTries: after very many that did not
         """
         caller = message.caller
+        of = act.trail, caller.session or ""
+        proven = of in self._proven
         try:
-            one = await self._tries.begin(f"vault {act.trail}", caller.address)
+            one = await self._tries.begin(f"vault {act.trail}", caller.address, proven=proven)
         except TooManyTries as refusal:
             told = TooManyTries("too many wrong passphrases from this address")
             raise self._refused(message, act, told) from refusal
         try:
             root = await self._unwrapped(one, caller, store, wrap, act.trail, passphrase)
             if root is None:
+                self._proven.pop(of, None)
                 await one.failed()
                 raise self._refused(message, act, WrongKey(WRONG))
             one.succeeded()
+            self._note_proven(of)
         finally:
             one.end()
         return root
+
+    def _note_proven(self, of: tuple[int, str]) -> None:
+        """A session has brought the right passphrase. Those without one bring it each time."""
+        if of[1]:
+            self._proven[of] = None
+            self._proven.move_to_end(of)
+            if len(self._proven) > PROVEN:
+                self._proven.popitem(last=False)
 
     async def _unwrapped(
         self,

@@ -241,6 +241,29 @@ def test_who_is_known_goes_first_and_not_always(monkeypatch: pytest.MonkeyPatch)
     play("real", main)
 
 
+def test_others_have_their_turns_also_where_one_at_a_time_is_hashed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A second thread looks each time, and finds the lane taken: that is nobody's turn."""
+    dear = "$argon2id$v=19$m=262144,t=3,p=1$c29tZXNhbHRzb21lc2FsdA$AAAAAAAAAAAAAAAAAAAAAA"
+
+    async def main() -> None:
+        line = Line(monkeypatch, 2)
+        asked = [line.ask("first", "first", passhash=dear)]
+        await until(lambda: len(line.begun) == 1)
+        for n in range(12):
+            asked.append(line.ask(f"known{n}", f"k{n}", "here", Rank.KNOWN, dear))
+        asked += [line.ask(f"unknown{n}", f"u{n}", "there", passhash=dear) for n in range(2)]
+        for _ in range(8):
+            await line.end()
+        kinds = [name.rstrip("0123456789") for name in line.begun[1:]]
+        assert kinds.count("unknown") == 2, kinds
+        await line.stop()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+    play("real", main)
+
+
 def test_what_nobody_waits_for_any_more_is_not_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         line = Line(monkeypatch, 1)
