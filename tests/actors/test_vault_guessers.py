@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from actors import passwords
 from actors.node import Node
 from actors.runtime import ask
 from actors.vaults.actor import VaultsActor
 from protocol import limits
 from protocol.errors import TooManyTries, WrongKey
 from protocol.requests import AuthenticateToken, Caller, SignIn
+from storage.vault_seals import stretched
 from tests.actors.nodes import ANA, OWNER
 from tests.actors.parts import outcome
 from tests.actors.vaulted import PASSPHRASE, node_with_vault, played, unseal
@@ -54,7 +54,6 @@ def watched(
 ) -> None:
     """Run with a list of passphrases in the order in which they are made keys."""
     order: list[str] = []
-    stretched = passwords.stretched
 
     def notes(passphrase: str, *rest: Any) -> Any:
         order.append(passphrase)
@@ -62,7 +61,7 @@ def watched(
 
     async def whole() -> None:
         async with node_with_vault() as node:
-            monkeypatch.setattr(passwords, "stretched", notes)
+            monkeypatch.setattr("actors.passwords.stretched", notes)
             await main(node, order)
 
     played(whole)
