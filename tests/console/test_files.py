@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from language.words import STATEMENTS
 from surfaces.http import console
 from surfaces.http.routes import ROUTES
 
@@ -75,6 +76,27 @@ def test_one_file_speaks_to_the_node() -> None:
     speaks = re.compile(r"\bfetch\(|XMLHttpRequest|new WebSocket|sendBeacon|EventSource")
     assert [name for name, text in SCRIPTS.items() if speaks.search(text)] == ["node.js"]
     assert speaks.search("await fetch('/script')")
+
+
+def composed(text: str) -> list[str]:
+    """Texts in a script that look like statements: they begin with a word that a statement begins
+    with, and go on with another word in capitals or with something that is filled in."""
+    found = re.findall(r"""[`'"](([A-Z]+) (?:[A-Z]{2}|\$\{)[^`'"]*)""", text)
+    return [whole for whole, first in found if first in STATEMENTS]
+
+
+def test_one_file_composes_statements() -> None:
+    others = {
+        name: text for name, text in SCRIPTS.items() if not re.match(r"statements(/|\.js)", name)
+    }
+    assert {name: composed(text) for name, text in others.items() if composed(text)} == {}
+    assert [
+        name for name, text in others.items() if re.search(r"import \{[^}]*\bstatement\b", text)
+    ] == []
+    assert composed("node.run({ text: `DROP ${what}`, params: {} })") == ["DROP ${what}"]
+    assert composed("const text = 'INFO FOR NODE'") == ["INFO FOR NODE"]
+    assert composed("placeholder='SELECT * FROM …' title='OK then'") == []
+    assert composed(SCRIPTS["statements/topics.js"])
 
 
 def missing(text: str) -> list[str]:

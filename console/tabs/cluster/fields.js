@@ -32,7 +32,7 @@ export function Fields({ draft, onInput, named = true }) {
       hint="Addresses, one a line" placeholder="n2.example:8001" />
     ${named && html`<${Choice} label="Known by" value=${draft.by} onInput=${put('by')} options=${BY} />
       ${draft.by && html`<${Text} label=${draft.by === 'node' ? 'Its id' : 'Fingerprint'} value=${draft.id} onInput=${put('id')}
-        hint=${draft.by === 'node' ? 'INFO FOR NODE says it there' : 'SHA-256: 64 hexadecimal digits, with colons or without'} />`}`}
+        hint=${draft.by === 'node' ? 'its own INFO FOR NODE says it' : 'SHA-256: 64 hexadecimal digits, with colons or without'} />`}`}
     <${Ticks} roles=${draft.roles} onInput=${put('roles')} />
     ${named && html`<${Text} label="Comment" value=${draft.comment} onInput=${put('comment')} />`}`;
 }

@@ -34,7 +34,7 @@ export function Running() {
       <div class="head"><h2 id="running-title">Running</h2><p class="actions"><${Ago} at=${asked.at} /></p></div>
       <${Answer} asked=${asked} what="what runs">
         ${(all) => html`<${Table} label="Scripts" columns=${columns(end)} sorted=${['since', true]} height="40vh"
-          rows=${all.filter(({ text }) => text !== 'INFO FOR RUNNING')} empty="Nothing but this question" />`}
+          rows=${all.filter(({ text }) => text !== info.running().text)} empty="Nothing but this question" />`}
       <//>
       ${ending && html`<${Killing} row=${ending} onClose=${() => end(null)} onDone=${asked.again} />`}
     </section>`;
