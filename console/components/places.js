@@ -18,8 +18,9 @@ const MANY = 200;
  * @returns {Promise<Namespace[]>}
  */
 export async function namespaces() {
+  const { space, role } = node.who() ?? {};
   try {
-    if (!node.who()?.space) {
+    if (!space && role !== 'member') { // a member is refused it, which the audit trail would keep
       const { namespaces: all } = await node.run(info.store());
       return all.map(({ name }) => ({ ns: name, dbs: null }));
     }
@@ -28,7 +29,7 @@ export async function namespaces() {
   }
   const grants = await node.run(info.grants());
   const found = new Map();
-  const nouns = [...grants.map(({ on }) => on.split(' ').at(-1)), node.who()?.space ?? ''];
+  const nouns = [...grants.map(({ on }) => on.split(' ').at(-1)), space ?? ''];
   for (const noun of nouns) {
     const [ns, db] = noun.split('.');
     if (!isName(ns) || ['NODE', 'STORE'].includes(ns)) continue;
