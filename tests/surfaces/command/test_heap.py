@@ -73,7 +73,28 @@ over.set()
 """
 
 
-def _kept_mib(program: str, told: str) -> int:
+COUNTS = """
+import ctypes, sys
+from surfaces.command import heap
+
+class Told(ctypes.Structure):  # struct mallinfo2
+    _fields_ = [(name, ctypes.c_size_t) for name in (
+        "arena", "ordblks", "smblks", "blocks_of_the_system", "hblkhd", "usmblks", "fsmblks",
+        "uordblks", "fordblks", "keepcost")]
+
+library = ctypes.CDLL(None)
+library.mallinfo2.restype = Told
+if sys.argv[1] == "told":
+    assert heap.keep_little()
+before = library.mallinfo2().blocks_of_the_system
+kept = [b"x" * (heap.LARGE_BYTES // 2) for _ in range(8)]
+of_half = library.mallinfo2().blocks_of_the_system - before
+kept += [b"x" * (2 * heap.LARGE_BYTES) for _ in range(8)]
+print(of_half * 10 + library.mallinfo2().blocks_of_the_system - before - of_half)
+"""
+
+
+def _said(program: str, told: str) -> int:
     done = subprocess.run(
         [sys.executable, "-c", program, told], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -87,14 +108,21 @@ of_glibc = pytest.mark.skipif(
 
 @of_glibc
 def test_large_blocks_are_given_back() -> None:
-    assert _kept_mib(PROGRAM, "told") < HASH_MIB
-    assert _kept_mib(PROGRAM, "not told") > HASH_MIB, "nothing would be kept anyway"
+    assert _said(PROGRAM, "told") < HASH_MIB
+    assert _said(PROGRAM, "not told") > HASH_MIB, "nothing would be kept anyway"
 
 
 @of_glibc
 def test_what_one_thread_has_freed_another_uses() -> None:
-    assert _kept_mib(AFTER_EACH_OTHER, "told") < 2 * HASH_MIB
-    assert _kept_mib(AFTER_EACH_OTHER, "not told") > THREADS * HASH_MIB, "they would anyway"
+    assert _said(AFTER_EACH_OTHER, "told") < 2 * HASH_MIB
+    assert _said(AFTER_EACH_OTHER, "not told") > THREADS * HASH_MIB, "they would anyway"
+
+
+@of_glibc
+def test_only_large_blocks_are_the_systems_own() -> None:
+    """Each of those is a call of the system at both of its ends."""
+    assert _said(COUNTS, "told") == 8
+    assert _said(COUNTS, "not told") == 88, "half of the size would not be anyway"
 
 
 def test_what_the_start_made_is_not_looked_through_again() -> None:

@@ -587,6 +587,23 @@ async def test_a_drain_waits_for_goodbyes(serve: Serve, bearer: str, *, polite: 
     assert Echo.told == ["opened", "parted 1001" if polite else "parted 1006"]
 
 
+async def test_a_socket_that_is_not_open_yet_hears_of_nothing(
+    surface: HttpSurface, port: int, bearer: str
+) -> None:
+    async with await Peer.connect(port, None, authorization=bearer) as peer:
+        (one,) = await standing()
+        stream = connection_of(one).stream
+        assert stream is not None
+        watcher, stream.watcher = stream.watcher, None
+        stream.leave()
+        stream.room()
+        stream.watcher = watcher
+        await peer.send(GOODBYE)
+        assert (await peer.frame()).code == 1000
+    await until(lambda: not Echo.standing)
+    assert Echo.told == ["opened", "parted 1000"]
+
+
 async def test_a_route_says_how_it_leaves(
     surface: HttpSurface, port: int, bearer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
