@@ -162,7 +162,7 @@ def judge(all_heard: list[Heard], truth: Heard, writer: Writer, *, pruned: bool)
 async def test_readers_that_come_and_go_hear_every_commit_once(
     tmp_path: Path, figure: Figure
 ) -> None:
-    figure("R14 feeds", await story(tmp_path, readers=12, lives=4, seed=1))
+    figure("R14 feeds", await story(tmp_path, readers=8, lives=3, seed=1))
 
 
 @pytest.mark.hard
