@@ -336,6 +336,20 @@ def test_who_owns_nothing_sees_no_users(
     expect(page.get_by_role("alert").first).to_contain_text("NotAllowed")
 
 
+def test_places_are_looked_for_without_a_refusal(
+    page: Page, node: NodeProcess, watch: Watch
+) -> None:
+    """Each would stand in the audit trail."""
+    watch.allow(REFUSED.format(403))  # what is in the place is looked for then
+    user = made(node, "pia")
+    value(node, f"DEFINE TABLE pies; GRANT READ ON TABLE pies TO {user}")
+    entered(page, node, user, "#/run")
+    expect(page.get_by_role("button", name="Place")).to_contain_text("shop.main")
+    kept = value(node, f"INFO FOR AUDIT LIMIT 100 OF {user}")
+    assert kept
+    assert "INFO FOR STORE" not in [row["statement"] for row in kept]
+
+
 def test_an_owner_of_a_place_sees_its_own_users_alone(
     page: Page, node: NodeProcess, watch: Watch
 ) -> None:
