@@ -462,6 +462,27 @@ JOIN_TOKEN_SECONDS: Final = 3_600
 """How long a join token can be used when nothing else is said …"""
 JOIN_TOKEN_SECONDS_MAX: Final = 24 * 3_600
 """… and at most: who waits longer is given another."""
+PEER_ADDRESS_CHARACTERS: Final = 300
+"""`host:port`: a host name has 253 at most."""
+JOIN_TOKEN_CHARACTERS: Final = 4 * KIB
+"""A join token as a text, the addresses in it included."""
+LINK_MESSAGE_BYTES: Final = TRANSACTION_BYTES + 17 * MIB
+"""One message between nodes: the largest frame of the log, and what stands around it."""
+LINK_UNKNOWN_BYTES: Final = 16 * KIB
+"""… of a node that is not known yet: a greeting, or a join token."""
+LINK_BUFFER_BYTES: Final = 4 * MIB
+"""Messages that one end has sent and the other has not taken: as much may wait before `drained` of
+a link waits, and, of what has come, before no more is read."""
+LINK_UNSENT_BYTES: Final = LINK_MESSAGE_BYTES + 16 * MIB
+"""… and with more the link is ended."""
+PEER_CONNECTIONS: Final = 2 * REPLICAS
+"""Connections of other nodes at once …"""
+PEER_UNKNOWN: Final = 64
+"""… and, of all, those that have not shown a certificate that is known."""
+PEER_UNKNOWN_OF_ADDRESS: Final = 8
+"""… from one address."""
+GREETING_PEER_SECONDS: Final = 10
+"""From a connection between nodes to the end of its handshake, and from there to its greeting."""
 FAILOVER_ADDRESSES: Final = 16
 """Of the servers by which nodes agree."""
 LEASE_SECONDS_MIN: Final = 2
