@@ -23,6 +23,8 @@ from actors.backups.starting import begin as begin_backups
 from actors.backups.taking import Backups
 from actors.certificates import CertificatesActor, Look
 from actors.checkpoints import CheckpointNow, CheckpointsActor, FlushActor, NoteDamage
+from actors.cluster import renewing
+from actors.cluster.peering import Peering
 from actors.commits import NODE, CommitsActor, Committer
 from actors.doors import Doors
 from actors.facts import Facts, Listening
@@ -69,6 +71,7 @@ from storage import rebuilding, users
 from storage.engine import Engine, EngineFailed, EngineSpoiled, EngineUnreadable
 from storage.faults import StoreFault
 from storage.ledger import Ledger, StateUnusable
+from storage.peer_identity import Identity
 from storage.reserve import Headroom
 
 log = structlog.get_logger("node")
@@ -91,6 +94,8 @@ class Node:
     open_feeds: Feeds
     roles: Roles
     passwords: Passwords
+    peering: Peering
+    """What other nodes ask of this one, and whom it trusts."""
     reads: LogReads
     running: Running
     spaces: Spaces
@@ -211,6 +216,9 @@ class Node:
         )
         self.running = Running(committer)
         self.statements = statements = Statements(runtime, committer, self.rights)
+        self.peering = Peering(
+            runtime, committer, statements, self.roles.node_id, self.store.id, self.doors.rng
+        )
         self._open_sessions = sessions = Sessions(self.doors.clock, self.doors.rng)
         self._sessions = self._supervise(
             lambda: SessionsActor.start(
@@ -272,6 +280,7 @@ class Node:
             facts=self.facts,
             reads=self.reads,
             backups=self.backups,
+            peering=self.peering,
             store_id=self.store.id,
             slow_us=self.settings.slow_us,
         )
@@ -313,6 +322,18 @@ class Node:
         expires."""
         self.facts.listening = surfaces
         tell(self._certificates.ref, Look())
+
+    async def begin_peering(self, listens_at: str, given: Identity | None) -> None:
+        """Be known to other nodes from now on, by a certificate: that of the directory, or a given
+        one. Who listens for them is a surface.
+
+        :param listens_at: where it does
+        :raises StoreDamaged, OSError: of the file that has the certificate
+        """
+        directory = self.store.parts.directory
+        self._places += await renewing.begin(
+            self.runtime, self.peering, self.committer, directory, listens_at, given
+        )
 
     @property
     def created(self) -> str:
@@ -467,6 +488,7 @@ class Node:
                 closing.push_async_callback(self._spaces.stop)
             if self._topics is not None:
                 closing.push_async_callback(self._topics.stop)
+                closing.callback(self.peering.close)
             if self._commits is not None and self.failure is None:
                 closing.push_async_callback(self._settle)
         await asyncio.sleep(0)  # failures of the last actors arrive

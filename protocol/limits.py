@@ -481,6 +481,15 @@ PEER_UNKNOWN: Final = 64
 """… and, of all, those that have not shown a certificate that is known."""
 PEER_UNKNOWN_OF_ADDRESS: Final = 8
 """… from one address."""
+PEER_CERTIFICATE_DAYS: Final = 365
+"""That a certificate lasts which a node makes for itself."""
+PEER_RENEWAL_DAYS: Final = 30
+"""So long before its end the next one is made and put into the node's row …"""
+PEER_SHOWN_DAYS: Final = 15
+"""… and shown from then on: a node that was away for half a month still finds one that it knows,
+and nobody is warned of one that has been taken care of (`CERTIFICATE_WARNING_DAYS`)."""
+PEER_LOOK_SECONDS: Final = 3_600
+"""How often a node looks whether its certificate has to be renewed, and asks again to be."""
 GREETING_PEER_SECONDS: Final = 10
 """From a connection between nodes to the end of its handshake, and from there to its greeting."""
 FAILOVER_ADDRESSES: Final = 16

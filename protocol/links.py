@@ -149,7 +149,7 @@ class CopyEnds(Struct, tag=True, array_like=True, frozen=True):
     """The parts were all."""
 
     digest: Digest
-    """BLAKE2b-256 of the whole."""
+    """SHA-256 of the whole."""
 
 
 class Renew(Struct, tag=True, array_like=True, frozen=True):
@@ -196,7 +196,7 @@ Message = (
 )  # fmt: skip
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_DECODER: Final = msgspec.msgpack.Decoder(Message)
+_DECODER: Final[msgspec.msgpack.Decoder[Message]] = msgspec.msgpack.Decoder(Message)
 
 
 class BadMessage(ValueError):
@@ -220,6 +220,10 @@ def decode(body: bytes | bytearray | memoryview) -> Message:
 class LinkClosed(Exception):
     """There is no link, or none any more; the text says why. What was sent and not answered may
     have arrived, or not."""
+
+
+class NotKnown(LinkClosed):
+    """The other side does not know the certificate that this one shows."""
 
 
 class Peer(NamedTuple):
@@ -279,8 +283,8 @@ class Links(Protocol):
         :param address: `host:port`
         :param pins: fingerprints; revoked ones among them are none. `Trust.pins_of` has those of a
             node by its id, the CLUSTER file the one of a token
-        :raises LinkClosed: nobody is there, or another; or it does not know this node; or it took
-            too long
+        :raises NotKnown: who is there does not know this node
+        :raises LinkClosed: nobody is there, or another; or it took too long
         """
 
     async def redeem(self, address: str, pin: str, asked: Redeem) -> Redeemed:

@@ -22,7 +22,7 @@ from protocol.values import Value
 
 Reply = TypeVar("Reply")
 
-Surface = Literal["wire", "http", "command"]
+Surface = Literal["wire", "http", "command", "peer"]
 
 
 class Request(Generic[Reply]):

@@ -5,6 +5,7 @@
       STORE     store id, format, when created
       DAMAGED   why the state is made anew, while it must be (rebuilding.py)
       NODE      what this node is told about itself (node_file.py); no backup carries it
+      PEER      what it shows to other nodes, and the key (peer_identity.py); no backup carries it
       RESTORING while a backup is restored into it: see below
       log/      segments (log.py)
       state/    the state engine's files
@@ -63,7 +64,7 @@ FIRST_EPOCH: Final = 1
 _EMPTY_STORE: Final = frozenset({"LOCK", "log", "state", "tmp", "lost+found"})
 """What may stand in a directory that is no store yet; the last is any ext4 mount point's own."""
 _RESTORING: Final = "RESTORING"
-_OF_A_RESTORE: Final = _EMPTY_STORE | {_RESTORING, "STORE", "NODE", "DAMAGED"}
+_OF_A_RESTORE: Final = _EMPTY_STORE | {_RESTORING, "STORE", "NODE", "PEER", "DAMAGED"}
 """What a restore may have left that did not come to its end."""
 _SEALED_BEGINS: Final = MAGIC + SEALED_FORMAT.to_bytes(2, "big")
 """The first bytes of a segment that is sealed."""
@@ -75,7 +76,7 @@ def segment_name(first: int) -> str:
 
 
 _BEGUN: Final = frozenset(
-    f"{name}{TEMPORARY}" for name in (segment_name(1), "STORE", _RESTORING, "NODE")
+    f"{name}{TEMPORARY}" for name in (segment_name(1), "STORE", _RESTORING, "NODE", "PEER")
 )
 """What may be on its way in `tmp` of a directory that is no store yet."""
 
@@ -109,6 +110,7 @@ class StoreDirectory:
         """Whether other users could get in when it was opened; it is closed to them."""
         self._store_file = f"{path}/STORE"
         self._marker = f"{path}/{_RESTORING}"
+        self.peer_file = f"{path}/PEER"
         self._lock = lock
 
     @classmethod
@@ -208,9 +210,10 @@ class StoreDirectory:
         return read_facts(self.fs, path, self.key, self._bound(path))
 
     def _bound(self, path: str) -> bytes:
-        """The id that a sealed file is bound to. STORE is what names it, and the marker of a
-        restore stands before there is one."""
-        return b"" if path in (self._store_file, self._marker) else self.store_id.bytes
+        """The id that a sealed file is bound to. STORE is what names it; the marker of a restore
+        and the certificate that a node joins with stand before there is one."""
+        unbound = path in (self._store_file, self._marker, self.peer_file)
+        return b"" if unbound else self.store_id.bytes
 
     # --- restoring ------------------------------------------------------------------------------
 

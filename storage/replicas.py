@@ -5,6 +5,8 @@ A row is a declaration. What a node is doing at the moment stands in none.
 - A row names its node by the id that was made with that node's directory, or by the certificate
   that it shows, never by its address: a machine that was wiped is nobody. One that says neither
   *waits* for whoever brings its join token.
+- A certificate is renewed by a second one, which is trusted beside the first until it was shown, or
+  the first is no more valid.
 - No two rows have the same address for peers, the same id or the same certificate. Whoever changes
   one has read them all, so that of two that meet one loses its race.
 """
@@ -43,6 +45,15 @@ class TokenKept:
 
 
 @dataclass(frozen=True, slots=True)
+class Renewal:
+    """The certificate that a node will show next."""
+
+    certificate: str
+    """Its fingerprint."""
+    expires: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Replica:
     """A row."""
 
@@ -57,6 +68,8 @@ class Replica:
     """The fingerprint of what the node shows to others."""
     certificate_expires: datetime | None = None
     """None: nobody has shown it so far."""
+    renewal: Renewal | None = None
+    """Trusted beside the other."""
     roles: tuple[str, ...] | None = None
     """None: not declared. Empty: declared to have none."""
     comment: str | None = None
@@ -69,6 +82,17 @@ class Replica:
     def waits(self) -> bool:
         """Whether it waits for a node."""
         return self.node is None and self.certificate is None
+
+    @property
+    def certificates(self) -> dict[str, datetime | None]:
+        """The fingerprints that its node may show, unless they were revoked, and when each of these
+        certificates runs out, as far as that is known."""
+        found: dict[str, datetime | None] = {}
+        if self.certificate is not None:
+            found[self.certificate] = self.certificate_expires
+        if self.renewal is not None:
+            found[self.renewal.certificate] = self.renewal.expires
+        return found
 
 
 def find(tx: Transaction, name: str) -> Replica | None:
@@ -144,19 +168,83 @@ def give_token(tx: Transaction, replica: Replica, token: TokenKept) -> None:
 
 
 def settle(
-    tx: Transaction, replica: Replica, node: str, certificate: str, expires: datetime
+    tx: Transaction,
+    replica: Replica,
+    node: str,
+    certificate: str,
+    expires: datetime,
+    *,
+    peer: str | None = None,
+    endpoints: tuple[str, ...] = (),
 ) -> Replica:
     """The node of a row that waited is known: its token is used up.
 
     :param expires: of the certificate that it showed
-    :raises AlreadyExists: another row has the node, or the certificate
-    :raises BadRequest: the certificate was revoked; or what is given is no id or fingerprint
+    :param peer: where other nodes reach it; None: where the row says
+    :param endpoints: where clients do; none: where the row says
+    :raises AlreadyExists: another row has the node, the certificate or the address
+    :raises BadRequest: the certificate was revoked; or what is given is no id, fingerprint or
+        address
+    :raises TooLarge: too many endpoints
     """
     assert replica.waits, "whoever settles one has found it waiting"
     settled = replace(
-        replica, node=node, certificate=certificate, certificate_expires=expires, token=None
+        replica,
+        node=node,
+        certificate=certificate,
+        certificate_expires=expires,
+        peer=replica.peer if peer is None else peer,
+        endpoints=endpoints or replica.endpoints,
+        token=None,
     )
     return _put(tx, _in_one_form(settled), every(tx))
+
+
+def renew(tx: Transaction, replica: Replica, certificate: str, expires: datetime) -> Replica:
+    """Trust a second certificate of a row's node, in the place of one that it was to show next. Of
+    a row without one that is trusted it is the first.
+
+    :raises AlreadyExists: another row has it
+    :raises BadRequest: it was revoked, or is no fingerprint
+    """
+    certificate, replica = check_fingerprint(certificate), _without_revoked(tx, replica)
+    if replica.certificate is None or replica.certificate == certificate:
+        renewed = replace(replica, certificate=certificate, certificate_expires=expires)
+    else:
+        renewed = replace(replica, renewal=Renewal(certificate, expires))
+    return renewed if renewed == find(tx, replica.name) else _put(tx, renewed, every(tx))
+
+
+def shown(
+    tx: Transaction, replica: Replica, node: str, certificate: str, expires: datetime
+) -> Replica:
+    """A row's node has shown one of its certificates: its id is known, and when that runs out. Once
+    it has shown the second one, the first is trusted no more.
+
+    :raises AlreadyExists: another row has the node
+    :raises BadRequest: it is no id
+    """
+    replica = _without_revoked(tx, replica)
+    assert certificate in replica.certificates, "whoever notes one has found it trusted"
+    second = replica.renewal is not None and replica.renewal.certificate == certificate
+    seen = replace(
+        replica,
+        node=node if replica.node is None else replica.node,
+        certificate=certificate,
+        certificate_expires=expires,
+        renewal=None if second else replica.renewal,
+    )
+    return seen if seen == find(tx, replica.name) else _put(tx, _in_one_form(seen), every(tx))
+
+
+def _without_revoked(tx: Transaction, replica: Replica) -> Replica:
+    """The row with those of its certificates that are trusted."""
+    trusted = [one for one in replica.certificates if revocations.find(tx, one) is None]
+    if replica.certificate is not None and replica.certificate not in trusted:
+        replica = replace(replica, certificate=None, certificate_expires=None)
+    if replica.renewal is not None and replica.renewal.certificate not in trusted:
+        replica = replace(replica, renewal=None)
+    return replica
 
 
 def _in_one_form(replica: Replica) -> Replica:
@@ -190,7 +278,7 @@ def _put(tx: Transaction, replica: Replica, others: list[Replica]) -> Replica:
             for what, mine, theirs in (
                 ("address for peers", replica.peer, other.peer),
                 ("node", replica.node, other.node),
-                ("certificate", replica.certificate, other.certificate),
+                *(("certificate", one, _same(one, other)) for one in replica.certificates),
             ):
                 if mine is not None and mine == theirs:
                     raise AlreadyExists(
@@ -198,11 +286,15 @@ def _put(tx: Transaction, replica: Replica, others: list[Replica]) -> Replica:
                         kind="replica",
                         name=other.name,
                     )
-    certificate = replica.certificate
-    if certificate is not None and revocations.find(tx, certificate) is not None:
-        raise BadRequest(f"the certificate {certificate} was revoked: no replica may show it")
+    for certificate in replica.certificates:
+        if revocations.find(tx, certificate) is not None:
+            raise BadRequest(f"the certificate {certificate} was revoked: no replica may show it")
     tx.put(_key(replica.name), _packed(replica))
     return replica
+
+
+def _same(certificate: str, other: Replica) -> str | None:
+    return certificate if certificate in other.certificates else None
 
 
 def _key(name: str) -> bytes:
@@ -210,7 +302,7 @@ def _key(name: str) -> bytes:
 
 
 def _packed(replica: Replica) -> bytes:
-    token = replica.token
+    token, renewal = replica.token, replica.renewal
     return binary.pack(
         {
             "peer": replica.peer,
@@ -218,6 +310,7 @@ def _packed(replica: Replica) -> bytes:
             "node": replica.node,
             "certificate": replica.certificate,
             "certificate_expires": replica.certificate_expires,
+            "renewal": None if renewal is None else [renewal.certificate, renewal.expires],
             "roles": None if replica.roles is None else list(replica.roles),
             "comment": replica.comment,
             "created": replica.created,
@@ -229,10 +322,12 @@ def _packed(replica: Replica) -> bytes:
 def _read(name: str, value: bytes) -> Replica:
     fields: dict[str, Any] = binary.unpack_object(value)
     endpoints, roles, token = fields.pop("endpoints"), fields.pop("roles"), fields.pop("token")
+    renewal = fields.pop("renewal", None)  # a row of an earlier version has none
     return Replica(
         name,
         endpoints=tuple(endpoints),
         roles=None if roles is None else tuple(roles),
         token=None if token is None else TokenKept(*token),
+        renewal=None if renewal is None else Renewal(*renewal),
         **fields,
     )

@@ -6,8 +6,12 @@ log is ours, and nobody votes.
 | `leading.py` | what a leader may release, and how its set changes |
 | `following.py` | whose frames a follower takes, and where its log is cut when it attaches |
 | `lease.py` | how long who leads may believe that it does |
+| `trust.py` | whom this node trusts, by the certificates that rows name |
+| `peering.py` | what other nodes ask before they follow: tokens, renewals |
+| `renewing.py` | the certificate that this node shows: made, known, shown, renewed |
 
-They are values without time, disk or network: whatever is heard makes the next one. So every order
-in which things can be heard is tried on them, `tests/actors/cluster/test_every_history.py`. What is
-meant all along: **each member of the set in etcd holds, synced, everything ever released.**
+The first three are values without time, disk or network: whatever is heard makes the next one. So
+every order in which things can be heard is tried on them,
+`tests/actors/cluster/test_every_history.py`. What is meant all along: **each member of the set in
+etcd holds, synced, everything ever released.**
 """

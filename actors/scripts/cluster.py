@@ -116,9 +116,10 @@ def create_join_token(
             "CREATE JOIN TOKEN stands in a statement of its own, in no transaction, IF or FOR: its"
             " token is for nobody but who is answered"
         )
-    tx = run.transaction
+    tx, services = run.transaction, run.services
+    where = services.peering.where(replicas.every(tx))
     token, expires = join_tokens.create(
-        tx, run.services.store_id, named or _waiting(tx), statement.expires, tx.rng
+        tx, services.store_id, named or _waiting(tx), statement.expires, tx.rng, where
     )
     return {"token": token, "expires": expires}
 
@@ -197,7 +198,12 @@ def info_for_cluster(run: Execution, statement: tree.Info) -> Value:
     return {
         "member": member_of(rows, services.roles.node_id),
         "replicas": [_described(tx, services.store_id, row) for row in rows],
-        "trusted": [_trusted(row, now) for row in rows if _is_trusted(row, revoked)],
+        "trusted": [
+            _trusted(row, certificate, expires, now)
+            for row in rows
+            for certificate, expires in row.certificates.items()
+            if certificate not in revoked
+        ],
         "revoked": list(revoked.values()),
         "failover": None,
     }
@@ -224,15 +230,10 @@ def _described(tx: Transaction, store: str, row: Replica) -> Value:
     }
 
 
-def _is_trusted(row: Replica, revoked: dict[str, Value]) -> bool:
-    return row.certificate is not None and row.certificate not in revoked
-
-
-def _trusted(row: Replica, now: datetime) -> Value:
+def _trusted(row: Replica, certificate: str, expires: datetime | None, now: datetime) -> Value:
     """A certificate that a row names. Until its node has shown it nobody knows when it expires."""
-    expires = row.certificate_expires
     return {
-        "certificate": row.certificate,
+        "certificate": certificate,
         "replica": row.name,
         "expires": expires,
         "days_left": None if expires is None else (expires - now) // timedelta(days=1),

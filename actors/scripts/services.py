@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from actors.backups.taking import Backups
+from actors.cluster.peering import Peering
 from actors.commits import Committer
 from actors.facts import Facts
 from actors.log_reads import LogReads
@@ -111,6 +112,7 @@ class Services:
     facts: Facts
     reads: LogReads
     backups: Backups
+    peering: Peering
     store_id: str
     slow_us: int
     """From how long on a statement is slow."""

@@ -42,6 +42,16 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
+class Peers:
+    """Where other nodes reach this one, and what it shows them."""
+
+    address: Address
+    cert: str | None = None
+    """None: it makes its own."""
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Serve:
     """Serve the store in `directory`. One of `http` and `wire` may be None."""
 
@@ -59,6 +69,8 @@ class Serve:
     opening: Opening = Opening()
     log_level: str = "info"
     slow: timedelta = SLOW
+    peers: Peers | None = None
+    """None: it links with no other node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +260,32 @@ def _serve(given: flags.Given, directory: str, environment: Mapping[str, str]) -
         _opening(given),
         _log_level(given, environment),
         _lasting(given, environment, "--slow", "STORE_SLOW", SLOW, "slow is longer than zero"),
+        _peers(given, environment, (http, wire)),
     )
+
+
+def _peers(
+    given: flags.Given, environment: Mapping[str, str], taken: Sequence[Address | None]
+) -> Peers | None:
+    """:param taken: where the surfaces listen"""
+    where, text = "--peer", given.get("--peer")
+    if text is None:
+        where, text = "STORE_PEER", environment.get("STORE_PEER") or None
+    cert, key = given.get("--peer-cert"), given.get("--peer-key")
+    if (cert is None) != (key is None):
+        there, lacking = ("cert", "key") if key is None else ("key", "cert")
+        raise UsageRefused(f"--peer-{there} needs --peer-{lacking}")
+    if text is None:
+        if cert is not None:
+            raise UsageRefused("--peer-cert is for --peer, which is not there")
+        return None
+    try:
+        address = addresses.parse(text)
+    except addresses.AddressRefused as error:
+        raise UsageRefused(f"{where}: {error}") from error
+    if address in taken and address.port != 0:
+        raise UsageRefused(f"{where} contradicts another address: {address} is asked for twice")
+    return Peers(address, cert, key)
 
 
 def _unseal_for(given: flags.Given, environment: Mapping[str, str]) -> timedelta:

@@ -52,8 +52,8 @@ def load(chain: str, key: str, now: datetime) -> Certificate:
     :raises CertificateRefused: a file can't be read, or holds something else; they don't fit; the
         certificate is not valid yet, or has expired
     """
-    _check_file("--cert", chain)
-    _check_file("--cert-key", key)
+    check_file("--cert", chain)
+    check_file("--cert-key", key)
     text = _read(chain)
     own = _own(chain, text)
     context = _context()
@@ -78,9 +78,12 @@ def _context() -> ssl.SSLContext:
     return context
 
 
-def _check_file(flag: str, path: str) -> None:
-    """A pipe may have nobody at its other end, and a device no end at all: whoever read from it
-    would never come back."""
+def check_file(flag: str, path: str) -> None:
+    """That a file can be read to its end. A pipe may have nobody at its other
+    end, and a device no end at all: whoever read from it would never come back.
+
+    :raises CertificateRefused: it can't
+    """
     try:
         mode = os.stat(path).st_mode
     except OSError as error:

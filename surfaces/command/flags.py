@@ -33,6 +33,9 @@ FLAGS: Final = (
     Flag("--serve", "<addr>", "serve the wire protocol on such an address", True),
     Flag("--cert", "<file>", "certificate chain (PEM): TLS on both surfaces; SIGHUP renews", True),
     Flag("--cert-key", "<file>", "its private key (PEM)", True),
+    Flag("--peer", "<addr>", "link with the other nodes of the cluster, on such an address", True),
+    Flag("--peer-cert", "<file>", "what it shows them (PEM), not a certificate of its own", True),
+    Flag("--peer-key", "<file>", "its private key (PEM)", True),
     Flag("--backup-dir", "<folder>", "folder for backup files: BACKUP ... TO 'name'", True),
     Flag("--keep-log", "<duration|size>", "log kept, as 7d or 20GiB, not 100 000 frames", True),
     Flag("--keep-statements", "<number>", "entries of the statement log kept; 100000", True),
@@ -80,6 +83,7 @@ storenode import|export <ns.db.table> <file>            JSON lines, CSV; import 
 ENVIRONMENT: Final = """\
 STORE_USER, STORE_PASSWORD   the first owner of a store that has no users
 STORE_BACKUP_DIR             as --backup-dir, which wins
+STORE_PEER                   as --peer, which wins
 STORE_UNSEAL_FOR             as --unseal-for, which wins
 STORE_KEY_FILE               as --key-file, which wins
 STORE_LOG_LEVEL, STORE_SLOW  as --log-level and --slow, which win

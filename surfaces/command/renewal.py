@@ -67,6 +67,7 @@ class Renewal:
     :param files: chain and key, as the command line names them; None: the node has no certificate
     :param now: the wall clock
     :param renewed: called with each new one, once the surfaces present it
+    :param beside: reads what else is read again
     """
 
     def __init__(
@@ -75,11 +76,13 @@ class Renewal:
         now: Callable[[], datetime],
         surfaces: Sequence[Presents],
         renewed: Callable[[Certificate], None],
+        beside: Callable[[], None] = lambda: None,
     ) -> None:
         self._files = files
         self._now = now
         self._surfaces = surfaces
         self._renewed = renewed
+        self._beside = beside
         self._log = structlog.get_logger()
 
     async def at_each(self, hang_ups: HangUps) -> NoReturn:
@@ -89,6 +92,7 @@ class Renewal:
             await hang_ups.came.wait()
             hang_ups.came.clear()
             try:
+                self._beside()
                 await self.renew()
             except Exception:  # a bug; what is in use stays so
                 self._log.exception("the certificate was not renewed")

@@ -6,32 +6,35 @@ import asyncio
 import os
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, NoReturn
 
 import structlog
 
+from actors.cluster.peering import Identity
 from actors.doors import system_doors
 from actors.facts import Listening
-from actors.node import Node
+from actors.node import START_FAULTS, Node
 from actors.settings import FirstOwner, NodeSettings, keep_log
 from actors.vaults import VaultSettings
 from protocol.doors import Clock
 from protocol.requests import Surface
 from protocol.values import instant
 from protocol.version import VERSION
-from surfaces.command import addresses, certificates, descriptors, heap, notify
+from surfaces.command import addresses, certificates, descriptors, heap, notify, peers
 from surfaces.command.addresses import Address, AddressRefused, Reservation
-from surfaces.command.arguments import Serve
+from surfaces.command.arguments import Peers, Serve
 from surfaces.command.certificates import Certificate, CertificateRefused
 from surfaces.command.console import Console
 from surfaces.command.new_files import is_within
-from surfaces.command.opening import NotOpened, keys_in, opened
+from surfaces.command.opening import NotOpened, keys_in, opened, reason
 from surfaces.command.renewal import HangUps, Renewal
 from surfaces.command.stopping import StopSignals, drain
 from surfaces.http.shared import HttpSettings
 from surfaces.http.surface import HttpSurface
+from surfaces.peers.surface import PeerSettings, PeerSurface
 from surfaces.wire.gate import NodeGate
 from surfaces.wire.surface import WireSettings, WireSurface
 
@@ -68,11 +71,16 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
     ):
         certificate = _certificate(command, doors.clock)
         _check_backup_folder(command.backup_dir, command.directory)
+        shown = _shown_to_peers(command, doors.clock)
         http, wire = (_reserve(address, held) for address in (command.http, command.wire))
+        peer = None if command.peers is None else _reserve(command.peers.address, held)
         async with opened(settings, doors, console) as node:
             most = descriptors.for_connections(_raise_descriptor_limit())
-            surfaces = _surfaces(node, http, wire, certificate, most)
+            presenting = _surfaces(node, http, wire, certificate, most)
+            surfaces: list[AnySurface] = [*presenting]
             try:
+                if peer is not None:
+                    surfaces.append(await _linking(node, peer, shown, most))
                 for surface in surfaces:
                     await _listen(surface)
                 held.close()
@@ -81,8 +89,9 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
                 renewal = Renewal(
                     _certificate_files(command),
                     lambda: instant(doors.clock.wall_us()),
-                    surfaces,
+                    presenting,
                     partial(_renewed, node, surfaces),
+                    partial(_read_again, node, command.peers, doors.clock),
                 )
                 heap.leave_the_start_alone()
                 _tell_ready(command, node, surfaces, console)
@@ -94,7 +103,8 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
     return node.failure is None
 
 
-AnySurface = HttpSurface | WireSurface
+Presenting = HttpSurface | WireSurface
+AnySurface = Presenting | PeerSurface
 
 
 def _surfaces(
@@ -103,15 +113,25 @@ def _surfaces(
     wire: Address | None,
     certificate: Certificate | None,
     most: int,
-) -> list[AnySurface]:
+) -> list[Presenting]:
     tls = certificate.context if certificate else None
-    found: list[AnySurface] = []
+    found: list[Presenting] = []
     if http is not None:
         settings = HttpSettings(http.host, http.port, tls, descriptors=most)
         found.append(HttpSurface(node, settings))
     if wire is not None:
         found.append(WireSurface(NodeGate(node), WireSettings(wire.host, wire.port, tls, most)))
     return found
+
+
+async def _linking(node: Node, peer: Address, shown: Identity | None, most: int) -> PeerSurface:
+    """What links with other nodes, not listening yet. :raises NotOpened: of the file PEER"""
+    try:
+        await node.begin_peering(str(peer), shown)
+    except START_FAULTS as fault:
+        raise NotOpened(reason(node.settings.data_dir, fault)) from fault
+    node.peering.on_show.append(partial(_show_peer, node))
+    return PeerSurface(node.peering, PeerSettings(peer.host, peer.port, most))
 
 
 async def _listen(surface: AnySurface) -> None:
@@ -128,6 +148,9 @@ def _show(node: Node, command: Serve) -> None:
         "serve": None if command.wire is None else str(command.wire),
         "cert": command.cert,
         "cert_key": command.cert_key,
+        "peer": None if command.peers is None else str(command.peers.address),
+        "peer_cert": None if command.peers is None else command.peers.cert,
+        "peer_key": None if command.peers is None else command.peers.key,
         "key_file": command.opening.keys.own,
         "backup_dir": command.backup_dir,
         "keep_log": command.keep_log,
@@ -141,20 +164,32 @@ def _show(node: Node, command: Serve) -> None:
 
 
 def _present(node: Node, surfaces: Sequence[AnySurface], certificate: Certificate | None) -> None:
-    """What INFO FOR NODE and /metrics show of the surfaces, and of the certificate in use."""
+    """What INFO FOR NODE and /metrics show of the surfaces, and of the certificates in use."""
     expires = certificate.expires if certificate else None
+    listening: list[Listening] = []
+    for surface in surfaces:
+        address = str(Address(*surface.address))
+        linked = isinstance(surface, PeerSurface)
+        ends = node.peering.shown.expires if linked else expires
+        tls = linked or certificate is not None
+        listening.append(Listening(_name(surface), address, tls, ends, surface.load))
+    node.listens(tuple(listening))
+
+
+def _show_peer(node: Node) -> None:
+    """Other nodes are shown another certificate."""
+    expires = node.peering.shown.expires
     node.listens(
         tuple(
-            Listening(
-                _name(surface),
-                str(Address(*surface.address)),
-                certificate is not None,
-                expires,
-                surface.load,
-            )
-            for surface in surfaces
+            replace(one, certificate_expires=expires) if one.surface == "peer" else one
+            for one in node.facts.listening
         )
     )
+
+
+def _read_again(node: Node, told: Peers | None, clock: Clock) -> None:
+    if told is not None:
+        peers.renew(node.peering, told, instant(clock.wall_us()))
 
 
 def _renewed(node: Node, surfaces: Sequence[AnySurface], certificate: Certificate) -> None:
@@ -191,6 +226,16 @@ def _certificate(command: Serve, clock: Clock) -> Certificate | None:
         return None
     try:
         return certificates.load(*files, instant(clock.wall_us()))
+    except CertificateRefused as refused:
+        raise NotOpened(str(refused)) from refused
+
+
+def _shown_to_peers(command: Serve, clock: Clock) -> Identity | None:
+    """What other nodes are to be shown, where that was given."""
+    if command.peers is None:
+        return None
+    try:
+        return peers.identity(command.peers, instant(clock.wall_us()))
     except CertificateRefused as refused:
         raise NotOpened(str(refused)) from refused
 
@@ -238,7 +283,8 @@ def _tell_ready(
         "ready", version=VERSION, pid=os.getpid(), directory=command.directory, tls=tls, **shown
     )
     if not tls:
-        _warn_in_the_clear([address for surface in surfaces for address in surface.addresses])
+        clear = [surface for surface in surfaces if not isinstance(surface, PeerSurface)]
+        _warn_in_the_clear([address for surface in clear for address in surface.addresses])
     if console.terminal and "http" in shown:
         scheme = "https" if tls else "http"
         console.tell(f"in a browser: {scheme}://{shown['http']}/")
@@ -296,4 +342,6 @@ def _warn_in_the_clear(listening: Sequence[tuple[str, int]]) -> None:
 
 
 def _name(surface: AnySurface) -> Surface:
+    if isinstance(surface, PeerSurface):
+        return "peer"
     return "http" if isinstance(surface, HttpSurface) else "wire"

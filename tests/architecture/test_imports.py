@@ -32,6 +32,7 @@ MAY: dict[str, frozenset[str]] = {
             "prometheus_client",
             "cryptography",
             "msgpack",
+            "OpenSSL",
         }
     ),
     "clients": frozenset({"storeclient", "msgpack", "setuptools"}),

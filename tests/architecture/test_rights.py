@@ -36,6 +36,9 @@ READS = re.compile(r"(.*\.)?(tx|transaction)\.(get|scan|hint)|(.*\.)?ledger\.(en
 WITHOUT_A_CALLER = {
     "actors/sessions.py": r"users\..*",  # who a caller is comes before what it may do
     "actors/node.py": r"users\.everyone",  # whether a store has an owner yet
+    "actors/cluster/trust.py": r"(replicas|revocations)\.every",  # who is a node comes before all
+    "actors/cluster/peering.py": r"replicas\.find",  # of a node, by the certificate it has shown
+    "actors/cluster/renewing.py": r"replicas\.every",  # its own row
     "actors/spaces/sweeping.py": r"catalog\..*",  # it looks after keys, for nobody
     "actors/topics/due.py": r"catalog\..*|find_topic",  # a topic's actor likewise
     "actors/topics/service.py": r"catalog\..*|find_topic|each_topic",  # what starts them

@@ -30,6 +30,7 @@ OF_A_STORE = re.compile(
 MODULE_OF = {
     "argon2-cffi": "argon2",
     "google-re2": "re2",
+    "pyopenssl": "OpenSSL",
 }
 
 OURS = {"storeclient"}

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from protocol import limits
+from protocol import binary, limits
 from protocol.errors import (
     AlreadyExists,
     BadRequest,
@@ -23,6 +23,7 @@ from storage import catalog, join_tokens, keys, replicas, revocations
 from storage.backups import places
 from storage.backups.facts import Place
 from storage.catalog import Taken
+from storage.join_tokens import Where
 from storage.replicas import Replica
 from storage.transactions import Transaction
 from tests.simulation.doors import SeededRng
@@ -385,3 +386,100 @@ def test_a_snapshot_of_a_place_belongs_to_no_cluster(book: Book) -> None:
         key[keys.TAG_AT] for some in book.engine.scan(*keys.EVERYTHING) for key, _ in some
     }
     assert everything >= {keys.REPLICA, keys.REVOKED}
+
+
+# --- where a token is to be brought ---------------------------------------------------------------
+
+WHERE: Final = Where(["n1.example:8002", "[::1]:8002"], PRINT)
+
+
+def test_a_token_says_where_it_is_brought_and_opens_without(book: Book) -> None:
+    with book.begin() as tx:
+        token, _ = join_tokens.create(tx, STORE, row(tx), None, SeededRng(1), WHERE)
+        book.commit(tx)
+    found = join_tokens.read(f"{token}\n")
+    assert found.where == WHERE and token.startswith(f"{found.secret}.")
+    with book.begin() as tx:
+        join_tokens.redeem(tx, STORE, found.secret, ID, PRINT, tx.now)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "", "n1", "n1.", "n1.x", "n1.x.", "n1.x.!", "n1.x.AA", "n1.x.kgGR", "1.x.kgGR", ".x.y",
+        "n1.x.ksQgq6urq6urq6urq6urq6urq6urq6urq6urq6urq6urq6uQ", "n1.x." + "A" * 5_000, "n1.x.é",
+    ],
+)  # fmt: skip
+def test_what_is_no_token_says_nothing(token: str) -> None:
+    with pytest.raises(BadRequest):
+        join_tokens.read(token)
+
+
+# --- a second certificate -------------------------------------------------------------------------
+
+NEXT: Final = "cd" * 32
+
+
+def known(book: Book) -> None:
+    with book.begin() as tx:
+        replicas.define(tx, replace(ROW, certificate=PRINT), Taken.OVERWRITE)
+        book.commit(tx)
+
+
+def test_one_is_trusted_beside_the_other_until_it_was_shown(book: Book) -> None:
+    known(book)
+    with book.begin() as tx:
+        ends = tx.now + timedelta(days=365)
+        replicas.renew(tx, row(tx), NEXT, ends)
+        book.commit(tx)
+    with book.begin() as tx:
+        assert row(tx).certificates == {PRINT: None, NEXT: ends}
+        replicas.shown(tx, row(tx), ID, PRINT, tx.now)
+        book.commit(tx)
+    with book.begin() as tx:
+        assert set(row(tx).certificates) == {PRINT, NEXT} and row(tx).node == ID
+        replicas.shown(tx, row(tx), ID, NEXT, ends)
+        book.commit(tx)
+    with book.begin() as tx:
+        assert row(tx).certificates == {NEXT: ends}
+        replicas.shown(tx, row(tx), ID, NEXT, ends)
+        replicas.renew(tx, row(tx), NEXT, ends)
+        assert not tx.size, "what is known is no change"
+
+
+def test_no_two_rows_have_one(book: Book) -> None:
+    known(book)
+    declare(book, replace(ROW, name="n2", peer="n2.example:1", certificate=NEXT))
+    with book.begin() as tx, pytest.raises(AlreadyExists):
+        replicas.renew(tx, row(tx), NEXT, tx.now)
+    with book.begin() as tx:
+        replicas.renew(tx, row(tx), "ef" * 32, tx.now)
+        book.commit(tx)
+    other = replace(ROW, name="n3", peer="n3.example:1", certificate="ef" * 32)
+    with book.begin() as tx, pytest.raises(AlreadyExists):
+        replicas.define(tx, other)
+
+
+def test_one_that_was_revoked_is_left_out(book: Book) -> None:
+    known(book)
+    with book.begin() as tx:
+        revocations.revoke(tx, PRINT, None)
+        revocations.revoke(tx, "ef" * 32, None)
+        book.commit(tx)
+    with book.begin() as tx:
+        with pytest.raises(BadRequest):
+            replicas.renew(tx, row(tx), "ef" * 32, tx.now)
+        replicas.renew(tx, row(tx), NEXT, tx.now)
+        assert set(row(tx).certificates) == {NEXT}
+
+
+def test_a_row_of_an_earlier_version_has_no_second_one(book: Book) -> None:
+    known(book)
+    with book.begin() as tx:
+        key = keys.tagged(keys.REPLICA)[0] + b"n1"
+        value = tx.get(key)
+        assert value is not None
+        fields = binary.unpack_object(value)
+        del fields["renewal"]
+        tx.put(key, binary.pack(fields))
+        assert row(tx).renewal is None

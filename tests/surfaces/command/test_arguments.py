@@ -11,6 +11,7 @@ from surfaces.command.addresses import Address
 from surfaces.command.arguments import (
     CheckHealth,
     FirstOwner,
+    Peers,
     RunFile,
     Serve,
     ShowHelp,
@@ -37,6 +38,15 @@ def test_serve_both_surfaces() -> None:
         unseal_for=timedelta(minutes=10),
         first_owner=None,
     )
+
+
+def test_where_other_nodes_reach_it() -> None:
+    there = serving("d --serve :1 --peer 0.0.0.0:3", STORE_PEER=":2").peers
+    assert there == Peers(Address("0.0.0.0", 3))
+    assert serving("d --serve :1", STORE_PEER=":2").peers == Peers(Address("127.0.0.1", 2))
+    assert serving("d --serve :1").peers is None
+    given = serving("d --serve :1 --peer :2 --peer-cert c --peer-key k").peers
+    assert given == Peers(Address("127.0.0.1", 2), "c", "k")
 
 
 @pytest.mark.parametrize("line", ["d --serve :1", "--serve :1 d", "--serve=:1 -- d"])
@@ -111,6 +121,12 @@ REFUSED = [
     ("--restore a", "no data directory"),
     ("d --http :1 --cert-key k", "--cert-key needs --cert"),
     ("d --http :1 --serve :1", "--http contradicts --serve: both ask for 127.0.0.1:1"),
+    ("d --health --peer :1", "--peer is for a node that serves"),
+    ("d --http :1 --peer 8002", "--peer: '8002' is no address"),
+    ("d --http :1 --peer :1", "--peer contradicts another address: 127.0.0.1:1 is asked for"),
+    ("d --http :1 --peer :2 --peer-cert c", "--peer-cert needs --peer-key"),
+    ("d --http :1 --peer :2 --peer-key k", "--peer-key needs --peer-cert"),
+    ("d --http :1 --peer-cert c --peer-key k", "--peer-cert is for --peer, which is not there"),
     ("d --http :1 --unseal-for 0s", "--unseal-for: 0s is refused"),
     ("d --http :1 --unseal-for 0m0s", "is refused"),
     ("d --http :1 --unseal-for -5m", "--unseal-for"),

@@ -26,7 +26,7 @@ from actors.node import Node
 from storeclient import Client
 from surfaces.command import certificates
 from surfaces.command.renewal import HangUps, Renewal
-from surfaces.command.serving import AnySurface, _present
+from surfaces.command.serving import Presenting, _present
 from surfaces.http.shared import Deadlines, HttpSettings
 from surfaces.http.surface import HttpSurface
 from surfaces.wire.gate import NodeGate
@@ -80,7 +80,7 @@ class Served:
     """A node with both surfaces in this process, and what renews their certificate."""
 
     node: Node
-    surfaces: list[AnySurface]
+    surfaces: list[Presenting]
     renewal: Renewal
     files: tuple[Path, Path]
     trust: ssl.SSLContext
@@ -106,7 +106,7 @@ async def served(folder: Path) -> AsyncIterator[Served]:
     certificate = certificates.load(*names, NOW)
     async with running(folder / "store") as here:
         at = ("127.0.0.1", 0, certificate.context)
-        surfaces: list[AnySurface] = [
+        surfaces: list[Presenting] = [
             HttpSurface(here.node, HttpSettings(*at, deadlines=Deadlines(linger_s=0.2))),
             WireSurface(NodeGate(here.node), WireSettings(*at)),
         ]

@@ -1,0 +1,226 @@
+"""What other nodes ask of this one before they follow it, and what this one shows to them.
+
+A join token that is brought and a certificate that is renewed are commits like others, through the
+one door: so the leader alone can make them, and everybody else refuses with `NotWritable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import datetime
+from typing import Final
+
+import structlog
+
+from actors.cluster.trust import Trust
+from actors.commits import By, Committer
+from actors.runtime import Runtime
+from actors.statements import Statements
+from actors.tries import Tries
+from protocol.doors import Rng
+from protocol.errors import NotImplementedHere, Refusal, SignInRefused, Unknown
+from protocol.links import (
+    VERSION,
+    Accept,
+    Hello,
+    Link,
+    Links,
+    Peer,
+    Redeem,
+    Redeemed,
+    Refused,
+    Renew,
+    Renewed,
+)
+from storage import join_tokens, replicas
+from storage.entries import Entry
+from storage.join_tokens import Where
+from storage.peer_identity import Identities, Identity, given
+from storage.replicas import Replica
+from storage.statements import AUDIT
+from storage.transactions import Transaction
+
+__all__ = ["Identity", "Leader", "Peering", "given"]
+
+log = structlog.get_logger("peers")
+
+PEERS: Final = By("", "peer")
+"""Another node, which is no user."""
+_TRIED: Final = "join token"
+"""Under which name guesses are counted: they are one kind, whatever row they name."""
+
+Leader = Callable[[], tuple[str, Collection[str]] | None]
+"""The address of who leads, and what it may show; None: nobody, or this node."""
+
+
+async def accept_nobody(link: Link) -> None:
+    """What becomes of links where nothing takes them."""
+    await link.receive()
+    refusal = NotImplementedHere("this node takes no followers")
+    link.send(Refused(refusal.code, refusal.message))
+
+
+class Peering:
+    """On the loop only.
+
+    :param node: the id of this node
+    :param store: the id of the store
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        committer: Committer,
+        statements: Statements,
+        node: str,
+        store: str,
+        rng: Rng,
+    ) -> None:
+        self.node = node
+        self.trust = Trust(committer, store, runtime.clock)
+        self.accept: Accept = accept_nobody
+        """What becomes of links that others make."""
+        self.leader: Leader = lambda: None
+        self.links: Links | None = None
+        """The door to other nodes; None: this one listens for none, and links with none."""
+        self.listens_at: str | None = None
+        """Where it does, as far as it was told."""
+        self.identities: Identities | None = None
+        """What is shown, and what will be next; None: it links with nobody."""
+        self.is_given = False
+        """Whether that was given, and is not this node's to renew."""
+        self.on_show: list[Callable[[], None]] = []
+        """Called when another certificate is shown from now on."""
+        self.renew_soon: Callable[[], None] = lambda: None
+        """Have it looked whether another is to be shown."""
+        self.on_look: list[Callable[[], None]] = []
+        """Called now and then: those who hold links look at dates."""
+        self._committer = committer
+        self._statements = statements
+        self._store = store
+        self._tries = Tries(
+            runtime.clock, rng, lambda seconds, act: runtime.loop.call_later(seconds, act)
+        )
+
+    @property
+    def shown(self) -> Identity:
+        """What this node shows to others. Only where it links with them."""
+        assert self.identities is not None, "it links with others"
+        return self.identities.shown
+
+    def show(self, identities: Identities) -> None:
+        """Show another certificate from now on."""
+        self.identities = identities
+        for show in self.on_show:
+            show()
+
+    def will_show(self, given: Identity) -> None:
+        """Another certificate was given: it is shown as soon as this node's row has it."""
+        assert self.is_given, "this node makes its own"
+        if given.fingerprint != self.shown.fingerprint:
+            self.identities = Identities(self.shown, given)
+            self.renew_soon()
+
+    def look(self) -> None:
+        """Time has passed."""
+        for look in self.on_look:
+            look()
+
+    @property
+    def hello(self) -> Hello:
+        """What this node says of itself, to those alone that it knows."""
+        return Hello(VERSION, self._store, self.node)
+
+    def where(self, rows: list[Replica]) -> Where | None:
+        """Where a token of this node has to be brought; None: it listens for nobody.
+
+        :param rows: of the cluster
+        """
+        if self.identities is None or self.listens_at is None:
+            return None
+        own = next((row.peer for row in rows if row.node == self.node), self.listens_at)
+        return Where([own], self.shown.fingerprint)
+
+    # --- what is asked over links -----------------------------------------------------------------
+
+    async def redeem(
+        self, asked: Redeem, certificate: str, expires: datetime, address: str
+    ) -> Redeemed:
+        """Let the node that brought a token be the one that its row waits for.
+
+        :param certificate: the fingerprint of what it has shown, whose key it has
+        :param address: where it comes from
+        :raises SignInRefused: the token opens nothing
+        :raises TooManyTries: too many were tried from there
+        :raises AlreadyExists, BadRequest, TooLarge: as `join_tokens.redeem`
+        :raises Refusal: this node commits nothing
+        """
+        pinned = self.trust.of(certificate)
+        if pinned is not None and pinned.node == asked.node:
+            # Its answer was lost. Who has the key of what the row names is who used the token.
+            return Redeemed(self._store, pinned.row, self.node)
+        attempt = await self._tries.begin(_TRIED, address)
+        try:
+            row = await self._redeemed(asked, certificate, expires, address)
+            attempt.succeeded()
+        except SignInRefused as refusal:
+            self._statements.came("redeem join token", "", "peer", address, refusal.code)
+            await attempt.failed()
+            raise
+        finally:
+            attempt.end()
+        log.info("a node has joined", row=row, node=asked.node, address=address)
+        return Redeemed(self._store, row, self.node)
+
+    async def _redeemed(
+        self, asked: Redeem, certificate: str, expires: datetime, address: str
+    ) -> str:
+        with self._committer.begin() as tx:
+            row = join_tokens.redeem(
+                tx, self._store, asked.token, asked.node, certificate, expires,
+                peer=asked.peer, endpoints=tuple(asked.endpoints),
+            )  # fmt: skip
+            await self._committed(tx, "redeem join token", address)
+        return row.name
+
+    async def renew(self, row: str, asked: Renew) -> Renewed:
+        """Trust the next certificate of a row's node, which has asked for it over a link.
+
+        :raises Unknown: the row is gone
+        :raises AlreadyExists, BadRequest: as `replicas.renew`
+        :raises Refusal: this node commits nothing
+        """
+        with self._committer.begin() as tx:
+            found = replicas.find(tx, row)
+            if found is None:
+                raise Unknown(f"there is no replica {row}", kind="replica")
+            replicas.renew(tx, found, asked.certificate, asked.expires)
+            await self._committed(tx, "renew peer certificate", "")
+        return Renewed(asked.certificate)
+
+    async def _committed(self, tx: Transaction, action: str, address: str) -> None:
+        entry = Entry(AUDIT, "", address, None, None, ((),), action) if tx.size else None
+        promise = self._committer.commit(tx, PEERS, reason=action, entry=entry)
+        await self._committer.released(promise)
+
+    def saw(self, peer: Peer, expires: datetime) -> None:
+        """A node has shown a certificate of its row. What that tells is kept, if it is news and
+        this node commits: nobody waits for it, least of all the release of this, which may wait for
+        the very node that has come."""
+        try:
+            with self._committer.begin() as tx:
+                found = replicas.find(tx, peer.row or "")
+                if found is None or peer.fingerprint not in found.certificates:
+                    return
+                replicas.shown(tx, found, peer.node, peer.fingerprint, expires)
+                if tx.size:
+                    self._committer.commit(tx, PEERS, reason="a node has shown its certificate")
+        except Refusal as refusal:
+            log.debug("what a node has shown is not kept", row=peer.row, why=refusal.message)
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """The node stops."""
+        self.trust.close()
+        self._tries.drain()

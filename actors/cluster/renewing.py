@@ -1,0 +1,272 @@
+"""The certificate that this node shows to others: made, put into its row, shown, renewed.
+
+A certificate that the node makes lasts a year. A month before its end the next one is made and put
+into the row beside it; half a month later it is shown, if the row has it. One that was given is
+shown as soon as the row has it. Whoever leads writes its own row; a follower asks the leader for
+that, over a link on which it still shows what is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import structlog
+
+from actors.cluster.peering import Peering
+from actors.commits import NODE, Committer
+from actors.runtime import LoopActor, Runtime, Supervised, ThreadActor, ask, handles, tell
+from protocol import limits
+from protocol.doors import Rng
+from protocol.errors import NotWritable, Refusal
+from protocol.links import LinkClosed, Refused, Renew, Renewed
+from protocol.requests import Request
+from protocol.values import instant
+from storage import peer_identity, replicas
+from storage.directory import StoreDirectory
+from storage.peer_identity import Identities, Identity
+from storage.replicas import Replica
+from storage.transactions import Transaction
+
+log = structlog.get_logger("peers")
+
+RENEWAL: Final = timedelta(days=limits.PEER_RENEWAL_DAYS)
+SHOWN: Final = timedelta(days=limits.PEER_SHOWN_DAYS)
+ANSWER_SECONDS: Final = 30.0
+"""For the leader, whose commit may wait for others."""
+_REASON: Final = "this node's certificate"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadIdentities(Request[Identities]):
+    """The certificates of this directory; at the first start with peers they are made."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareIdentity(Request[Identities]):
+    """Make the next one, beside the one that is shown."""
+
+    node: str
+    shown: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class SaveIdentities(Request[None]):
+    """Make them the ones that the next start finds."""
+
+    identities: Identities
+
+
+class IdentityActor(ThreadActor):
+    """Makes keys and waits for the disk."""
+
+    def __init__(self, runtime: Runtime, directory: StoreDirectory, rng: Rng) -> None:
+        super().__init__(runtime)
+        self._directory = directory
+        self._rng = rng
+
+    @handles(LoadIdentities)
+    def load(self, message: LoadIdentities) -> Identities:
+        """:raises StoreDamaged: the file is not what was written
+        :raises OSError: as the disk says"""
+        now = instant(self.runtime.clock.wall_us())
+        found = peer_identity.load(self._directory)
+        if found is not None and found.next is not None and found.shown.expires <= now:
+            found = Identities(found.next)
+        if found is None or found.shown.expires <= now:
+            # Nobody takes one that has expired: a new one can at least be declared.
+            found = Identities(peer_identity.make(message.node, now, self._rng))
+            peer_identity.save(self._directory, found)
+        return found
+
+    @handles(PrepareIdentity)
+    def prepare(self, message: PrepareIdentity) -> Identities:
+        """:raises OSError: as the disk says"""
+        now = instant(self.runtime.clock.wall_us())
+        made = peer_identity.make(message.node, now, self._rng)
+        found = Identities(message.shown, made)
+        peer_identity.save(self._directory, found)
+        return found
+
+    @handles(SaveIdentities)
+    def save(self, message: SaveIdentities) -> None:
+        """:raises OSError: as the disk says"""
+        peer_identity.save(self._directory, message.identities)
+
+
+@dataclass(frozen=True, slots=True)
+class LookAfter:
+    """Said when something may have to be done: it is time, or a declaration has changed."""
+
+
+class RenewingActor(LoopActor):
+    """Looks now and then, and when it is told to.
+
+    :param file: the actor that has the file
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        peering: Peering,
+        committer: Committer,
+        file: Supervised[IdentityActor],
+    ) -> None:
+        super().__init__(runtime)
+        self._peering = peering
+        self._committer = committer
+        self._file = file
+        self._next: asyncio.TimerHandle | None = None
+        self._looking = self._again = False
+
+    def on_start(self) -> None:
+        """Look: another may have failed here."""
+        tell(self.actor_ref, LookAfter())
+
+    @handles(LookAfter)
+    async def look(self, _message: LookAfter) -> None:
+        """Do what is to be done. What is said meanwhile is looked at once that is over."""
+        self._again = True
+        if self._looking:
+            return
+        self._looking = True
+        try:
+            while self._again:
+                self._again = False
+                await self._look()
+        except (Refusal, LinkClosed, OSError) as why:
+            log.warning("this node's certificate was not looked after", why=str(why))
+        finally:
+            self._looking = False
+            if self._next is not None:
+                self._next.cancel()
+            self._next = self.after(limits.PEER_LOOK_SECONDS, self._wake)
+
+    def _wake(self) -> None:
+        tell(self.actor_ref, LookAfter())
+
+    async def _look(self) -> None:
+        peering = self._peering
+        if peering.identities is None:
+            return
+        peering.look()
+        await self._prepare(peering.identities)
+        has, row = peering.identities, self._own_row()
+        if row is None:
+            return
+        for one in (has.shown, has.next):
+            if one is not None and one.fingerprint not in row.certificates:
+                await self._have_known(one, is_shown=one is has.shown)
+        await self._step(has)
+
+    async def _prepare(self, has: Identities) -> None:
+        """Make the next one, a month ahead."""
+        ends = has.shown.expires - self._now
+        if has.next is None and not self._peering.is_given and ends < RENEWAL:
+            asked = PrepareIdentity(self._peering.node, has.shown)
+            self._peering.identities = made = await ask(self._file.ref, asked)
+            assert made.next is not None
+            log.info("the next certificate is made", fingerprint=made.next.fingerprint)
+
+    async def _have_known(self, one: Identity, *, is_shown: bool) -> None:
+        """Have a certificate of this node put into its row."""
+        try:
+            with self._committer.begin() as tx:
+                row = self._row_in(tx)
+                if row is None:
+                    return
+                replicas.renew(tx, row, one.fingerprint, one.expires)
+                promise = self._committer.commit(tx, NODE, reason=_REASON)
+            await self._committer.released(promise)
+        except NotWritable:
+            if is_shown:
+                log.warning(
+                    "this node's row names another certificate than it shows: no other node will"
+                    " link with it",
+                    fingerprint=one.fingerprint,
+                )
+            else:
+                await self._ask_leader(one)
+
+    async def _ask_leader(self, one: Identity) -> None:
+        leader, links = self._peering.leader(), self._peering.links
+        if leader is None or links is None:
+            return
+        link = await links.connect(*leader)
+        try:
+            link.send(Renew(one.fingerprint, one.expires))
+            async with asyncio.timeout(ANSWER_SECONDS):
+                answer = await link.receive()
+        except TimeoutError:
+            raise LinkClosed("the leader did not answer in time") from None
+        finally:
+            link.close()
+        if isinstance(answer, Refused):
+            log.warning("the next certificate was refused", code=answer.code, why=answer.message)
+        elif not isinstance(answer, Renewed):
+            raise LinkClosed(f"the leader said {type(answer).__name__} to a certificate")
+
+    async def _step(self, has: Identities) -> None:
+        """Show the next one, once it is known and it is time."""
+        peering, row = self._peering, self._own_row()
+        if has.next is None or row is None or has.next.fingerprint not in row.certificates:
+            return
+        if not peering.is_given and has.shown.expires - self._now >= SHOWN:
+            return
+        if not peering.is_given:
+            await ask(self._file.ref, SaveIdentities(Identities(has.next)))
+        peering.show(Identities(has.next))
+        log.info("another certificate is shown to other nodes", fingerprint=has.next.fingerprint)
+        with suppress(NotWritable), self._committer.begin() as tx:
+            shown, own = has.next, self._row_in(tx)
+            if own is not None and shown.fingerprint in own.certificates:
+                replicas.shown(tx, own, peering.node, shown.fingerprint, shown.expires)
+                self._committer.commit(tx, NODE, reason=_REASON)
+
+    @property
+    def _now(self) -> datetime:
+        return instant(self.runtime.clock.wall_us())
+
+    def _own_row(self) -> Replica | None:
+        with self._committer.begin() as tx:
+            return self._row_in(tx)
+
+    def _row_in(self, tx: Transaction) -> Replica | None:
+        return next((row for row in replicas.every(tx) if row.node == self._peering.node), None)
+
+
+async def begin(
+    runtime: Runtime,
+    peering: Peering,
+    committer: Committer,
+    directory: StoreDirectory,
+    listens_at: str,
+    given: Identity | None,
+) -> list[Supervised[Any]]:
+    """Show a certificate from now on, have it known and renewed; the actors that do it.
+
+    :param listens_at: where this node listens for others
+    :param given: what it is to show; None: what its directory has
+    :raises StoreDamaged, OSError: of the file PEER
+    """
+    file = Supervised(
+        lambda: IdentityActor.start(runtime, directory, directory.rng), refoldable=True
+    )
+    if given is None:
+        peering.show(await ask(file.ref, LoadIdentities(peering.node)))
+    else:
+        peering.is_given = True
+        peering.show(Identities(given))
+    peering.listens_at = listens_at
+    peering.trust.begin()
+    renewing = Supervised(
+        lambda: RenewingActor.start(runtime, peering, committer, file), refoldable=True
+    )
+    peering.renew_soon = lambda: tell(renewing.ref, LookAfter())
+    peering.trust.on_change.append(peering.renew_soon)
+    return [file, renewing]

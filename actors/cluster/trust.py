@@ -1,0 +1,148 @@
+"""Whom this node trusts: who shows a certificate that a row of the cluster names and that nobody
+has revoked.
+
+It is made of the rows as they stand, anew whenever a declaration has changed, and those who hold
+links are told then: whoever was trusted by a row that is gone is let go at once.
+
+A node whose own rows are older than a token, or are not there yet, trusts what that token names, by
+its fingerprint, as long as it has not heard that it was revoked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import NamedTuple
+
+from actors.commits import Committer, FellBehind, Follower
+from protocol.doors import Clock
+from protocol.values import instant
+from storage import join_tokens, replicas, revocations
+from storage.transactions import Transaction
+
+
+class Pinned(NamedTuple):
+    """Who shows a certificate that is trusted."""
+
+    row: str
+    """Its name."""
+    node: str | None
+    """The id of its node; None: nobody has come with the certificate yet."""
+    expires: datetime | None
+    """As far as it is known here."""
+
+
+class Trust:
+    """On the loop only.
+
+    :param store: the store's id
+    """
+
+    def __init__(self, committer: Committer, store: str, clock: Clock) -> None:
+        self._committer = committer
+        self._store = store
+        self._clock = clock
+        self._version = self._told = (0, -1)
+        """Of the declarations: as they were last read here, and as they were last told of."""
+        self._pinned: dict[str, Pinned] = {}
+        self._revoked: frozenset[str] = frozenset()
+        self._follower: Follower | None = None
+        self._look: asyncio.Handle | None = None
+        self.on_change: list[Callable[[], None]] = []
+        """Called when a declaration has changed, one of the cluster perhaps."""
+
+    # --- what is asked ----------------------------------------------------------------------------
+
+    @property
+    def now(self) -> datetime:
+        """By which it is judged whether a certificate is valid."""
+        return instant(self._clock.wall_us())
+
+    def of(self, fingerprint: str) -> Pinned | None:
+        """Who shows that certificate; None: nobody who is trusted."""
+        self._refresh()
+        return self._pinned.get(fingerprint)
+
+    def is_revoked(self, fingerprint: str) -> bool:
+        """Whether nobody who shows it is trusted, whatever else names it."""
+        self._refresh()
+        return fingerprint in self._revoked
+
+    def pins_of(self, node: str) -> frozenset[str]:
+        """The certificates that a node may show; none: it has no row, or no certificate in it."""
+        self._refresh()
+        return frozenset(one for one, pinned in self._pinned.items() if pinned.node == node)
+
+    def awaits_unknown(self) -> bool:
+        """Whether somebody may come whom nobody knows: there is a join token that can be used."""
+        with self._committer.begin() as tx:
+            return join_tokens.any_usable(tx, self._store)
+
+    # --- what changes -----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Tell `on_change` of changes from now on, until `close`."""
+        self._told = self._declared
+        self._follow()
+
+    def close(self) -> None:
+        """Tell nobody any more."""
+        if self._follower is not None:
+            self._follower.leave()
+            self._follower = None
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+
+    def _follow(self) -> None:
+        tail = self._committer.tail
+        self._follower = tail.follow(tail.released_upto, self._wake)
+        self._drain(self._follower)
+
+    def _wake(self) -> None:
+        """Something was released. What it was is looked at in a turn of its own: this is called in
+        the middle of releasing it."""
+        if self._look is None:
+            self._look = asyncio.get_running_loop().call_soon(self._looked)
+
+    def _looked(self) -> None:
+        self._look = None
+        if self._follower is not None:
+            self._drain(self._follower)
+            # Not what was last read: between its commit and its release somebody may have asked.
+            if self._told != (version := self._declared):
+                self._told = version
+                for changed in self.on_change:
+                    changed()
+
+    def _drain(self, follower: Follower) -> None:
+        """Take what there is: that there is something is all that matters of it."""
+        try:
+            while follower.take(1 << 62):
+                pass
+        except FellBehind:
+            self._follow()
+
+    @property
+    def _declared(self) -> tuple[int, int]:
+        """The version of all declarations: a sequence that was taken back is given again."""
+        return self._committer.generation, self._committer.ledger.catalog_version
+
+    def _refresh(self) -> None:
+        version = self._declared
+        if version == self._version:
+            return
+        with self._committer.begin() as tx:
+            self._revoked = _revoked(tx)
+            self._pinned = {
+                fingerprint: Pinned(row.name, row.node, expires)
+                for row in replicas.every(tx)
+                for fingerprint, expires in row.certificates.items()
+                if fingerprint not in self._revoked
+            }
+        self._version = version
+
+
+def _revoked(tx: Transaction) -> frozenset[str]:
+    return frozenset(one.certificate for some in revocations.every(tx) for one in some)

@@ -1,0 +1,159 @@
+"""The file PEER: the certificate by which other nodes know this one, and its key.
+
+Like NODE it is a directory's own: no backup carries it, and no follower inherits it. In a sealed
+store it is sealed. Nobody signs these certificates: whoever is shown one knows it by its
+fingerprint, or not at all.
+
+| in it | |
+|---|---|
+| `key`, `certificate` | what is shown, PEM |
+| `next_key`, `next_certificate` | what will be, where the first is about to run out |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.x509.oid import NameOID
+
+from protocol import limits
+from protocol.doors import Rng
+from protocol.errors import BadRequest
+from storage.directory import StoreDirectory
+from storage.faults import StoreDamaged
+
+LASTS: Final = timedelta(days=limits.PEER_CERTIFICATE_DAYS)
+EARLIER: Final = timedelta(days=1)
+"""So long before it was made one is valid already, for nodes whose clocks are behind."""
+SERIAL_BYTES: Final = 16
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A certificate and its key, both PEM."""
+
+    certificate: str
+    key: str = field(repr=False)
+
+    @cached_property
+    def parsed(self) -> x509.Certificate:
+        """The certificate; of a chain its first. :raises ValueError: there is none"""
+        return x509.load_pem_x509_certificate(self.certificate.encode())
+
+    @property
+    def chain(self) -> list[x509.Certificate]:
+        """All certificates of it."""
+        return x509.load_pem_x509_certificates(self.certificate.encode())
+
+    @property
+    def private_key(self) -> PrivateKeyTypes:
+        """The key. :raises ValueError, TypeError: there is none, or it is sealed"""
+        return serialization.load_pem_private_key(self.key.encode(), None)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the key is the certificate's. :raises ValueError, TypeError: one is none"""
+        return self.private_key.public_key() == self.parsed.public_key()
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the certificate, 64 hexadecimal digits."""
+        return self.parsed.fingerprint(hashes.SHA256()).hex()
+
+    @property
+    def expires(self) -> datetime:
+        """When it runs out."""
+        return self.parsed.not_valid_after_utc
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """What a node shows, and what it will show next."""
+
+    shown: Identity
+    next: Identity | None = None
+
+
+def make(node: str, now: datetime, rng: Rng) -> Identity:
+    """A new key, and a certificate of it, signed with it.
+
+    :param node: the id of the node, which stands in it for people; nobody relies on it
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, node)])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(int.from_bytes(rng.bytes(SERIAL_BYTES), "big") or 1)
+        .not_valid_before(now - EARLIER)
+        .not_valid_after(now + LASTS)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    plain = serialization.NoEncryption()
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return Identity(made.public_bytes(pem).decode(), key.private_bytes(pem, pkcs8, plain).decode())
+
+
+def given(certificate: bytes, key: bytes, now: datetime) -> Identity:
+    """What a node is to show that makes no certificate of its own. Both PEM.
+
+    :raises BadRequest: they are none, don't belong together, or are not valid now
+    """
+    try:
+        found = Identity(certificate.decode(), key.decode())
+        fits, own, _ = found.fits, found.parsed, found.chain
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise BadRequest("no certificate, or no unsealed private key, in PEM") from error
+    if not fits:
+        raise BadRequest("the key does not belong to the certificate")
+    if now >= own.not_valid_after_utc:
+        raise BadRequest(f"the certificate expired on {own.not_valid_after_utc:%Y-%m-%d}")
+    if now < own.not_valid_before_utc:
+        raise BadRequest(f"the certificate is not valid before {own.not_valid_before_utc:%Y-%m-%d}")
+    return found
+
+
+def load(directory: StoreDirectory) -> Identities | None:
+    """Those of a directory; None: it has none yet.
+
+    :raises StoreDamaged: the file is not what was written
+    :raises StoreTooNew: a later version wrote it
+    """
+    path = directory.peer_file
+    if not directory.fs.exists(path):
+        return None
+    stored = directory.read(path)
+    try:
+        found = [
+            Identity(str(stored[f"{which}certificate"]), str(stored[f"{which}key"]))
+            for which in ("", "next_")
+            if f"{which}key" in stored
+        ]
+        if not all(one.fits for one in found):
+            raise ValueError("another's key")
+        return Identities(*found)
+    except (KeyError, ValueError, TypeError):
+        raise StoreDamaged(f"{path} holds no certificate, or not its key") from None
+
+
+def save(directory: StoreDirectory, identities: Identities) -> None:
+    """Keep them; durable on return. :raises OSError: as the disk says"""
+    stored = _named("", identities.shown)
+    if identities.next is not None:
+        stored |= _named("next_", identities.next)
+    directory.write(directory.peer_file, stored)
+
+
+def _named(which: str, one: Identity) -> dict[str, object]:
+    return {f"{which}certificate": one.certificate, f"{which}key": one.key}

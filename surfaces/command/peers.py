@@ -1,0 +1,44 @@
+"""What a node that serves shows to other nodes, where that was given: files, read and judged."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import structlog
+
+from actors.cluster.peering import Identity, Peering, given
+from protocol.errors import BadRequest
+from surfaces.command.arguments import Peers
+from surfaces.command.certificates import CertificateRefused, check_file
+
+
+def identity(peers: Peers, now: datetime) -> Identity | None:
+    """The certificate that was given, with its key; None: the node makes its own.
+
+    :raises CertificateRefused: it can't be shown; the message says which file, and why
+    """
+    if peers.cert is None or peers.key is None:
+        return None
+    check_file("--peer-cert", peers.cert)
+    check_file("--peer-key", peers.key)
+    try:
+        return given(Path(peers.cert).read_bytes(), Path(peers.key).read_bytes(), now)
+    except OSError as error:
+        raise CertificateRefused(f"--peer-cert: {error.filename}: {error.strerror}") from error
+    except BadRequest as error:
+        raise CertificateRefused(f"--peer-cert: {peers.cert}: {error.message}") from error
+
+
+def renew(peering: Peering, peers: Peers, now: datetime) -> None:
+    """Read the files again. What they hold is shown once this node's row has it; what can't be
+    shown changes nothing, and the log says why."""
+    log = structlog.get_logger()
+    try:
+        found = identity(peers, now)
+    except CertificateRefused as refused:
+        log.error("what is shown to other nodes was not renewed", reason=str(refused))
+        return
+    if found is not None:
+        peering.will_show(found)
+        log.info("the certificate for other nodes was read again", fingerprint=found.fingerprint)

@@ -1,0 +1,403 @@
+"""One connection between two nodes: its handshake, the link that it is, its end.
+
+What a peer makes the node hold is bounded: one message that is not whole, of no more than its
+ceiling; whole ones that nobody has received, up to `limits.LINK_BUFFER_BYTES` and the last of them,
+then nothing more is read; what it has not taken, up to `limits.LINK_UNSENT_BYTES`. Time is bounded
+too: for the handshake, for a message that has begun, for a peer that takes nothing.
+
+Whatever is wrong with what a peer says ends the connection with a line in the log. The peer hears
+nothing but the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, cast
+
+from protocol import limits
+from protocol.errors import TooLarge
+from protocol.links import BadMessage, LinkClosed, Message, NotKnown, Peer, encode
+from surfaces.peers.messages import MessageReader
+from surfaces.peers.tls import Channel, NotAccepted, Shown, TlsFailed
+
+WRITE_BYTES: Final = 256 * limits.KIB
+"""Sealed and not taken by the system: what more there is to send waits in clear."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds that a peer has."""
+
+    greeting: float = limits.GREETING_PEER_SECONDS
+    """For the handshake, and from there to its greeting, and from there to what it wants."""
+    message: float = limits.BODY_SECONDS
+    """For a message that has begun; longer for one that is long."""
+    taking: float = limits.WRITE_SECONDS
+    """For taking anything of what there is for it."""
+
+
+class Connection(asyncio.Protocol):
+    """One end. It is a `protocol.links.Link` once `know` has been called.
+
+    :param made: told that it is there
+    :param is_known: asked once the handshake is done, before anything is read: whether its messages
+        may be as long as any
+    :param failed: told why a connection ended that did not do so as it should
+    :param left: told that it is over
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        patience: Patience,
+        made: Callable[[Connection], None],
+        is_known: Callable[[Shown], bool],
+        failed: Callable[[Connection, str], None],
+        left: Callable[[Connection], None],
+    ) -> None:
+        self._channel = channel
+        self._patience = patience
+        self._made = made
+        self._is_known = is_known
+        self._failed = failed
+        self._left = left
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._reader = MessageReader(limits.LINK_UNKNOWN_BYTES)
+        self._judged = False
+        """Whether it was asked if the peer is known."""
+        self._heard: deque[tuple[Message, int]] = deque()
+        """Whole messages that nobody has received."""
+        self._heard_bytes = 0
+        self._unread = False
+        """Whether reading has been stopped because of these."""
+        self._unsent: deque[memoryview] = deque()
+        self._unsent_bytes = 0
+        self._sealed_bytes = 0
+        """All that the system was ever given."""
+        self._choked = False
+        """Whether it takes no more at the moment."""
+        self._why: str | None = None
+        """Why it has ended, or is ending."""
+        self._not_accepted = False
+        """Whether the peer does not know what this node shows."""
+        self._gone = False
+        self._wakes: list[asyncio.Future[None]] = []
+        """Of those who wait for something to change here."""
+        self._late: asyncio.TimerHandle | None = None
+        """Runs while a message has begun."""
+        self._slow: asyncio.TimerHandle | None = None
+        """Runs while the peer has something to take."""
+        self._peer: Peer | None = None
+        self.address = "unknown"
+        """Where the peer is."""
+
+    # --- what the loop calls ----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Somebody is there."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_BYTES)
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self.address = f"[{peer[0]}]:{peer[1]}" if ":" in peer[0] else f"{peer[0]}:{peer[1]}"
+        self._made(self)
+        if self._why is None:
+            self._with_channel(self._channel.begin)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes of the peer."""
+        if self._why is not None:
+            return
+        said = b""
+
+        def receive() -> None:
+            nonlocal said
+            said = self._channel.receive(data)
+
+        if not self._with_channel(receive):
+            return
+        if not self._judged and self.shown is not None:
+            self._judged = True
+            if self._is_known(self.shown):
+                self._reader.bytes_max = limits.LINK_MESSAGE_BYTES
+        if said:
+            self._reader.feed(said)
+            self._hear()
+        if self._channel.ended:
+            self._end("the other side ended the connection")
+        self._pump()
+        self._wake()
+
+    def eof_received(self) -> bool:
+        """The peer sends no more: nothing comes of what is not whole."""
+        self._end("the other side ended the connection")
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """It is over, whoever ended it."""
+        if self._why is None:
+            self._why = "the connection broke" if error else "the other side ended the connection"
+        self._gone = True
+        self._stop_timers()
+        self._unsent.clear()
+        self._unsent_bytes = 0
+        self._wake()
+        self._left(self)
+
+    def pause_writing(self) -> None:
+        """The system takes no more."""
+        self._choked = True
+        self._look_at_taking()
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._choked = False
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+        self._pump()
+        self._wake()
+
+    # --- the handshake and the greeting -----------------------------------------------------------
+
+    async def stands(self) -> Shown:
+        """Return when the handshake is done, with what the peer has shown. :raises LinkClosed:"""
+        while not self._channel.stands:
+            self._check_open()
+            await self._change()
+        assert self._channel.shown is not None
+        return self._channel.shown
+
+    def know(self, peer: Peer) -> None:
+        """The peer has greeted: this is a link now."""
+        self._peer = peer
+
+    @property
+    def known(self) -> Peer | None:
+        """Who has greeted."""
+        return self._peer
+
+    @property
+    def shown(self) -> Shown | None:
+        """What the peer has shown, once the handshake is done."""
+        return self._channel.shown if self._channel.stands else None
+
+    def give_back(self, message: Message) -> None:
+        """Have a message received again, before all others."""
+        self._heard.appendleft((message, 0))
+
+    # --- the link ---------------------------------------------------------------------------------
+
+    @property
+    def peer(self) -> Peer:
+        """As `Link.peer`."""
+        assert self._peer is not None, "nobody has greeted"
+        return self._peer
+
+    def send(self, message: Message) -> None:
+        """As `Link.send`."""
+        data = encode(message)
+        if len(data) > limits.LINK_MESSAGE_BYTES:
+            raise TooLarge(
+                f"a message of {len(data)} bytes is too long for a link",
+                limit=limits.LINK_MESSAGE_BYTES,
+            )
+        if self._why is not None:
+            return
+        self._unsent.append(memoryview(data))
+        self._unsent_bytes += len(data)
+        self._pump()
+        if self.unsent > limits.LINK_UNSENT_BYTES:
+            self.fail(f"it has not taken {self.unsent} bytes")
+
+    async def drained(self) -> None:
+        """As `Link.drained`."""
+        while self.unsent > limits.LINK_BUFFER_BYTES:
+            self._check_open()
+            await self._change()
+        self._check_open()
+
+    async def receive(self) -> Message:
+        """As `Link.receive`."""
+        while not self._heard:
+            self._check_open()
+            await self._change()
+        message, size = self._heard.popleft()
+        self._heard_bytes -= size
+        if self._unread and self._heard_bytes <= limits.LINK_BUFFER_BYTES and self._why is None:
+            self._unread = False
+            self._open_transport.resume_reading()
+            self._look_at_message()
+        return message
+
+    def close(self, why: str = "") -> None:
+        """As `Link.close`."""
+        if self._why is None:
+            self._why = why or "this side closed the link"
+            self._stop_late()
+            self._pump()
+            self._wake()
+
+    def fail(self, why: str) -> None:
+        """Cut it, and have the log say why."""
+        if self._why is None:
+            self._failed(self, why)
+            self.cut(why)
+
+    def cut(self, why: str) -> None:
+        """End it at once: nothing more is sent, not even of what was said before."""
+        if self._why is None:
+            self._why = why
+        self._unsent.clear()
+        self._unsent_bytes = 0
+        if self._transport is not None and not self._gone:
+            self._transport.abort()
+        self._wake()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the system has not taken."""
+        waiting = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return self._unsent_bytes + waiting
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    @property
+    def _open_transport(self) -> asyncio.Transport:
+        assert self._transport is not None, "connected"
+        return self._transport
+
+    def _with_channel(self, work: Callable[[], None]) -> bool:
+        """Do something with TLS, and send what it has to say of it. False: that ended it."""
+        why: str | None = None
+        try:
+            work()
+        except TlsFailed as error:
+            why = str(error)
+            self._not_accepted = isinstance(error, NotAccepted)
+        self._write(self._channel.take())
+        if why is None:
+            return True
+        self._failed(self, why)
+        self._end(why)
+        return False
+
+    def _write(self, sealed: bytes) -> None:
+        if sealed:
+            self._sealed_bytes += len(sealed)
+            self._open_transport.write(sealed)
+
+    def _end(self, why: str) -> None:
+        """Nothing more is said; what was sealed already may leave."""
+        if self._why is None:
+            self._why = why
+        self._unsent.clear()
+        self._unsent_bytes = 0
+        self._stop_late()
+        if self._transport is not None and not self._gone:
+            self._transport.close()
+            self._look_at_taking()
+        self._wake()
+
+    def _hear(self) -> None:
+        try:
+            while (found := self._reader.next()) is not None:
+                self._stop_late()
+                self._heard.append(found)
+                self._heard_bytes += found[1]
+        except BadMessage as error:
+            self.fail(str(error))
+            return
+        if self._heard_bytes > limits.LINK_BUFFER_BYTES and not self._unread:
+            self._unread = True
+            self._open_transport.pause_reading()
+        self._look_at_message()
+
+    def _look_at_message(self) -> None:
+        """A message that has begun has a time to be whole, as long as it is being read."""
+        begun = self._reader.begun
+        if self._unread or not begun:
+            self._stop_late()
+        elif self._late is None:
+            seconds = self._patience.message + begun / limits.BODY_SECONDS_BYTES
+            self._late = self._loop.call_later(seconds, self._message_is_late)
+
+    def _message_is_late(self) -> None:
+        self._late = None
+        self.fail("a message did not come whole in time")
+
+    def _pump(self) -> None:
+        """Seal and write as much as the system takes; at the end of it all, say goodbye."""
+        if not self._channel.stands or self._gone or self._open_transport.is_closing():
+            return
+        while self._unsent and not self._choked:
+            first = self._unsent[0]
+            part, rest = first[:WRITE_BYTES], first[WRITE_BYTES:]
+            if rest:
+                self._unsent[0] = rest
+            else:
+                self._unsent.popleft()
+            self._unsent_bytes -= len(part)
+            if not self._with_channel(lambda part=part: self._channel.send(part)):  # type: ignore[misc]
+                return
+        if self._why is not None and not self._unsent:
+            self._channel.end()
+            self._write(self._channel.take())
+            self._open_transport.close()
+        if self._why is not None:
+            self._look_at_taking()
+
+    def _look_at_taking(self) -> None:
+        """A peer has a time to take something of what there is for it."""
+        if self._slow is None and not self._gone:
+            seconds = self._patience.taking
+            self._slow = self._loop.call_later(seconds, self._judge_taking, self._taken)
+
+    @property
+    def _taken(self) -> int:
+        """Bytes that the system has taken."""
+        return self._sealed_bytes - self._open_transport.get_write_buffer_size()
+
+    def _judge_taking(self, before: int) -> None:
+        self._slow = None
+        if self._taken > before:
+            self._look_at_taking()
+        elif self._why is None:
+            self.fail("it takes nothing")
+        else:
+            self.cut(self._why)
+
+    def _stop_late(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _stop_timers(self) -> None:
+        self._stop_late()
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+
+    def _check_open(self) -> None:
+        if self._why is not None:
+            raise (NotKnown if self._not_accepted else LinkClosed)(self._why)
+
+    async def _change(self) -> None:
+        """Return when something has changed here."""
+        wake: asyncio.Future[None] = self._loop.create_future()
+        self._wakes.append(wake)
+        try:
+            await wake
+        finally:
+            if wake in self._wakes:
+                self._wakes.remove(wake)
+
+    def _wake(self) -> None:
+        wakes, self._wakes = self._wakes, []
+        for wake in wakes:
+            if not wake.done():
+                wake.set_result(None)

@@ -1,0 +1,213 @@
+"""The side of a link that has dialled.
+
+It knows whom it wants before it dials: by the fingerprint of what is shown there. A row that has
+gone ends a link as it does on the other side; of one that stands on the fingerprint in a join token
+only a revocation does, until the rows that are known here name it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from datetime import datetime
+from functools import partial
+from typing import Protocol
+
+from OpenSSL import SSL
+
+from actors.cluster.trust import Pinned
+from protocol.addresses import check_peer
+from protocol.errors import BadRequest, Refusal, SignInRefused
+from protocol.links import (
+    Hello,
+    Link,
+    LinkClosed,
+    Message,
+    NotKnown,
+    Redeem,
+    Redeemed,
+    Refused,
+)
+from surfaces.logs import SparingLog
+from surfaces.peers.connection import Connection, Patience
+from surfaces.peers.greeting import check, refusal
+from surfaces.peers.tls import Channel
+
+
+class Trusts(Protocol):
+    """Whom this node trusts: `actors.cluster.trust.Trust`, or nobody yet."""
+
+    @property
+    def now(self) -> datetime:
+        """By which it is judged whether a certificate is valid."""
+
+    def of(self, fingerprint: str) -> Pinned | None:
+        """Who shows that certificate."""
+
+    def is_revoked(self, fingerprint: str) -> bool:
+        """Whether nobody who shows it is trusted, whatever else names it."""
+
+
+class Dialler:
+    """As `protocol.links.Links`.
+
+    :param own: what this node shows; asked at each call
+    :param hello: what it says of itself, likewise
+    """
+
+    def __init__(
+        self,
+        own: Callable[[], SSL.Context],
+        hello: Callable[[], Hello],
+        trust: Trusts,
+        sparing: SparingLog,
+        patience: Patience | None = None,
+    ) -> None:
+        self._own = own
+        self._hello = hello
+        self._trust = trust
+        self._sparing = sparing
+        self._patience = patience or Patience()
+        self._connections: dict[Connection, bool] = {}
+        """Those that are there, and whether rows have named what they show."""
+        self._closed = False
+
+    async def connect(self, address: str, pins: Collection[str]) -> Link:
+        """As `Links.connect`."""
+        ours = self._hello()
+        connection, answer = await self._ask(address, pins, ours)
+        if isinstance(answer, Refused):
+            connection.close()
+            raise LinkClosed(f"{address} refused the link: {answer.code}: {answer.message}")
+        shown = connection.shown
+        if not isinstance(answer, Hello) or shown is None:
+            connection.fail(f"it said {type(answer).__name__} in place of a greeting")
+            raise LinkClosed(f"{address} did not greet")
+        pinned = self._trust.of(shown.fingerprint)
+        try:
+            peer = check(answer, ours, shown, pinned)
+        except Refusal as why:
+            connection.fail(why.message)
+            raise LinkClosed(f"{address}: {why.message}") from why
+        self._connections[connection] = pinned is not None
+        connection.know(peer)
+        return connection
+
+    async def redeem(self, address: str, pin: str, asked: Redeem) -> Redeemed:
+        """As `Links.redeem`."""
+        try:
+            connection, answer = await self._ask(address, [pin], asked, patient=True)
+        except NotKnown as error:
+            # It hears strangers only as long as there is a token that opens something.
+            raise SignInRefused(
+                "the join token opens nothing: it may have been used, or have expired"
+            ) from error
+        connection.close()
+        if isinstance(answer, Redeemed):
+            return answer
+        if isinstance(answer, Refused):
+            raise refusal(answer)
+        raise LinkClosed(f"{address} said {type(answer).__name__} to a join token")
+
+    def judge(self) -> None:
+        """Trust has changed: let go of whom it is gone from."""
+        for connection, named in list(self._connections.items()):
+            shown = connection.shown
+            if shown is None:
+                continue
+            is_named = self._trust.of(shown.fingerprint) is not None
+            if shown.expires <= self._trust.now:
+                connection.fail(f"the certificate {shown.fingerprint} has expired")
+            elif self._trust.is_revoked(shown.fingerprint) or (named and not is_named):
+                connection.fail(f"the certificate {shown.fingerprint} is trusted no more")
+            else:
+                self._connections[connection] = is_named
+
+    @property
+    def held(self) -> int:
+        """Connections that are there."""
+        return len(self._connections)
+
+    def close(self) -> None:
+        """Cut all, and make no more."""
+        self._closed = True
+        for connection in list(self._connections):
+            connection.cut("the node is stopping")
+
+    async def _ask(
+        self, address: str, pins: Collection[str], first: Message, *, patient: bool = False
+    ) -> tuple[Connection, Message]:
+        """A connection on which something has been said, and the answer.
+
+        :param patient: whether the other side may take its time for that
+        :raises LinkClosed:
+        """
+        if self._closed:
+            raise LinkClosed("the node is stopping")
+        host, port = _parts(address)
+        own = self._own()
+        connection: Connection | None = None
+        what: type[LinkClosed] = LinkClosed
+
+        def make() -> Connection:
+            nonlocal connection
+            channel = Channel(own, False, partial(self._judge, frozenset(pins)), self._now)
+            connection = Connection(
+                channel,
+                self._patience,
+                lambda _: None,
+                lambda _: True,  # it is the one that was wanted, or there is no connection
+                self._failed,
+                self._left,
+            )
+            self._connections[connection] = False
+            return connection
+
+        try:
+            async with asyncio.timeout(self._patience.greeting):
+                await asyncio.get_running_loop().create_connection(make, host, port)
+                assert connection is not None
+                await connection.stands()
+                connection.send(first)
+            async with asyncio.timeout(self._patience.greeting * (4 if patient else 1)):
+                return connection, await connection.receive()
+        except TimeoutError:
+            why = f"{address} did not answer in time"
+        except OSError as error:
+            why = f"{address}: {error.strerror or error}"
+        except LinkClosed as error:
+            why, what = f"{address}: {error}", type(error)
+        except BaseException:
+            if connection is not None:
+                connection.cut("nobody waits for it any more")
+                self._left(connection)
+            raise
+        if connection is not None:
+            connection.cut(why)
+            self._left(connection)
+        raise what(why)
+
+    def _now(self) -> datetime:
+        return self._trust.now
+
+    def _judge(self, pins: frozenset[str], fingerprint: str, _expires: datetime) -> str | None:
+        if self._trust.is_revoked(fingerprint):
+            return f"the certificate {fingerprint} was revoked"
+        if fingerprint not in pins:
+            return f"the certificate {fingerprint} is not the one that is known"
+        return None
+
+    def _failed(self, connection: Connection, why: str) -> None:
+        self._sparing.warning("a link to another node failed", address=connection.address, why=why)
+
+    def _left(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
+
+
+def _parts(address: str) -> tuple[str, int]:
+    """Host and port. :raises LinkClosed: it is no address"""
+    try:
+        host, _, port = check_peer(address).rpartition(":")
+    except BadRequest as error:
+        raise LinkClosed(error.message) from error
+    return host.strip("[]"), int(port)

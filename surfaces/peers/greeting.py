@@ -1,0 +1,125 @@
+"""What two nodes say before they are linked, and who is let in.
+
+| who | says | hears |
+|---|---|---|
+| the dialling side, once it has seen who is there | `Hello` | `Hello`, or `Refused` and the end |
+| one that nobody knows, instead | `Redeem` | `Redeemed` or `Refused`, and the end |
+
+Until its certificate is known a peer hears nothing of the store, not even its id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from actors.cluster.peering import Peering
+from actors.cluster.trust import Pinned
+from protocol.errors import CATALOGUE, Diverged, Failed, Refusal, SignInRefused, VersionNotSupported
+from protocol.links import VERSION, Detail, Hello, LinkClosed, Peer, Redeem, Refused, Renew
+from surfaces.peers.connection import Connection, Patience
+from surfaces.peers.tls import Shown
+
+_BEARABLE: Final = (str, int, bool, type(None))
+
+
+def check(theirs: Hello, ours: Hello, shown: Shown, pinned: Pinned | None) -> Peer:
+    """Who has greeted.
+
+    :param pinned: who shows that certificate, as far as it is known here
+    :raises VersionNotSupported: it speaks another version
+    :raises Diverged: its store is another one
+    :raises SignInRefused: it is not the node that the row says
+    """
+    if theirs.version != VERSION:
+        raise VersionNotSupported(
+            f"links of version {theirs.version}: this node speaks {VERSION}", version=VERSION
+        )
+    if theirs.store and ours.store and theirs.store != ours.store:
+        raise Diverged("the node belongs to another store")
+    if pinned is not None and pinned.node is not None and pinned.node != theirs.node:
+        raise SignInRefused("the certificate is of another node")
+    if theirs.node == ours.node:
+        raise SignInRefused("the node is this one, or a copy of its directory")
+    row = None if pinned is None else pinned.row
+    return Peer(theirs.node, theirs.store, shown.fingerprint, row)
+
+
+def refused(refusal: Refusal) -> Refused:
+    """A refusal as a message."""
+    detail = {name: value for name, value in refusal.detail.items() if _is_bearable(value)}
+    return Refused(refusal.code, refusal.message[:4_000], detail)  # type: ignore[arg-type]
+
+
+def _is_bearable(value: object) -> bool:
+    if isinstance(value, list):
+        return all(isinstance(one, str) for one in value)
+    return isinstance(value, _BEARABLE)
+
+
+def refusal(told: Refused) -> Refusal:
+    """A message as a refusal; of a later version's code, `Failed`."""
+    detail: dict[str, Detail] = dict(told.detail)
+    return CATALOGUE.get(told.code, Failed)(told.message, **detail)
+
+
+async def welcome(connection: Connection, peering: Peering, patience: Patience) -> None:
+    """Everything on a connection that another node has made, to its end."""
+    try:
+        async with asyncio.timeout(patience.greeting):
+            shown = await connection.stands()
+        async with asyncio.timeout(patience.greeting):
+            first = await connection.receive()
+        if isinstance(first, Redeem):
+            await _redeem(connection, peering, shown, first)
+        elif isinstance(first, Hello):
+            await _link(connection, peering, patience, shown, first)
+        else:
+            connection.fail(f"it said {type(first).__name__} before it had greeted")
+    except TimeoutError:
+        connection.fail("it did not say in time who it is and what it wants")
+    except LinkClosed:
+        return  # the connection has told the log, where there was something to tell
+    finally:
+        connection.close()
+
+
+async def _redeem(connection: Connection, peering: Peering, shown: Shown, asked: Redeem) -> None:
+    try:
+        if asked.version != VERSION:
+            raise VersionNotSupported(f"this node speaks version {VERSION} of links")
+        connection.send(
+            await peering.redeem(asked, shown.fingerprint, shown.expires, connection.address)
+        )
+    except Refusal as why:
+        connection.send(refused(why))
+
+
+async def _link(
+    connection: Connection, peering: Peering, patience: Patience, shown: Shown, theirs: Hello
+) -> None:
+    # Judged at the moment in which it is let in: since the handshake a row may have gone.
+    pinned = peering.trust.of(shown.fingerprint)
+    if pinned is None:
+        connection.fail(f"nobody who is trusted shows the certificate {shown.fingerprint}")
+        return
+    ours = peering.hello
+    try:
+        peer = check(theirs, ours, shown, pinned)
+    except Refusal as why:
+        connection.send(refused(why))
+        connection.close(f"{why.code}: {why.message}")
+        return
+    connection.know(peer)
+    connection.send(ours)
+    peering.saw(peer, shown.expires)
+    async with asyncio.timeout(patience.greeting):
+        wanted = await connection.receive()
+    if isinstance(wanted, Renew):
+        try:
+            connection.send(await peering.renew(pinned.row, wanted))
+        except Refusal as why:
+            connection.send(refused(why))
+        return
+    connection.give_back(wanted)
+    await peering.accept(connection)

@@ -1,0 +1,217 @@
+"""Where other nodes connect, and the door to them: `protocol.links.Links`.
+
+How many may be there is bounded, in all, and of those that have not shown a certificate that is
+known: these also for each address they come from, and by a time for each step. Who is not known is
+heard only as long as there is a join token to be brought.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from OpenSSL import SSL
+
+from actors.cluster.peering import Peering
+from actors.facts import Load
+from actors.tries import network
+from protocol import limits
+from protocol.links import Link, Redeem, Redeemed
+from surfaces.listener import Listener
+from surfaces.logs import SparingLog
+from surfaces.peers.connection import Connection, Patience
+from surfaces.peers.dialling import Dialler
+from surfaces.peers.greeting import welcome
+from surfaces.peers.tls import Channel, Shown, context
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSettings:
+    """Where the node listens for others. Port 0 asks the system for a free one."""
+
+    host: str
+    port: int
+    descriptors: int = sys.maxsize
+    """Every connection's is below this number: `surfaces/listener.py`."""
+    patience: Patience = field(default_factory=Patience)
+
+
+class PeerSurface:
+    """Links with other nodes, whoever dials. On the loop only."""
+
+    def __init__(self, peering: Peering, settings: PeerSettings) -> None:
+        self._peering = peering
+        self._settings = settings
+        self._sparing = SparingLog("surfaces.peers")
+        self._trust = peering.trust
+        self._own: SSL.Context | None = None
+        self._dialler = Dialler(
+            self._shown, lambda: peering.hello, peering.trust, self._sparing, settings.patience
+        )
+        self._connections: dict[Connection, None] = {}
+        """Those that others have made, the oldest first."""
+        self._tasks: dict[Connection, asyncio.Task[None]] = {}
+        self._listener: Listener | None = None
+        self._stopping = False
+
+    # --- start and end ----------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen. :raises OSError: the address is taken, not ours, or not allowed"""
+        self.show()
+        self._listener = Listener(
+            self._admit,
+            self._lost,
+            tls=None,  # it is spoken by the connections
+            tls_seconds=limits.TLS_SECONDS,
+            refusal=b"",
+            refused=lambda: None,
+            descriptors=self._settings.descriptors,
+            sparing=self._sparing,
+        )
+        await self._listener.open(self._settings.host, self._settings.port)
+        self._peering.trust.on_change.append(self.judge)
+        self._peering.on_look.append(self.judge)
+        self._peering.on_show.append(self.show)
+        self._peering.links = self
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port listened on."""
+        return self.addresses[0]
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """All that it listens on: a name may stand for several."""
+        assert self._listener is not None, "not started"
+        return self._listener.addresses
+
+    def load(self) -> Load:
+        """What it holds, and its ceilings."""
+        return Load(len(self._connections), limits.PEER_CONNECTIONS, 0, 0)
+
+    def show(self) -> None:
+        """Show another certificate on all connections from now on; those that stand go on."""
+        identity = self._peering.shown
+        self._own = context(identity.chain, identity.private_key)
+
+    def stop_accepting(self) -> None:
+        """Take no new connections; those there are go on."""
+        if self._listener is not None:
+            self._listener.close()
+
+    async def drain(self) -> None:
+        """Nothing has to be waited for: who follows the store sees where its link ended."""
+        self.stop_accepting()
+
+    async def close(self) -> None:
+        """End every connection now."""
+        self._stopping = True
+        self._peering.links = None
+        if self._listener is not None:
+            await self._listener.end()
+        self._dialler.close()
+        for connection in list(self._connections):
+            connection.cut("the node is stopping")
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._sparing.close()
+
+    # --- links ------------------------------------------------------------------------------------
+
+    async def connect(self, address: str, pins: Collection[str]) -> Link:
+        """As `Links.connect`."""
+        return await self._dialler.connect(address, pins)
+
+    async def redeem(self, address: str, pin: str, asked: Redeem) -> Redeemed:
+        """As `Links.redeem`."""
+        return await self._dialler.redeem(address, pin, asked)
+
+    def judge(self) -> None:
+        """Trust has changed, or time has passed: let go of whom trust is gone from, at once."""
+        for connection in list(self._connections):
+            shown = connection.shown
+            if shown is None:
+                continue
+            if shown.expires <= self._now():
+                connection.fail(f"the certificate {shown.fingerprint} has expired")
+            elif connection.known is not None and self._trust.of(shown.fingerprint) is None:
+                connection.fail(f"the certificate {shown.fingerprint} is trusted no more")
+            elif self._trust.is_revoked(shown.fingerprint):
+                connection.fail(f"the certificate {shown.fingerprint} was revoked")
+        self._dialler.judge()
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _shown(self) -> SSL.Context:
+        assert self._own is not None, "not started"
+        return self._own
+
+    def _admit(self) -> asyncio.Protocol | None:
+        """The protocol of a connection just accepted, which counts from now on."""
+        if self._stopping or len(self._connections) >= limits.PEER_CONNECTIONS:
+            self._sparing.warning("there are as many connections of other nodes as may be")
+            return None
+        channel = Channel(self._shown(), True, self._judge, self._now)
+        connection = Connection(
+            channel, self._settings.patience, self._made, self._is_known, self._failed, self._left
+        )
+        self._connections[connection] = None
+        return connection
+
+    def _made(self, connection: Connection) -> None:
+        """It stands. Until it has shown a certificate that is known it is one of few: with one
+        more, the one that has been there longest goes, so that a crowd that says nothing keeps
+        nobody out who does."""
+        unknown = [
+            one for one in self._connections if one.shown is None or not self._is_known(one.shown)
+        ]
+        at = network(connection.address)
+        near = [one for one in unknown if network(one.address) == at]
+        for crowd, most in (
+            (near, limits.PEER_UNKNOWN_OF_ADDRESS),
+            (unknown, limits.PEER_UNKNOWN),
+        ):
+            if len(crowd) > most:
+                crowd[0].fail("too many at once have not said who they are")
+                break
+        work = welcome(connection, self._peering, self._settings.patience)
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[connection] = task
+        task.add_done_callback(lambda _: self._done(connection))
+
+    def _is_known(self, shown: Shown) -> bool:
+        return self._trust.of(shown.fingerprint) is not None
+
+    def _done(self, connection: Connection) -> None:
+        task = self._tasks.pop(connection)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._sparing.error("a connection of another node failed", exc_info=error)
+            connection.cut("there is a bug in this node")
+
+    def _judge(self, fingerprint: str, _expires: datetime) -> str | None:
+        if self._trust.is_revoked(fingerprint):
+            return f"the certificate {fingerprint} was revoked"
+        if self._trust.of(fingerprint) is None and not self._trust.awaits_unknown():
+            return f"nobody who is trusted shows the certificate {fingerprint}"
+        return None
+
+    def _now(self) -> datetime:
+        return self._trust.now
+
+    def _failed(self, connection: Connection, why: str) -> None:
+        self._sparing.warning(
+            "a connection of another node was ended", address=connection.address, why=why
+        )
+
+    def _left(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
+
+    def _lost(self, protocol: asyncio.Protocol) -> None:
+        if isinstance(protocol, Connection):
+            self._left(protocol)

@@ -1,0 +1,110 @@
+"""Whom a node trusts, and when it is told that this has changed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from actors.cluster.trust import Trust
+from actors.commits import NODE
+from storage import replicas, revocations
+from tests.nodes import Running, running
+
+ONE, OTHER = "ab" * 32, "cd" * 32
+ID = "6f3a0000-0000-4000-8000-000000000001"
+
+
+class Told:
+    """A node with its trust, and how often it was told of a change."""
+
+    def __init__(self, here: Running) -> None:
+        self.here = here
+        self.trust = here.node.peering.trust
+        self.times = 0
+        self.trust.on_change.append(self._changed)
+
+    def _changed(self) -> None:
+        self.times += 1
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Told]:
+    async with running(tmp_path / "x") as here:
+        await here.values(
+            f"DEFINE REPLICA n1 PEER 'n1:1' CERTIFICATE '{ONE}'; DEFINE REPLICA n2 PEER 'n2:1'"
+        )
+        told = Told(here)
+        told.trust.begin()
+        yield told
+
+
+async def test_whom_rows_name_and_nobody_has_revoked(node: Told) -> None:
+    pinned = node.trust.of(ONE)
+    assert pinned is not None and (pinned.row, pinned.node) == ("n1", None)
+    assert node.trust.of(OTHER) is None and not node.trust.is_revoked(ONE)
+    await node.here.value(f"REVOKE CERTIFICATE '{ONE}'")
+    assert node.trust.of(ONE) is None and node.trust.is_revoked(ONE)
+    assert node.times == 1
+
+
+async def test_the_certificates_of_a_node(node: Told) -> None:
+    assert node.trust.pins_of(ID) == frozenset()
+    with node.here.node.committer.begin() as tx:
+        row = replicas.find(tx, "n1")
+        assert row is not None
+        row = replicas.renew(tx, row, OTHER, node.trust.now)
+        replicas.shown(tx, row, ID, ONE, node.trust.now)
+        promise = node.here.node.committer.commit(tx, NODE)
+    await node.here.node.committer.released(promise)
+    assert node.trust.pins_of(ID) == {ONE, OTHER}
+    await node.here.value(f"REVOKE CERTIFICATE '{ONE}'")
+    assert node.trust.pins_of(ID) == {OTHER}
+
+
+async def test_strangers_are_awaited_while_a_token_opens_something(node: Told) -> None:
+    assert not node.trust.awaits_unknown()
+    await node.here.value("CREATE JOIN TOKEN")
+    assert node.trust.awaits_unknown()
+    await node.here.value("DROP REPLICA n2")
+    assert not node.trust.awaits_unknown()
+
+
+async def hides_nothing(node: Told) -> None:
+    """Somebody asks while a revocation is on its way to the disk."""
+    committer = node.here.node.committer
+    with committer.begin() as tx:
+        revocations.revoke(tx, ONE, None)
+        promise = committer.commit(tx, NODE)
+    assert node.trust.of(ONE) is None
+    await committer.released(promise)
+    await node.here.value("RETURN 1")
+    assert node.times == 1
+
+
+async def test_who_asks_in_between_hides_nothing(node: Told) -> None:
+    await hides_nothing(node)
+
+
+async def test_planted_one_that_does_is_caught(node: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Trust._refresh
+
+    def hiding(trust: Trust) -> None:
+        read(trust)
+        trust._told = trust._version
+
+    monkeypatch.setattr(Trust, "_refresh", hiding)
+    with pytest.raises(AssertionError):
+        await hides_nothing(node)
+
+
+async def test_other_commits_are_told_of_no_change(node: Told) -> None:
+    await node.here.values("DEFINE TABLE t; CREATE t:1")
+    before = node.times
+    await node.here.value("CREATE t:2")
+    assert node.times == before
+    node.trust.close()
+    node.trust.close()
+    await node.here.value(f"REVOKE CERTIFICATE '{ONE}'")
+    assert node.times == before and node.trust.is_revoked(ONE)

@@ -1,0 +1,405 @@
+"""A model of the network between nodes, behind the same door as the real one.
+
+Everything comes from a seed: how long each message takes, and which links break. A cut has a
+direction: what is sent in it waits, as bytes do that a network does not bring, until the cut is
+mended or the sender has waited for too long. A node that is paused hears and says nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
+
+from protocol import limits
+from protocol.errors import SignInRefused, TooLarge
+from protocol.links import (
+    PREFIX_BYTES,
+    Accept,
+    Hello,
+    Link,
+    LinkClosed,
+    Links,
+    Message,
+    NotKnown,
+    Peer,
+    Redeem,
+    Redeemed,
+    decode,
+    encode,
+)
+
+TRANSIT_BYTES = 64 * limits.KIB
+"""What is on its way at once in one direction; the rest waits at the sender."""
+
+
+@dataclass
+class Weather:
+    """How the network is. It may be changed at any time.
+
+    :ivar delays: seconds that a message takes, at least and at most
+    :ivar breaks: the part of messages that a link breaks with
+    """
+
+    delays: tuple[float, float] = (0.0001, 0.002)
+    breaks: float = 0.0
+
+
+class LinksModel:
+    """The network. :param seed: of all that is left to chance"""
+
+    def __init__(self, seed: int, weather: Weather | None = None) -> None:
+        self.chance = Random(seed)
+        self.weather = weather or Weather()
+        self.nodes: dict[str, ModelLinks] = {}
+        """By their addresses."""
+        self._cuts: set[tuple[str, str]] = set()
+        self._paused: set[str] = set()
+        self._links: list[tuple[ModelLink, ModelLink]] = []
+
+    def node(
+        self,
+        address: str,
+        hello: Callable[[], Hello],
+        fingerprint: str,
+        trusts: Callable[[str], str | None],
+        accept: Accept,
+        redeem: Callable[[Redeem, str], Awaitable[Redeemed]] | None = None,
+    ) -> ModelLinks:
+        """A node at an address, in place of one that was there.
+
+        :param trusts: the row that names a fingerprint now; None: it is not trusted
+        :param redeem: given a token and the fingerprint of who brings it
+        """
+        made = ModelLinks(self, address, hello, fingerprint, trusts, accept, redeem)
+        self.nodes[address] = made
+        return made
+
+    def cut(self, source: str, target: str) -> None:
+        """Bring nothing in that direction, until `mend`."""
+        self._cuts.add((source, target))
+
+    def mend(self, source: str, target: str) -> None:
+        """Bring what waited, and what follows."""
+        self._cuts.discard((source, target))
+        self._go_on()
+
+    def pause(self, address: str) -> None:
+        """A node stands still: nothing reaches it, nothing leaves it."""
+        self._paused.add(address)
+
+    def resume(self, address: str) -> None:
+        """It goes on."""
+        self._paused.discard(address)
+        self._go_on()
+
+    def leave(self, address: str) -> None:
+        """A node is gone, and its links with it."""
+        self.nodes.pop(address).close()
+
+    def brings(self, source: str, target: str) -> bool:
+        """Whether anything comes through in that direction."""
+        return (source, target) not in self._cuts and not {source, target} & self._paused
+
+    def seconds(self) -> float:
+        """How long the next message takes."""
+        return self.chance.uniform(*self.weather.delays)
+
+    def breaks(self) -> bool:
+        """Whether the link breaks with it."""
+        return self.chance.random() < self.weather.breaks
+
+    def add(self, one: ModelLink, other: ModelLink) -> None:
+        """There is one more link."""
+        self._links = [pair for pair in self._links if not (pair[0].over and pair[1].over)]
+        self._links.append((one, other))
+
+    def _go_on(self) -> None:
+        for pair in list(self._links):
+            for one in pair:
+                one.pump()
+
+
+class ModelLinks(Links):
+    """One node's door to the network."""
+
+    def __init__(
+        self,
+        model: LinksModel,
+        address: str,
+        hello: Callable[[], Hello],
+        fingerprint: str,
+        trusts: Callable[[str], str | None],
+        accept: Accept,
+        redeem: Callable[[Redeem, str], Awaitable[Redeemed]] | None,
+    ) -> None:
+        self.model = model
+        self.address = address
+        self.hello = hello
+        self.fingerprint = fingerprint
+        self.trusts = trusts
+        self.accept = accept
+        self.take_token = redeem
+        self.links: dict[ModelLink, bool] = {}
+        """Those that are there, and whether what the peer shows was trusted when it was last looked
+        at: what this node has dialled need not be."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def connect(self, address: str, pins: Collection[str]) -> Link:
+        """As `Links.connect`."""
+        other = await self._reach(address, pins)
+        if other.trusts(self.fingerprint) is None:
+            raise NotKnown(f"{address}: the certificate is not trusted")
+        ours, theirs = self.hello(), other.hello()
+        if ours.store and theirs.store and ours.store != theirs.store:
+            raise LinkClosed(f"{address}: the node belongs to another store")
+        if ours.node == theirs.node:
+            raise LinkClosed(f"{address}: the node is this one")
+        here = ModelLink(self, other.address, _peer(theirs, other.fingerprint, self))
+        there = ModelLink(other, self.address, _peer(ours, self.fingerprint, other))
+        here.other, there.other = there, here
+        self.model.add(here, there)
+        self.links[here] = here.peer.row is not None
+        other.take(there)
+        return here
+
+    async def redeem(self, address: str, pin: str, asked: Redeem) -> Redeemed:
+        """As `Links.redeem`."""
+        other = await self._reach(address, [pin])
+        if other.take_token is None:
+            raise SignInRefused("the join token opens nothing")
+        answer = await other.take_token(asked, self.fingerprint)
+        await self._travel(other.address, self.address)
+        return answer
+
+    def take(self, link: ModelLink) -> None:
+        """Another node has made a link."""
+        self.links[link] = True
+        task = asyncio.get_running_loop().create_task(self._serve(link))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def judge(self) -> None:
+        """Trust has changed: let go of whom it is gone from."""
+        for link, trusted in list(self.links.items()):
+            now = self.trusts(link.peer.fingerprint) is not None
+            if trusted and not now:
+                link.break_off("the certificate is trusted no more")
+            else:
+                self.links[link] = now
+
+    def close(self) -> None:
+        """The node is gone."""
+        for link in list(self.links):
+            link.break_off("the node is gone")
+        for task in list(self._tasks):
+            task.cancel()
+
+    async def _serve(self, link: ModelLink) -> None:
+        try:
+            with suppress(LinkClosed):
+                await self.accept(link)
+        finally:
+            link.close()
+
+    async def _reach(self, address: str, pins: Collection[str]) -> ModelLinks:
+        """The node at an address, after the time that a handshake takes. :raises LinkClosed:"""
+        await self._travel(self.address, address)
+        other = self.model.nodes.get(address)
+        if other is None:
+            raise LinkClosed(f"{address}: nobody is there")
+        await self._travel(address, self.address)
+        if self.model.breaks():
+            raise LinkClosed(f"{address}: the connection broke")
+        if other.fingerprint not in pins:
+            raise LinkClosed(f"{address}: the certificate is not the one that is known")
+        return other
+
+    async def _travel(self, source: str, target: str) -> None:
+        await asyncio.sleep(self.model.seconds())
+        if not self.model.brings(source, target):
+            await asyncio.sleep(limits.GREETING_PEER_SECONDS)
+            raise LinkClosed(f"{target} did not answer in time")
+
+
+def _peer(hello: Hello, fingerprint: str, seen_by: ModelLinks) -> Peer:
+    return Peer(hello.node, hello.store, fingerprint, seen_by.trusts(fingerprint))
+
+
+@dataclass(eq=False)
+class ModelLink(Link):
+    """One end of a link."""
+
+    home: ModelLinks
+    address: str
+    """Of the peer."""
+    peer_: Peer
+    other: ModelLink = field(init=False)
+    over: bool = False
+    _why: str | None = None
+    _unsent: deque[bytes] = field(default_factory=deque)
+    _unsent_bytes: int = 0
+    _transit: deque[tuple[float, bytes | None, str]] = field(default_factory=deque)
+    """On their way: when they arrive, and what; None: the end, and why."""
+    _transit_bytes: int = 0
+    _heard: deque[bytes] = field(default_factory=deque)
+    _heard_bytes: int = 0
+    _arrives: float = 0.0
+    _timer: asyncio.TimerHandle | None = None
+    _slow: asyncio.TimerHandle | None = None
+    _taken: int = 0
+    _wakes: list[asyncio.Future[None]] = field(default_factory=list)
+
+    # --- the door ---------------------------------------------------------------------------------
+
+    @property
+    def peer(self) -> Peer:
+        """As `Link.peer`."""
+        return self.peer_
+
+    def send(self, message: Message) -> None:
+        """As `Link.send`."""
+        data = encode(message)
+        if len(data) > limits.LINK_MESSAGE_BYTES:
+            raise TooLarge("a message is too long for a link", limit=limits.LINK_MESSAGE_BYTES)
+        if self._why is not None:
+            return
+        self._unsent.append(data)
+        self._unsent_bytes += len(data)
+        self.pump()
+        if self._unsent_bytes + self._transit_bytes > limits.LINK_UNSENT_BYTES:
+            self.break_off("the peer takes too little")
+
+    async def drained(self) -> None:
+        """As `Link.drained`."""
+        while self._unsent_bytes > limits.LINK_BUFFER_BYTES and self._why is None:
+            await self._change()
+        if self._why is not None:
+            raise LinkClosed(self._why)
+
+    async def receive(self) -> Message:
+        """As `Link.receive`."""
+        while not self._heard:
+            if self._why is not None:
+                raise LinkClosed(self._why)
+            await self._change()
+        data = self._heard.popleft()
+        self._heard_bytes -= len(data)
+        self.other.pump()
+        return decode(data[PREFIX_BYTES:])
+
+    def close(self, why: str = "") -> None:
+        """As `Link.close`."""
+        if self._why is None:
+            self._why = why or "this side closed the link"
+            self.pump()
+            self._wake()
+            self._watch()
+
+    # --- the network ------------------------------------------------------------------------------
+
+    @property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    def break_off(self, why: str) -> None:
+        """The link is no more, and what was on its way is lost. Whoever is at the other end hears
+        of it if anything reaches that."""
+        if self.over:
+            return
+        self._end(why)
+        self._unsent.clear()
+        self._unsent_bytes = 0
+        self._transit.clear()
+        self._transit_bytes = 0
+        self._add(None, "the connection broke")
+        self._deliver_soon()
+
+    def pump(self) -> None:
+        """Bring on its way what there is room for."""
+        if self.over and self._why is None:
+            return
+        room = self.other._heard_bytes <= limits.LINK_BUFFER_BYTES
+        while self._unsent and self._transit_bytes < TRANSIT_BYTES and room:
+            data = self._unsent.popleft()
+            self._unsent_bytes -= len(data)
+            if self.home.model.breaks():
+                self.break_off("the connection broke")
+                return
+            self._add(data, "")
+            self._taken += 1
+        if self._why is not None and not self._unsent and not self.over:
+            self.over = True
+            self._add(None, "the other side ended the connection")
+            self.home.links.pop(self, None)
+        self._deliver_soon()
+        self._watch()
+        self._wake()
+
+    def _add(self, data: bytes | None, why: str) -> None:
+        # Never two at one time: the loop takes timers that are due together in any order.
+        now = self._loop.time()
+        self._arrives = max(self._arrives + 1e-6, now + self.home.model.seconds())
+        self._transit.append((self._arrives, data, why))
+        self._transit_bytes += 0 if data is None else len(data)
+
+    def _deliver_soon(self) -> None:
+        if self._transit and self._timer is None and self._open:
+            self._timer = self._loop.call_at(self._transit[0][0], self._deliver)
+
+    @property
+    def _open(self) -> bool:
+        return self.home.model.brings(self.home.address, self.address)
+
+    def _deliver(self) -> None:
+        self._timer = None
+        if not self._open:
+            return
+        _, data, why = self._transit.popleft()
+        if data is None:
+            self.other._end(why)
+        else:
+            self._transit_bytes -= len(data)
+            self.other._hear(data)
+        self.pump()
+
+    def _hear(self, data: bytes) -> None:
+        if self._why is None:
+            self._heard.append(data)
+            self._heard_bytes += len(data)
+            self._wake()
+
+    def _end(self, why: str) -> None:
+        if self._why is None:
+            self._why = why
+        self.over = True
+        self.home.links.pop(self, None)
+        if self._slow is not None:
+            self._slow.cancel()
+        self._wake()
+
+    def _watch(self) -> None:
+        """A peer that takes nothing for long ends the link."""
+        if self._slow is None and (self._unsent or self._transit) and not self.over:
+            self._slow = self._loop.call_later(limits.WRITE_SECONDS, self._judge, self._taken)
+
+    def _judge(self, before: int) -> None:
+        self._slow = None
+        if self._taken > before or not (self._unsent or self._transit):
+            self._watch()
+        else:
+            self.break_off("it takes nothing")
+
+    async def _change(self) -> None:
+        wake: asyncio.Future[None] = self._loop.create_future()
+        self._wakes.append(wake)
+        await wake
+
+    def _wake(self) -> None:
+        wakes, self._wakes = self._wakes, []
+        for wake in wakes:
+            if not wake.done():
+                wake.set_result(None)

@@ -1,0 +1,1 @@
+"""Links between nodes, on real sockets with real certificates."""

@@ -1,0 +1,449 @@
+"""Whole nodes that come to know each other: tokens, rows, revocations, renewals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.doors import Doors, SystemClock, system_doors
+from protocol.errors import BadRequest, NotWritable, SignInRefused
+from protocol.links import VERSION, Attach, Link, LinkClosed, NotKnown, Redeem, Redeemed
+from storage import join_tokens, peer_identity
+from storage.join_tokens import Invitation
+from storage.peer_identity import Identity
+from storage.sealing import KEY_BYTES, key_of
+from surfaces.peers.surface import PeerSettings, PeerSurface
+from tests.logbook import Logbook
+from tests.nodes import Running, running
+from tests.surfaces.peers.parts import (
+    Bare,
+    FakePeering,
+    abandon,
+    at,
+    identity,
+    listening,
+)
+from tests.surfaces.test_secrets_on_disk import held
+
+ATTACH = Attach([], 0, 0, 0)
+ID = "6f3a0000-0000-4000-8000-00000000000{}"
+
+
+@dataclass
+class Linked:
+    """A node that listens for others."""
+
+    here: Running
+    surface: PeerSurface
+
+    async def token(self, row: str = "n2", more: str = "") -> Invitation:
+        """A row that waits, if there is none, and a token for it."""
+        await self.here.value(f"DEFINE REPLICA IF NOT EXISTS {row} PEER '{row}:1'")
+        answer = await self.here.value(f"CREATE JOIN TOKEN FOR {row} {more}")
+        return join_tokens.read(answer["token"])
+
+    async def cluster(self) -> dict[str, Any]:
+        found = await self.here.value("INFO FOR CLUSTER")
+        assert isinstance(found, dict)
+        return found
+
+    async def row(self, name: str) -> dict[str, Any]:
+        return next(row for row in (await self.cluster())["replicas"] if row["name"] == name)
+
+    @property
+    def shown(self) -> str:
+        return self.here.node.peering.shown.fingerprint
+
+
+@asynccontextmanager
+async def linked(
+    path: Path,
+    given: Identity | None = None,
+    doors: Doors | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> AsyncIterator[Linked]:
+    """A node with a surface for peers, on a port of its own."""
+    async with running(path, doors, settings) as here:
+        peering = here.node.peering
+        await here.node.begin_peering("127.0.0.1:1", given)
+        surface = PeerSurface(peering, PeerSettings("127.0.0.1", 0))
+        await surface.start()
+        peering.listens_at = at(surface)
+        try:
+            yield Linked(here, surface)
+        finally:
+            await abandon()
+            await surface.close()
+
+
+@pytest.fixture
+async def leader(tmp_path: Path, logbook: Logbook) -> AsyncIterator[Linked]:
+    logbook.allow("another node|takes no followers")
+    async with linked(tmp_path / "leader") as found:
+        yield found
+
+
+def joiner(name: str = "a") -> FakePeering:
+    number = "abcdef".index(name) + 1
+    return FakePeering(ID.format(number), identity(name), store="")
+
+
+def asked(who: FakePeering, invitation: Invitation, **more: Any) -> Redeem:
+    return Redeem(VERSION, invitation.secret, who.name, **more)
+
+
+async def redeem(who: FakePeering, invitation: Invitation, **more: Any) -> Redeemed:
+    """Bring a token from a process that has nothing but that."""
+    async with listening(who) as surface:
+        (address,), fingerprint = invitation.where
+        return await surface.redeem(address, fingerprint, asked(who, invitation, **more))
+
+
+@asynccontextmanager
+async def link(leader: Linked, who: FakePeering) -> AsyncIterator[tuple[Link, Link]]:
+    """A link of a joiner with the leader: both ends."""
+    came: asyncio.Queue[Link] = asyncio.Queue()
+    over = asyncio.Event()
+
+    async def keep(one: Link) -> None:
+        came.put_nowait(one)
+        await over.wait()
+
+    leader.here.node.peering.accept = keep
+    async with listening(who) as surface:
+        try:
+            mine = await surface.connect(at(leader.surface), [leader.shown])
+            mine.send(ATTACH)
+            theirs = await came.get()
+            assert await theirs.receive() == ATTACH
+            yield mine, theirs
+        finally:
+            over.set()
+
+
+# --- tokens ---------------------------------------------------------------------------------------
+
+
+async def test_a_token_says_where_it_is_to_be_brought(leader: Linked) -> None:
+    found = await leader.token()
+    assert found.where.fingerprint == leader.shown
+    assert list(found.where.addresses) == [at(leader.surface)]
+    own = (await leader.here.value("INFO FOR NODE"))["id"]
+    await leader.here.value(f"DEFINE REPLICA n1 PEER 'n1.example:8002' NODE '{own}'")
+    assert list((await leader.token()).where.addresses) == ["n1.example:8002"]
+
+
+async def test_who_brings_one_is_in_its_row_and_linked_from_then_on(leader: Linked) -> None:
+    who = joiner()
+    found = await redeem(
+        who, await leader.token(), peer="a.example:8002", endpoints=["a.example:1"]
+    )
+    assert found == Redeemed(leader.here.node.store.id, "n2", leader.here.node.peering.node)
+    row = await leader.row("n2")
+    assert (row["node"], row["certificate"]) == (who.name, who.shown.fingerprint)
+    assert (row["peer"], row["endpoints"]) == ("a.example:8002", ["a.example:1"])
+    assert not row["waits"] and row["token_expires"] is None
+    (trusted,) = (await leader.cluster())["trusted"]
+    assert trusted["expires"] == who.shown.expires and trusted["days_left"] == 29
+    async with link(leader, who) as (mine, theirs):
+        assert (theirs.peer.node, theirs.peer.row) == (who.name, "n2")
+        assert mine.peer.store == leader.here.node.store.id
+
+
+async def test_it_is_in_the_audit_trail_and_one_commit(leader: Linked) -> None:
+    invitation = await leader.token()
+    before = leader.here.node.committer.committed
+    await redeem(joiner(), invitation)
+    assert leader.here.node.committer.committed == before + 1
+    entries = await leader.here.value("INFO FOR AUDIT")
+    assert any(one["action"] == "redeem join token" for one in entries)
+
+
+async def test_one_that_was_used_opens_nothing(leader: Linked) -> None:
+    invitation = await leader.token()
+    await redeem(joiner("a"), invitation)
+    with pytest.raises(SignInRefused):
+        await redeem(joiner("b"), invitation)
+    assert (await leader.row("n2"))["node"] == joiner("a").name
+
+
+async def test_of_two_that_bring_it_at_once_one_wins(leader: Linked) -> None:
+    invitation = await leader.token()
+    told = await asyncio.gather(
+        *(redeem(joiner(name), invitation) for name in "abcd"), return_exceptions=True
+    )
+    won = [one for one in told if isinstance(one, Redeemed)]
+    assert len(won) == 1 and sum(isinstance(one, SignInRefused) for one in told) == 3
+
+
+async def test_who_did_not_hear_the_answer_asks_again(leader: Linked) -> None:
+    who, invitation = joiner(), await leader.token()
+    first = await redeem(who, invitation)
+    assert await redeem(who, invitation) == first
+
+
+async def test_what_was_dropped_or_replaced_opens_nothing(leader: Linked) -> None:
+    dropped = await leader.token()
+    await leader.here.value("DROP REPLICA n2")
+    other = await leader.token("n3")
+    with pytest.raises(SignInRefused):
+        await redeem(joiner(), dropped)
+    await leader.token("n3")
+    with pytest.raises(SignInRefused):
+        await redeem(joiner(), other)
+
+
+async def test_where_none_is_out_nobody_is_heard(leader: Linked) -> None:
+    invitation = await leader.token()
+    await leader.here.value("DROP REPLICA n2")
+    with pytest.raises(SignInRefused):
+        await redeem(joiner(), invitation)
+    with pytest.raises(LinkClosed):
+        bare = await Bare.connect(leader.surface, identity("x"))
+        await bare.say(Redeem(VERSION, invitation.secret, ID.format(9)))
+        if await bare.hear() is None:
+            raise LinkClosed("it was not heard")
+
+
+async def test_one_that_has_expired_opens_nothing(tmp_path: Path, logbook: Logbook) -> None:
+    logbook.allow("another node")
+    clock = Ahead()
+    async with linked(tmp_path / "x", doors=replace(system_doors(), clock=clock)) as leader:
+        invitation = await leader.token(more="EXPIRES 1m")
+        await leader.token("n3")
+        clock.ahead_us = 61_000_000
+        with pytest.raises(SignInRefused):
+            await redeem(joiner(), invitation)
+
+
+@pytest.mark.parametrize(
+    ("more", "refused"),
+    [({"peer": "nothing"}, BadRequest), ({"endpoints": ["a b"]}, BadRequest)],
+)
+async def test_what_it_says_wrongly_uses_nothing_up(
+    leader: Linked, more: dict[str, Any], refused: type[Exception]
+) -> None:
+    invitation = await leader.token()
+    with pytest.raises(refused):
+        await redeem(joiner(), invitation, **more)
+    await redeem(joiner(), invitation)
+
+
+async def test_guesses_are_answered_later_and_later(leader: Linked, logbook: Logbook) -> None:
+    invitation = await leader.token()
+    wrong = invitation._replace(secret="n2." + "A" * 43)
+    tries = leader.here.node.peering._tries
+    for _ in range(3):
+        with pytest.raises(SignInRefused):
+            await redeem(joiner(), wrong)
+    # By the address, whatever row was guessed: the next one comes behind three.
+    attempt = await tries.begin("join token", "127.0.0.1:1")
+    assert attempt.counter.in_a_row == 3
+    attempt.end()
+    entries = await leader.here.value("INFO FOR AUDIT")
+    assert any(one["refused"] == "SignInRefused" for one in entries)
+
+
+async def test_a_node_that_takes_no_writes_redeems_none(leader: Linked) -> None:
+    invitation = await leader.token()
+    await leader.here.value("DEFINE NODE ROLES serving")
+    with pytest.raises(NotWritable):
+        await redeem(joiner(), invitation)
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "REVOKE CERTIFICATE '{}'",
+        "DROP REPLICA n2",
+        "DEFINE REPLICA OVERWRITE n2 PEER 'n2:1'",
+        "DEFINE REPLICA OVERWRITE n2 PEER 'n2:1' CERTIFICATE '" + "ab" * 32 + "'",
+    ],
+)
+async def test_a_link_ends_with_what_it_stands_on(leader: Linked, statement: str) -> None:
+    who = joiner()
+    await redeem(who, await leader.token())
+    async with link(leader, who) as (mine, theirs):
+        await leader.here.value(statement.format(who.shown.fingerprint))
+        with pytest.raises(LinkClosed):
+            await theirs.receive()
+        with pytest.raises(LinkClosed):
+            await mine.receive()
+    async with listening(who) as surface:
+        with pytest.raises(NotKnown):
+            await surface.connect(at(leader.surface), [leader.shown])
+
+
+async def test_a_row_declared_by_its_certificate_learns_its_node(leader: Linked) -> None:
+    who = joiner()
+    await leader.here.value(f"DEFINE REPLICA n2 PEER 'n2:1' CERTIFICATE '{who.shown.fingerprint}'")
+    async with link(leader, who):
+        while (await leader.row("n2"))["node"] is None:
+            await asyncio.sleep(0.005)
+    (trusted,) = (await leader.cluster())["trusted"]
+    assert trusted["expires"] == who.shown.expires
+    assert (await leader.row("n2"))["node"] == who.name
+    other = replace(who, name=ID.format(9))
+    async with listening(other) as surface:
+        with pytest.raises(LinkClosed, match="another node"):
+            await surface.connect(at(leader.surface), [leader.shown])
+
+
+async def test_where_nothing_takes_followers_they_are_told(leader: Linked) -> None:
+    who = joiner()
+    await redeem(who, await leader.token())
+    async with listening(who) as surface:
+        mine = await surface.connect(at(leader.surface), [leader.shown])
+        mine.send(ATTACH)
+        assert getattr(await mine.receive(), "code", None) == "NotImplementedHere"
+        with pytest.raises(LinkClosed):
+            await mine.receive()
+
+
+async def test_nothing_of_the_store_is_sent_to_a_stranger(leader: Linked) -> None:
+    await leader.token()
+    bare = await Bare.connect(leader.surface, identity("x"))
+    await bare.say(Redeem(VERSION, "n2.guess", ID.format(9)))
+    heard = repr(await bare.hear())
+    assert await bare.hear() is None
+    for secret in (leader.here.node.store.id, leader.here.node.peering.node, "n2"):
+        assert secret not in heard
+
+
+# --- this node's own certificate ------------------------------------------------------------------
+
+
+class Ahead(SystemClock):
+    """A wall clock that a test sets forward."""
+
+    ahead_us = 0
+
+    def wall_us(self) -> int:
+        return super().wall_us() + self.ahead_us
+
+    def monotonic_us(self) -> int:
+        return super().monotonic_us() + self.ahead_us
+
+    def pass_days(self, days: int) -> None:
+        self.ahead_us += days * 86_400_000_000
+
+
+async def test_it_is_the_same_after_a_restart_and_in_no_backup(tmp_path: Path) -> None:
+    (tmp_path / "backups").mkdir()
+    told = {"backup_dir": str(tmp_path / "backups")}
+    async with linked(tmp_path / "x", settings=told) as one:
+        before = one.shown
+        key = one.here.node.peering.shown.key
+        await one.here.value("BACKUP TO 'a'")
+    async with linked(tmp_path / "x") as one:
+        assert one.shown == before
+    assert key.splitlines()[1].encode() not in held(tmp_path / "backups")
+    assert key.splitlines()[1].encode() in held(tmp_path / "x")
+
+
+async def test_a_sealed_store_keeps_its_key_sealed(tmp_path: Path) -> None:
+    told = {"key": key_of(b"\7" * KEY_BYTES)}
+    async with linked(tmp_path / "x", settings=told) as one:
+        before, key = one.shown, one.here.node.peering.shown.key
+    assert key.splitlines()[1].encode() not in held(tmp_path / "x")
+    async with linked(tmp_path / "x", settings=told) as one:
+        assert one.shown == before
+
+
+async def test_a_leader_puts_its_own_into_its_row(leader: Linked) -> None:
+    own = leader.here.node.peering.node
+    await leader.here.value(f"DEFINE REPLICA n1 PEER 'n1:1' NODE '{own}'")
+    while (await leader.row("n1"))["certificate"] != leader.shown:
+        await asyncio.sleep(0.005)
+
+
+async def test_it_is_renewed_a_month_ahead_and_shown_half_a_month_later(
+    tmp_path: Path, logbook: Logbook
+) -> None:
+    logbook.allow("another node")
+    clock = Ahead()
+    async with linked(tmp_path / "x", doors=replace(system_doors(), clock=clock)) as one:
+        peering, first = one.here.node.peering, one.shown
+        await one.here.value(f"DEFINE REPLICA n1 PEER 'n1:1' NODE '{peering.node}'")
+
+        async def trusted() -> list[str]:
+            return [each["certificate"] for each in (await one.cluster())["trusted"]]
+
+        async def until(count: int) -> list[str]:
+            while len(found := await trusted()) != count:
+                await asyncio.sleep(0.005)
+            return found
+
+        assert await until(1) == [first]
+        clock.pass_days(334)
+        peering.renew_soon()
+        await asyncio.sleep(0)
+        assert await until(1) == [first] and peering.identities.next is None  # type: ignore[union-attr]
+        clock.pass_days(2)
+        peering.renew_soon()
+        both = await until(2)
+        assert both[0] == first == one.shown, "the next one is known before it is shown"
+        clock.pass_days(15)
+        peering.renew_soon()
+        assert await until(1) == both[1:] == [one.shown]
+    async with linked(tmp_path / "x", doors=replace(system_doors(), clock=clock)) as one:
+        assert [one.shown] == both[1:]
+
+
+async def test_a_follower_has_its_leader_put_the_next_one_into_its_row(
+    leader: Linked, tmp_path: Path
+) -> None:
+    """The follower of this test has rows of its own, as if it had copied them."""
+    first, second = identity("a"), identity("b")
+    async with linked(tmp_path / "follower", first) as follower:
+        node = follower.here.node.peering.node
+        leads = leader.here.node.peering
+        follower.here.node.peering._store = leader.here.node.store.id
+        rows = (
+            f"DEFINE REPLICA n1 PEER 'n1:1' CERTIFICATE '{leader.shown}';"
+            f"DEFINE REPLICA n2 PEER 'n2:1' CERTIFICATE '{first.fingerprint}'"
+        )
+        await leader.here.values(rows)
+        await follower.here.values(f"DEFINE REPLICA n2 PEER 'n2:1' NODE '{node}'")
+        while (await follower.row("n2"))["certificate"] != first.fingerprint:
+            await asyncio.sleep(0.005)
+        await follower.here.value("DEFINE NODE ROLES serving")
+        follower.here.node.peering.leader = lambda: (at(leader.surface), [leader.shown])
+        follower.here.node.peering.will_show(second)
+        while len((await leader.cluster())["trusted"]) < 3:
+            await asyncio.sleep(0.005)
+        assert leads.trust.of(second.fingerprint) is not None
+        assert follower.shown == first.fingerprint, "its own rows don't have it yet"
+        # What it hears of its leader's commit.
+        await follower.here.value("DEFINE NODE ROLES serving, writable")
+        follower.here.node.peering.renew_soon()
+        while follower.shown != second.fingerprint:
+            await asyncio.sleep(0.005)
+        mine = await follower.surface.connect(at(leader.surface), [leader.shown])
+        while leads.trust.of(first.fingerprint) is not None:
+            await asyncio.sleep(0.005)
+        assert leads.trust.of(second.fingerprint) is not None
+        mine.close()
+
+
+async def test_one_that_is_given_has_to_fit(tmp_path: Path) -> None:
+    one, other = identity("a"), identity("b")
+    now = one.expires - timedelta(days=1)
+    with pytest.raises(BadRequest, match="does not belong"):
+        peer_identity.given(one.certificate.encode(), other.key.encode(), now)
+    with pytest.raises(BadRequest, match="expired"):
+        peer_identity.given(one.certificate.encode(), one.key.encode(), one.expires)
+    for what in (b"", b"\xff", one.key.encode()):
+        with pytest.raises(BadRequest, match="PEM"):
+            peer_identity.given(what, one.key.encode(), now)
+    assert peer_identity.given(one.certificate.encode(), one.key.encode(), now) == one
