@@ -31,11 +31,12 @@ from pykka._envelope import Envelope
 from actors.log_pins import Pins
 from actors.runtime import Runtime, ThreadActor, tell_now
 from protocol.doors import Room
-from protocol.errors import DiskFull
+from protocol.errors import DiskFull, Refusal
 from protocol.requests import Request
 from storage.effects import only_removes
 from storage.frames import Frame
 from storage.log import Log
+from storage.reigns import Reign
 from storage.retention import Keep
 
 log = structlog.get_logger("node")
@@ -72,6 +73,25 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
+class Ends:
+    """The node stops, and is in a cluster: no more was released than this, whatever is durable."""
+
+    released: int
+
+
+@dataclass(frozen=True, slots=True)
+class FindEnd(Request[Reign]):
+    """Find out where the log ends, behind all that was said before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut(Request[Reign]):
+    """End the log with a frame; see `Log.cut`. Answers where it ends now."""
+
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
 class Prune(Request[int]):
     """Drop whole segments that need not be kept. Answers where the log begins."""
 
@@ -96,6 +116,10 @@ class Durable:
     written_bytes: int
     digests: list[bytes]
     """Of the frames of this batch, which end with `upto`."""
+    epoch: int
+    """Of the last of them."""
+    generation: int
+    """That they were handed over in."""
     reserved: bool = False
     """Whether they were written with the reserve, on a full disk."""
 
@@ -150,6 +174,11 @@ class LogActor(ThreadActor):
         self._pins = Pins(runtime.clock, log.first) if pins is None else pins
         self._last_batch_bytes = 0
         self._refused = 0
+        """The newest generation that a full disk has refused something of."""
+        self._generation = 0
+        """Of what is being written."""
+        self._released: int | None = None
+        """What was released when the node stopped; None: all that is durable."""
         self._broken = False
 
     def on_batch(self, batch: list[Envelope[Any]]) -> None:
@@ -162,7 +191,7 @@ class LogActor(ThreadActor):
             if type(message) is Append:
                 if message.generation > self._refused:
                     frames += message.frames
-                    released = message.released
+                    released, self._generation = message.released, message.generation
                 continue
             if frames:
                 self._append(frames, released)
@@ -173,6 +202,12 @@ class LogActor(ThreadActor):
                 self._prune(envelope, message)
             elif type(message) is GiveWay:
                 self.reply(envelope, self._give_way())
+            elif type(message) is FindEnd:
+                self.reply(envelope, self._log.present)
+            elif type(message) is Cut:
+                self._cut(envelope, message.after)
+            elif type(message) is Ends:
+                self._released = message.released
             else:
                 raise self._unknown(message)
         if frames:
@@ -182,7 +217,7 @@ class LogActor(ThreadActor):
 
     def on_stop(self) -> None:
         """Close the log and say in it that it was closed in order."""
-        self._log.close(clean=not self._broken)
+        self._log.close(not self._broken, self._released)
 
     def _mark(self, released: int) -> None:
         try:
@@ -199,6 +234,17 @@ class LogActor(ThreadActor):
             self.refuse(envelope, refusal)
         else:
             self.reply(envelope, self._log.first)
+
+    def _cut(self, envelope: Envelope[Any], after: int) -> None:
+        before = self._log.last
+        try:
+            self._guarded(partial(self._log.cut, after))
+        except Refusal as refusal:
+            self.refuse(envelope, refusal)
+            return
+        if before > after:
+            log.warning("frames that were not released gave way", after=after, last=before)
+        self.reply(envelope, self._log.present)
 
     def _give_way(self) -> int:
         """Drop old log for room. Answers how many frames went."""
@@ -238,8 +284,8 @@ class LogActor(ThreadActor):
             if done == len(frames):
                 return
             # All of this batch is of one generation: a later one begins only after the commits
-            # actor has heard what is said here.
-            self._refused += 1
+            # actor has heard what is said here, or has asked for the log's end.
+            self._refused = self._generation
             self.runtime.cross(tell_now, self._commits, LogFull(self._refused, refusal))
 
     def _write_removing(self, frames: list[Frame], released: int) -> int:
@@ -262,14 +308,16 @@ class LogActor(ThreadActor):
             self._log.append, frames, released=released, reserved=reserved, spare=spare
         )
         digests = self._guarded(append)
-        durable = Durable(frames[-1].sequence, written, digests, reserved)
+        last = frames[-1]
+        durable = Durable(last.sequence, written, digests, last.epoch, self._generation, reserved)
         self.runtime.cross(tell_now, self._commits, durable)
 
     def _guarded(self, work: Callable[[], T]) -> T:
-        """Whatever the log raises but a full disk ends it: its descriptor is not used again."""
+        """Whatever the log raises but a refusal, which leaves it as it was, ends it: its descriptor
+        is not used again."""
         try:
             return work()
-        except DiskFull:
+        except Refusal:
             raise
         except BaseException:
             self._broken = True

@@ -75,6 +75,15 @@ class ReadFrames(Request[list[Frame]]):
 
 
 @dataclass(frozen=True, slots=True)
+class ReadStored(Request[list[tuple[Frame, bytes]]]):
+    """As `ReadFrames`, each frame with its digest."""
+
+    after: int
+    upto: int
+    bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReadFrame(Request[Frame]):
     """Read one frame, wherever it stands."""
 
@@ -146,6 +155,12 @@ class LogReadActor(ThreadActor):
             if not found:
                 raise self._told(error, asked.after + 1) from error
         return found
+
+    @handles(ReadStored)
+    def read_stored(self, asked: ReadStored) -> list[tuple[Frame, bytes]]:
+        """As `read_frames`; the digests are made here, where they hold nobody up."""
+        found = self.read_frames(ReadFrames(asked.after, asked.upto, asked.bytes_max))
+        return [(frame, frame.digest()) for frame in found]
 
     @handles(ReadFrame)
     def read_frame(self, asked: ReadFrame) -> Frame:
@@ -287,6 +302,17 @@ class LogReads:
         if after + 1 >= tail.first:
             return tail.after(after, upto, bytes_max)
         return await ask(self._reader.ref, ReadFrames(after, upto, bytes_max))
+
+    async def stored(self, after: int, upto: int, bytes_max: int) -> list[tuple[Frame, bytes]]:
+        """As `frames`, with their digests, and from the disk: whether they are released or may
+        have to give way.
+
+        :param upto: in the log
+        :raises LogPruned: the log begins later
+        :raises LogDamaged: the first of them is not what was written
+        :raises Busy: too many wait for the log to be read
+        """
+        return await ask(self._reader.ref, ReadStored(after, upto, bytes_max))
 
     async def frame(self, sequence: int) -> Frame:
         """One frame.

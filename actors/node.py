@@ -56,7 +56,7 @@ from actors.vaults import Parts as VaultParts
 from actors.vaults import begin as begin_vaults
 from protocol import limits
 from protocol.doors import Room
-from protocol.errors import Busy, DiskFull, Draining, Refusal
+from protocol.errors import Busy, DiskFull, Draining, NotWritable, Refusal
 from protocol.requests import (
     AuthenticateToken,
     Caller,
@@ -153,10 +153,10 @@ class Node:
 
     async def _replay(self) -> None:
         """Bring the state up to the log, with the ledger that goes on from there."""
-        _, opened, engine = self.store.parts
+        engine, end = self.store.parts.engine, self.store.end
         self.committer = committer = Committer(self.runtime)
         clock, rng = self.doors.clock, self.doors.rng
-        committer.ledger = Ledger(engine, opened.end, clock, rng, committer.hand_over)
+        committer.ledger = Ledger(engine, end, clock, rng, committer.hand_over)
         await self.store.replay(committer.ledger)
 
     def _start_actors(self) -> None:
@@ -203,6 +203,9 @@ class Node:
             lambda: LogReadActor.start(runtime, opened, self.log_checks), refoldable=True
         )
         self.reads = LogReads(committer, opened, reader, pins)
+        committer.may_follow(opened, self.reads.stored)
+        if self.store.cluster is not None:
+            committer.follow_first(NotWritable("this node is in a cluster, and has no leader yet"))
         if serves:
             self._supervise(
                 lambda: LogChecksActor.start(runtime, committer, reader), refoldable=True
@@ -346,11 +349,11 @@ class Node:
             return bool(users.everyone(tx))
 
     async def _ensure_owner(self) -> None:
-        """A store without users gets its first owner.
+        """A store without users gets its first owner; of one in a cluster the leader has cared.
 
         :raises Refusal: the name or password given for it is none
         """
-        if self.has_users():
+        if self.has_users() or self.store.cluster is not None:
             return
         owner = self.settings.first_owner
         if owner is None:
@@ -501,6 +504,7 @@ class Node:
         try:
             await self._end_scripts()
             self.messages.stop()
+            await committer.wait_for_nobody(Draining("the node is stopping"))
             await committer.released(committer.promise(committer.committed))
             await stop(self._sessions.ref)
             await stop(self._scripts.ref)

@@ -19,10 +19,12 @@ from actors.settings import NodeSettings
 from protocol import limits
 from protocol.doors import Room
 from protocol.values import instant
-from storage import lineage, rebuilding
+from storage import cluster_file, lineage, rebuilding
+from storage.cluster_file import Cluster
 from storage.directory import StoreDirectory
 from storage.engine import Engine, EngineFailed, EngineUnreadable
 from storage.faults import ClockRefused, StateDamaged
+from storage.histories import LogEnd
 from storage.ledger import Ledger, StateUnusable
 from storage.log import Log
 from storage.recovery import Recovery
@@ -61,6 +63,8 @@ class Store:
         self.directory: StoreDirectory | None = None
         self.log: Log | None = None
         self.engine: Engine | None = None
+        self.cluster: Cluster | None = None
+        """What the node remembers of its cluster; None: it is in none."""
         self.damage: str | None = None
         """What of the state can't be read."""
         self._settings = settings
@@ -110,6 +114,7 @@ class Store:
                 "the data directory was open to other users and is closed now",
                 directory=self.directory.path,
             )
+        self.cluster = cluster_file.load(self.directory)
         self.log = Log.look(self.directory)
         self._check_clock(self.log.last_time)
         self.log.make_room(TO_OPEN)
@@ -178,6 +183,14 @@ class Store:
             if frame.sequence % REPLAY_FRAMES == 0:
                 await asyncio.sleep(0)
 
+    @property
+    def end(self) -> LogEnd:
+        """How far a start brings the state; see `replay`."""
+        _, opened, engine = self.parts
+        if self.cluster is None:
+            return opened.end
+        return opened.end_at(max(opened.released, engine.applied))
+
     async def replay(self, ledger: Ledger) -> None:
         """Bring the state up to the log, in slices.
 
@@ -189,13 +202,13 @@ class Store:
         :raises StateUnusable: the log no longer holds what the state lacks
         """
         opened, progress = self.parts.log, self._settings.progress
-        first, last = ledger.committed + 1, opened.last
+        first, last = ledger.committed + 1, self.end.sequence
         if first <= last:
             if first < opened.first:
                 raise StateUnusable(
                     f"the state stands at {first - 1} and the log begins at {opened.first}"
                 )
-            for frame in opened.read(first):
+            for frame in opened.read(first, last):
                 ledger.replay(frame)
                 if frame.sequence % REPLAY_FRAMES == 0:
                     if progress is not None:

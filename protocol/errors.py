@@ -272,6 +272,11 @@ class Diverged(Refusal, status=410):
     restored or has gone on otherwise since. What was made of it has to be made anew."""
 
 
+class Stranded(Refusal, status=410):
+    """What the node has shown is not in the log of its leader: without a fault it never comes to
+    that. Nothing was cut; the node has to be copied anew."""
+
+
 class AnswerTooLarge(Refusal, status=413):
     """The answer is larger than a wire frame, or finds no room; the message says its size.
 
@@ -345,8 +350,9 @@ class Failed(Refusal, status=500):
 
 
 class UnknownOutcome(Refusal, status=500):
-    """The commit was on its way to the disk when the log failed, the request's time was over, or it
-    was killed: it may have happened. detail.sequence is its number."""
+    """The commit was on its way to the disk, or to followers, when the log failed, the request's
+    time was over, it was killed, or the node led no more: it may have happened. detail.sequence is
+    its number."""
 
 
 class NotImplementedHere(Refusal, status=501):

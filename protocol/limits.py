@@ -88,6 +88,9 @@ then need not read the log."""
 TAIL_BYTES: Final = 8 * MIB
 """Newest frames kept in memory for whoever follows the store: about what a disk takes in a tenth
 of a second, so that one who fell behind and has read the log to its end finds the next frame."""
+RECEIVED_BYTES: Final = 64 * MIB
+"""Frames of a leader's log kept in memory until they may be shown; what is more is read from the
+log again."""
 LOG_AHEAD_BYTES: Final = 256 * KIB
 """Zeros written ahead of the log's end: a sync that need not make the file longer is much cheaper.
 Batches longer than a quarter of it get none."""

@@ -22,7 +22,7 @@ them where frames are replayed. Op 6 tells it which records the build of an inde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -167,10 +167,11 @@ def read(body: bytes, tick: Tick) -> tuple[Attribution, Iterator[Any]]:
     return next(steps), steps
 
 
-def decode_in_steps(body: bytes, tick: Tick) -> Iterator[Any]:
+def decode_in_steps(body: bytes, tick: Tick) -> Generator[Any, None, Attribution]:
     """As `decode`, for a body of megabytes: its `Attribution`, then its effects one by one.
 
     :param tick: called now and then
+    :returns: the attribution with what is kept of it, which stands behind the effects
     :raises EffectsDamaged: at what no commit of ours would write
     """
     reader = msgpack.Unpacker(
@@ -192,15 +193,20 @@ def decode_in_steps(body: bytes, tick: Tick) -> Iterator[Any]:
                 fed += len(piece)
 
     try:
-        take(reader.read_array_header)
-        yield Attribution(*(take(reader.unpack) for _ in range(BEFORE_EFFECTS)))
+        parts = take(reader.read_array_header)
+        who = Attribution(*(take(reader.unpack) for _ in range(BEFORE_EFFECTS)))
+        yield who
         for number in range(take(reader.read_array_header)):
             if not number % EFFECTS_A_STEP:
                 tick()
             effect = take(reader.unpack)
             _check(effect if type(effect) is tuple else ())
             yield effect
-    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        if parts > BEFORE_EFFECTS + 1:
+            entry = msgspec.convert(take(reader.unpack), Entry)
+            return msgspec.structs.replace(who, entry=entry)
+        return who
+    except (ValueError, TypeError, msgpack.UnpackException, msgspec.MsgspecError) as error:
         raise EffectsDamaged(f"the body of a frame is no commit: {error}") from None
 
 

@@ -130,6 +130,12 @@ class Layer:
         self._seen: list[ref[Sheet]] = []
         """Scans under way that look at it as it was when they began."""
 
+    def declares(self) -> set[bytes]:
+        """A declaration is among what changes. Answers `declared`, to be added to."""
+        if not self.catalog:
+            self.catalog, self.declared = True, set()
+        return self.declared
+
     def write(self, key: bytes, value: bytes | None) -> None:
         """Set or delete a key."""
         if key not in self.writes:

@@ -8,6 +8,9 @@ node's log holds it, and *released* when it may be shown, which on a node that s
 same moment. Then it goes to the engine. The engine never holds what might still be lost, and an
 answer that depended on something in flight (`Transaction.saw`) waits until that is released.
 
+Where another node leads, its frames are put in flight as its commits were there (`follow`), and
+take the same way from there on.
+
 Everything here happens on one thread and nothing waits, so a commit is atomic: between its
 validation and its place in flight no other can slip in.
 """
@@ -33,7 +36,7 @@ from storage.layers import InFlight, Layer, apply_writes
 from storage.lineage import Lineage
 from storage.lookups import Lookups
 from storage.moments import Moment
-from storage.replay import Replay, stands_alone
+from storage.replay import Folding, Replay, stands_alone
 from storage.transactions import Transaction
 
 REPLAY_BATCH_BYTES: Final = 1 << 20
@@ -94,7 +97,10 @@ class Ledger:
         """How its id begins."""
         self.epoch = end.next_epoch
         """Of the frames to come."""
-        self._opened = end
+        self._since = end.sequence + 1
+        """The first commit of that epoch."""
+        self._epochs: list[tuple[int, int]] = [(0, end.epoch)]
+        """First commits and epochs of those before, as far as they are known."""
         self._end = end.sequence
         self._committed = engine.applied
         self._durable = engine.applied
@@ -108,6 +114,7 @@ class Ledger:
         self._ticks = clock.monotonic_us()
         self._frame_time = end.time
         self._replay = Replay(engine, lambda: Transaction(self, self._committed, self._frame_time))
+        self._folding = Folding()
         self._replayed_last: Frame | None = None
         self._replaying_bytes = 0
         self.lookups = Lookups(engine.applied)
@@ -144,7 +151,9 @@ class Ledger:
 
     def epoch_at(self, sequence: int) -> int:
         """The epoch of a commit. :param sequence: not before the log's end at the start"""
-        return self.epoch if sequence > self._opened.sequence else self._opened.epoch
+        if sequence >= self._since:
+            return self.epoch
+        return next(epoch for first, epoch in reversed(self._epochs) if first <= sequence)
 
     @property
     def catalog_version(self) -> int:
@@ -254,38 +263,65 @@ class Ledger:
                 if value is not None:
                     own.write(key, make(value, time))
         if tx.prepared is None:
-            changes = [*_first_effects(tx), *_write_effects(tx, own.writes.items())]
+            changes = [*tx.first_effects(), *_write_effects(tx, own.writes.items())]
             body = effects.encode(attribution, changes + self._sums(tx))
         else:
-            late = _write_effects(tx, ((key, own.writes[key]) for key in _late_keys(tx)))
+            late = _write_effects(tx, ((key, own.writes[key]) for key in tx.late_keys()))
             some = effects.encode_some(late + self._sums(tx))
             body = effects.join(attribution, [*tx.prepared, some])
         self._hand_over(Frame(sequence, self.epoch, time, 0, body))
         if attribution.entry is not None:
             own = tx.fold(statements.rows(sequence, time, attribution))
         own.sequence, own.size = sequence, tx.size
-        self.flight.add(own)
+        self._put_in_flight(own, time, len(self._paused) > tx.paused)
+        return sequence
+
+    def _put_in_flight(self, layer: Layer, time: int, others_paused: bool) -> None:
+        """:param others_paused: whether somebody else paused before this commit"""
+        sequence = layer.sequence
+        self.flight.add(layer)
         self._committed = sequence
         self._frame_time = time
-        if len(self._paused) > tx.paused:  # somebody else paused before this commit
-            self._remember(own)
-        if own.catalog:
-            self.lookups.changed(sequence, own.declared, own.ranges)
+        if others_paused:
+            self._remember(layer)
+        if layer.catalog:
+            self.lookups.changed(sequence, layer.declared, layer.ranges)
             if self.lookups.users_since == sequence:
                 self._end_moments()
-        return sequence
 
     def _end_moments(self) -> None:
         """Who may do what has changed: in a moment it is judged as it was then."""
         for moment in list(self.moments):
             moment.end()
 
+    def follow(self, frame: Frame) -> Iterator[None]:
+        """Put a commit of another node in flight, in steps of about a millisecond; with the last it
+        is `committed`. In between control may be given away, and nobody else commits.
+
+        :raises EffectsDamaged: its body is no commit
+        """
+        sequence = frame.sequence
+        assert sequence == self._committed + 1, "frames are followed without a gap"
+        with Transaction(self, self._committed, frame.time) as tx:
+            layer = tx.own = Layer(sequence)
+            layer.size = len(frame.body)
+            who = yield from self._folding.follow(frame.body, tx)
+            layer.write_all(statements.rows(sequence, frame.time, who))
+        if frame.epoch != self.epoch:
+            self.lead(frame.epoch)
+        self._put_in_flight(layer, max(self._frame_time, frame.time), bool(self._paused))
+
+    def lead(self, epoch: int) -> None:
+        """What is committed from now on is of another epoch, later than that of any frame."""
+        self._epochs.append((self._since, self.epoch))
+        self._since, self.epoch = self._committed + 1, epoch
+
     def prepare(self, tx: Transaction) -> Iterator[None]:
         """Encode the changes of a large transaction before its commit, in steps of about a
         millisecond, so that the commit itself is short. Between the steps control may be given
         away, after a `pause`; nothing more may be changed."""
-        chunks = [effects.encode_some(_first_effects(tx))]
-        late = frozenset(_late_keys(tx))
+        chunks = [effects.encode_some(tx.first_effects())]
+        late = frozenset(tx.late_keys())
         for part in tx.own.in_steps(PREPARE_KEYS):
             rows = [row for row in part if row[0] not in late] if late else part
             chunks.append(effects.encode_some(_write_effects(tx, rows)))
@@ -428,17 +464,28 @@ class Ledger:
         makes it the state of any one commit."""
         return self._part_at > 0
 
-    def withdraw(self) -> None:
-        """The log had no room for what is in flight and not durable: it never happened, and its
-        sequences will be given again. Transactions that paused on top of it can't commit."""
-        self.flight.keep(self._durable)
-        self._committed = self._durable
-        while self._changes and self._changes[-1].sequence > self._durable:
+    def withdraw(self, upto: int | None = None) -> None:
+        """What is in flight behind a commit never happened, and its sequences will be given again:
+        the log had no room for it, or another leads. Transactions that paused on top of it can't
+        commit.
+
+        :param upto: released, and durable; None: all that is durable stays
+        """
+        upto = self._durable if upto is None else upto
+        assert self._released <= upto <= self._durable, "what was shown is not taken back"
+        for _ in range(self._durable - upto):
+            self._digests.pop()
+        self.flight.keep(upto)
+        self._committed = self._durable = upto
+        while self._since > upto + 1 and self._epochs:
+            self._since, self.epoch = self._epochs.pop()
+        while self._changes and self._changes[-1].sequence > upto:
             self._changed_keys -= len(self._changes.pop().keys)
-        self._forgotten = min(self._forgotten, self._durable)
+        self._forgotten = min(self._forgotten, upto)
         for tx in self._paused.values():
-            tx.withdrawn = tx.withdrawn or tx.sequence > self._durable
-        self.lookups.withdraw(self._durable)
+            tx.withdrawn = tx.withdrawn or tx.sequence > upto
+        self.lookups.withdraw(upto)
+        self._folding.forget()
 
     # --- transactions that pause ----------------------------------------------------------------
 
@@ -477,7 +524,7 @@ class Ledger:
 
     def _validate(self, tx: Transaction) -> None:
         if tx.withdrawn:
-            raise Conflict("a commit that this transaction had seen was taken back: disk full")
+            raise Conflict("a commit that this transaction had seen was taken back")
         if tx.sequence < self._forgotten:
             raise Conflict("the transaction ran for too long beside others that write")
         for change in reversed(self._changes):
@@ -500,21 +547,6 @@ class Ledger:
             if change.ranges or not change.keys.isdisjoint(wanted):
                 return False
         return True
-
-
-def _first_effects(tx: Transaction) -> list[Effect]:
-    return [
-        *((effects.DELETE_RANGE, start, end) for start, end in tx.own.ranges),
-        *((effects.DERIVE, *derive) for derive in tx.derives),
-    ]
-
-
-def _late_keys(tx: Transaction) -> list[bytes]:
-    """The keys of what may change at the commit."""
-    found = [key for key in tx.timed or () if key in tx.own.writes]
-    for append in tx.appends.values():
-        found += append.late_keys(tx.own)
-    return found
 
 
 def _write_effects(tx: Transaction, writes: Iterable[tuple[bytes, bytes | None]]) -> list[Effect]:

@@ -4,9 +4,10 @@
     log/BEGINS      the first sequence the log still holds; absent: 1
     log/NEWEST      the first sequence of the newest segment that was ever written to; absent: 1
     log/CLOSED      where the log ended at a clean close; gone before anything is written after it
+    log/HISTORY     the epochs that have ended, and with which frame: reigns.py; absent: none has
     log/RESERVE     room given up when the disk is full, so that what must be written still can be;
                     and RESERVE.1 and so on, which are files to be given up and hold nothing
-    log/….cut       torn bytes that a recovery set aside, for people
+    log/….cut       bytes that a recovery or a cut took off, for people
 
 What holds, and what the code below relies on:
 
@@ -40,6 +41,10 @@ What holds, and what the code below relies on:
 11. A sealed log writes to no segment that was opened: the first write after an open begins a new
     one. Which counts were used under the key of the old one only who used them knew
     (`sealing.py`), and a copy of the directory would use the same ones for something else.
+12. What was released is never cut. What was not is, when another leader went on otherwise: whole
+    segments, the newest first and each durably before the next, NEWEST before any of them; then,
+    as a recovery does, a new segment, empty and flagged COPIED, takes over behind the last frame
+    that stays. So no bytes of what was cut are in a segment that is written again.
 
 Crashes in between, and why each is harmless:
 
@@ -54,6 +59,10 @@ Crashes in between, and why each is harmless:
 - A prune: BEGINS is durable before the first unlink. At open, segments below BEGINS are removed; a
   log that begins later than BEGINS lost a segment.
 - STORE there but no segment: the first segment was durable before STORE was written, so it is lost.
+- A cut, between two segments that go: the log ends with the older, and has been cut in part. What
+  is left of it was not released either, and is cut by who asked for it next.
+- A cut between the new segment and the end of the old one: as of a recovery.
+- HISTORY before the frame that it was written for: reigns.py.
 - A close between its mark and CLOSED: like any unclean stop, with all frames known durable.
 
 One thread uses a `Log`. `read` may be called from others: it opens files of its own, and sees the
@@ -65,14 +74,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
 
 from protocol.doors import File, Room
-from protocol.errors import DiskFull
-from storage import cuts
+from protocol.errors import DiskFull, Stranded
+from storage import cuts, reigns
 from storage.directory import StoreDirectory, segment_name
 from storage.facts import replace_file
-from storage.faults import LogFailed
+from storage.faults import LogDamaged
 from storage.frames import (
     BODY_BYTES_MAX,
     CLEAN,
@@ -84,20 +92,20 @@ from storage.frames import (
     Frame,
     Placed,
     SegmentHeader,
+    Walk,
     begin,
 )
 from storage.histories import Standing
-from storage.log_reading import LogReader, LogSizes
+from storage.log_reading import LogSizes
+from storage.log_writing import LogWriter
 from storage.recovery import Ending, Recovery, refuse_lost
+from storage.reigns import History
 from storage.reserve import NO_ROOM, disk_full, drop_temporary
 from storage.retention import Keep
 from storage.segments import FIRST_OF, Segment
 
-_PLENTY: Final = 256
-"""Zeros are put ahead while the disk has room for so many times as many."""
 
-
-class Log(LogReader):
+class Log(LogWriter):
     """One open log. See the head of this file."""
 
     # --- opening ---------------------------------------------------------------------------------
@@ -112,11 +120,13 @@ class Log(LogReader):
         return log
 
     @classmethod
-    def begin_after(cls, directory: StoreDirectory, at: Standing) -> None:
-        """Make the log of a store that is restored: what it will hold comes after a frame of the
-        store that it was, and nothing before that is in it. There must be none yet.
+    def begin_after(cls, directory: StoreDirectory, at: Standing, history: History = ()) -> None:
+        """Make the log of a store that is restored, or copied from another node: what it will hold
+        comes after a frame of the store that it was, and nothing before that is in it. There must
+        be none yet.
 
         :param at: that frame
+        :param history: the reigns that had ended before it
         :raises DiskFull: no room for it
         :raises OSError: as the disk says
         """
@@ -124,6 +134,9 @@ class Log(LogReader):
         log.last, log.epoch, log.last_time = at.sequence, at.epoch, at.time
         log.digest, log.released = at.digest, at.sequence
         log._facts.write("BEGINS", {"first": at.sequence + 1}, reserved=False)
+        if history:
+            facts = reigns.facts(history, at.sequence + 1)
+            log._facts.write("HISTORY", facts, reserved=False)
         log._begin_segment(at.sequence + 1, [], 0, at.digest)
         log._close_file()
 
@@ -220,6 +233,8 @@ class Log(LogReader):
             epoch, time = frame.epoch, frame.time
             data = encode(frame, durable, shown)
             parts.append(data)
+        if epoch > self.last_epoch:
+            self._note_reigns(frames, reserved)
         self._write(parts[0] if len(parts) == 1 else b"".join(parts), reserved)
         for frame, data in zip(frames, parts, strict=True):
             segment.note(frame.sequence, offset)
@@ -247,12 +262,13 @@ class Log(LogReader):
         :raises DiskFull: as `append`
         :raises LogFailed: as `append`
         """
-        if self._marked and not clean:
+        shown = self._shown(released)
+        if self._marked and shown == self.released and not clean:
             return
         self._refuse_failed()
         self._prepare_to_write(reserved=True)
         self._note_newest(reserved=True)
-        segment, shown = self._segments[-1], self._shown(released)
+        segment = self._segments[-1]
         flags = MARK | CLEAN if clean else MARK
         frame = Frame(self.last, self.epoch, self.last_time, flags, b"")
         data = segment.codec.encode(frame, self.last, shown)
@@ -286,10 +302,11 @@ class Log(LogReader):
         self.epoch = header.epoch
         self._roll(reserved=False)
 
-    def close(self, clean: bool = True) -> None:
+    def close(self, clean: bool = True, released: int | None = None) -> None:
         """Close the log; the next open has nothing to recover. Closing twice does nothing.
 
         :param clean: False leaves it as a crash would
+        :param released: as for `append`
         :raises LogFailed: the disk failed at the last moment. The log is closed nevertheless
         :raises OSError: likewise, at writing CLOSED
         """
@@ -297,7 +314,7 @@ class Log(LogReader):
             return
         try:
             if clean and self._failed is None and not self._closed_file:
-                self.mark(clean=True)
+                self.mark(clean=True, released=released)
                 self._take_zeros_off()
                 segment = self._segments[-1]
                 facts = {"first": segment.first, "last": self.last, "size": segment.size}
@@ -306,6 +323,86 @@ class Log(LogReader):
             pass  # no room to say so: the next open takes it for an unclean stop, and loses nothing
         finally:
             self._close_file()
+
+    def cut(self, after: int) -> None:
+        """End the log with a frame: what stands behind it was not released, and gives way to what
+        another leader went on with. It is set aside for people. See invariant 12.
+
+        :raises Stranded: some of it was released. Nothing was cut
+        :raises DiskFull: likewise
+        :raises LogPruned: the log begins later. Likewise
+        :raises LogDamaged: the frame is not what was written. Likewise
+        :raises LogFailed: final; the next open finds all of it, some or nothing
+        """
+        if after < self.released:
+            raise Stranded(
+                f"the log is to be cut after {after}, and up to {self.released} it was released",
+                released=self.released,
+            )
+        if after >= self.last:
+            return
+        self._refuse_failed()
+        at = self.standing(after)
+        count = bisect_right(self._segments, after + 1, key=FIRST_OF)
+        old, gone = self._segments[count - 1], self._segments[count:]
+        offset = self._offset_of(old, after + 1)
+        self._open_again()
+        if self._newest > old.first:
+            self._say_newest(old.first, reserved=True)
+        try:
+            self._close_file()
+            self._set_aside([(old, offset), *((segment, 0) for segment in gone)])
+            for segment in reversed(gone):
+                self._unlink_all([segment.path])
+            self._segments = self._segments[:count]
+            self.last, self.last_time, self.digest = after, at.time, at.digest
+            # Where it was restored another epoch began with the segment that is begun anew.
+            self.epoch = at.epoch + (old.first > after and bool(old.header.flags & NEW_EPOCH))
+            flags = COPIED if old.first <= after else 0
+            begin = partial(self._begin_segment, after + 1, [], flags, at.digest)
+            self._reserve.spend(begin)
+            if old.first <= after:
+                self._truncate(old, offset)
+        except (OSError, DiskFull) as error:
+            self._fail(error)
+        self._marked = False
+
+    def _offset_of(self, segment: Segment, sequence: int) -> int:
+        """Where a frame stands in its segment. :raises LogDamaged: not there"""
+        _, place = segment.place_before(sequence)
+        file = self._fs.open_read(segment.path)
+        try:
+            walk = Walk(file, segment.codec, place, segment.size)
+            for _ in walk.heads(sequence):
+                pass
+        finally:
+            file.close()
+        if walk.bad is not None:
+            raise LogDamaged(segment.path, walk.offset, sequence, walk.bad)
+        return walk.offset
+
+    def _set_aside(self, cut: Sequence[tuple[Segment, int]]) -> None:
+        """Keep what is cut off segments, as far as the disk has room for it.
+
+        :param cut: each with the first byte that goes
+        """
+        for segment, offset in cut:
+            file = self._fs.open_read(segment.path)
+            try:
+                cuts.set_aside(self._fs, self._path, self._tmp, file, segment, offset)
+            finally:
+                file.close()
+        cuts.drop_old(self._fs, self._path)
+
+    def _truncate(self, segment: Segment, size: int) -> None:
+        """Cut an older segment."""
+        file = self._fs.open(segment.path)
+        try:
+            file.truncate(size)
+            file.sync()
+        finally:
+            file.close()
+        segment.size = size
 
     def retire(
         self, flushed: int, keep: Keep | None, now_us: int, settle: Callable[[int], int] = int
@@ -366,25 +463,44 @@ class Log(LogReader):
 
     def _prepare_to_write(self, reserved: bool) -> None:
         """Everything that has to be durable before the next byte of the log is."""
+        self._open_again()
+        if self._worn:
+            self._roll(reserved)
+
+    def _open_again(self) -> None:
+        """It does not end where CLOSED says any more."""
         if self._closed_file:
             try:
                 self._facts.remove("CLOSED")
             except OSError as error:
                 self._fail(error)
             self._closed_file = False
-        if self._worn:
-            self._roll(reserved)
 
     def _note_newest(self, reserved: bool) -> None:
         """Invariant 9. :raises DiskFull: nothing may be written to the last segment yet"""
         first = self._segments[-1].first
-        if first == self._newest:
-            return
+        if first != self._newest:
+            self._say_newest(first, reserved)
+
+    def _say_newest(self, first: int, reserved: bool) -> None:
         try:
             self._facts.write("NEWEST", {"first": first}, reserved)
         except OSError as error:
             self._fail(error)
         self._newest = first
+
+    def _note_reigns(self, frames: Sequence[Frame], reserved: bool) -> None:
+        """Frames begin another epoch. :raises DiskFull: they may not be written yet"""
+        present = self.present
+        before = [one for one in self.reigns if one.epoch < present.epoch]
+        ended = tuple([*before, *reigns.ending(present, frames)][-reigns.KEPT :])
+        if ended == self.reigns:
+            return
+        try:
+            self._facts.write("HISTORY", reigns.facts(ended, self.last + 1), reserved)
+        except OSError as error:
+            self._fail(error)
+        self.reigns = ended
 
     def _is_full(self) -> bool:
         """Whether the last segment is closed to frames; a mark may still follow them."""
@@ -453,99 +569,3 @@ class Log(LogReader):
         self._zeros = 0
         self._worn = False
         return segment
-
-    def _write(self, data: bytes, reserved: bool, ends: bool = False) -> None:
-        """Append bytes to the last segment and sync it.
-
-        :param ends: nothing will follow them
-        """
-        file = self._file
-        assert file is not None, "the log is closed"
-        ahead = 0 if ends else self._zeros_wanted(len(data))
-        error = self._try(file, data, ahead)
-        if error is not None and ahead:
-            error = self._try(file, data, 0)
-        for give_up in (self._reserve.lend, self._reserve.release):
-            if error is not None and reserved and give_up():
-                error = self._try(file, data, 0)
-        if error is not None:
-            raise disk_full() from error
-        try:
-            file.sync()
-        except OSError as failure:
-            self._fail(failure)
-
-    def _try(self, file: File, data: bytes, ahead: int) -> OSError | None:
-        """Write once. Answers how a full disk refused it, when nothing of it is left."""
-        try:
-            file.append(data, ahead)
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                self._fail(error)
-            self._cut_back(file)
-            return error
-        self._zeros = ahead or max(self._zeros - len(data), 0)
-        return None
-
-    def _zeros_wanted(self, count: int) -> int:
-        """How many zeros to put behind the next `count` bytes: none while there are some yet, and
-        none where room or the segment is running out."""
-        ahead = self._sizes.ahead_bytes
-        left = self._sizes.segment_bytes - self._segments[-1].size - count
-        if count <= self._zeros or count > ahead // 4 or left <= 0:
-            return 0
-        if self._fs.room(self._path).bytes < _PLENTY * ahead:
-            return 0
-        return min(ahead, left)
-
-    def _take_zeros_off(self) -> None:
-        """Give the last segment the size that its frames have, durably: nothing is added to it."""
-        if not self._zeros:
-            return
-        assert self._file is not None, "the log is closed"
-        try:
-            self._file.truncate(self._segments[-1].size)
-            self._file.sync()
-        except OSError as error:
-            self._fail(error)
-        self._zeros = 0
-
-    def _cut_back(self, file: File) -> None:
-        """Take off what a failed write left, durably, before anybody hears of the failure."""
-        try:
-            file.truncate(self._segments[-1].size)
-            file.sync()
-        except OSError as error:
-            self._fail(error)
-        self._zeros = 0
-        self._worn = True
-
-    def _fail(self, error: OSError) -> None:
-        """Invariant 5: from here on the log takes nothing, and its file is left alone."""
-        self._failed = LogFailed(f"the log in {self._path} failed: {error}")
-        raise self._failed from error
-
-    def _refuse_failed(self) -> None:
-        if self._failed is not None:
-            raise LogFailed(str(self._failed))
-        assert self._file is not None, "the log is closed"
-
-    # --- room ------------------------------------------------------------------------------------
-
-    def _require_room(self, reserved: bool, spare: Room | None, writing: int) -> None:
-        """Once the reserve was given up, ordinary frames wait until it could be filled again."""
-        if not (reserved or self._reserve.held or self._reserve.fill()):
-            raise disk_full()
-        if spare is None or self._headroom.covers(spare, writing):
-            return
-        while reserved and self._reserve.lend():
-            if self._headroom.covers(spare, 0):
-                return
-        raise disk_full()
-
-    def may_take(self, spare: Room) -> bool:
-        """Whether ordinary frames seem to find room, and to leave so much: a look from any thread
-        that binds nobody. Quotas are not seen."""
-        room = self._fs.room(self._path)
-        missing = 0 if self._reserve.held else self._sizes.reserve_bytes
-        return room.holds(Room(spare.bytes + missing, spare.files))

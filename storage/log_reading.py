@@ -16,12 +16,14 @@ from protocol.limits import (
     SEGMENT_BYTES,
     SEGMENT_FRAMES,
 )
+from storage import reigns
 from storage.directory import StoreDirectory
 from storage.faults import LogDamaged, LogFailed
 from storage.frames import COPIED, NEW_EPOCH, NO_DIGEST, Frame, SegmentHeader
 from storage.histories import LogEnd, Standing
 from storage.log_facts import LogFacts
 from storage.recovery import Ending, Recovery, end_of_torn, find_ending, refuse_changed
+from storage.reigns import History, Reign
 from storage.reserve import Headroom, Reserve
 from storage.segments import FIRST_OF, Extent, Segment, find_segments, pruned
 
@@ -82,6 +84,8 @@ class LogReader:
         """Digest of the last frame."""
         self.released = 0
         """The highest sequence that the log says was released."""
+        self.reigns: History = ()
+        """Those that HISTORY has."""
         self.recovery = Recovery(True, 0)
 
     @classmethod
@@ -130,6 +134,7 @@ class LogReader:
         self._segments, self._left_over = find_segments(
             self._fs, self._path, self.first, self._newest, store_id, self._key
         )
+        self.reigns = self._read_reigns()
         closed = facts.read("CLOSED")
         self._closed_file = closed is not None
         segment = self._segments[-1]
@@ -145,6 +150,19 @@ class LogReader:
             refuse_changed(segment, ending, closed)
         else:
             segment.size = end_of_torn(file, segment, ending)
+
+    def _read_reigns(self) -> History:
+        told = self._facts.read("HISTORY")
+        try:
+            return reigns.read(told)
+        except (KeyError, TypeError, ValueError) as error:
+            path = f"{self._path}/HISTORY"
+            raise LogDamaged(path, 0, self.first, f"it tells no reigns: {error}") from None
+
+    @property
+    def present(self) -> Reign:
+        """The reign that the log ends in."""
+        return Reign(self.last_epoch, self.last, self.digest)
 
     @property
     def newest(self) -> int:
@@ -201,6 +219,17 @@ class LogReader:
     def end(self) -> LogEnd:
         """Where it ends."""
         return LogEnd(self.last, self.last_epoch, self.last_time, self._store_id, self.epoch)
+
+    def end_at(self, sequence: int) -> LogEnd:
+        """As if it ended with an earlier frame, but for log time, which does not go back.
+
+        :raises LogPruned: the log begins later
+        :raises LogDamaged: the frame is not what was written
+        """
+        if sequence >= self.last:
+            return self.end
+        epoch = self.standing(sequence).epoch
+        return LogEnd(sequence, epoch, self.last_time, self._store_id, epoch)
 
     def _begins_epoch(self, header: SegmentHeader) -> bool:
         """Whether an epoch begins with the last segment, in which there is nothing yet."""

@@ -1,23 +1,30 @@
 """Frames of the log on their way back into the state: at a start, and wherever a log is followed.
 
-Many frames go to the engine in one write. What indexes hold is made of all their records at once,
-as they were before the first frame and are after the last. A frame that declares or builds an
-index, or deletes records or entries by ranges, has a write to itself: what it means for entries
-depends on what is there right after it. So has one of which the engine holds a part already.
+Where it is followed while others read, a frame becomes the layer that its commit was (`Folding`),
+and takes the way of a commit from there.
+
+At a start nobody reads, and many frames go to the engine in one write. What indexes hold is made of
+all their records at once, as they were before the first frame and are after the last. A frame that
+declares or builds an index, or deletes records or entries by ranges, has a write to itself: what it
+means for entries depends on what is there right after it. So has one of which the engine holds a
+part already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 from storage import derived, effects, keys
 from storage.derived import Followed, Kept
-from storage.effects import SEQUENCE_BYTES, Derive, Effect
+from storage.effects import SEQUENCE_BYTES, Attribution, Derive, Effect
 from storage.engine import Batch, Engine
 from storage.layers import Layer
 from storage.transactions import Transaction
 
+RECORDS_A_STEP: Final = 256
+"""Records whose entries are made in one step: about a millisecond of the loop."""
 _DECISIVE: Final = frozenset({keys.RECORD, keys.INDEX, keys.INDEX_ENTRY})
 """Tags of which a deleted range decides what indexes hold."""
 
@@ -33,7 +40,7 @@ def stands_alone(found: Iterable[Effect]) -> bool:
 
 
 def fold(found: Iterable[Effect], layer: Layer) -> list[Derive]:
-    """Make the effects of a frame the changes of a layer, as they were at its commit but for what
+    """Make effects of a frame the changes of a layer, as they were at its commit but for what
     indexes hold. Answers what was built of indexes."""
     derives: list[Derive] = []
     writes: dict[bytes, bytes | None] = {}
@@ -41,21 +48,115 @@ def fold(found: Iterable[Effect], layer: Layer) -> list[Derive]:
         op, key = effect[0], effect[1]
         if op == effects.PUT_RECORD:
             writes[key] = effect[3].to_bytes(SEQUENCE_BYTES, "big") + effect[2]
-        elif op == effects.PUT:
-            writes[key] = effect[2]
-            layer.catalog = layer.catalog or keys.is_catalog(key)
         elif op == effects.DERIVE:
             derives.append(Derive(*effect[1:]))
         elif op == effects.DELETE_RANGE:
             layer.write_all(writes)
             writes.clear()
             layer.delete_range(key, effect[2])
-            layer.catalog = layer.catalog or keys.touches_catalog(key, effect[2])
+            if keys.touches_catalog(key, effect[2]):
+                layer.declares()
         else:
-            writes[key] = None
-            layer.catalog = layer.catalog or keys.is_catalog(key)
+            writes[key] = effect[2] if op == effects.PUT else None
+            if keys.is_catalog(key):
+                layer.declares().update(keys.declared(key))
     layer.write_all(writes)
     return derives
+
+
+class Folding:
+    """Makes the layers of frames, one after the other, with what indexes hold after each."""
+
+    def __init__(self) -> None:
+        self._tables: dict[bytes, Kept | None] = {}
+        """By what the keys of their records begin with."""
+
+    def fold(self, found: Iterable[Effect], tx: Transaction) -> Iterator[None]:
+        """Make all effects of a frame the changes of a transaction, in steps of about a
+        millisecond, between which nobody else may change anything."""
+        derives: list[Derive] = []
+        effects_left = iter(found)
+        while some := list(islice(effects_left, effects.EFFECTS_A_STEP)):
+            derives += fold(some, tx.own)
+            if len(some) == effects.EFFECTS_A_STEP:
+                yield
+        yield from self._enter(tx, derives)
+
+    def follow(self, body: bytes, tx: Transaction) -> Generator[None, None, Attribution]:
+        """As `fold`, of the body of a frame. Answers who made it.
+
+        :raises EffectsDamaged: it is no commit
+        """
+        if len(body) <= effects.LONG_BYTES:
+            commit = effects.decode(body)
+            yield from self.fold(commit.effects, tx)
+            return commit.attribution
+        told = effects.decode_in_steps(body, lambda: None)
+        next(told)
+        derives: list[Derive] = []
+        some: list[Effect] = []
+        while True:
+            try:
+                some.append(next(told))
+            except StopIteration as end:
+                who: Attribution = end.value
+                break
+            if len(some) == effects.EFFECTS_A_STEP:
+                derives += fold(some, tx.own)
+                some.clear()
+                yield
+        derives += fold(some, tx.own)
+        yield from self._enter(tx, derives)
+        return who
+
+    def forget(self) -> None:
+        """What is declared may have changed meanwhile."""
+        self._tables.clear()
+
+    def _enter(self, tx: Transaction, derives: list[Derive]) -> Iterator[None]:
+        """Put what indexes hold."""
+        layer = tx.own
+        if layer.catalog:
+            self.forget()
+        tables: dict[bytes, list[bytes]] = {}
+        for part in layer.in_steps(RECORDS_A_STEP):
+            for key, _ in part:
+                if key[keys.TAG_AT] == keys.RECORD:
+                    tables.setdefault(key[: keys.RECORD_PREFIX_BYTES], []).append(key)
+            if len(part) == RECORDS_A_STEP:
+                yield
+        for prefix, records in tables.items():
+            kept = self.kept(prefix, lambda: tx)
+            if kept is not None:
+                yield from _follow(kept, records, tx)
+        for derive in derives:
+            kept = self.kept(derive.start[: keys.RECORD_PREFIX_BYTES], lambda: tx)
+            if kept is not None:
+                kept.of_range(tx, derive)
+                layer.entries = True
+
+    def kept(self, prefix: bytes, begin: Callable[[], Transaction]) -> Kept | None:
+        """The indexes of the table of some records, by what the keys of these begin with; None: it
+        has none."""
+        if prefix not in self._tables:
+            self._tables[prefix] = derived.kept(begin(), prefix)
+        return self._tables[prefix]
+
+
+def _follow(kept: Kept, records: list[bytes], tx: Transaction) -> Iterator[None]:
+    """Put the entries of records of one table: all that go, and over these all that come."""
+    layer, found = tx.own, dict[bytes, bytes | None]()
+    for at in range(0, len(records), RECORDS_A_STEP):
+        some = records[at : at + RECORDS_A_STEP]
+        changed = [Followed(key, tx.beneath(key), layer.writes[key]) for key in some]
+        for entry, holder in kept.follow(changed, tx.beneath).items():
+            if holder is not None or found.get(entry) is None:
+                found[entry] = holder
+        if len(some) == RECORDS_A_STEP:
+            yield
+    layer.write_all(found)
+    layer.entries = layer.entries or bool(found)
+    layer.size += sum(map(len, found))
 
 
 class Replay:
@@ -68,8 +169,7 @@ class Replay:
         self._engine = engine
         self._begin = begin
         self._batch: Batch = engine.batch()
-        self._tables: dict[bytes, Kept | None] = {}
-        """By what the keys of their records begin with."""
+        self._folding = Folding()
         self._changed: dict[bytes, dict[bytes, bytes | None]] = {}
         """By their tables: records as they are now."""
         self._made: set[bytes] = set()
@@ -89,7 +189,7 @@ class Replay:
 
     def _note(self, key: bytes, value: bytes | None, previous: int) -> None:
         prefix = key[: keys.RECORD_PREFIX_BYTES]
-        if key[keys.TAG_AT] != keys.RECORD or self._kept(prefix) is None:
+        if key[keys.TAG_AT] != keys.RECORD or self._folding.kept(prefix, self._begin) is None:
             return
         records = self._changed.setdefault(prefix, {})
         if previous == 0 and key not in records:
@@ -101,18 +201,8 @@ class Replay:
         assert not self._changed, "what stands alone was added to others"
         tx = self._begin()
         layer = tx.own = Layer(sequence)
-        derives = fold(found, layer)
-        if layer.catalog:
-            self._tables.clear()
-        for prefix, records in _records(layer).items():
-            kept = self._kept(prefix, tx)
-            if kept is not None:
-                changed = [Followed(key, tx.beneath(key), layer.writes[key]) for key in records]
-                layer.write_all(kept.follow(changed, tx.beneath))
-        for derive in derives:
-            kept = self._kept(derive.start[: keys.RECORD_PREFIX_BYTES], tx)
-            if kept is not None:
-                kept.of_range(tx, derive)
+        for _ in self._folding.fold(found, tx):
+            pass
         layer.apply(self._batch)
         return layer.catalog
 
@@ -120,7 +210,7 @@ class Replay:
         """All that has been added, to be written now."""
         batch, get = self._batch, self._engine.get
         for prefix, records in self._changed.items():
-            kept = self._tables[prefix]
+            kept = self._folding.kept(prefix, self._begin)
             assert kept is not None, "records without an index were noted"
             changed = [
                 Followed(key, None if key in self._made else get(key), value)
@@ -138,17 +228,3 @@ class Replay:
         """Set what comes of a frame beside its effects."""
         for key, row in rows.items():
             self._batch.put(key, row)
-
-    def _kept(self, prefix: bytes, tx: Transaction | None = None) -> Kept | None:
-        if prefix not in self._tables:
-            self._tables[prefix] = derived.kept(tx or self._begin(), prefix)
-        return self._tables[prefix]
-
-
-def _records(layer: Layer) -> dict[bytes, list[bytes]]:
-    """The records that a frame changes, by their tables."""
-    found: dict[bytes, list[bytes]] = {}
-    for key in layer.writes:
-        if key[keys.TAG_AT] == keys.RECORD:
-            found.setdefault(key[: keys.RECORD_PREFIX_BYTES], []).append(key)
-    return found

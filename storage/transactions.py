@@ -23,7 +23,7 @@ from protocol.errors import TooLarge
 from protocol.values import instant
 from storage import keys
 from storage.appends import Append, Mark
-from storage.effects import SEQUENCE_BYTES, Chunk, Derive
+from storage.effects import DELETE_RANGE, DERIVE, SEQUENCE_BYTES, Chunk, Derive, Effect
 from storage.engine import Pair, View
 from storage.layers import UNCHANGED, Layer, Overlay, lookup
 from storage.lookups import Lookup
@@ -407,8 +407,7 @@ class Transaction:
         own.write(key, value)
         self.prepared = None
         if keys.is_catalog(key):
-            self._declares()
-            own.declared.update(keys.declared(key))
+            self._declares().update(keys.declared(key))
         self._grow(grown)
 
     def _grow(self, count: int) -> None:
@@ -476,13 +475,10 @@ class Transaction:
             self.saw = max(self.saw, version)
         return version
 
-    def _declares(self) -> None:
+    def _declares(self) -> set[bytes]:
         """It changes declarations: what it has looked up may be otherwise for it now."""
         self._mine.clear()
-        own = self._changing()
-        if not own.catalog:
-            own.catalog = True
-            own.declared = set()
+        return self._changing().declares()
 
     # --- giving control away --------------------------------------------------------------------
 
@@ -507,6 +503,20 @@ class Transaction:
     def reads_range_changed(self, start: bytes, end: bytes) -> bool:
         """Whether anything read lies in a range that was deleted."""
         return self._reads.touch_range(start, end)
+
+    def first_effects(self) -> list[Effect]:
+        """What its frame says before anything else: what goes by ranges, and what was built."""
+        return [
+            *((DELETE_RANGE, start, end) for start, end in self.own.ranges),
+            *((DERIVE, *derive) for derive in self.derives),
+        ]
+
+    def late_keys(self) -> list[bytes]:
+        """The keys of what may change at the commit."""
+        found = [key for key in self.timed or () if key in self.own.writes]
+        for append in self.appends.values():
+            found += append.late_keys(self.own)
+        return found
 
     def previous(self, key: bytes) -> int:
         """The sequence before a record's deletion by this transaction."""

@@ -9,6 +9,7 @@ log is ours, and nobody votes.
 | `trust.py` | whom this node trusts, by the certificates that rows name |
 | `peering.py` | what other nodes ask before they follow: tokens, renewals |
 | `renewing.py` | the certificate that this node shows: made, known, shown, renewed |
+| `cluster_file.py` | waits for the disk while what the node remembers of its cluster is replaced |
 
 The first three are values without time, disk or network: whatever is heard makes the next one. So
 every order in which things can be heard is tried on them,

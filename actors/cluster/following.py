@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from protocol.errors import Diverged
+from storage.reigns import History, Reign
 
-
-class Reign(NamedTuple):
-    """What a log has of one epoch."""
-
-    epoch: int
-    last: int
-    """The last frame of it, and …"""
-    digest: bytes
-    """… that frame's digest."""
-
-
-History = Sequence[Reign]
-"""The reigns of a log, oldest first. It survives pruning, so it may begin before the log does."""
+__all__ = ["History", "Promised", "Reign", "joint", "last_of"]
 
 
 class Promised(NamedTuple):

@@ -3,6 +3,8 @@
 | file | what it holds |
 |---|---|
 | `committer.py` | the door: takes a change, attributes and commits it, promises its answer |
+| `promises.py` | what was promised, what of it was taken back, who waits |
+| `following.py` | the frames of another node's log, from the network to the ledger |
 | `batches.py` | commits on their way to the log, gathered |
 | `gathering.py` | when to run what comes in numbers, so that it shares commits |
 | `barriers.py` | who gets a turn, after having lost too often, and for how long |
@@ -14,13 +16,15 @@
 
 Two numbers say how far a commit has come. What is *durable* is on this node's disk. What is
 *released* may be shown: answered, settled into the state, given to followers. On a node that stands
-alone the one follows the other at once; nothing here relies on that.
+alone the one follows the other at once; nothing here relies on that. Where another node leads,
+nothing is committed here, and what is durable enters the ledger when it is released.
 """
 
 from actors.commits.actor import CommitsActor
 from actors.commits.askers import Asker, Origin
-from actors.commits.committer import NODE, By, Committer, Promise, Told, Who
+from actors.commits.committer import NODE, By, Committer, Who
 from actors.commits.gathering import Gathering
+from actors.commits.promises import Promise, Told
 from actors.commits.tail import FellBehind, Follower, Tail
 from actors.commits.waiters import Waiter
 

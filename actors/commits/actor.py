@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.commits.committer import Committer, SettleMore
+from actors.commits.committer import Committer, SettleMore, ShowMore
 from actors.log import Durable, LogFull
 from actors.runtime import LoopActor, Runtime, handles
 
@@ -17,9 +17,7 @@ class CommitsActor(LoopActor):
     @handles(Durable)
     def durable(self, message: Durable) -> None:
         """The log has synced."""
-        self._committer.durable(
-            message.upto, message.written_bytes, message.digests, message.reserved
-        )
+        self._committer.durable(message)
 
     @handles(LogFull)
     def full(self, message: LogFull) -> None:
@@ -30,6 +28,11 @@ class CommitsActor(LoopActor):
     def settle_more(self, _message: SettleMore) -> None:
         """The rest of something large."""
         self._committer.settle_more()
+
+    @handles(ShowMore)
+    def show_more(self, _message: ShowMore) -> None:
+        """The rest of what the leader has released."""
+        self._committer.show_more()
 
     def on_stop(self) -> None:
         """Nothing is on its way any more: the log has stopped before."""

@@ -5,18 +5,18 @@ answer. Nobody else commits, says who a change is by, or decides whether the nod
 
 Invariants:
 
-- No waiter is released before the log said that its sequence is on the disk.
+- No waiter is released before the log said that its sequence is on the disk, and `releasable` that
+  it is wherever it has to be.
 - The engine holds no commit that is not released.
+- While another node leads nothing is committed here: frames of its log are (`following.py`).
 - Once the log has failed nothing is committed and no waiter is released: each hears UnknownOutcome.
 """
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any, Final, NamedTuple, Protocol
 
 from pykka import ActorRef
@@ -24,22 +24,23 @@ from pykka import ActorRef
 from actors.commits.arrivals import Arrivals
 from actors.commits.barriers import Barriers
 from actors.commits.batches import Batches
+from actors.commits.following import Following, Stored, taken_back
+from actors.commits.promises import Promise, Promises, Why, unknown
 from actors.commits.tail import Tail
-from actors.commits.waiters import Waiter
-from actors.log import Append, Mark
-from actors.runtime import Runtime, tell
+from actors.log import Append, Cut, Durable, Ends, FindEnd, Mark
+from actors.runtime import Runtime, ask, tell
 from protocol import limits
-from protocol.errors import Busy, DiskFull, Failed, NotWritable, Refusal, UnknownOutcome
-from storage import keys
+from protocol.errors import Busy, DiskFull, Failed, NotWritable, Refusal
+from storage import keys, reigns
 from storage.effects import Attribution, only_removes
 from storage.entries import Entry
 from storage.frames import Frame
 from storage.ledger import Ledger
+from storage.log_reading import LogReader
+from storage.reigns import History, Reign
 from storage.reserve import disk_full
+from storage.statements import STATEMENTS
 from storage.transactions import Transaction
-
-Told = Callable[[BaseException | None], None]
-"""Hears why a commit was not released, or None when it was."""
 
 STALL_SECONDS: Final = 0.01
 """How often a state that takes nothing is asked again."""
@@ -70,23 +71,17 @@ NODE: Final = By("node", "node")
 """The node itself: what time brings, what it builds, what it sets up."""
 
 
-class Promise(NamedTuple):
-    """What an answer waits for; see `Committer.released`."""
-
-    sequence: int
-    """All up to here has to be released. 0: nothing has to be."""
-    generation: int
-    """`Committer.generation` when that sequence was given or seen. When the disk is full commits
-    are taken back and their sequences given again: this tells the commit that was meant from
-    another that got its number."""
-
-
 @dataclass(frozen=True, slots=True)
 class SettleMore:
     """Said to the commits actor by itself: more is released than went to the engine at once."""
 
 
-class Committer:
+@dataclass(frozen=True, slots=True)
+class ShowMore:
+    """Said to the commits actor by itself: more of a leader's log is to be shown."""
+
+
+class Committer(Promises):
     """Transactions for everybody on the loop. See the head of the file."""
 
     ledger: Ledger
@@ -97,17 +92,11 @@ class Committer:
     asks before. :raises NotWritable:"""
     _commits: ActorRef[Any]
     _log: ActorRef[Any]
+    _following: Following
+    _reader: LogReader
 
     def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self.generation = 1
-        """How often what was in flight had to be taken back, from 1. See `Promise`."""
-        self._withdrawn: list[tuple[int, int]] = []
-        """First generation of a run of them, and what was durable at the end of each."""
-        self.released_upto = 0
-        """The newest sequence that may be shown: what probes and answers show."""
-        self._waiters: dict[int, list[Told]] = {}
-        self._lost: BaseException | None = None
+        super().__init__(runtime)
         self.on_withdraw: list[Callable[[], None]] = []
         """Called when what was in flight was taken back. Whoever has seen it and found that there
         was nothing to do may find something now."""
@@ -128,6 +117,16 @@ class Committer:
         """Whether the log had no room when it was last given something."""
         self.has_room: Callable[[int], bool] = lambda _bytes: True
         """Whether a full disk seems to have room again for a commit of so many bytes."""
+        self.releasable: Callable[[int], int] = released_at_once
+        """Up to where may be released, given what is durable here. Never falls."""
+        self.check_replicated: Callable[[], None] = lambda: None
+        """Asks whether there are enough followers. :raises NotEnoughReplicas:"""
+        self._present: Reign | None = None
+        """Where the log ended when it was heard of last; None: as at the start."""
+        self._follows = False
+        """Whether another node leads, or nobody."""
+        self._takes_over = False
+        """Whether it follows, and is about to lead."""
 
     def attach(
         self,
@@ -138,7 +137,7 @@ class Committer:
     ) -> None:
         """Begin work on a ledger that has replayed the log."""
         self.ledger = self.barriers.ledger = ledger
-        self.check_writable = check_writable
+        self.check_writable = self._check_declared = check_writable
         self._commits = commits
         self._log = log
         self.released_upto = ledger.released_upto
@@ -151,6 +150,17 @@ class Committer:
         except NotWritable as refusal:
             return refusal
         return None
+
+    def may_follow(self, log: LogReader, stored: Stored) -> None:
+        """What it takes to follow another node, and to be followed.
+
+        :param log: asked for what it has in memory
+        :param stored: reads it
+        """
+        self._reader = log
+        self._following = Following(
+            self._runtime, log, stored, self.ledger, lambda: tell(self._commits, ShowMore())
+        )
 
     @property
     def durable_upto(self) -> int:
@@ -188,6 +198,7 @@ class Committer:
         :returns: what its answer must wait for: the transaction's own sequence; for one that
             changed nothing the newest one in flight that it saw
         :raises NotWritable: the node takes no changes, and there are some
+        :raises NotEnoughReplicas: too few others would have them
         :raises Conflict: somebody else committed to what it read; or another's barrier stands, and
             the transaction is `barred`: it may come again when `barriers.tell_gone` says so
         :raises Busy: too many commits wait for the log, or too much for the state
@@ -197,13 +208,18 @@ class Committer:
             raise Failed("the log has failed: the node takes nothing more")
         if transaction.size or entry is not None:
             self.check_writable()
+            self.check_replicated()
             self._check_room()
         if transaction.paused and who is not NODE:
             # Nothing of a caller's is committed behind what took its right away meanwhile.
             transaction.rest_on(keys.user(who.user))
+        return self._commit(
+            transaction, Attribution(who.user, who.surface, statement, reason, entry)
+        )
+
+    def _commit(self, transaction: Transaction, attribution: Attribution) -> Promise:
         before = self.ledger.committed
         try:
-            attribution = Attribution(who.user, who.surface, statement, reason, entry)
             return Promise(self.ledger.commit(transaction, attribution), self.generation)
         except Refusal:
             raise
@@ -224,82 +240,154 @@ class Committer:
         what is committed when that returns (`on_return`)."""
         return self._batches.out
 
-    # --- promises -----------------------------------------------------------------------------
-
-    def promise(self, sequence: int) -> Promise:
-        """What an answer waits for that has just seen this sequence in flight."""
-        return Promise(sequence, self.generation)
-
-    def is_released(self, promise: Promise) -> bool:
-        """Whether there is nothing to wait for. False may mean that it was taken back."""
-        return promise.sequence <= self.released_upto and promise.generation == self.generation
-
-    def released(self, promise: Promise) -> asyncio.Future[None]:
-        """Done once all that was promised may be shown.
-
-        :raises UnknownOutcome: the log failed first: it may be there after the next start, or not
-        :raises DiskFull: there was no room; it will not be there
-        """
-        future: asyncio.Future[None] = self._runtime.loop.create_future()
-
-        def told(lost: BaseException | None) -> None:
-            if future.done():
-                return
-            if lost is None:
-                future.set_result(None)
-            else:
-                future.set_exception(lost)
-
-        self.when_released(promise, told)
-        return future
-
-    def when_released(self, promise: Promise, told: Told) -> None:
-        """Call `told` once all that was promised may be shown, with what `released` would raise,
-        or None; at once when that is known. For answers by the thousand, which need no turn of the
-        loop each: those of one batch are told in one. An answer that waits for as long as the disk
-        takes is a `Waiter`, which others can see and end.
-        """
-        sequence = promise.sequence
-        if self.was_taken_back(promise):
-            told(DiskFull("no room for the log: the commit was taken back"))
-        elif sequence <= self.released_upto:
-            told(None)
-        elif self._lost is not None:
-            told(_unknown(sequence))
-        else:
-            self._waiters.setdefault(sequence, []).append(told)
-
-    def stop_waiting(self, promise: Promise, told: Told) -> bool:
-        """Tell `told` nothing of what was promised. False: it has been told already."""
-        waiters = self._waiters.get(promise.sequence, [])
-        if told not in waiters:
-            return False
-        waiters.remove(told)
-        return True
+    # --- following and leading ------------------------------------------------------------------
 
     @property
-    def waiters(self) -> Iterator[Waiter]:
-        """The answers that wait and can be ended."""
-        for waiters in self._waiters.values():
-            for told in waiters:
-                if isinstance(told, Waiter):
-                    yield told
+    def follows(self) -> bool:
+        """Whether another node leads, or nobody: nothing is committed here."""
+        return self._follows
 
-    def monotonic_us(self) -> int:
-        """The clock of `at`."""
-        return self._runtime.clock.monotonic_us()
+    @property
+    def log_upto(self) -> int:
+        """The last frame that is synced in this log."""
+        return self._following.log_upto if self._follows else self.ledger.durable_upto
 
-    def at(self, at_us: int, act: Callable[[], None]) -> asyncio.TimerHandle:
-        """Have something done at a moment of the monotonic clock."""
-        wait_us = at_us - self._runtime.clock.monotonic_us()
-        return self._runtime.loop.call_later(max(wait_us, 0) / 1_000_000, act)
+    def history(self) -> History:
+        """The reigns of this log, the present one included."""
+        return reigns.whole(self._reader.reigns, self._present or self._reader.present)
 
-    def was_taken_back(self, promise: Promise) -> bool:
-        """Whether a full disk has undone a commit that was promised."""
-        if promise.generation == self.generation:
-            return False
-        at = bisect_right(self._withdrawn, promise.generation, key=itemgetter(0)) - 1
-        return promise.sequence > self._withdrawn[at][1]
+    def release_more(self) -> None:
+        """What `releasable` says may have grown. :raises EngineFailed:"""
+        upto = self.releasable(self.ledger.durable_upto)
+        if self._lost is None and upto > self.released_upto:
+            self._release(upto)
+            self._look_at_flight()
+
+    def follow_first(self, refusal: Refusal) -> None:
+        """Follow from the start on, before anybody has committed anything.
+
+        :param refusal: what commits are refused with
+        """
+        assert self.ledger.committed == self.released_upto, "there are commits already"
+        self._follows = True
+        self._refuse_commits(refusal)
+
+    async def begin_following(self, refusal: Refusal) -> None:
+        """Another node leads, or nobody. What is not released is taken back in memory, and who
+        waits for it hears UnknownOutcome; it stays in the log until that is `cut`. Done when
+        nothing is on its way to the log any more.
+
+        :param refusal: what commits are refused with from now on, also of a node that follows
+            already
+        :raises Draining: the node stops
+        """
+        self._refuse_commits(refusal)
+        if self._follows and not self._takes_over:
+            return
+        self._follows, self._takes_over = True, False
+        self._following.begin()
+        self._take_back(self.released_upto, taken_back)
+        self._ends(await ask(self._log, FindEnd()))
+
+    async def wait_for_nobody(self, refusal: Refusal) -> None:
+        """The node stops: what others have to hold before it is released is not waited for.
+
+        :param refusal: what commits are refused with from now on, where there are such others
+        """
+        if self.releasable is not released_at_once:
+            await self.begin_following(refusal)
+
+    def _refuse_commits(self, refusal: Refusal) -> None:
+        def refuse() -> None:
+            raise refusal.also()
+
+        self.check_writable = refuse
+
+    def _ends(self, reign: Reign) -> None:
+        self._present = reign
+        self._following.ends(reign)
+
+    async def cut(self, after: int) -> None:
+        """End the log with a frame: its leader's goes on otherwise.
+
+        :raises Stranded: what stands behind it was shown here, or was released. Nothing was cut
+        :raises DiskFull: likewise
+        :raises Draining: the node stops
+        """
+        assert self._follows, "who leads cuts nothing"
+        self._following.require_above(after)
+        self._take_back(self.released_upto, taken_back)
+        self._ends(await ask(self._log, Cut(after)))
+
+    def receive(self, frames: list[Frame], released: int) -> asyncio.Future[int]:
+        """Write frames of the leader's log, as they are.
+
+        :param released: what the leader says was; `show` is said by this as well
+        :returns: done when they are synced: how far the log is
+        :raises Diverged: they don't follow what was received last
+        :raises Busy: too many wait for the log
+        """
+        assert self._follows, "who leads receives nothing"
+        following = self._following
+
+        def hand_over() -> None:
+            if frames:
+                tell(self._log, Append(frames, self.generation, following.released))
+
+        taken = following.take(frames, hand_over)
+        following.tell(released)
+        return taken
+
+    def show(self, upto: int) -> None:
+        """The leader has released all up to here. What of it is in this log is shown, some of it at
+        a time; what is not yet is when it is."""
+        if self._follows:
+            self._following.tell(upto)
+
+    def show_more(self) -> None:
+        """The turn for more has come. :raises EngineFailed, EffectsDamaged, LogDamaged:"""
+        if self._lost is not None or not self._follows:
+            return
+        following = self._following
+        shown = following.step(self._runtime.clock.monotonic_us() + limits.SLICE_US)
+        for frame, _ in shown:
+            self.tail.add(frame)
+        if shown:
+            self.ledger.mark_durable(self.ledger.committed, [digest for _, digest in shown])
+            self._release(max(self.released_upto, min(self.ledger.committed, following.told)))
+            self._look_at_flight()
+        following.shown()
+
+    async def begin_leading(self, epoch: int) -> Promise:
+        """Lead. What of the log is not released goes in flight, and an entry of the statement log
+        is the first commit of the epoch.
+
+        :param epoch: above those of all frames in the log
+        :returns: of that commit
+        :raises UnknownOutcome: it follows again meanwhile
+        """
+        if self._follows:
+            await self._take_over()
+            self._following.leads()
+            self._follows = self._takes_over = False
+            self.check_writable = self._check_declared
+        assert epoch > self.ledger.epoch, "an epoch is given once"
+        self.ledger.lead(epoch)
+        entry = Entry(STATEMENTS, "", "", None, None, ((),))
+        statement, reason = "DEFINE NODE LEADS STORE", f"epoch {epoch}"
+        leads = Attribution(NODE.user, NODE.surface, statement, reason, entry)
+        return self._commit(self.begin(), leads)
+
+    async def _take_over(self) -> None:
+        """Have all that is in the log in flight. :raises UnknownOutcome: it follows again"""
+        self._takes_over = True
+        self._take_back(self.released_upto, taken_back)
+        taking = self.generation
+        self._ends(await ask(self._log, FindEnd()))
+        if self.generation == taking:
+            await self._following.all_of_it()
+        if self.generation != taking:
+            raise taken_back(self._following.log_upto)
 
     # --- called by the ledger -----------------------------------------------------------------
 
@@ -322,24 +410,32 @@ class Committer:
     def hand_over_rest(self) -> None:
         """Give the log what is still being gathered: it is going to be closed."""
         self._batches.send_all()
+        if self._follows or self.releasable is not released_at_once:
+            tell(self._log, Ends(self._known_released))
+
+    @property
+    def _known_released(self) -> int:
+        """What is known to be released of what is in the log."""
+        following = self._following.released if self._follows else 0
+        return max(self.released_upto, following)
 
     # --- called by the commits actor ----------------------------------------------------------
 
-    def durable(
-        self, upto: int, written_bytes: int, digests: list[bytes], reserved: bool = False
-    ) -> None:
-        """All up to `upto` is on the disk. Nobody else has to hold it: so it is released.
-
-        :param reserved: there was no other room than the reserve
-        """
-        if self._lost is not None:
+    def durable(self, message: Durable) -> None:
+        """All up to `message.upto` is on the disk. What may be is released."""
+        if self._lost is not None or message.generation != self.generation:
             return
-        self.disk_full = reserved
+        upto, digests = message.upto, message.digests
+        self.disk_full = message.reserved
+        self.unflushed_bytes += message.written_bytes
+        self._present = Reign(message.epoch, upto, digests[-1])
+        if self._follows:
+            self._following.synced(upto, digests)
+            return
         self._batches.returned()
         self.ledger.mark_durable(upto, digests)
-        self.unflushed_bytes += written_bytes
         self._look_at_flight()
-        self._release(upto)
+        self._release(self.releasable(upto))
         for go_on in self.on_return:
             go_on()
 
@@ -368,6 +464,8 @@ class Committer:
         if self.ledger.settle() and not self._settling:
             self._settling = True
             tell(self._commits, SettleMore())
+        if self._follows:
+            self._following.look()  # there may be room for more
 
     def _look_again(self) -> None:
         self._stalled = None
@@ -391,25 +489,35 @@ class Committer:
         """The disk is full: what is in flight never happened."""
         if generation != self.generation:
             return
-        self.generation += 1
         self.disk_full = True
-        durable = self.ledger.durable_upto
-        if not self._withdrawn or self._withdrawn[-1][1] != durable:
-            self._withdrawn.append((generation, durable))
-        self.ledger.withdraw()
+        if self._follows:
+            self._following.withdrawn(refusal)
+        self._take_back(self.ledger.durable_upto, _no_room, refusal)
+
+    def _take_back(self, upto: int, why: Why, refusal: Refusal | None = None) -> None:
+        """What is behind a commit never happened.
+
+        :param refusal: what those hear who wait; None: what `why` makes
+        """
+        anything = self.ledger.committed > upto
+        self._begin_generation(upto, why)
+        self.ledger.withdraw(upto)
         self._batches.withdraw()
-        self.tail.withdraw()
-        self._fail_waiters(durable, lambda _: refusal)
+        self.tail.withdraw(upto)
+        self._fail_waiters(upto, why if refusal is None else lambda _: refusal)
         self._look_at_flight()
-        for look_again in self.on_withdraw:
-            look_again()
+        if anything:
+            for look_again in self.on_withdraw:
+                look_again()
 
     def lose(self, error: BaseException) -> None:
         """The log or the ledger has failed: nothing more is taken or answered."""
         if self._lost is None:
             self._lost = error
             self._batches.withdraw()
-            self._fail_waiters(0, _unknown)
+            self._fail_waiters(0, unknown)
+            if self._follows:
+                self._following.lose(error)
             self.close()
 
     def finish(self) -> None:
@@ -426,21 +534,9 @@ class Committer:
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
+        if self._follows:
+            self._following.close()
         self.barriers.close()
-
-    def _fail_waiters(self, after: int, error: Callable[[int], BaseException]) -> None:
-        for sequence in [each for each in self._waiters if each > after]:
-            for told in self._waiters.pop(sequence):
-                self._tell(told, error(sequence))
-
-    def _tell(self, told: Told, lost: BaseException | None) -> None:
-        try:
-            told(lost)
-        except Exception as error:  # a bug of one waiter's is not the others'
-            self._noticed(error)
-
-    def _noticed(self, error: BaseException) -> None:
-        self._runtime.noticed(type(self).__name__, error)
 
     def _look_at_flight(self) -> None:
         if self._idle is None and self.ledger.committed == self.ledger.durable_upto:
@@ -452,13 +548,15 @@ class Committer:
     def _mark_when_idle(self, seen: int) -> None:
         if self.ledger.committed == seen:
             self._idle = None
-            tell(self._log, Mark(self.released_upto))
+            tell(self._log, Mark(self._known_released))
         else:
             self._arm(self.ledger.committed)
 
 
-def _unknown(sequence: int) -> UnknownOutcome:
-    return UnknownOutcome(
-        f"the log failed while commit {sequence} was on its way: it may have happened",
-        sequence=sequence,
-    )
+def released_at_once(durable_upto: int) -> int:
+    """What a node may release to which nobody else belongs: all that is durable."""
+    return durable_upto
+
+
+def _no_room(_sequence: int) -> DiskFull:
+    return DiskFull("no room for the log: the commit was taken back")

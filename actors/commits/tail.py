@@ -11,7 +11,8 @@ Invariants:
 - A frame is kept until it is released; of those released the newest `limits.TAIL_BYTES`.
 - A follower is given each frame after the position it began at once, in order, and none before it
   is released, or durable, as the follower asked.
-- No frame that was given to anybody is taken back: a full disk undoes only what is not durable.
+- No released frame is taken back: a full disk undoes only what is not durable, and another leader
+  what is not released. Whoever was given more than that follows no more.
 """
 
 from __future__ import annotations
@@ -162,8 +163,11 @@ class Tail:
         for follower in tuple(self._followers):
             self._look(follower)
 
-    def withdraw(self) -> None:
-        """What is not durable never happened."""
+    def withdraw(self, upto: int) -> None:
+        """What is behind a frame never happened. :param upto: released"""
+        self.durable_upto = upto
+        for follower in [one for one in self._followers if one.position > upto]:
+            follower.leave()
         while len(self._frames) > self.durable_upto + 1 - self.first:
             self._frames.pop()
 

@@ -18,7 +18,8 @@ from protocol.errors import Refusal, StatementTimeout, UnknownOutcome
 from protocol.values import Value
 
 if TYPE_CHECKING:
-    from actors.commits.committer import Committer, Promise
+    from actors.commits.committer import Committer
+    from actors.commits.promises import Promise
 
 
 class Waiter(ABC):

@@ -152,12 +152,28 @@ def test_what_a_full_disk_undid_nobody_hears() -> None:
     for sequence in (3, 4, 5):
         tail.add(frame(sequence, b"first"))
     tail.advance(3, 2)
-    tail.withdraw()
+    tail.withdraw(3)
     for sequence in (4, 5):
         tail.add(frame(sequence, b"second"))
     tail.advance(5, 5)
     for each in (follower, replica):
         assert [one.body for one in each.take(limits.MIB)] == [b"first", b"second", b"second"]
+
+
+def test_who_was_given_what_gives_way_follows_no_more() -> None:
+    tail, woken = made(count=2), Woken()
+    follower, replica = tail.follow(2, woken), tail.follow(2, woken, unreleased=True)
+    for sequence in (3, 4):
+        tail.add(frame(sequence, b"first"))
+    tail.advance(4, 2)
+    assert heard(replica) == [3, 4]
+    assert heard(replica) == heard(follower) == []
+    tail.withdraw(2)
+    assert (tail.durable_upto, len(tail)) == (2, 2)
+    tail.add(frame(3, b"second"))
+    tail.advance(3, 3)
+    assert woken.times == 1, "the follower; who had the other third frame is never told of this one"
+    assert [one.body for one in follower.take(limits.MIB)] == [b"second"]
 
 
 def test_one_whose_wake_fails_keeps_nobody_from_theirs() -> None:
@@ -208,7 +224,7 @@ class Story:
     def _withdraw(self) -> None:
         if self.random.random() < 0.2:
             del self.log[self.tail.durable_upto :]
-            self.tail.withdraw()
+            self.tail.withdraw(self.tail.durable_upto)
 
     def _follow(self) -> None:
         unreleased = self.random.random() < 0.3
@@ -273,7 +289,7 @@ def _skips_one(tail: Tail, position: int, upto: int, bytes_max: int) -> list[Fra
     return found[1:] if len(found) > 2 else found
 
 
-def _keeps_what_was_undone(_tail: Tail) -> None:
+def _keeps_what_was_undone(_tail: Tail, _upto: int) -> None:
     pass
 
 

@@ -15,7 +15,9 @@ from tests.architecture.sources import ROOMS, Source, called, files, imported
 
 DOOR = "actors/commits/"
 
-BEHIND_IT = re.compile(r"(.*\.)?_?ledger\.(commit|release|mark_durable|settle|withdraw)")
+BEHIND_IT = re.compile(
+    r"(.*\.)?_?ledger\.(commit|follow|lead|release|mark_durable|settle|withdraw)"
+)
 """What only the door does to the ledger."""
 
 ATTRIBUTES = re.compile(r"(.*\.)?Attribution")

@@ -53,6 +53,7 @@ ELSEWHERE: Final = {
     "Conflict": "of other writers: tests/actors/scripts/test_transactions.py",
     "RequestTimeout": "of HTTP: tests/surfaces/http",
     "Diverged": "of feeds: tests/actors/test_feeds.py",
+    "Stranded": "of a cluster: tests/actors/test_following.py",
     "TooSlow": "of feeds: tests/actors/test_feeds.py",
     "UpgradeRequired": "of HTTP: tests/surfaces/http/test_sockets.py",
     "ForeignOrigin": "of HTTP: tests/surfaces/http/test_sessions.py",

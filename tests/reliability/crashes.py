@@ -23,6 +23,7 @@ from storage.frames import Frame
 from storage.log import Log
 from storage.log_reading import LogSizes
 from storage.node_file import NodeFacts, load_node, save_node
+from storage.reigns import Reign, whole
 from storage.sealing import Key
 from tests.simulation.disk import NO_LIMIT, Fault, Image, SimulatedDisk
 from tests.simulation.doors import START_US, ManualClock, SeededRng
@@ -175,8 +176,12 @@ def check_promises(directory: StoreDirectory, log: Log, story: Story) -> None:
         raise Broken(f"acknowledged {story.acknowledged}, held {log.last}")
     if log.first > story.begins:
         raise Broken(f"the log begins at {log.first}, pruned was below {story.begins}")
-    expected = log.first
+    expected, last = log.first, None
+    ended: list[Reign] = []
     for frame in log.read(log.first):
+        if last is not None and frame.epoch > last.epoch:
+            ended.append(Reign(last.epoch, last.sequence, last.digest()))
+        last = frame
         if frame.sequence != expected:
             raise Broken(f"{frame.sequence} follows {expected - 1}")
         if expected not in story.frames and expected >= story.begins:
@@ -186,6 +191,9 @@ def check_promises(directory: StoreDirectory, log: Log, story: Story) -> None:
         expected += 1
     if expected != log.last + 1:
         raise Broken(f"the log reads up to {expected - 1} and says {log.last}")
+    told = [one for one in whole(log.reigns, log.present)[:-1] if one.last >= log.first]
+    if told != ended:
+        raise Broken(f"the log tells reigns {told}, and holds {ended}")
     if log.last_time < story.log_time and log.last >= story.acknowledged:
         raise Broken("log time went back")
     if story.nodes and load_node(directory) not in story.nodes:
@@ -193,7 +201,11 @@ def check_promises(directory: StoreDirectory, log: Log, story: Story) -> None:
 
 
 class Workload:
-    """Random work on one store; each action is a method `_do_…`."""
+    """Random work on one store; each action is a method `_do_…`.
+
+    :param follows: the frames are leaders', of whom another comes now and then and has what was not
+        released cut
+    """
 
     def __init__(
         self,
@@ -201,6 +213,7 @@ class Workload:
         log_class: type[Log] = Log,
         enumeration: Enumeration | None = None,
         key: Key | None = None,
+        follows: bool = False,
     ) -> None:
         self._random = random.Random(seed)
         self._rng = SeededRng(seed)
@@ -211,6 +224,8 @@ class Workload:
         self.disk.watch = self._before_each_operation
         self.story = Story()
         self._time = START_US
+        self._follows = follows
+        self._epoch = 1
         self._operations_to_live: int | None = None
         self._open()
 
@@ -230,12 +245,14 @@ class Workload:
             (self._do_failed_write, 1),
             (self._do_kill_inside, 4),
         ]
+        if self._follows:
+            choices += [(self._do_cut, 4), (self._do_kill_inside_a_cut, 3), (self._do_reign, 2)]
         acts = [act for act, _ in choices]
         weights = [weight for _, weight in choices]
         for _ in range(actions):
             self._random.choices(acts, weights)[0]()
         self._do_close()
-        self._log.close()
+        self._log.close(released=self._released())
         self._directory.close()
         self.disk.watch = None
 
@@ -268,7 +285,7 @@ class Workload:
             size = self._random.choice([0, 5, 40, 90, 200])
             body = self._random.randbytes(size)
             time = max(self._time, self._log.last_time)
-            yield Frame(self._log.last + 1 + at, 1, time, 0x100, body)
+            yield Frame(self._log.last + 1 + at, self._epoch, time, 0x100, body)
 
     def _attempt(self) -> bool:
         """Append, and keep the story. False: refused, because the disk is full."""
@@ -277,18 +294,50 @@ class Workload:
         written = {frame.sequence: frame for frame in frames}
         self.story = replace(before, frames={**before.frames, **written})
         try:
-            self._log.append(frames, reserved=self._random.random() < 0.2)
+            reserved = self._random.random() < 0.2
+            self._log.append(frames, released=self._released(), reserved=reserved)
         except DiskFull:
             self.story = before  # refused: they must never be seen
             return False
         self.story = replace(self.story, acknowledged=self._log.last, log_time=self._log.last_time)
         return True
 
+    def _released(self) -> int | None:
+        """What is said to be released: all, or of a leader some more now and then."""
+        log = self._log
+        if not self._follows:
+            return None
+        return self._random.choice([log.released, self._random.randint(log.released, log.last)])
+
     def _do_append(self) -> None:
         self._attempt()
 
     def _do_mark(self) -> None:
-        self._log.mark()
+        self._log.mark(released=self._released())
+
+    def _do_reign(self) -> None:
+        self._epoch += self._random.randrange(1, 3)
+
+    def _do_cut(self) -> None:
+        log, before = self._log, self.story
+        lowest = max(log.released, log.first - 1)
+        after = self._random.choice([lowest, self._random.randint(lowest, log.last)])
+        self.story = replace(before, acknowledged=min(after, before.acknowledged), log_time=0)
+        log.cut(after)
+        frames = {n: f for n, f in before.frames.items() if n <= after}
+        self.story = replace(self.story, frames=frames)
+        assert log.last == after
+        check_promises(self._directory, log, self.story)
+
+    def _do_kill_inside_a_cut(self) -> None:
+        for _ in range(8):
+            self._attempt()
+        self._operations_to_live = self._random.randrange(40)
+        with suppress(Killed):
+            self._do_cut()
+        self._operations_to_live = None
+        self.disk.kill()
+        self._open()
 
     def _do_prune(self) -> None:
         below = self._random.randrange(1, self._log.last + 2)
@@ -305,7 +354,7 @@ class Workload:
         self.story = replace(self.story, begins=self._log.first)
 
     def _do_close(self) -> None:
-        self._log.close()
+        self._log.close(released=self._released())
         self._directory.close()
         self._open()
         assert self._log.recovery.clean, "a clean close was not clean"
@@ -355,7 +404,7 @@ class Workload:
 
     def _do_mark_on_full_disk(self) -> None:
         try:
-            self._log.mark()
+            self._log.mark(released=self._released())
         except DiskFull:
             return
 
@@ -387,7 +436,7 @@ class Workload:
         """Nothing more may be written. Returns how many changes were asked of the disk."""
         before = self.disk.operations
         try:
-            self._log.append([Frame(self._log.last + 1, 1, self._log.last_time, 0, b"")])
+            self._log.append([Frame(self._log.last + 1, 9_999, self._log.last_time, 0, b"")])
             raise Broken("a failed log took a frame")
         except LogFailed:
             pass
@@ -400,10 +449,11 @@ def enumerate_crashes(
     log_class: type[Log] = Log,
     per_point: int = 24,
     key: Key | None = None,
+    follows: bool = False,
 ) -> Enumeration:
     """Run workloads from a seed on until so many crash states were checked."""
     enumeration = Enumeration(seed, log_class, per_point, key=key)
     while enumeration.states < states:
-        Workload(seed, log_class, enumeration, key).run(40)
+        Workload(seed, log_class, enumeration, key, follows).run(40)
         seed += 1_000
     return enumeration

@@ -74,14 +74,16 @@ def answers_before_the_log() -> None:
     held: list[Frame] = []
     append = LogActor._append
 
-    def early(self: LogActor, frames: list[Frame], released: int) -> None:
+    def answers(self: LogActor, frames: list[Frame], released: int) -> None:
         digests = [frame.digest() for frame in frames]
-        self.runtime.cross(tell, self._commits, Durable(frames[-1].sequence, 0, digests))
+        last, generation = frames[-1], self._generation
+        early = Durable(last.sequence, 0, digests, last.epoch, generation)
+        self.runtime.cross(tell, self._commits, early)
         if held:
             append(self, list(held), 0)
         held[:] = frames
 
-    LogActor._append = early  # type: ignore[method-assign]
+    LogActor._append = answers  # type: ignore[method-assign]
 
 
 def shows_keys_in_flight() -> None:

@@ -11,7 +11,7 @@ import storage.facts
 import storage.log
 from protocol.doors import File, Fs
 from storage.faults import StoreFault
-from storage.frames import Placed
+from storage.frames import Frame, Placed
 from storage.log import Log
 from storage.recovery import Ending, Recovery
 from storage.segments import Segment
@@ -28,6 +28,15 @@ def test_no_crash_state_breaks_a_promise(part: int, figure: Callable[[str, objec
     assert done.recoveries_cut > STATES // PARTS // 10
     figure(
         f"R1 crash states, part {part + 1} of {PARTS}",
+        f"{done.states}, {done.recoveries_cut} of them in a recovery; 0 lost, 0 ghosts, 0 refused",
+    )
+
+
+@pytest.mark.parametrize("part", parts(PARTS, always=1))
+def test_a_log_that_is_cut_is_cut_or_not(part: int, figure: Callable[[str, object], None]) -> None:
+    done = enumerate_crashes(seed=part, states=STATES // PARTS // 2, follows=True)
+    figure(
+        f"R1 crash states of a follower, part {part + 1} of {PARTS}",
         f"{done.states}, {done.recoveries_cut} of them in a recovery; 0 lost, 0 ghosts, 0 refused",
     )
 
@@ -116,6 +125,62 @@ class TakesZerosOffUnsynced(Log):
         if self._zeros and self._file is not None:
             self._file.truncate(self._segments[-1].size)
         self._zeros = 0
+
+
+class CutsWithoutSync(Log):
+    """The old segment is cut, and no new one takes over behind it."""
+
+    def cut(self, after: int) -> None:
+        offset = self._offset_of(self._segments[-1], after + 1)
+        at = self.standing(after)
+        if self._segments[-1].first > after or after >= self.last:
+            super().cut(after)
+            return
+        assert self._file is not None
+        self._file.truncate(offset)
+        self._segments[-1].size, self._zeros = offset, 0
+        self.last, self.epoch, self.last_time, self.digest = (
+            after, at.epoch, at.time, at.digest,
+        )  # fmt: skip
+
+
+class LeavesNewestStanding(Log):
+    """What is cut looks as if it had been lost."""
+
+    def _say_newest(self, first: int, reserved: bool) -> None:
+        if first > self._newest:
+            super()._say_newest(first, reserved)
+
+
+class ForgetsThatTheOldOneGoesOn(Log):
+    """Readers go through what was cut."""
+
+    def _begin_segment(
+        self, first: int, copied: Sequence[Placed], flags: int, joins: bytes
+    ) -> Segment:
+        return super()._begin_segment(first, copied, flags if copied else 0, joins)
+
+
+class SaysTheReignTooLate(Log):
+    """HISTORY behind the first frame of the next epoch."""
+
+    def _note_reigns(self, frames: Sequence[Frame], reserved: bool) -> None:
+        self._late = frames
+
+    def _write(self, data: bytes, reserved: bool, ends: bool = False) -> None:
+        super()._write(data, reserved, ends)
+        late, self._late = getattr(self, "_late", ()), ()
+        if late:
+            super()._note_reigns(late, reserved)
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [CutsWithoutSync, LeavesNewestStanding, ForgetsThatTheOldOneGoesOn, SaysTheReignTooLate],
+)
+def test_a_planted_cut_is_caught(planted: type[Log]) -> None:
+    with pytest.raises((Broken, StoreFault, AssertionError)):
+        enumerate_crashes(seed=1, states=60_000, log_class=planted, follows=True)
 
 
 @pytest.mark.parametrize(

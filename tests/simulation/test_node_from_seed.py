@@ -231,7 +231,7 @@ def _settles_half(ledger: Ledger, layer: Any) -> bool:
     return bool(ledger._next_part())
 
 
-def _keeps_what_was_refused(_ledger: Ledger) -> None:
+def _keeps_what_was_refused(_ledger: Ledger, _upto: int) -> None:
     pass
 
 

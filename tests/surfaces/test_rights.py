@@ -484,8 +484,9 @@ OF_THE_REQUEST: Final = frozenset(
         MisdirectedRequest NameRefused NoBackupFolder NoHistory NoKey NoSuchRoute NotASpace
         NotAllowed NotEnoughReplicas NotHeldHere NotImplementedHere NotInTransaction
         NotWritable RequestTimeout RestoreRefused RestoreTargetExists Sealed SessionEnded
-        SignInRefused StatementTimeout StillHeld Thrown TooManyTries TooSlow UnexpectedToken
-        Unknown UnknownOutcome UpgradeRequired VersionNotSupported WrongKey WrongMethod
+        SignInRefused StatementTimeout StillHeld Stranded Thrown TooManyTries TooSlow
+        UnexpectedToken Unknown UnknownOutcome UpgradeRequired VersionNotSupported WrongKey
+        WrongMethod
         """
     )
     for word in line.split()

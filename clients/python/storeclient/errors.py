@@ -219,6 +219,10 @@ class Diverged(Refused):
     """A position is of another history: another store, one that was restored, the future."""
 
 
+class Stranded(Refused):
+    """The node has shown what its leader's log does not hold: it has to be copied anew."""
+
+
 class TooSlow(Refused):
     """The reader of a feed did not keep up."""
 

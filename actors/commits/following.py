@@ -1,0 +1,342 @@
+"""The committer's other life: the commits are another node's, and come as frames of its log.
+
+    received → in this log, synced → released by the leader → in flight here → in the engine
+
+What is received is written as it is, and acknowledged once it is synced. It enters the ledger only
+when its leader has released it, so nothing that was shown here ever has to be undone; from there on
+it takes the way of a commit of the node's own. A node that comes to lead puts the rest in flight as
+well: durable, and not released before its own first frame is.
+
+Frames are kept in memory between the two, up to `limits.RECEIVED_BYTES`; beyond that, and after a
+start, they are read from the log again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Final
+
+from actors.runtime import Runtime
+from protocol import limits
+from protocol.errors import Diverged, Refusal, Stranded, UnknownOutcome
+from storage.frames import BODY_BYTES_MAX, LOG_FLAGS, Frame
+from storage.ledger import Ledger
+from storage.log_reading import LogReader
+from storage.reigns import Reign
+
+Stored = Callable[[int, int, int], Awaitable[list[tuple[Frame, bytes]]]]
+"""Reads frames of the log with their digests, as `LogReads.stored` does."""
+READ_BYTES: Final = limits.MIB
+"""Read from the log at a time."""
+
+
+def taken_back(sequence: int) -> UnknownOutcome:
+    """What whoever waits for a commit hears when another node may lead."""
+    return UnknownOutcome(
+        f"the node leads no more, and commit {sequence} was not released: it may have happened",
+        sequence=sequence,
+    )
+
+
+class Following:
+    """What has been received, and how much of it is shown; on the loop only.
+
+    :param log: asked for what it has in memory alone
+    :param stored: reads it
+    :param ledger: takes what is shown
+    :param go_on: has `step` called in a turn of its own
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        log: LogReader,
+        stored: Stored,
+        ledger: Ledger,
+        go_on: Callable[[], None],
+    ) -> None:
+        self._runtime = runtime
+        self._log = log
+        self._stored = stored
+        self._ledger = ledger
+        self._go_on = go_on
+        self.log_upto = log.last
+        """The last frame that is synced in this log."""
+        self.told = ledger.released_upto
+        """The highest sequence that a leader has said was released."""
+        self._handed = log.last
+        """The last frame that was given to the log, …"""
+        self._epoch, self._time = log.last_epoch, log.last_time
+        """… its epoch, and its log time."""
+        self._frames: deque[Frame] = deque()
+        """The newest, up to `_handed`, without a gap …"""
+        self._digests: deque[bytes] = deque()
+        """… and the digests of the first of them, as far as they are synced."""
+        self._bytes = 0
+        self._fetched: deque[tuple[Frame, bytes]] = deque()
+        """Read from the log, for what `_frames` does not reach back to."""
+        self._fetching: asyncio.Future[None] | None = None
+        self._waiting: deque[tuple[int, asyncio.Future[int]]] = deque()
+        """Who waits until all up to a frame is synced, in order."""
+        self._frame: tuple[Frame, bytes] | None = None
+        self._steps: Iterator[None] = iter(())
+        """The frame that is on its way into the ledger, and the rest of it."""
+        self._all: asyncio.Future[None] | None = None
+        """Who waits until the ledger has all of the log: then no release is waited for."""
+        self._turn = False
+        self._failed: BaseException | None = None
+
+    # --- received -------------------------------------------------------------------------------
+
+    def take(self, frames: Sequence[Frame], hand_over: Callable[[], None]) -> asyncio.Future[int]:
+        """Take the next frames.
+
+        :param hand_over: gives them to the log
+        :raises Diverged: they are not what follows
+        :raises Busy: the log takes no more at present. Nothing was taken
+        """
+        self._check(frames)
+        hand_over()
+        waiter: asyncio.Future[int] = self._runtime.loop.create_future()
+        if frames:
+            last = frames[-1]
+            self._handed, self._epoch, self._time = last.sequence, last.epoch, last.time
+            self._frames.extend(frames)
+            self._bytes += sum(len(frame.body) for frame in frames)
+            if self._bytes > limits.RECEIVED_BYTES:
+                self._forget_frames()
+        if self._handed <= self.log_upto:
+            waiter.set_result(self.log_upto)
+        else:
+            self._waiting.append((self._handed, waiter))
+        return waiter
+
+    def _check(self, frames: Sequence[Frame]) -> None:
+        sequence, epoch, time = self._handed, self._epoch, self._time
+        for frame in frames:
+            sequence += 1
+            if (
+                frame.sequence != sequence
+                or frame.epoch < epoch
+                or frame.time < time
+                or frame.flags & LOG_FLAGS
+                or len(frame.body) > BODY_BYTES_MAX
+            ):
+                raise Diverged(
+                    f"frame {frame.sequence} of epoch {frame.epoch} does not follow"
+                    f" {sequence - 1} of epoch {epoch}",
+                    seq=sequence - 1,
+                )
+            epoch, time = frame.epoch, frame.time
+
+    def _forget_frames(self) -> None:
+        self._frames.clear()
+        self._digests.clear()
+        self._bytes = 0
+
+    def synced(self, upto: int, digests: Sequence[bytes]) -> None:
+        """The log holds all up to a frame.
+
+        :param digests: of the last of them, those at least that are news
+        """
+        self.log_upto = upto
+        known = self._handed - len(self._frames) + len(self._digests)
+        if upto > known:
+            self._digests.extend(digests[known - upto :])
+        while self._waiting and self._waiting[0][0] <= upto:
+            _, waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(upto)
+        self.look()
+
+    def withdrawn(self, refusal: Refusal) -> None:
+        """The log had no room for what is not synced."""
+        self._end_waiting(refusal)
+        self.ends(self._log.present)
+
+    def ends(self, reign: Reign) -> None:
+        """The log ends here, and nothing is on its way to it."""
+        last = reign.last
+        first = self._handed - len(self._frames) + 1
+        while self._frames and self._frames[-1].sequence > last:
+            self._bytes -= len(self._frames.pop().body)
+        while len(self._digests) > len(self._frames):
+            self._digests.pop()
+        if first > last + 1 or len(self._digests) < len(self._frames):
+            self._forget_frames()
+        while self._fetched and self._fetched[-1][0].sequence > last:
+            self._fetched.pop()
+        self.log_upto = self._handed = last
+        self._epoch, self._time = reign.epoch, self._log.last_time
+        while self._waiting:
+            upto, waiter = self._waiting.popleft()
+            if waiter.done():
+                continue
+            if upto <= last:
+                waiter.set_result(last)
+            else:
+                _fail(waiter, taken_back(upto))
+
+    def begin(self) -> None:
+        """Nothing is known of what is released but what was shown, and of what comes to be synced
+        nothing before `ends` has said so."""
+        self.leads()
+        self._end_waiting(taken_back(self._handed))
+        self.told = self.log_upto = self._ledger.released_upto
+
+    def lose(self, error: BaseException) -> None:
+        """The node has failed."""
+        self._end_waiting(error)
+        self._failed = error
+        if self._all is not None:
+            _fail(self._all, error)
+
+    def close(self) -> None:
+        """Stop what runs by itself."""
+        if self._fetching is not None:
+            self._fetching.cancel()
+
+    def _end_waiting(self, error: BaseException) -> None:
+        while self._waiting:
+            _, waiter = self._waiting.popleft()
+            _fail(waiter, error)
+
+    def require_above(self, after: int) -> None:
+        """:raises Stranded: what stands behind a frame was shown here, or may be at any time"""
+        floor = max(self._ledger.released_upto, self.released)
+        if after < floor:
+            raise Stranded(
+                f"the leader's log is another one after {after}, and up to {floor} it was shown",
+                released=floor,
+            )
+
+    # --- shown ----------------------------------------------------------------------------------
+
+    @property
+    def released(self) -> int:
+        """What is known to be released of what is in this log."""
+        return min(self.told, self.log_upto)
+
+    def tell(self, upto: int) -> None:
+        """A leader has released so much."""
+        if upto > self.told:
+            self.told = upto
+            self.look()
+
+    def all_of_it(self) -> asyncio.Future[None]:
+        """Put all that the log holds in flight, released or not; done when it is there."""
+        self._all = self._runtime.loop.create_future()
+        if self._ledger.committed >= self.log_upto:
+            self._all.set_result(None)
+        self.look()
+        return self._all
+
+    def leads(self) -> None:
+        """Nothing is followed any more."""
+        if self._all is not None:
+            _fail(self._all, taken_back(self._handed))
+        self._all = None
+        self._frame, self._steps = None, iter(())
+        self._forget_frames()
+        self._fetched.clear()
+
+    def look(self) -> None:
+        """Go on if there is anything to show, and room for it."""
+        if not self._turn and self._fetching is None and self._may_go_on:
+            self._turn = True
+            self._go_on()
+
+    @property
+    def _may_go_on(self) -> bool:
+        ledger = self._ledger
+        has_room = self._all is not None or ledger.flight.memory_bytes <= limits.IN_FLIGHT_BYTES
+        return has_room and ledger.committed < self._upto
+
+    @property
+    def _upto(self) -> int:
+        return self.released if self._all is None else self.log_upto
+
+    def step(self, until_us: int) -> list[tuple[Frame, bytes]]:
+        """Put some of it in flight; `look` has the rest done. Answers what has come there whole,
+        with the digests.
+
+        :param until_us: when others have their turn, on the monotonic clock
+        """
+        self._turn = False
+        if self._failed is not None:
+            raise self._failed
+        shown: list[tuple[Frame, bytes]] = []
+        ledger, monotonic_us = self._ledger, self._runtime.clock.monotonic_us
+        while self._frame is not None or self._next():
+            assert self._frame is not None
+            for _ in self._steps:
+                if monotonic_us() >= until_us:
+                    break
+            if ledger.committed < self._frame[0].sequence:
+                break
+            shown.append(self._frame)
+            self._frame = None
+            if monotonic_us() >= until_us:
+                break
+        return shown
+
+    def shown(self) -> None:
+        """What a `step` has answered is told to everybody."""
+        has_all = self._ledger.committed >= self.log_upto
+        if has_all and self._all is not None and not self._all.done():
+            self._all.set_result(None)
+        self.look()
+
+    def _next(self) -> bool:
+        """Begin the next frame, if it is at hand."""
+        if not self._may_go_on:
+            return False
+        ledger = self._ledger
+        sequence = ledger.committed + 1
+        found = self._at_hand(sequence)
+        if found is None:
+            self._fetch(sequence)
+            return False
+        self._frame, self._steps = found, ledger.follow(found[0])
+        return True
+
+    def _at_hand(self, sequence: int) -> tuple[Frame, bytes] | None:
+        while self._frames and self._digests and self._frames[0].sequence < sequence:
+            self._take_first()
+        if self._frames and self._digests and self._frames[0].sequence == sequence:
+            return self._take_first()
+        while self._fetched:
+            found = self._fetched.popleft()
+            if found[0].sequence == sequence:
+                return found
+        return None
+
+    def _take_first(self) -> tuple[Frame, bytes]:
+        frame = self._frames.popleft()
+        self._bytes -= len(frame.body)
+        return frame, self._digests.popleft()
+
+    def _fetch(self, sequence: int) -> None:
+        """Read on in the log."""
+        upto = self._upto
+
+        async def fetch() -> None:
+            try:
+                self._fetched.extend(await self._stored(sequence - 1, upto, READ_BYTES))
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:  # told where the next step is made: it is the node's end
+                self._failed = error
+            self._fetching = None
+            self.look()
+
+        self._fetching = asyncio.ensure_future(fetch(), loop=self._runtime.loop)
+
+
+def _fail(waiter: asyncio.Future[Any], error: BaseException) -> None:
+    """Tell who waits, if anybody does."""
+    if not waiter.done():
+        waiter.set_exception(error)
+        waiter.exception()  # nobody may be left to ask, and then it is no news

@@ -1,0 +1,169 @@
+"""What was promised, and who waits for it.
+
+A promise names a commit by its sequence, and by the generation that gave it: commits that were
+taken back leave their sequences to others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from operator import itemgetter
+from typing import NamedTuple
+
+from actors.commits.waiters import Waiter
+from actors.runtime import Runtime
+from protocol.errors import UnknownOutcome
+
+Told = Callable[[BaseException | None], None]
+"""Hears why a commit was not released, or None when it was."""
+Why = Callable[[int], BaseException]
+"""Makes what whoever waits for a sequence hears when it was taken back."""
+
+
+class Promise(NamedTuple):
+    """What an answer waits for; see `Committer.released`."""
+
+    sequence: int
+    """All up to here has to be released. 0: nothing has to be."""
+    generation: int
+    """`Committer.generation` when that sequence was given or seen. When the disk is full commits
+    are taken back and their sequences given again: this tells the commit that was meant from
+    another that got its number."""
+
+
+class _Withdrawn(NamedTuple):
+    """Commits that were taken back."""
+
+    generation: int
+    """The first of those that ended so, …"""
+    upto: int
+    """… each behind this sequence, …"""
+    why: Why
+    """… for the same reason."""
+
+
+class Promises:
+    """Those of one node, and those who wait; on the loop only."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.generation = 1
+        """How often what was in flight had to be taken back, from 1. See `Promise`."""
+        self._withdrawn: list[_Withdrawn] = []
+        self.released_upto = 0
+        """The newest sequence that may be shown: what probes and answers show."""
+        self._waiters: dict[int, list[Told]] = {}
+        self._lost: BaseException | None = None
+        """Why nothing is released any more."""
+
+    def promise(self, sequence: int) -> Promise:
+        """What an answer waits for that has just seen this sequence in flight."""
+        return Promise(sequence, self.generation)
+
+    def is_released(self, promise: Promise) -> bool:
+        """Whether there is nothing to wait for. False may mean that it was taken back."""
+        return promise.sequence <= self.released_upto and promise.generation == self.generation
+
+    def released(self, promise: Promise) -> asyncio.Future[None]:
+        """Done once all that was promised may be shown.
+
+        :raises UnknownOutcome: the log failed first: it may be there after the next start, or not
+        :raises DiskFull: there was no room; it will not be there
+        """
+        future: asyncio.Future[None] = self._runtime.loop.create_future()
+
+        def told(lost: BaseException | None) -> None:
+            if future.done():
+                return
+            if lost is None:
+                future.set_result(None)
+            else:
+                future.set_exception(lost)
+
+        self.when_released(promise, told)
+        return future
+
+    def when_released(self, promise: Promise, told: Told) -> None:
+        """Call `told` once all that was promised may be shown, with what `released` would raise,
+        or None; at once when that is known. For answers by the thousand, which need no turn of the
+        loop each: those of one batch are told in one. An answer that waits for as long as the disk
+        takes is a `Waiter`, which others can see and end.
+        """
+        sequence = promise.sequence
+        if (why := self._why_taken_back(promise)) is not None:
+            told(why(sequence))
+        elif sequence <= self.released_upto:
+            told(None)
+        elif self._lost is not None:
+            told(unknown(sequence))
+        else:
+            self._waiters.setdefault(sequence, []).append(told)
+
+    def stop_waiting(self, promise: Promise, told: Told) -> bool:
+        """Tell `told` nothing of what was promised. False: it has been told already."""
+        waiters = self._waiters.get(promise.sequence, [])
+        if told not in waiters:
+            return False
+        waiters.remove(told)
+        return True
+
+    @property
+    def waiters(self) -> Iterator[Waiter]:
+        """The answers that wait and can be ended."""
+        for waiters in self._waiters.values():
+            for told in waiters:
+                if isinstance(told, Waiter):
+                    yield told
+
+    def monotonic_us(self) -> int:
+        """The clock of `at`."""
+        return self._runtime.clock.monotonic_us()
+
+    def at(self, at_us: int, act: Callable[[], None]) -> asyncio.TimerHandle:
+        """Have something done at a moment of the monotonic clock."""
+        wait_us = at_us - self._runtime.clock.monotonic_us()
+        return self._runtime.loop.call_later(max(wait_us, 0) / 1_000_000, act)
+
+    def was_taken_back(self, promise: Promise) -> bool:
+        """Whether a commit that was promised was undone."""
+        return self._why_taken_back(promise) is not None
+
+    def _why_taken_back(self, promise: Promise) -> Why | None:
+        if promise.generation == self.generation:
+            return None
+        at = bisect_right(self._withdrawn, promise.generation, key=itemgetter(0)) - 1
+        for one in self._withdrawn[at:]:
+            if promise.sequence > one.upto:
+                return one.why
+        return None
+
+    def _begin_generation(self, upto: int, why: Why) -> None:
+        """Whatever was promised behind a sequence is taken back."""
+        before = self._withdrawn[-1] if self._withdrawn else None
+        if before is None or (before.upto, before.why) != (upto, why):
+            self._withdrawn.append(_Withdrawn(self.generation, upto, why))
+        self.generation += 1
+
+    def _fail_waiters(self, after: int, error: Callable[[int], BaseException]) -> None:
+        for sequence in [each for each in self._waiters if each > after]:
+            for told in self._waiters.pop(sequence):
+                self._tell(told, error(sequence))
+
+    def _tell(self, told: Told, lost: BaseException | None) -> None:
+        try:
+            told(lost)
+        except Exception as error:  # a bug of one waiter's is not the others'
+            self._noticed(error)
+
+    def _noticed(self, error: BaseException) -> None:
+        self._runtime.noticed(type(self).__name__, error)
+
+
+def unknown(sequence: int) -> UnknownOutcome:
+    """What whoever waits for a commit hears when the log has failed."""
+    return UnknownOutcome(
+        f"the log failed while commit {sequence} was on its way: it may have happened",
+        sequence=sequence,
+    )

@@ -1,0 +1,122 @@
+"""D: three nodes that follow one another, from a seed; and what such a rig must be able to see."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from actors.commits.following import Following
+from protocol.errors import Refusal
+from storage.derived import Kept
+from storage.faults import StoreFault
+from storage.layers import Layer
+from storage.ledger import Ledger
+from storage.log import Log
+from storage.log_reading import LogReader
+from storage.lookups import Lookups
+from tests.logbook import Logbook
+from tests.simulation.followed import Cluster3
+from tests.sweeps import parts
+
+SEEDS = 100
+PARTS = 10
+
+EXPECTED = (
+    "node failed.*the machine died",
+    "frames that were not released gave way",
+    "the next start replays more of the log",
+    "the last commits were refused",
+    "actor failed",
+)
+
+
+@pytest.fixture
+def clusters(logbook: Logbook) -> Callable[[range], Counter[str]]:
+    """Runs clusters, and adds up what they went through."""
+    for pattern in EXPECTED:
+        logbook.allow(pattern)
+
+    def run(seeds: range) -> Counter[str]:
+        figures = Counter[str]()
+        for seed in seeds:
+            figures.update(Cluster3(seed).run())
+        return figures
+
+    return run
+
+
+@pytest.mark.parametrize("part", parts(PARTS, always=1))
+def test_whoever_leads_they_show_the_same(
+    part: int,
+    clusters: Callable[[range], Counter[str]],
+    figure: Callable[[str, object], None],
+) -> None:
+    each = SEEDS // PARTS
+    figures = clusters(range(part * each, (part + 1) * each))
+    assert figures["cuts"] and figures["unknown"] and figures["leaders"] > each
+    figure(f"D clusters, part {part + 1} of {PARTS}", f"{each}: {dict(figures)}; 0 broken")
+
+
+# --- planted faults -------------------------------------------------------------------------------
+
+
+def _declares_nothing(layer: Layer) -> set[bytes]:
+    layer.catalog = True
+    return set()
+
+
+def _enters_nothing(_kept: Kept, _changed: Any, _get: Any) -> dict[bytes, bytes | None]:
+    return {}
+
+
+def _keeps_what_was_not_released(ledger: Ledger, upto: int) -> None:
+    if upto == ledger.durable_upto:
+        _fine_withdraw(ledger, upto)
+
+
+_fine_withdraw = Ledger.withdraw
+_fine_take = Following.take
+
+
+def _acknowledges_at_once(following: Following, frames: Any, hand_over: Any) -> Any:
+    _fine_take(following, frames, hand_over)
+    done = following._runtime.loop.create_future()
+    done.set_result(following._handed)
+    return done
+
+
+def _cuts_nothing(log: Log, after: int) -> None:
+    """It only says so."""
+    at = log.standing(after)
+    log.last, log.epoch, log.last_time, log.digest = after, at.epoch, at.time, at.digest
+
+
+def _remembers_look_ups(lookups: Lookups, sequence: int, *_: Any) -> None:
+    lookups.since = sequence
+
+
+FAULTS: dict[str, tuple[Any, str, Any]] = {
+    "shows what is not released": (Following, "_upto", property(lambda one: one.log_upto)),
+    "starts with what is not released": (LogReader, "end_at", lambda log, _sequence: log.end),
+    "remembers look-ups": (Lookups, "changed", _remembers_look_ups),
+    "enters nothing in indexes": (Kept, "follow", _enters_nothing),
+    "keeps what was not released": (Ledger, "withdraw", _keeps_what_was_not_released),
+    "acknowledges at once": (Following, "take", _acknowledges_at_once),
+    "cuts nothing": (Log, "cut", _cuts_nothing),
+    "one moment is another": (Ledger, "freeze", lambda ledger, tx: (ledger.engine, [])),
+    "declares nothing": (Layer, "declares", _declares_nothing),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(
+    fault: str, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logbook.allow(".*")
+    monkeypatch.setattr(*FAULTS[fault])
+    with pytest.raises((AssertionError, Refusal, StoreFault)):
+        for seed in range(40):
+            Cluster3(seed).run()
