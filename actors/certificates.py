@@ -65,7 +65,9 @@ class CertificatesActor(LoopActor):
 
 
 def _say(expires: datetime, surfaces: list[Surface], now: datetime) -> None:
-    if now >= expires:
+    if surfaces == ["peer"]:
+        _say_of_peers(expires, now)
+    elif now >= expires:
         log.error(
             "the certificate has expired: clients that look at it refuse to connect",
             expires=expires.isoformat(),
@@ -77,6 +79,22 @@ def _say(expires: datetime, surfaces: list[Surface], now: datetime) -> None:
             expires=expires.isoformat(),
             days_left=(expires - now).days,
             surfaces=surfaces,
+        )
+
+
+def _say_of_peers(expires: datetime, now: datetime) -> None:
+    """It is renewed in time where it can be: something stands in the way."""
+    if now >= expires:
+        log.error(
+            "the certificate for other nodes has expired: none of them links with this one",
+            expires=expires.isoformat(),
+        )
+    elif now >= expires - WARNING:
+        log.warning(
+            "the certificate for other nodes expires soon, and the next one is not in this node's"
+            " row: the leader puts it there",
+            expires=expires.isoformat(),
+            days_left=(expires - now).days,
         )
 
 

@@ -46,6 +46,8 @@ class Trust:
         self._version = self._told = (0, -1)
         """Of the declarations: as they were last read here, and as they were last told of."""
         self._pinned: dict[str, Pinned] = {}
+        self._rows: dict[str, str] = {}
+        """By the id of a node, the name of its row."""
         self._revoked: frozenset[str] = frozenset()
         self._follower: Follower | None = None
         self._look: asyncio.Handle | None = None
@@ -73,6 +75,11 @@ class Trust:
         """The certificates that a node may show; none: it has no row, or no certificate in it."""
         self._refresh()
         return frozenset(one for one, pinned in self._pinned.items() if pinned.node == node)
+
+    def row_of(self, node: str) -> str | None:
+        """The name of the row that names a node by its id, whatever certificate it has."""
+        self._refresh()
+        return self._rows.get(node)
 
     def awaits_unknown(self) -> bool:
         """Whether somebody may come whom nobody knows: there is a join token that can be used."""
@@ -134,10 +141,11 @@ class Trust:
         if version == self._version:
             return
         with self._committer.begin() as tx:
-            self._revoked = _revoked(tx)
+            self._revoked, rows = _revoked(tx), replicas.every(tx)
+            self._rows = {row.node: row.name for row in rows if row.node is not None}
             self._pinned = {
                 fingerprint: Pinned(row.name, row.node, expires)
-                for row in replicas.every(tx)
+                for row in rows
                 for fingerprint, expires in row.certificates.items()
                 if fingerprint not in self._revoked
             }

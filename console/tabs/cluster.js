@@ -46,8 +46,8 @@ const About = ({ alone }) => html`
   <${Notice} look=${alone ? 'empty' : 'warning'} title=${alone ? 'This node is alone' : 'Declared, and not attached'}>
     <p>${alone ? 'A cluster is several nodes that hold the same store: one takes changes, the others follow it, answer reads, and one of '
       + 'them takes over when it is lost.' : 'The rows below say which nodes belong to this store.'}
-      ${' '}In this version rows, join tokens and revoked certificates are declared, checked and kept. No node attaches to another yet: nothing
-      is replicated, and nobody takes over. <a href=${docs('cluster.md')} target="_blank" rel="noopener">What there is</a></p>
+      ${' '}In this version rows, join tokens and revoked certificates are declared, checked and kept, and a node that was started with --peer
+      takes tokens and lets in who is trusted. Nothing is replicated yet, and nobody takes over. <a href=${docs('cluster.md')} target="_blank" rel="noopener">What there is</a></p>
   <//>`;
 
 export const cluster = {

@@ -239,8 +239,11 @@ class Connection(asyncio.Protocol):
         if self._why is None:
             self._why = why or "this side closed the link"
             self._stop_late()
-            self._pump()
-            self._wake()
+            if self._channel.stands:
+                self._pump()
+                self._wake()
+            else:
+                self.cut(self._why)
 
     def fail(self, why: str) -> None:
         """Cut it, and have the log say why."""

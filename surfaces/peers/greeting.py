@@ -23,10 +23,13 @@ from surfaces.peers.tls import Shown
 _BEARABLE: Final = (str, int, bool, type(None))
 
 
-def check(theirs: Hello, ours: Hello, shown: Shown, pinned: Pinned | None) -> Peer:
+def check(
+    theirs: Hello, ours: Hello, shown: Shown, pinned: Pinned | None, named: str | None = None
+) -> Peer:
     """Who has greeted.
 
     :param pinned: who shows that certificate, as far as it is known here
+    :param named: the row that names the node, whatever certificate that has
     :raises VersionNotSupported: it speaks another version
     :raises Diverged: its store is another one
     :raises SignInRefused: it is not the node that the row says
@@ -39,6 +42,9 @@ def check(theirs: Hello, ours: Hello, shown: Shown, pinned: Pinned | None) -> Pe
         raise Diverged("the node belongs to another store")
     if pinned is not None and pinned.node is not None and pinned.node != theirs.node:
         raise SignInRefused("the certificate is of another node")
+    # One whose row does not say yet which node it is must not be one that another row names.
+    if pinned is not None and named not in (None, pinned.row):
+        raise SignInRefused("the node is known by another certificate")
     if theirs.node == ours.node:
         raise SignInRefused("the node is this one, or a copy of its directory")
     row = None if pinned is None else pinned.row
@@ -105,7 +111,7 @@ async def _link(
         return
     ours = peering.hello
     try:
-        peer = check(theirs, ours, shown, pinned)
+        peer = check(theirs, ours, shown, pinned, peering.trust.row_of(theirs.node))
     except Refusal as why:
         connection.send(refused(why))
         connection.close(f"{why.code}: {why.message}")

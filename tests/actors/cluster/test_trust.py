@@ -59,6 +59,7 @@ async def test_the_certificates_of_a_node(node: Told) -> None:
         promise = node.here.node.committer.commit(tx, NODE)
     await node.here.node.committer.released(promise)
     assert node.trust.pins_of(ID) == {ONE, OTHER}
+    assert node.trust.row_of(ID) == "n1" and node.trust.row_of("another") is None
     await node.here.value(f"REVOKE CERTIFICATE '{ONE}'")
     assert node.trust.pins_of(ID) == {OTHER}
 

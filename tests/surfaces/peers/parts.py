@@ -83,6 +83,9 @@ class FakeTrust:
     def of(self, fingerprint: str) -> Pinned | None:
         return None if fingerprint in self.revoked else self.pinned.get(fingerprint)
 
+    def row_of(self, node: str) -> str | None:
+        return next((one.row for one in self.pinned.values() if one.node == node), None)
+
     def is_revoked(self, fingerprint: str) -> bool:
         return fingerprint in self.revoked
 

@@ -344,6 +344,19 @@ async def another_node(node: Node) -> None:
     await bare.close()
 
 
+async def a_node_of_another_row(node: Node) -> None:
+    """Its own row does not say yet which node it is."""
+    shown = identity("a")
+    node.peering.knows(shown)
+    node.peering.knows(identity("c"), "node-c")
+    bare = await Bare.connect(node.surface, shown)
+    await bare.say(Hello(VERSION, STORE, "node-c"))
+    heard = await bare.hear()
+    assert isinstance(heard, Refused) and heard.code == "SignInRefused"
+    assert await bare.hear() is None and node.peering.accepted.empty()
+    await bare.close()
+
+
 async def this_very_node(node: Node) -> None:
     shown = identity("a")
     node.peering.knows(shown)
@@ -360,7 +373,9 @@ async def no_greeting(node: Node) -> None:
     await node.ended(bare, "said Attach before it had greeted")
 
 
-@pytest.mark.parametrize("scenario", [another_version, another_node, this_very_node, no_greeting])
+@pytest.mark.parametrize(
+    "scenario", [another_version, another_node, a_node_of_another_row, this_very_node, no_greeting]
+)
 def test_who_does_not_greet_rightly_is_not_linked(scenario: Scenario, book: Logbook) -> None:
     play(scenario, book)
 
@@ -607,6 +622,7 @@ PLANTED: dict[str, tuple[Any, str, Any, Scenario]] = {
     "one that has expired is believed": (tls.Channel, "_verify", _believes, one_that_has_expired),
     "a revoked one is": (FakeTrust, "is_revoked", lambda *_: False, one_that_was_revoked),
     "who is let in is not judged": (FakeTrust, "of", _first_pin, a_wrong_fingerprint),
+    "any node is believed": (FakeTrust, "row_of", lambda *_: None, a_node_of_another_row),
     "none is asked for": (tls.Channel, "__init__", _asks_for_none, no_certificate),
     "any TLS is spoken": (surfaces, "context", _all_versions, an_old_tls),
     "who is linked stays": (PeerSurface, "judge", lambda *_: None, revoked_while_linked),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import hmac
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -12,13 +13,16 @@ from typing import Any
 
 import pytest
 
+from actors.cluster.trust import Trust
 from actors.doors import Doors, SystemClock, system_doors
 from protocol.errors import BadRequest, NotWritable, SignInRefused
 from protocol.links import VERSION, Attach, Link, LinkClosed, NotKnown, Redeem, Redeemed
-from storage import join_tokens, peer_identity
+from storage import join_tokens, peer_identity, replicas
 from storage.join_tokens import Invitation
 from storage.peer_identity import Identity
+from storage.replicas import Replica
 from storage.sealing import KEY_BYTES, key_of
+from storage.transactions import Transaction
 from surfaces.peers.surface import PeerSettings, PeerSurface
 from tests.logbook import Logbook
 from tests.nodes import Running, running
@@ -164,14 +168,6 @@ async def test_it_is_in_the_audit_trail_and_one_commit(leader: Linked) -> None:
     assert leader.here.node.committer.committed == before + 1
     entries = await leader.here.value("INFO FOR AUDIT")
     assert any(one["action"] == "redeem join token" for one in entries)
-
-
-async def test_one_that_was_used_opens_nothing(leader: Linked) -> None:
-    invitation = await leader.token()
-    await redeem(joiner("a"), invitation)
-    with pytest.raises(SignInRefused):
-        await redeem(joiner("b"), invitation)
-    assert (await leader.row("n2"))["node"] == joiner("a").name
 
 
 async def test_of_two_that_bring_it_at_once_one_wins(leader: Linked) -> None:
@@ -447,3 +443,65 @@ async def test_one_that_is_given_has_to_fit(tmp_path: Path) -> None:
         with pytest.raises(BadRequest, match="PEM"):
             peer_identity.given(what, one.key.encode(), now)
     assert peer_identity.given(one.certificate.encode(), one.key.encode(), now) == one
+
+
+# --- planted --------------------------------------------------------------------------------------
+
+
+async def one_wins(leader: Linked) -> None:
+    invitation = await leader.token()
+    await redeem(joiner("a"), invitation)
+    with pytest.raises(SignInRefused):
+        await redeem(joiner("b"), invitation)
+
+
+async def a_guess(leader: Linked) -> None:
+    invitation = await leader.token()
+    with pytest.raises(SignInRefused):
+        await redeem(joiner("a"), invitation._replace(secret="n2." + "A" * 43))
+
+
+async def one_that_is_claimed(leader: Linked) -> None:
+    """The id of a node that another row names is not had for a certificate."""
+    await redeem(joiner("a"), await leader.token())
+    who = replace(joiner("b"), name=ID.format(1))
+    await leader.here.value(f"DEFINE REPLICA n3 PEER 'n3:1' CERTIFICATE '{who.shown.fingerprint}'")
+    async with listening(who) as surface:
+        with pytest.raises(LinkClosed, match="known by another"):
+            await surface.connect(at(leader.surface), [leader.shown])
+
+
+async def the_end_of_trust(leader: Linked) -> None:
+    who = joiner()
+    await redeem(who, await leader.token())
+    async with link(leader, who) as (_, theirs):
+        await leader.here.value("DROP REPLICA n2")
+        with pytest.raises(LinkClosed):
+            async with asyncio.timeout(1):
+                await theirs.receive()
+
+
+def _keeps_the_token(tx: Transaction, row: Replica, *_: Any, **__: Any) -> Replica:
+    return row
+
+
+Scenario = Callable[[Linked], Awaitable[None]]
+SCENARIOS: dict[str, tuple[Scenario, Any, str, Any]] = {
+    "a token stays": (one_wins, replicas, "settle", _keeps_the_token),
+    "any secret opens": (a_guess, hmac, "compare_digest", lambda *_: True),
+    "any id is believed": (one_that_is_claimed, Trust, "row_of", lambda *_: None),
+    "nobody is told": (the_end_of_trust, Trust, "_looked", lambda *_: None),
+}
+
+
+@pytest.mark.parametrize("fault", SCENARIOS)
+async def test_held(leader: Linked, fault: str) -> None:
+    await SCENARIOS[fault][0](leader)
+
+
+@pytest.mark.parametrize("fault", SCENARIOS)
+async def test_planted(leader: Linked, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario, owner, name, planted = SCENARIOS[fault]
+    monkeypatch.setattr(owner, name, planted)
+    with pytest.raises((AssertionError, TimeoutError, pytest.fail.Exception)):
+        await scenario(leader)
