@@ -32,13 +32,17 @@ from protocol.requests import (
     SignOut,
 )
 from protocol.values import RecordId
+from storage import cluster_file
+from storage.cluster_file import Cluster
+from storage.directory import StoreDirectory
 from storage.memory import MemoryEngine
 from tests.actors.nodes import ANA, OWNER, prepare, running, simulated_doors, value
-from tests.actors.parts import outcome, play, until
+from tests.actors.parts import clock_of, outcome, play, until
 from tests.actors.scripts.test_stalled_disk import Stall
 from tests.actors.scripts.test_taken_back import full
 from tests.logbook import Logbook
 from tests.simulation.disk import SimulatedDisk
+from tests.simulation.doors import SeededRng
 
 _names: Iterator[str] = (f"after-{number}" for number in itertools.count(1))
 
@@ -287,6 +291,37 @@ def test_a_sequence_that_is_taken_back_is_waited_for_still(logbook: Logbook) -> 
         assert (await reading).results[0].value == [RecordId("t", 2)]
 
     played(main)
+
+
+def test_a_follower_waits_for_what_is_released_where_it_is_written() -> None:
+    """The frames are on its disk before it may show them."""
+
+    async def whole() -> None:
+        disk = SimulatedDisk()
+        async with running(simulated_doors("stepped", disk, MemoryEngine())) as node:
+            await prepare(node)
+        other = SimulatedDisk(disk.image())
+        told = StoreDirectory.open("/store", disk, clock_of("stepped"), SeededRng(1), create=False)
+        cluster_file.save(told, Cluster(coordinating=True))
+        told.close()
+        doors = [simulated_doors("stepped", one, MemoryEngine()) for one in (other, disk)]
+        async with running(doors[0]) as leader, running(doors[1]) as follower:
+            at = leader.committer.released_upto
+            assert follower.committer.follows and shown(follower) == at
+            await value(leader, "CREATE t:1")
+            after = shown(leader)
+            reading = asked(follower, "SELECT VALUE id FROM t", after=after)
+            await waiting(follower, 1)
+            frames = list(leader.store.parts.log.read(at + 1, after))
+            assert await follower.committer.receive(frames, at) == after
+            await asyncio.sleep(1)
+            assert not reading.done() and shown(follower) == at, "nobody has released it"
+            follower.committer.show(after)
+            answer = await reading
+            assert answer.refusal is None and answer.sequence == after
+            assert answer.results[0].value == [RecordId("t", 1)]
+
+    play("stepped", whole)
 
 
 def test_moments_and_what_they_come_after() -> None:
