@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from protocol import limits
 from protocol.errors import Busy, Draining, UnknownOutcome
 from storeclient import (
     AsyncClient,
@@ -26,10 +23,7 @@ from storeclient import (
 from storeclient.attempts import Attempts
 from storeclient.seen import Seen, seems_to_read
 from storeclient.settings import make_settings
-from surfaces.wire import NodeGate, WireSettings, WireSurface
 from tests.clients.members import Cluster, cluster
-from tests.nodes import PASSWORD as REAL_PASSWORD
-from tests.nodes import Running, running
 from tests.surfaces.wire.peers import PASSWORD, USER, until
 
 Found = Callable[..., AsyncClient]
@@ -566,96 +560,3 @@ async def test_nobody_is_there() -> None:
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1, 127\.0\.0\.1:2 in 0\.1 s"):
         await client.run("RETURN 1")
     await client.close()
-
-
-# --- real nodes -----------------------------------------------------------------------------------
-
-
-@contextlib.asynccontextmanager
-async def pair(tmp_path: Path) -> AsyncIterator[tuple[list[Running], list[WireSurface]]]:
-    """Two nodes with copies of one store, of which the first takes changes. Neither hears of the
-    other."""
-    async with running(tmp_path / "one") as here:
-        await here.values(
-            "DEFINE TABLE t; DEFINE TABLE pad; DEFINE SPACE c;"
-            "DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 1m"
-        )
-    shutil.copytree(tmp_path / "one", tmp_path / "two")
-    async with contextlib.AsyncExitStack() as stack:
-        nodes, surfaces = list[Running](), list[WireSurface]()
-        for name in ("one", "two"):
-            nodes.append(await stack.enter_async_context(running(tmp_path / name)))
-            surface = WireSurface(NodeGate(nodes[-1].node), WireSettings("127.0.0.1", 0))
-            await surface.start()
-            stack.push_async_callback(surface.close)
-            surfaces.append(surface)
-        await takes_changes(nodes, 0)
-        yield nodes, surfaces
-
-
-async def takes_changes(nodes: list[Running], which: int, ahead: int = 0) -> None:
-    """:param ahead: how many commits it makes: they hear nothing of each other, so one that follows
-    stands as far back as its own sign-ins have left it"""
-    for number, node in enumerate(nodes):
-        roles = "serving, writable" if number == which else "serving"
-        await node.values(f"DEFINE NODE ROLES {roles}")
-    if ahead:
-        await nodes[which].values("CREATE pad RETURN NONE;" * ahead)
-
-
-async def test_real_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "AFTER_SECONDS", 0.05)
-    async with (
-        pair(tmp_path) as (nodes, surfaces),
-        AsyncClient(
-            ["{}:{}".format(*one.address) for one in reversed(surfaces)],
-            user="root", password=REAL_PASSWORD, ns="shop", db="main", reads="any",
-        ) as client,
-    ):  # fmt: skip
-        for turn, which in enumerate((0, 1, 0)):
-            await takes_changes(nodes, which, ahead=50 * (turn + 1))
-            await client.run("CREATE t CONTENT { turn: $turn }", {"turn": turn})
-            keys, topic = client.cache("shop", "main", "c"), client.topic("shop", "main", "q")
-            await keys.set("k", turn)
-            lease = await keys.lock(f"lock {turn}", 30)
-            assert lease is not None and await lease.release()
-            await topic.publish(turn)
-            (taken,) = await topic.group("g").take()
-            assert taken.value == turn and await taken.ack()
-            # The other one never shows it: what is read there is asked here.
-            for _ in range(3):
-                assert turn in await client.query("SELECT VALUE turn FROM t")
-            assert await keys.get("k") == turn
-            assert [one.value for one in await topic.read(0)][-1] == turn
-        turns = [await node.value("SELECT VALUE turn FROM t") for node in nodes]
-        assert [sorted(one) for one in turns] == [[0, 2], [1]], "each was written once"
-
-
-async def test_a_real_feed_goes_on_where_changes_are_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And a mirror: the other node has the store as it was, and what comes there later."""
-    monkeypatch.setattr(limits, "AFTER_SECONDS", 0.05)
-    async with (
-        pair(tmp_path) as (nodes, surfaces),
-        AsyncClient(
-            ["{}:{}".format(*one.address) for one in surfaces],
-            user="root", password=REAL_PASSWORD, ns="shop", db="main",
-        ) as client,
-    ):  # fmt: skip
-        await takes_changes(nodes, 1, ahead=50)
-        await takes_changes(nodes, 0)
-        db = client.database("shop", "main")
-        start = (await client.run("RETURN 1")).position
-        watch = db.watch("t", start)
-        async with db.mirror("t") as rows:
-            heard = asyncio.ensure_future(anext(aiter(watch)))
-            await until(lambda: len(nodes[0].node.open_feeds) == 2)
-            await takes_changes(nodes, 1)
-            await surfaces[0].close()
-            seq = (await client.run("CREATE t:1")).seq
-            change = await heard
-            assert (change.seq, change.id.id) == (seq, 1)
-            await rows.reached(seq)
-            assert len(rows) == 1
-        await watch.stop()

@@ -1,0 +1,268 @@
+"""Clients of real nodes: two copies of a store that hear nothing of each other, and two nodes of
+which one follows the other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from actors.cluster.following import joint
+from actors.doors import SystemClock, SystemRng, system_doors
+from actors.node import Node, start
+from actors.settings import NodeSettings
+from protocol import limits
+from protocol.errors import NotWritable
+from storage import cluster_file
+from storage.cluster_file import Cluster as ClusterFile
+from storage.directory import StoreDirectory
+from storage.disk import Disk
+from storeclient import AsyncClient
+from surfaces.wire import NodeGate, WireSettings, WireSurface
+from tests.nodes import CHEAP, Running, running
+from tests.nodes import PASSWORD as REAL_PASSWORD
+from tests.surfaces.wire.peers import until
+
+# --- copies of a store ----------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def pair(tmp_path: Path) -> AsyncIterator[tuple[list[Running], list[WireSurface]]]:
+    """Two nodes with copies of one store, of which the first takes changes. Neither hears of the
+    other."""
+    async with running(tmp_path / "one") as here:
+        await here.values(
+            "DEFINE TABLE t; DEFINE TABLE pad; DEFINE SPACE c;"
+            "DEFINE TOPIC q; DEFINE GROUP g ON q DEADLINE 1m"
+        )
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    async with contextlib.AsyncExitStack() as stack:
+        nodes, surfaces = list[Running](), list[WireSurface]()
+        for name in ("one", "two"):
+            nodes.append(await stack.enter_async_context(running(tmp_path / name)))
+            surface = WireSurface(NodeGate(nodes[-1].node), WireSettings("127.0.0.1", 0))
+            await surface.start()
+            stack.push_async_callback(surface.close)
+            surfaces.append(surface)
+        await takes_changes(nodes, 0)
+        yield nodes, surfaces
+
+
+async def takes_changes(nodes: list[Running], which: int, ahead: int = 0) -> None:
+    """:param ahead: how many commits it makes: they hear nothing of each other, so one that follows
+    stands as far back as its own sign-ins have left it"""
+    for number, node in enumerate(nodes):
+        roles = "serving, writable" if number == which else "serving"
+        await node.values(f"DEFINE NODE ROLES {roles}")
+    if ahead:
+        await nodes[which].values("CREATE pad RETURN NONE;" * ahead)
+
+
+async def test_real_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "AFTER_SECONDS", 0.05)
+    async with (
+        pair(tmp_path) as (nodes, surfaces),
+        AsyncClient(
+            ["{}:{}".format(*one.address) for one in reversed(surfaces)],
+            user="root", password=REAL_PASSWORD, ns="shop", db="main", reads="any",
+        ) as client,
+    ):  # fmt: skip
+        for turn, which in enumerate((0, 1, 0)):
+            await takes_changes(nodes, which, ahead=50 * (turn + 1))
+            await client.run("CREATE t CONTENT { turn: $turn }", {"turn": turn})
+            keys, topic = client.cache("shop", "main", "c"), client.topic("shop", "main", "q")
+            await keys.set("k", turn)
+            lease = await keys.lock(f"lock {turn}", 30)
+            assert lease is not None and await lease.release()
+            await topic.publish(turn)
+            (taken,) = await topic.group("g").take()
+            assert taken.value == turn and await taken.ack()
+            # The other one never shows it: what is read there is asked here.
+            for _ in range(3):
+                assert turn in await client.query("SELECT VALUE turn FROM t")
+            assert await keys.get("k") == turn
+            assert [one.value for one in await topic.read(0)][-1] == turn
+        turns = [await node.value("SELECT VALUE turn FROM t") for node in nodes]
+        assert [sorted(one) for one in turns] == [[0, 2], [1]], "each was written once"
+
+
+async def test_a_real_feed_goes_on_where_changes_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a mirror: the other node has the store as it was, and what comes there later."""
+    monkeypatch.setattr(limits, "AFTER_SECONDS", 0.05)
+    async with (
+        pair(tmp_path) as (nodes, surfaces),
+        AsyncClient(
+            ["{}:{}".format(*one.address) for one in surfaces],
+            user="root", password=REAL_PASSWORD, ns="shop", db="main",
+        ) as client,
+    ):  # fmt: skip
+        await takes_changes(nodes, 1, ahead=50)
+        await takes_changes(nodes, 0)
+        db = client.database("shop", "main")
+        start = (await client.run("RETURN 1")).position
+        watch = db.watch("t", start)
+        async with db.mirror("t") as rows:
+            heard = asyncio.ensure_future(anext(aiter(watch)))
+            await until(lambda: len(nodes[0].node.open_feeds) == 2)
+            await takes_changes(nodes, 1)
+            await surfaces[0].close()
+            seq = (await client.run("CREATE t:1")).seq
+            change = await heard
+            assert (change.seq, change.id.id) == (seq, 1)
+            await rows.reached(seq)
+            assert len(rows) == 1
+        await watch.stop()
+
+
+# --- one that follows the other -------------------------------------------------------------------
+
+
+class Followed:
+    """Two real nodes with one log: what the one commits is handed to the other, by this test."""
+
+    def __init__(self, nodes: list[Node], surfaces: list[WireSurface]) -> None:
+        self.nodes = nodes
+        self.surfaces = surfaces
+        self.addresses = ["{}:{}".format(*one.address) for one in surfaces]
+        self.epoch = 1
+        self.held = False
+        """Whether what is committed is kept from the other for now."""
+        self._ships = False
+        self._shipping: asyncio.Task[None] | None = None
+
+    async def lead(self, which: int) -> None:
+        """That one takes changes from now on, and has all that was acknowledged."""
+        leader, other = self.nodes[which], self.nodes[1 - which]
+        await self.end()
+        elsewhere = NotWritable("another node leads", leader=[self.addresses[which]])
+        await other.committer.begin_following(elsewhere)
+        if leader.committer.follows:
+            await self._ship(other, leader)
+            self.epoch += 1
+            await leader.committer.begin_leading(self.epoch)
+        await other.committer.cut(joint(other.committer.history(), leader.committer.history()))
+        self._ships = True
+        self._shipping = asyncio.create_task(self._ship_on(leader, other))
+
+    async def _ship_on(self, leader: Node, other: Node) -> None:
+        while self._ships:
+            if not self.held:
+                await self._ship(leader, other)
+            await asyncio.sleep(0.003)
+
+    async def _ship(self, leader: Node, other: Node) -> None:
+        upto = leader.committer.released_upto
+        begin = other.committer.log_upto + 1
+        frames = list(leader.store.parts.log.read(begin, upto)) if begin <= upto else []
+        await other.committer.receive(frames, upto)
+        other.committer.show(upto)
+
+    async def end(self) -> None:
+        self._ships = False
+        if self._shipping is not None:
+            await self._shipping
+
+
+@contextlib.asynccontextmanager
+async def followed(tmp_path: Path) -> AsyncIterator[Followed]:
+    """The first leads."""
+    async with running(tmp_path / "0") as here:
+        await here.values("DEFINE TABLE t; DEFINE SPACE c; DEFINE TOPIC q")
+    shutil.copytree(tmp_path / "0", tmp_path / "1")
+    async with contextlib.AsyncExitStack() as stack:
+        nodes, surfaces = list[Node](), list[WireSurface]()
+        for number in range(2):
+            directory = str(tmp_path / str(number))
+            if number:
+                told = StoreDirectory.open(
+                    directory, Disk(), SystemClock(), SystemRng(), create=False
+                )
+                cluster_file.save(told, ClusterFile(coordinating=True))
+                told.close()
+            node = await start(NodeSettings(directory, password_cost=CHEAP), system_doors())
+            stack.push_async_callback(node.stop)
+            surface = WireSurface(NodeGate(node), WireSettings("127.0.0.1", 0))
+            await surface.start()
+            stack.push_async_callback(surface.close)
+            nodes.append(node)
+            surfaces.append(surface)
+        both = Followed(nodes, surfaces)
+        await both.lead(0)
+        stack.push_async_callback(both.end)
+        yield both
+
+
+@contextlib.asynccontextmanager
+async def at_both(both: Followed) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(
+        both.addresses, user="root", password=REAL_PASSWORD, ns="shop", db="main", reads="any"
+    ) as client:
+        await client.query("RETURN 1")
+        await until(lambda: all(one.is_usable for one in client._nodes._nodes))
+        yield client
+
+
+async def _own_writes(both: Followed, client: AsyncClient, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        await client.run("CREATE t CONTENT { n: $n }", {"n": number})
+        rows = await client.query("SELECT VALUE n FROM t")
+        assert number in rows, "it did not read its own write"
+
+
+async def test_own_writes_are_read_of_a_node_that_follows(tmp_path: Path) -> None:
+    async with followed(tmp_path) as both, at_both(both) as client:
+        await _own_writes(both, client, 0, 30)
+        asked_there = both.surfaces[1]._wire.made
+        assert asked_there == 1, "it was connected to"
+        both.held = True
+        await client.run("CREATE t CONTENT { n: 30 }")
+        reading = [asyncio.create_task(client.query("SELECT VALUE n FROM t")) for _ in range(4)]
+        await until(lambda: len(both.nodes[1].committer.arrivals) > 0)
+        both.held = False
+        assert all(30 in found for found in await asyncio.gather(*reading))
+
+
+async def test_a_planted_client_reads_what_is_old_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AsyncClient, "_behind_what_was_seen", lambda _self, body, _node: body)
+    async with followed(tmp_path) as both, at_both(both) as client:
+        both.held = True
+        with pytest.raises(AssertionError, match="its own write"):
+            await _own_writes(both, client, 0, 30)
+
+
+async def test_a_real_leader_that_moves_is_followed_and_nothing_is_done_twice(
+    tmp_path: Path,
+) -> None:
+    async with followed(tmp_path) as both, at_both(both) as client:
+        db, heard = client.database("shop", "main"), list[int]()
+        keys, topic = client.cache("shop", "main", "c"), client.topic("shop", "main", "q")
+
+        async def follow() -> None:
+            async for change in db.watch("t", 0):
+                assert change.value is not None
+                heard.append(change.value["n"])
+
+        following = asyncio.create_task(follow())
+        async with db.mirror("t") as rows:
+            for turn in range(4):
+                await both.lead(turn % 2)
+                await _own_writes(both, client, turn * 10, 10)
+                await keys.set("k", turn)
+                assert await keys.get("k") == turn
+                await topic.publish(turn)
+                assert [one.value for one in await topic.read(0)] == list(range(turn + 1))
+            await rows.reached((await client.run("CREATE t CONTENT { n: 40 }")).seq)
+            assert sorted(row["n"] for row in rows.values()) == list(range(41))
+        await until(lambda: len(heard) >= 41)
+        assert heard == list(range(41)), "each once, and in order"
+        assert sorted(await client.query("SELECT VALUE n FROM t")) == list(range(41))
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
