@@ -14,6 +14,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from protocol import limits
+
 if TYPE_CHECKING:
     from actors.commits.committer import Committer
     from actors.runtime import Runtime
@@ -26,27 +28,47 @@ class Gathering:
     """See the head of the file. On the loop only.
 
     :param run: runs what has come, for a slice; answers whether something is left
+    :param awaits: whether more than what has come is likely to come in a moment: that is waited for
+        too, for a slice at most. Asked each time that something has come.
     """
 
-    def __init__(self, runtime: Runtime, committer: Committer, run: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        committer: Committer,
+        run: Callable[[], bool],
+        awaits: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._loop = runtime.loop
+        self._monotonic_us = runtime.clock.monotonic_us
         self._committer = committer
         self._run = run
+        self._awaits = awaits
         self._scheduled = False
         self._hold: asyncio.TimerHandle | None = None
-        """Runs while what has come is held for the log."""
+        """Runs while what has come is held."""
+        self._since_us: int | None = None
+        """When the first came of what has not been run."""
         self._stopped = False
         committer.on_return.append(self._log_returned)
 
     def soon(self) -> None:
         """Something has come."""
-        if not self._scheduled and self._hold is None:
+        if self._since_us is None:
+            self._since_us = self._monotonic_us()
+        if self._scheduled:
+            return
+        if self._hold is None or not (self._committer.log_is_busy or self._awaits()):
+            self._let_go()
             self._scheduled = True
             self._loop.call_soon(self._look)
 
     def stop(self) -> None:
         """The node stops: nothing is held any more."""
         self._stopped = True
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self._hold is not None:
             self._hold.cancel()
             self._hold = None
@@ -54,10 +76,24 @@ class Gathering:
     def _look(self) -> None:
         """A turn is over."""
         self._scheduled = False
-        if not self._committer.log_is_busy or self._stopped:
+        if self._stopped:
             self._go()
-        elif self._hold is None:
-            self._hold = self._loop.call_later(HOLD_US / 1_000_000, self._held_long_enough)
+        elif self._committer.log_is_busy:
+            self._hold_for(HOLD_US)
+        elif (left_us := self._worth_waiting_us()) > 0:
+            self._hold_for(left_us)
+        else:
+            self._go()
+
+    def _worth_waiting_us(self) -> int:
+        """How long to wait for more that is likely to come."""
+        if self._since_us is None or not self._awaits():
+            return 0
+        return self._since_us + limits.SLICE_US - self._monotonic_us()
+
+    def _hold_for(self, for_us: int) -> None:
+        if self._hold is None:
+            self._hold = self._loop.call_later(for_us / 1_000_000, self._held_long_enough)
 
     def _held_long_enough(self) -> None:
         self._hold = None
@@ -65,15 +101,15 @@ class Gathering:
 
     def _log_returned(self) -> None:
         if self._hold is not None:
-            self._hold.cancel()
-            self._hold = None
-            self._go()
+            self._let_go()
+            self._look()
 
     def _go_on(self) -> None:
         self._scheduled = False
         self._go()
 
     def _go(self) -> None:
+        self._since_us = None
         if self._run() and not self._scheduled and self._hold is None:
             self._scheduled = True
             self._loop.call_soon(self._go_on)

@@ -2,7 +2,8 @@
 once its entry is on the disk.
 
 - What comes in one turn of the loop, and while the log has a batch, is looked at together
-  (`actors/commits/gathering.py`), a slice of the loop at a time.
+  (`actors/commits/gathering.py`), a slice of the loop at a time. Where several came together lately
+  others are waited for, for a slice.
 - Each is judged and found by itself, at that moment: what refuses it refuses no other.
 - Those of one user over one surface in one database share a commit. Each has its entry in the
   trail, one after the other; the statement log has one, which says how many more there were. What
@@ -38,6 +39,8 @@ from storage.vaults import Vault
 
 TOGETHER: Final = 256
 """Looks in one commit at most."""
+LESS: Final = 7 / 8
+"""What is left, each time that some are recorded, of how many are expected together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +105,13 @@ class Reveals:
         self._keyring = keyring
         self._trail = trail
         self._lookout = Lookout(keyring, trail)
-        self._gathering = Gathering(parts.runtime, parts.committer, self._record)
+        runtime, committer = parts.runtime, parts.committer
+        self._gathering = Gathering(runtime, committer, self._record, self._awaits_more)
         self._queues: dict[Whose, deque[Asked]] = {}
+        self._waiting = 0
+        """How many stand in them."""
+        self._together = 1.0
+        """How many came together lately, at most."""
         self._recorded: deque[Asked] = deque()
         """Those whose entries are on the disk, and that are to be opened."""
         self.commits = 0
@@ -113,20 +121,28 @@ class Reveals:
         """Show something soon."""
         asked = Asked(look, told)
         self._queues.setdefault(_whose(look), deque()).append(asked)
+        self._waiting += 1
         self._gathering.soon()
         return asked
 
     def close(self) -> None:
         """The node stops: what is not answered is refused."""
-        queues, self._queues = self._queues, {}
+        queues, self._queues, self._waiting = self._queues, {}, 0
         recorded, self._recorded = self._recorded, deque()
         for asked in (*recorded, *(one for queue in queues.values() for one in queue)):
             self._refuse((asked,), Draining("the node is stopping"))
 
     # --- recording --------------------------------------------------------------------------------
 
+    def _awaits_more(self) -> bool:
+        """Whether more are likely to come: not so many are here as there were together lately. A
+        commit is dear, on the loop and beside it: whoever is alone waits for nobody, and one of
+        many for the others."""
+        return self._together >= 2 and self._waiting < self._together
+
     def _record(self) -> bool:
         """Record what has come, for a slice. Whether something is left."""
+        self._together = max(self._waiting, self._together * LESS)
         until_us = self._monotonic_us() + limits.SLICE_US
         queues = self._queues
         while queues:
@@ -146,6 +162,7 @@ class Reveals:
             tx.passes = True
             while queue and len(found) < TOGETHER:
                 asked = queue.popleft()
+                self._waiting -= 1
                 if asked.over:
                     continue
                 try:

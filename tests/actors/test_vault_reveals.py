@@ -121,6 +121,33 @@ def test_what_comes_while_the_log_is_busy_shares_the_next() -> None:
     played(main)
 
 
+def test_one_of_many_waits_for_the_others_and_who_is_alone_for_nobody() -> None:
+    async def main() -> None:
+        async with node_with_vault() as node:
+            await fill(node)
+            clock = node.doors.clock
+            began_us = clock.monotonic_us()
+            for number in range(5):
+                await reveal(node, str(number))
+            assert clock.monotonic_us() - began_us < limits.SLICE_US
+            await told(asked(node, range(MANY)))
+            before, began_us = node.committer.committed, clock.monotonic_us()
+            waiting = []
+            for number in range(3):
+                waiting += asked(node, [number])
+                await asyncio.sleep(0.0005)
+            await told(waiting)
+            assert node.committer.committed == before + 1
+            assert clock.monotonic_us() - began_us < 2 * limits.SLICE_US
+            for _ in range(MANY):
+                await reveal(node, "0")
+            began_us = clock.monotonic_us()
+            await reveal(node, "0")
+            assert clock.monotonic_us() - began_us < limits.SLICE_US, "they are forgotten"
+
+    played(main)
+
+
 def test_one_that_is_refused_refuses_no_other() -> None:
     async def main() -> None:
         async with node_with_vault() as node:
