@@ -87,6 +87,8 @@ class Connection(asyncio.Protocol):
         self._gone = False
         self._wakes: list[asyncio.Future[None]] = []
         """Of those who wait for something to change here."""
+        self._turn: asyncio.Handle | None = None
+        """In which more is written."""
         self._late: asyncio.TimerHandle | None = None
         """Runs while a message has begun."""
         self._slow: asyncio.TimerHandle | None = None
@@ -333,11 +335,21 @@ class Connection(asyncio.Protocol):
         self._late = None
         self.fail("a message did not come whole in time")
 
+    def _pump_later(self) -> None:
+        """The rest after others had their turn."""
+        if self._turn is None:
+            self._turn = self._loop.call_soon(self._pump_on)
+
+    def _pump_on(self) -> None:
+        self._turn = None
+        self._pump()
+        self._wake()
+
     def _pump(self) -> None:
-        """Seal and write as much as the system takes; at the end of it all, say goodbye."""
+        """Seal and write a part of what the system takes; at the end of it all, say goodbye."""
         if not self._channel.stands or self._gone or self._open_transport.is_closing():
             return
-        while self._unsent and not self._choked:
+        if self._unsent and not self._choked:
             first = self._unsent[0]
             part, rest = first[:WRITE_BYTES], first[WRITE_BYTES:]
             if rest:
@@ -347,6 +359,8 @@ class Connection(asyncio.Protocol):
             self._unsent_bytes -= len(part)
             if not self._with_channel(lambda part=part: self._channel.send(part)):  # type: ignore[misc]
                 return
+            if self._unsent and not self._choked:
+                self._pump_later()
         if self._why is not None and not self._unsent:
             self._channel.end()
             self._write(self._channel.take())
@@ -381,6 +395,9 @@ class Connection(asyncio.Protocol):
 
     def _stop_timers(self) -> None:
         self._stop_late()
+        if self._turn is not None:
+            self._turn.cancel()
+            self._turn = None
         if self._slow is not None:
             self._slow.cancel()
             self._slow = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from actors.cluster.trust import Trust
 from actors.commits import NODE
+from protocol.errors import NotWritable
 from storage import replicas, revocations
 from tests.nodes import Running, running
 
@@ -109,3 +112,26 @@ async def test_other_commits_are_told_of_no_change(node: Told) -> None:
     node.trust.close()
     await node.here.value(f"REVOKE CERTIFICATE '{ONE}'")
     assert node.times == before and node.trust.is_revoked(ONE)
+
+
+async def test_a_follower_hears_of_it_with_what_its_leader_releases(tmp_path: Path) -> None:
+    async with running(tmp_path / "leader") as here:
+        await here.values(f"DEFINE REPLICA n1 PEER 'n1:1' CERTIFICATE '{ONE}'")
+    shutil.copytree(tmp_path / "leader", tmp_path / "follower")
+    async with running(tmp_path / "leader") as leader, running(tmp_path / "follower") as here:
+        leads, follows = leader.node.committer, here.node.committer
+        await follows.begin_following(NotWritable("this node follows another one"))
+        before = follows.released_upto
+        await follows.cut(before)
+        node = Told(here)
+        node.trust.begin()
+        ear = leads.tail.follow(before, lambda: None)
+        await leader.value(f"REVOKE CERTIFICATE '{ONE}'")
+        assert node.trust.of(ONE) is not None
+        upto = leads.released_upto
+        await follows.receive(ear.take(1 << 20), upto)
+        follows.show(upto)
+        while not node.times:
+            await asyncio.sleep(0.005)
+        assert node.trust.of(ONE) is None
+        ear.leave()
