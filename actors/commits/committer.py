@@ -322,8 +322,9 @@ class Committer(Promises):
     def receive(self, frames: list[Frame], released: int) -> asyncio.Future[int]:
         """Write frames of the leader's log, as they are.
 
-        :param released: what the leader says was; `show` is said by this as well
-        :returns: done when they are synced: how far the log is
+        :param released: up to where the leader says that its log is, which the log notes; what is
+            to be shown is said by `show`
+        :returns: done when they, and all before them, are synced: how far the log is
         :raises Diverged: they don't follow what was received last
         :raises Busy: too many wait for the log
         """
@@ -334,15 +335,13 @@ class Committer(Promises):
             if frames:
                 tell(self._log, Append(frames, self.generation, following.released))
 
-        taken = following.take(frames, hand_over)
-        following.tell(released)
-        return taken
+        return following.take(frames, released, hand_over)
 
     def show(self, upto: int) -> None:
         """The leader has released all up to here. What of it is in this log is shown, some of it at
         a time; what is not yet is when it is."""
         if self._follows:
-            self._following.tell(upto)
+            self._following.show(upto)
 
     def show_more(self) -> None:
         """The turn for more has come. :raises EngineFailed, EffectsDamaged, LogDamaged:"""

@@ -65,7 +65,9 @@ class Following:
         self.log_upto = log.last
         """The last frame that is synced in this log."""
         self.told = ledger.released_upto
-        """The highest sequence that a leader has said was released."""
+        """The highest sequence that may be shown."""
+        self._said = log.released
+        """The highest that a leader has said was released."""
         self._handed = log.last
         """The last frame that was given to the log, …"""
         self._epoch, self._time = log.last_epoch, log.last_time
@@ -90,14 +92,18 @@ class Following:
 
     # --- received -------------------------------------------------------------------------------
 
-    def take(self, frames: Sequence[Frame], hand_over: Callable[[], None]) -> asyncio.Future[int]:
+    def take(
+        self, frames: Sequence[Frame], released: int, hand_over: Callable[[], None]
+    ) -> asyncio.Future[int]:
         """Take the next frames.
 
+        :param released: up to where the leader says that they are; nothing is shown by that
         :param hand_over: gives them to the log
         :raises Diverged: they are not what follows
         :raises Busy: the log takes no more at present. Nothing was taken
         """
         self._check(frames)
+        self._said = max(self._said, released)
         hand_over()
         waiter: asyncio.Future[int] = self._runtime.loop.create_future()
         if frames:
@@ -184,7 +190,7 @@ class Following:
         nothing before `ends` has said so."""
         self.leads()
         self._end_waiting(taken_back(self._handed))
-        self.told = self.log_upto = self._ledger.released_upto
+        self.told = self._said = self.log_upto = self._ledger.released_upto
 
     def lose(self, error: BaseException) -> None:
         """The node has failed."""
@@ -216,17 +222,18 @@ class Following:
 
     @property
     def released(self) -> int:
-        """What is known to be released of what is in this log."""
-        return min(self.told, self.log_upto)
+        """What is known to be released of what is in this log, shown or not."""
+        return min(max(self.told, self._said), self.log_upto)
 
-    def tell(self, upto: int) -> None:
-        """A leader has released so much."""
+    def show(self, upto: int) -> None:
+        """So much may be shown, as far as it is in this log."""
         if upto > self.told:
             self.told = upto
             self.look()
 
     def all_of_it(self) -> asyncio.Future[None]:
         """Put all that the log holds in flight, released or not; done when it is there."""
+        self.told = max(self.told, self._said)
         self._all = self._runtime.loop.create_future()
         if self._ledger.committed >= self.log_upto:
             self._all.set_result(None)
@@ -256,7 +263,7 @@ class Following:
 
     @property
     def _upto(self) -> int:
-        return self.released if self._all is None else self.log_upto
+        return min(self.told, self.log_upto) if self._all is None else self.log_upto
 
     def step(self, until_us: int) -> list[tuple[Frame, bytes]]:
         """Put some of it in flight; `look` has the rest done. Answers what has come there whole,

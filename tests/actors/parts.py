@@ -142,8 +142,12 @@ async def parts(
     clock: Clock | None = None,
     seed: int = 7,
     gives_way: bool = False,
+    follows: Refusal | None = None,
 ) -> AsyncIterator[Parts]:
-    """Start the lower half, and stop it in order."""
+    """Start the lower half, and stop it in order.
+
+    :param follows: what commits are refused with by one that follows another node from its start on
+    """
     made = Parts()
     made.failures = Failures()
     clock = clock or clock_of(kind)
@@ -156,8 +160,10 @@ async def parts(
     made.log = log = Log.open(made.directory, proven=lineage.read(made.engine, store_id).proves)
     lineage.require_joined(lineage.read(made.engine, store_id), log)
     made.committer = committer = Committer(runtime)
-    made.ledger = ledger = Ledger(made.engine, log.end, clock, rng, committer.hand_over)
-    for frame in log.read(ledger.committed + 1):
+    applied = made.engine.applied
+    end = log.end if follows is None else log.end_at(max(log.released, applied))
+    made.ledger = ledger = Ledger(made.engine, end, clock, rng, committer.hand_over)
+    for frame in log.read(ledger.committed + 1, end.sequence):
         ledger.replay(frame)
     made.commits = CommitsActor.start(runtime, committer)
     made.figures = LogFigures()
@@ -174,9 +180,14 @@ async def parts(
     )
     committer.has_room = partial(has_room, log, made.engine.unflushed_bytes)
     committer.attach(ledger, made.commits, made.log_ref, lambda: None)
+    reader = Supervised(lambda: LogReadActor.start(runtime, log, LogChecks()), refoldable=True)
+    committer.may_follow(log, LogReads(committer, log, reader, made.pins).stored)
+    if follows is not None:
+        committer.follow_first(follows)
     try:
         yield made
     finally:
+        await stop(reader.ref)
         await stop(made.log_ref)
         await stop(made.commits)
         made.directory.close()

@@ -105,7 +105,7 @@ class Cluster3:
         chance = random.Random(self.chance.random())
 
         def latency() -> float:
-            return chance.choice((0, 0, 0.0002, 0.001, 0.004))
+            return chance.choice((0, 0, 0.0002, 0.001, 0.004, 0.02))
 
         with (
             patch.object(limits, "RECEIVED_BYTES", self.chance.choice([2_000, 20_000, 1 << 20])),
@@ -207,9 +207,10 @@ class Cluster3:
         log = leader.here.store.parts.log
         upto = min(leader.here.committer.log_upto, member.sent + self.chance.randrange(12))
         frames = list(log.read(member.sent + 1, upto)) if upto > member.sent else []
-        member.receiving = member.here.committer.receive(
-            frames, leader.here.committer.released_upto
-        )
+        committer, released = member.here.committer, leader.here.committer.released_upto
+        member.receiving = committer.receive(frames, released)
+        if self.chance.random() < 0.6:
+            committer.show(released)
         member.sent = max(member.sent, upto)
         member.receiving.add_done_callback(self._hears(member, leader, self.epoch))
 
@@ -334,7 +335,10 @@ class Cluster3:
             one.receiving = None
 
     async def _crash(self) -> None:
-        """A machine dies, and comes back."""
+        """A machine dies, perhaps while much is under way, and comes back."""
+        for _ in range(self.chance.choice([0, 6])):
+            await self._send()
+            await asyncio.sleep(0)
         member = self._some()
         if member is None:
             return
@@ -409,6 +413,7 @@ class Cluster3:
                     frames = list(leader.here.store.parts.log.read(member.sent + 1, upto))
                     released = leader.here.committer.released_upto
                     done = member.here.committer.receive(frames, released)
+                    member.here.committer.show(released)
                     done.add_done_callback(self._hears(member, leader, self.epoch))
                     member.sent = upto
             await asyncio.sleep(0.01)

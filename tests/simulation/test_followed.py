@@ -81,8 +81,8 @@ _fine_withdraw = Ledger.withdraw
 _fine_take = Following.take
 
 
-def _acknowledges_at_once(following: Following, frames: Any, hand_over: Any) -> Any:
-    _fine_take(following, frames, hand_over)
+def _acknowledges_at_once(following: Following, *taken: Any) -> Any:
+    _fine_take(following, *taken)
     done = following._runtime.loop.create_future()
     done.set_result(following._handed)
     return done
@@ -118,5 +118,5 @@ def test_a_planted_fault_is_found(
     logbook.allow(".*")
     monkeypatch.setattr(*FAULTS[fault])
     with pytest.raises((AssertionError, Refusal, StoreFault)):
-        for seed in range(40):
+        for seed in range(100):
             Cluster3(seed).run()
