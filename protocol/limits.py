@@ -504,6 +504,25 @@ LEASE_SECONDS_MAX: Final = 300
 BEHIND_MILLISECONDS_MIN: Final = 100
 BEHIND_SECONDS_MAX: Final = 600
 """How long a follower may be silent before the others go on without it: as long do writes wait."""
+SHIP_BATCH_BYTES: Final = 256 * KIB
+"""Frames that go to a follower in one message, about; one that is larger goes alone. Of the
+smallest commits that is some milliseconds of a loop, here and there."""
+SHIP_WINDOW_BYTES: Final = 16 * MIB
+"""What a leader has sent to one follower that is not on its disk yet: over a way of 50 ms that is
+300 MB a second."""
+SHIP_BEAT_SECONDS: Final = 1
+"""A leader says something to each follower at least so often, and wants to hear something back."""
+SHIP_SILENT_SECONDS: Final = 30
+"""Who has heard nothing for so long gives the link up. The largest frame has to come through in
+that time: 80 MiB at 3 MB a second."""
+COMPARE_SECONDS: Final = 600
+"""How often the states of a leader and its followers are compared …"""
+COMPARE_REST: Final = 9
+"""… and how much longer the pauses of that are than its steps: it takes a tenth of a loop. A state
+of a million records is gone through in a minute."""
+COMPARE_BYTES: Final = 1024 * MIB
+"""A larger state is not compared by itself: while it is gone through nothing that it held is freed.
+"""
 
 # --- actors -------------------------------------------------------------------------------------
 MAILBOX: Final = 100_000

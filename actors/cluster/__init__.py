@@ -9,6 +9,11 @@ log is ours, and nobody votes.
 | `trust.py` | whom this node trusts, by the certificates that rows name |
 | `peering.py` | what other nodes ask before they follow: tokens, renewals |
 | `renewing.py` | the certificate that this node shows: made, known, shown, renewed |
+| `shipping.py` | a leader and one follower: frames, what is on its way, what was acknowledged |
+| `receiving.py` | a follower and its leader: what it takes, acknowledges and shows |
+| `attaching.py` | a follower holds on to its leader: attempts, and when there is no point in more |
+| `comparing.py` | whether a follower's state is its leader's |
+| `window.py`, `lateness.py`, `standing.py`, `pauses.py` | what those count by |
 | `cluster_file.py` | waits for the disk while what the node remembers of its cluster is replaced |
 
 The first three are values without time, disk or network: whatever is heard makes the next one. So

@@ -42,7 +42,7 @@ class Follower:
     Call `take` until it gives nothing, then wait for `wake`.
     """
 
-    __slots__ = ("_tail", "_waiting", "_wake", "position", "unreleased")
+    __slots__ = ("_released", "_tail", "_waiting", "_wake", "position", "unreleased")
 
     def __init__(
         self, tail: Tail, position: int, wake: Callable[[], None], unreleased: bool
@@ -53,7 +53,10 @@ class Follower:
         self.position = position
         """The newest frame it was given."""
         self.unreleased = unreleased
-        """Whether it is given what is durable here before that is released."""
+        """Whether it is given what is durable here before that is released; then it is woken too
+        when no more is durable, and more is released."""
+        self._released = tail.released_upto
+        """What was released when it last looked."""
 
     def take(self, bytes_max: int) -> list[Frame]:
         """The next frames, at least one if there is any; none: `wake` is called when there is.
@@ -65,6 +68,7 @@ class Follower:
         except FellBehind:
             self.leave()
             raise
+        self._released = self._tail.released_upto
         if found:
             self.position = found[-1].sequence
         else:
@@ -78,9 +82,13 @@ class Follower:
 
     def look(self) -> None:
         """Called by the tail: there may be more."""
-        if self._waiting and self.upto > self.position:
+        if self._waiting and (self.upto > self.position or self._hears_of_release):
             self._waiting = False
             self._wake()
+
+    @property
+    def _hears_of_release(self) -> bool:
+        return self.unreleased and self._tail.released_upto > self._released
 
     def leave(self) -> None:
         """Follow no more; `wake` is not called again. Leaving twice is fine."""

@@ -64,6 +64,24 @@ def test_a_follower_begins_behind_the_frame_it_names() -> None:
     assert heard(tail.follow(15, nobody)) == []
 
 
+def test_a_replica_that_has_everything_hears_that_more_is_released() -> None:
+    tail, woken, shown = made(), Woken(), Woken()
+    replica = tail.follow(0, woken, unreleased=True)
+    tail.follow(0, shown)
+    for sequence in (1, 2, 3):
+        tail.add(frame(sequence))
+    tail.advance(3, 0)
+    assert (heard(replica), woken.times) == ([1, 2, 3], 0)
+    tail.advance(3, 1)
+    tail.advance(3, 2)
+    assert woken.times == 1, "once, until it looks again"
+    assert heard(replica) == []
+    tail.advance(3, 2)
+    assert woken.times == 1, "nothing is new"
+    tail.advance(3, 3)
+    assert woken.times == 2
+
+
 def test_nothing_is_given_before_it_is_released() -> None:
     tail = made()
     woken, early = Woken(), Woken()

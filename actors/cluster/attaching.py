@@ -1,0 +1,100 @@
+"""A follower holds on to its leader: attaches, and attaches again, with pauses that grow.
+
+It gives up by itself only where another attempt would bring nothing: stranded, or to be copied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from actors.cluster.pauses import Pauses
+from actors.cluster.receiving import CopyMissing, Epochs, Receiving
+from actors.cluster.standing import Standing
+from actors.commits import Committer
+from actors.runtime import Runtime
+from protocol.doors import Rng
+from protocol.errors import Refusal, Stranded
+from protocol.links import Link, LinkClosed
+
+log = structlog.get_logger("cluster")
+
+
+class Attaching:
+    """One leadership that is followed. On the loop only.
+
+    :param connect: makes a link to who leads, at one of its addresses. :raises LinkClosed:
+    :param epoch: in which it leads; None: nobody has agreed on that
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        rng: Rng,
+        committer: Committer,
+        epochs: Epochs,
+        connect: Callable[[], Awaitable[Link]],
+        epoch: int | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._committer = committer
+        self._epochs = epochs
+        self._connect = connect
+        self._epoch = epoch
+        self._pauses = Pauses(rng)
+        self._receiving: Receiving | None = None
+        self._failed: Standing | None = None
+        self.reason = ""
+        """Why it is stranded or has to be copied, or why the last link has ended."""
+        self.copy_from: int | None = None
+        """Where the leader's log begins, if this node has to be copied because of that."""
+
+    @property
+    def standing(self) -> Standing:
+        """How this node stands to its leader."""
+        if self._failed is not None:
+            return self._failed
+        at = self._receiving
+        return Standing.IN_SYNC if at is not None and at.is_in_sync else Standing.CATCHING_UP
+
+    @property
+    def receiving(self) -> Receiving | None:
+        """The link that there is; None: there is none at the moment."""
+        return self._receiving
+
+    async def run(self) -> None:
+        """Follow, until this is cancelled or another attempt would bring nothing: `standing` says
+        which of both. Raises bugs."""
+        while self._failed is None:
+            try:
+                await self._follow()
+            except Stranded as why:
+                self._give_up(Standing.STRANDED, why.message)
+            except CopyMissing as why:
+                self.copy_from = why.begins
+                self._give_up(Standing.COPY_FAILED, str(why))
+            except (LinkClosed, Refusal, OSError) as why:
+                await self._pause(str(why))
+
+    async def _follow(self) -> None:
+        link = await self._connect()
+        receiving = Receiving(self._runtime, self._committer, self._epochs, link, self._epoch)
+        self._receiving = receiving
+        try:
+            await receiving.run()
+        finally:
+            self._receiving = None
+            if receiving.epoch:
+                self._pauses.over()
+
+    def _give_up(self, standing: Standing, why: str) -> None:
+        self._failed, self.reason = standing, why
+        log.error("this node follows no more", standing=standing.value, reason=why)
+
+    async def _pause(self, why: str) -> None:
+        seconds = self._pauses.next_seconds()
+        self.reason = why
+        log.info("no link to the leader", reason=why, again_after_ms=round(seconds * 1_000))
+        await asyncio.sleep(seconds)

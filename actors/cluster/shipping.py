@@ -1,0 +1,354 @@
+"""A leader and one follower: brings the follower's log to where its own is, and keeps it there.
+
+| the follower says | the leader answers |
+|---|---|
+| `Attach` | `Attached`, and frames from behind where both logs agree |
+| | `CopyNeeded`: that part of the log is gone; or `Refused` |
+| `Acknowledge` | nothing: it makes room for more |
+| `Refused` | nothing: the follower takes no more, and has said why |
+
+Invariants:
+
+- Frames go in order and without a gap from behind where both logs agree, none before it is durable
+  here, and none of an epoch later than the one that this leader leads in.
+- What was sent and not acknowledged is at most `limits.SHIP_WINDOW_BYTES` and one batch. What else
+  a follower lacks is in the tail, which everybody shares, or read from the log when its turn comes.
+- Each message says what is released. When that grows and there is no frame to send, it is said
+  alone, in the next turn of the loop.
+- A follower counts as having what it acknowledges, never what it was sent: also where both logs
+  agree counts only once the follower has said so, behind its promise and its cut.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import pairwise
+
+import structlog
+
+from actors.cluster.following import Reign, joint
+from actors.cluster.lateness import Lateness
+from actors.cluster.standing import Standing
+from actors.cluster.window import Window
+from actors.commits import Committer, FellBehind, Follower
+from actors.log_pins import Pin
+from actors.log_reads import LogReads
+from actors.runtime import Runtime
+from protocol import limits
+from protocol.errors import (
+    BadRequest,
+    Diverged,
+    Failed,
+    LogPruned,
+    NotWritable,
+    Refusal,
+    Stranded,
+)
+from protocol.links import (
+    Acknowledge,
+    Attach,
+    Attached,
+    Compare,
+    CopyNeeded,
+    Frames,
+    FrameTold,
+    Link,
+    LinkClosed,
+    Refused,
+)
+from storage.faults import LogDamaged
+from storage.frames import FRAME_HEADER_BYTES, Frame
+
+log = structlog.get_logger("cluster")
+
+Heard = Callable[[str, int], None]
+"""Told the id of a follower, and the last frame on its disk."""
+
+
+class Shipping:
+    """One link of a follower's, from its `Attach` to its end. On the loop only.
+
+    :param epoch: in which this node leads; whoever ends that ends the task of `run`
+    :param attached: told once, when the follower has cut its log to where both agree
+    :param heard: told of each acknowledgement after that
+    :param beat_seconds: how often something is said at least
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        committer: Committer,
+        reads: LogReads,
+        link: Link,
+        epoch: int,
+        attached: Heard,
+        heard: Heard,
+        beat_seconds: float = limits.SHIP_BEAT_SECONDS,
+    ) -> None:
+        self._loop = runtime.loop
+        self._monotonic_us = runtime.clock.monotonic_us
+        self._committer = committer
+        self._reads = reads
+        self._link = link
+        self.node = link.peer.node
+        """The follower's id."""
+        self.epoch = epoch
+        self._attached = attached
+        self._heard = heard
+        self._beat_seconds = beat_seconds
+        self.reason = ""
+        """Why it is stranded or has to be copied, or why the link has ended."""
+        self.synced = 0
+        """The last frame that the follower has acknowledged; before that, where both agree."""
+        self.applied = 0
+        """The last one that it shows, as it said."""
+        self.window = Window(limits.SHIP_WINDOW_BYTES)
+        self.is_attached = False
+        """Whether the follower has said that its log is cut to where both agree."""
+        self._failed: Standing | None = None
+        self._lateness = Lateness(1, 0)
+        self._position = 0
+        """The last frame that was sent."""
+        self._told = 0
+        """What it was last told to be released."""
+        self._tail: Follower | None = None
+        """None: what comes next has to be read from the log."""
+        self._pin: Pin | None = None
+        self._pinned_us = 0
+        self._woken = asyncio.Event()
+        self._beat: asyncio.TimerHandle | None = None
+        self._beat_due = False
+        self._heard_us = self._monotonic_us()
+
+    # --- for those who look -----------------------------------------------------------------------
+
+    @property
+    def lag(self) -> int:
+        """Frames that are on the disk here and, as far as is known, not on the follower's."""
+        return max(self._committer.durable_upto - self.synced, 0)
+
+    @property
+    def standing(self) -> Standing:
+        """How it stands, as far as is known here."""
+        if self._failed is not None:
+            return self._failed
+        is_late = self._lateness.is_late(self._monotonic_us())
+        return Standing.CATCHING_UP if is_late or not self.is_attached else Standing.IN_SYNC
+
+    # --- the link ---------------------------------------------------------------------------------
+
+    async def run(self, asked: Attach) -> None:
+        """Ship until the link ends, or until this is cancelled. Raises bugs, and what those raise
+        who hear of acknowledgements.
+
+        :param asked: what the follower began with
+        """
+        hearing: asyncio.Task[None] | None = None
+        try:
+            self._attach(asked)
+            hearing = self._loop.create_task(self._hear())
+            hearing.add_done_callback(lambda _: self._woken.set())
+            self._tick()
+            while not hearing.done():
+                await self._step()
+            await hearing
+        except LinkClosed as closed:
+            self._end(str(closed))
+        except LogPruned:
+            self._lacks_log()
+        except Refusal as refusal:
+            self._refuse(refusal)
+        except LogDamaged as damage:
+            self._refuse(Failed(f"a frame that the follower lacks can't be read: {damage}"))
+        finally:
+            await self._leave(hearing)
+
+    def compare(self, sequence: int, digest: bytes) -> None:
+        """Have the follower compare its state; see `comparing.py`."""
+        self._link.send(Compare(sequence, digest))
+
+    async def _leave(self, hearing: asyncio.Task[None] | None) -> None:
+        if self._beat is not None:
+            self._beat.cancel()
+        if self._tail is not None:
+            self._tail.leave()
+        self._let_go()
+        self._link.close(self.reason)
+        if hearing is not None:
+            hearing.cancel()
+            with suppress(asyncio.CancelledError, LinkClosed, Refusal):
+                await hearing
+
+    def _end(self, why: str) -> None:
+        self.reason = self.reason or why
+        log.info("a follower is gone", node=self.node, reason=self.reason, synced=self.synced)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        self._link.send(Refused(refusal.code, refusal.message))
+        if isinstance(refusal, Stranded):
+            self._strand(refusal.message)
+        else:
+            self._end(refusal.message)
+
+    def _strand(self, why: str) -> None:
+        self._failed, self.reason = Standing.STRANDED, why
+        log.error("a follower is stranded", node=self.node, reason=why)
+
+    def _lacks_log(self) -> None:
+        begins = self._reads.begins
+        self._link.send(CopyNeeded(begins))
+        self._failed = Standing.COPY_FAILED
+        self._end(f"the log begins at {begins}, and it has come to {self._position}")
+
+    # --- attaching --------------------------------------------------------------------------------
+
+    def _attach(self, asked: Attach) -> None:
+        """Find out where both logs agree.
+
+        :raises LogPruned: what the follower lacks is gone
+        :raises Refusal: it is told so; `Stranded`: it shows what is not in this history
+        """
+        if asked.promised > self.epoch:
+            raise NotWritable(
+                f"this node leads in epoch {self.epoch}, and epoch {asked.promised} was promised"
+            )
+        theirs = [Reign(*told) for told in asked.history]
+        if any(a.epoch >= b.epoch or a.last >= b.last for a, b in pairwise(theirs)):
+            raise BadRequest("a history goes from epoch to epoch")
+        try:
+            agree = joint(self._committer.history(), theirs)
+        except Diverged as why:
+            raise Stranded(why.message) from why
+        if agree < asked.applied:
+            raise Stranded(
+                f"it shows all up to {asked.applied}, and its log and the leader's agree up to"
+                f" {agree}"
+            )
+        self._hold(agree + 1)
+        self._position = self.synced = agree
+        self._told = self._committer.released_upto
+        self._lateness = Lateness(self._told, agree)
+        self._link.send(Attached(self.epoch, agree, self._told))
+        log.info("a follower attaches", node=self.node, agree=agree, end=asked.end)
+
+    # --- what the follower says -------------------------------------------------------------------
+
+    async def _hear(self) -> None:
+        """:raises LinkClosed:
+        :raises BadRequest: it says what no follower says
+        """
+        while True:
+            message = await self._link.receive()
+            self._heard_us = self._monotonic_us()
+            if isinstance(message, Acknowledge):
+                self._acknowledged(message)
+            elif isinstance(message, Refused):
+                if message.code == Stranded.__name__:
+                    self._strand(message.message)
+                raise LinkClosed(message.message)
+            else:
+                raise BadRequest(f"{type(message).__name__} is nothing that a follower says")
+
+    def _acknowledged(self, said: Acknowledge) -> None:
+        if said.epoch != self.epoch or not self.synced <= said.synced <= self._position:
+            raise BadRequest(
+                f"frame {said.synced} of epoch {said.epoch} was acknowledged, and {self._position}"
+                f" of epoch {self.epoch} was the last that was sent"
+            )
+        self.synced, self.applied = said.synced, said.applied
+        self.window.acknowledged(said.synced)
+        self._lateness.synced(said.synced)
+        if self.is_attached:
+            self._heard(self.node, said.synced)
+        else:
+            self.is_attached = True
+            self._attached(self.node, said.synced)
+        self._woken.set()
+
+    # --- what it is sent --------------------------------------------------------------------------
+
+    async def _step(self) -> None:
+        """Send what may be sent now, or wait until there is something."""
+        self._woken.clear()
+        frames = await self._more() if self.window.is_open else []
+        if frames or self._beat_due or self._committer.released_upto > self._told:
+            self._send(frames)
+            await self._link.drained()
+        else:
+            await self._woken.wait()
+
+    def _send(self, frames: list[Frame]) -> None:
+        released, now_us = self._committer.released_upto, self._monotonic_us()
+        if frames:
+            if frames[-1].epoch > self.epoch:
+                raise NotWritable(f"this node leads in epoch {self.epoch} no more")
+            size = sum(len(frame.body) + FRAME_HEADER_BYTES for frame in frames)
+            self._position = frames[-1].sequence
+            self.window.sent(self._position, size, now_us)
+        elif released == self._told:
+            self.window.asked(now_us)  # who is told nothing new answers
+        self._lateness.released(released, self.synced, now_us)
+        self._told, self._beat_due = released, False
+        told: list[FrameTold] = [*frames]
+        self._link.send(Frames(self.epoch, released, told))
+
+    def _tick(self) -> None:
+        """Time for a sign of life."""
+        silent_us = self._monotonic_us() - self._heard_us
+        if silent_us > limits.SHIP_SILENT_SECONDS * 1_000_000:
+            self._link.close(f"it has said nothing for {limits.SHIP_SILENT_SECONDS} s")
+        self._beat_due = True
+        self._woken.set()
+        self._beat = self._loop.call_later(self._beat_seconds, self._tick)
+
+    # --- where the frames come from ---------------------------------------------------------------
+
+    async def _more(self) -> list[Frame]:
+        """The next batch; none: there is nothing more.
+
+        :raises LogPruned: it is gone
+        :raises LogDamaged: it can't be read
+        :raises Busy: too many wait for the log to be read
+        """
+        if self._tail is None:
+            self._follow()
+        if self._tail is not None:
+            try:
+                return self._tail.take(limits.SHIP_BATCH_BYTES)
+            except FellBehind:
+                self._tail = None
+        self._hold(self._position + 1)
+        upto = self._committer.durable_upto
+        return await self._reads.frames(self._position, upto, limits.SHIP_BATCH_BYTES)
+
+    def _follow(self) -> None:
+        """Go over to the tail, if it reaches back so far."""
+        with suppress(FellBehind):
+            self._tail = self._committer.tail.follow(
+                self._position, self._woken.set, unreleased=True
+            )
+            self._let_go()
+
+    def _hold(self, sequence: int) -> None:
+        """Keep the log from a frame on. A follower that goes on keeps it for as long as it takes,
+        one that stands still no longer than a pin lasts.
+
+        :raises LogPruned: it begins later
+        """
+        now_us = self._monotonic_us()
+        if self._pin is not None:
+            if now_us - self._pinned_us < limits.LOG_PIN_SECONDS * 500_000:
+                self._pin.move(sequence)
+                return
+            if sequence == self._pin.sequence:
+                return
+        fresh = self._reads.pin(sequence)
+        self._let_go()
+        self._pin, self._pinned_us = fresh, now_us
+
+    def _let_go(self) -> None:
+        if self._pin is not None:
+            self._pin.release()
+            self._pin = None

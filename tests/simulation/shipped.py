@@ -1,0 +1,237 @@
+"""Three whole nodes that ship their logs to each other over links that fail, decided by one number.
+
+The world and what is checked in it are those of `followed.py`. Here what goes from a leader to a
+follower goes by the node's own code (`actors/cluster/`), over the model of a network: links break,
+messages wait in a cut of one direction and come late, and a node comes back while its links still
+stand at the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from actors.cluster.attaching import Attaching
+from actors.cluster.cluster_file import ClusterFileActor, SaveCluster
+from actors.cluster.comparing import Comparing
+from actors.cluster.shipping import Shipping
+from actors.cluster.standing import Standing
+from actors.runtime import ask, stop
+from protocol.links import VERSION, Attach, Hello, Link
+from storage.cluster_file import Cluster
+from tests.simulation.doors import SeededRng
+from tests.simulation.followed import Broken, Cluster3, Member
+from tests.simulation.links import LinksModel, ModelLinks, Weather
+
+WEATHERS = ((0.0001, 0.002), (0.0001, 0.05), (0.02, 0.02))
+"""Seconds that a message takes."""
+COMES_TOGETHER = 10_000
+"""Hundredths of a second: a link that is dead is given up after 30 seconds."""
+
+
+class KeptEpochs:
+    """What a node has promised, in its CLUSTER file."""
+
+    def __init__(self, member: Member) -> None:
+        parts, kept = member.here.store.parts, member.here.store.cluster
+        assert kept is not None
+        self._kept: Cluster = kept
+        self.actor = ClusterFileActor.start(member.here.runtime, parts.directory)
+        self._saving = asyncio.Lock()
+
+    @property
+    def promised(self) -> int:
+        return self._kept.promised
+
+    async def promise(self, epoch: int) -> None:
+        async with self._saving:
+            if epoch > self._kept.promised:
+                promised = self._kept._replace(promised=epoch)
+                await ask(self.actor, SaveCluster(promised))
+                self._kept = promised
+
+
+class Side:
+    """What a member is at, of which nothing survives a crash."""
+
+    def __init__(self, member: Member, door: ModelLinks) -> None:
+        self.epochs = KeptEpochs(member)
+        self.door = door
+        self.follows: Attaching | None = None
+        self.following: asyncio.Task[None] | None = None
+        self.shippings: dict[Shipping, asyncio.Task[None]] = {}
+        self.comparing: asyncio.Task[None] | None = None
+
+    async def rest(self) -> None:
+        """Follow nobody, and ship to nobody."""
+        tasks = [each for each in (self.following, self.comparing) if each is not None]
+        tasks += self.shippings.values()
+        self.follows = self.following = self.comparing = None
+        for task in tasks:
+            task.cancel()
+        for ended in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(ended, BaseException) and not isinstance(ended, asyncio.CancelledError):
+                raise ended
+
+
+class Shipped(Cluster3):
+    """The three of them. `run` lets it happen."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.network = LinksModel(seed)
+        self.sides: dict[str, Side] = {}
+        self.figures |= {"attached": 0, "broken": 0, "compared": 0}
+        self._by_hand = False
+
+    async def _start(self, member: Member) -> None:
+        await super()._start(member)
+        name = member.name
+        door = self.network.node(
+            name, lambda: Hello(VERSION, "store", name), name, lambda shown: shown,
+            partial(self._accept, member),
+        )  # fmt: skip
+        self.sides[name] = Side(member, door)
+        if self.leader is not None:
+            self._follow(member, self.leader.name)
+
+    def _follow(self, member: Member, leader: str) -> None:
+        side, rng = self.sides[member.name], SeededRng(self.chance.randrange(1 << 30))
+        side.follows = Attaching(
+            member.here.runtime, rng, member.here.committer, side.epochs,
+            lambda: side.door.connect(leader, [leader]), self.epoch,
+        )  # fmt: skip
+        side.following = asyncio.ensure_future(side.follows.run())
+
+    async def _accept(self, member: Member, link: Link) -> None:
+        asked = await link.receive()
+        if self.leader is not member or not isinstance(asked, Attach):
+            return
+        node, side = member.here, self.sides[member.name]
+        shipping = Shipping(
+            node.runtime, node.committer, node.reads, link, self.epoch,
+            partial(self._attached, member, self.epoch), partial(self._heard, member, self.epoch),
+        )  # fmt: skip
+        task = side.shippings[shipping] = asyncio.ensure_future(shipping.run(asked))
+        try:
+            await asyncio.wait([task])
+        finally:
+            task.cancel()
+            del side.shippings[shipping]
+
+    def _attached(self, leader: Member, epoch: int, name: str, upto: int) -> None:
+        if self.leader is leader and self.epoch == epoch:
+            self.figures["attached"] += 1
+            self.acknowledged[name] = upto
+            leader.here.committer.release_more()
+
+    def _heard(self, leader: Member, epoch: int, name: str, upto: int) -> None:
+        if self.leader is leader and self.epoch == epoch:
+            self.acknowledged[name] = max(upto, self.acknowledged.get(name, 0))
+            leader.here.committer.release_more()
+
+    # --- what happens ---------------------------------------------------------------------------
+
+    async def _send(self) -> None:
+        """Something becomes of the network."""
+        if self._by_hand:
+            await super()._send()
+            return
+        one, other = self.chance.sample(self.members, 2)
+        draw = self.chance.random()
+        if draw < 0.1:
+            self.figures["broken"] += 1
+            for link in list(self.sides[one.name].door.links):
+                link.break_off("the test has broken it")
+        elif draw < 0.2:
+            self.network.cut(one.name, other.name)
+        elif draw < 0.5:
+            self.network.mend(one.name, other.name)
+        elif draw < 0.6:
+            breaks = self.chance.choice([0, 0, 0.01])
+            self.network.weather = Weather(self.chance.choice(WEATHERS), breaks)
+        for _ in range(self.chance.randrange(60)):
+            await asyncio.sleep(0)
+
+    async def _hear(self) -> None:
+        """The leader has states compared."""
+        leader = self.leader
+        if leader is None or self.chance.random() < 0.8:
+            return
+        side = self.sides[leader.name]
+        if side.comparing is None or side.comparing.done():
+            comparing = Comparing(
+                leader.here.runtime, leader.here.committer, lambda: list(side.shippings)
+            )
+            side.comparing = asyncio.ensure_future(comparing.compare())
+
+    # --- who leads ------------------------------------------------------------------------------
+
+    async def _depose(self) -> None:
+        for side in self.sides.values():
+            await side.rest()
+        await super()._depose()
+
+    async def _elect(self) -> None:
+        await super()._elect()
+        if self.leader is not None and not self._by_hand:
+            await self.sides[self.leader.name].epochs.promise(self.epoch)
+            for member in self.members:
+                if member is not self.leader:
+                    self._follow(member, self.leader.name)
+
+    async def _crash(self) -> None:
+        member = self._some()
+        if member is None:
+            return
+        side = self.sides[member.name]
+        await side.rest()
+        await stop(side.epochs.actor)
+        self.network.leave(member.name)
+        chosen, self._some = self._some, lambda: member  # type: ignore[method-assign]
+        try:
+            await super()._crash()
+        finally:
+            self._some = chosen  # type: ignore[method-assign]
+
+    # --- what must come of it -------------------------------------------------------------------
+
+    def _check(self) -> None:
+        super()._check()
+        released = max(one.here.committer.released_upto for one in self.members)
+        for one in self.members:
+            if one.here.store.parts.log.last < released:
+                raise Broken(f"{one.name} does not hold all {released} that were released")
+        for side in self.sides.values():
+            if side.follows is not None and side.follows.standing is Standing.STRANDED:
+                raise Broken(f"stranded: {side.follows.reason}")
+            if side.following is not None and side.following.done():
+                side.following.result()
+
+    async def _end(self) -> None:
+        self.network.weather = Weather()
+        for one in self.members:
+            for other in self.members:
+                self.network.mend(one.name, other.name)
+        if self.leader is None:
+            await self._elect()
+        await self._come_together()
+        for side in self.sides.values():
+            if side.comparing is not None:
+                await side.comparing
+                self.figures["compared"] += 1
+        self._by_hand = True
+        await super()._end()
+        for side in self.sides.values():
+            await stop(side.epochs.actor)
+
+    async def _come_together(self) -> None:
+        assert self.leader is not None
+        for _ in range(COMES_TOGETHER):
+            ends = {one.here.committer.released_upto for one in self.members}
+            if ends == {self.leader.here.committer.committed}:
+                return
+            await asyncio.sleep(0.01)
+            self._check()
+        follows = {name: side.follows and side.follows.reason for name, side in self.sides.items()}
+        raise Broken(f"they do not come together: {ends}, {follows}")

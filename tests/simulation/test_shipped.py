@@ -1,0 +1,102 @@
+"""D: three nodes that ship their logs to each other, from a seed, and what the rig must see."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from actors.cluster.receiving import Receiving
+from actors.cluster.shipping import Shipping
+from protocol.errors import Refusal
+from storage.faults import StoreFault
+from storage.frames import Frame
+from tests.logbook import Logbook
+from tests.simulation.shipped import Shipped
+from tests.sweeps import parts
+
+SEEDS = 60
+PARTS = 6
+MANY = 2_000
+STEPS = 150
+
+EXPECTED = (
+    "node failed.*the machine died",
+    "frames that were not released gave way",
+    "the next start replays more of the log",
+    "the last commits were refused",
+    "actor failed",
+)
+
+
+@pytest.fixture
+def clusters(logbook: Logbook) -> Callable[[range], Counter[str]]:
+    """Runs clusters, and adds up what they went through."""
+    for pattern in EXPECTED:
+        logbook.allow(pattern)
+
+    def run(seeds: range) -> Counter[str]:
+        figures = Counter[str]()
+        for seed in seeds:
+            figures.update(Shipped(seed).run(STEPS))
+        figures["compared"] = logbook.names().count("the state is the leader's")
+        return figures
+
+    return run
+
+
+@pytest.mark.parametrize("part", parts(PARTS, always=1))
+def test_whatever_the_network_does_they_show_the_same(
+    part: int,
+    clusters: Callable[[range], Counter[str]],
+    figure: Callable[[str, object], None],
+) -> None:
+    each = SEEDS // PARTS
+    figures = clusters(range(part * each, (part + 1) * each))
+    assert figures["attached"] > each and figures["leaders"] > each and figures["compared"]
+    figure(f"D shipping, part {part + 1} of {PARTS}", f"{each}: {dict(figures)}; 0 broken")
+
+
+@pytest.mark.hard
+@pytest.mark.parametrize("part", range(20))
+def test_in_many_worlds_they_show_the_same(
+    part: int,
+    clusters: Callable[[range], Counter[str]],
+    figure: Callable[[str, object], None],
+) -> None:
+    each = MANY // 20
+    figures = clusters(range(1_000 + part * each, 1_000 + (part + 1) * each))
+    figure(f"D shipping, many, part {part + 1}", f"{each}: {dict(figures)}; 0 broken")
+
+
+# --- planted faults -------------------------------------------------------------------------------
+
+
+def _shows_all(receiving: Receiving, released: int) -> None:
+    _fine_hear_released(receiving, max(released, receiving._synced))
+
+
+def _leaves_frames_out(shipping: Shipping, frames: list[Frame]) -> None:
+    _fine_send(shipping, frames[1:] if len(frames) > 2 else frames)
+
+
+_fine_hear_released = Receiving._hear_released
+_fine_send = Shipping._send
+
+FAULTS: dict[str, tuple[Any, str, Any]] = {
+    "shows what is not released": (Receiving, "_hear_released", _shows_all),
+    "leaves frames out": (Shipping, "_send", _leaves_frames_out),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(
+    fault: str, logbook: Logbook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logbook.allow(".*")
+    monkeypatch.setattr(*FAULTS[fault])
+    with pytest.raises((AssertionError, Refusal, StoreFault)):
+        for seed in range(40):
+            Shipped(seed).run(STEPS)
