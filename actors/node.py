@@ -23,7 +23,8 @@ from actors.backups.starting import begin as begin_backups
 from actors.backups.taking import Backups
 from actors.certificates import CertificatesActor, Look
 from actors.checkpoints import CheckpointNow, CheckpointsActor, FlushActor, NoteDamage
-from actors.cluster import renewing
+from actors.cluster import copying, renewing
+from actors.cluster.copying import Copies
 from actors.cluster.peering import Peering
 from actors.commits import NODE, CommitsActor, Committer
 from actors.doors import Doors
@@ -125,6 +126,8 @@ class Node:
         self._places: list[Supervised[Any]] = []
         self._passwords: Passwords | None = None
         self._roles: Roles | None = None
+        self.copies: Copies | None = None
+        """What gives copies of the store to nodes that join; None: it is linked with none."""
         self._spaces: Spaces | None = None
         self._topics: Topics | None = None
         self._state: Unready | None = "opening"
@@ -337,6 +340,11 @@ class Node:
         self._places += await renewing.begin(
             self.runtime, self.peering, self.committer, directory, listens_at, given
         )
+        self.copies = copying.begin(
+            self.runtime, self.committer, self.reads, self.store, self.settings, self.doors,
+            partial(self._supervise, refoldable=True),
+        )  # fmt: skip
+        self.peering.accept = self.copies.accept
 
     @property
     def created(self) -> str:
@@ -492,6 +500,8 @@ class Node:
             if self._topics is not None:
                 closing.push_async_callback(self._topics.stop)
                 closing.callback(self.peering.close)
+            if self.copies is not None:
+                closing.callback(self.copies.close)
             if self._commits is not None and self.failure is None:
                 closing.push_async_callback(self._settle)
         await asyncio.sleep(0)  # failures of the last actors arrive

@@ -123,6 +123,19 @@ BACKUP_SYNC_BYTES: Final = 16 * MIB
 """A backup is synced after so many: what waits to be written to the disk is a wait for the log."""
 BACKUPS_KEPT: Final = 4
 """Backups in files that wait for who asked to read them: each has its room on the disk."""
+COPIES: Final = 4
+"""Copies of the store for nodes that join, at once: each has its room on the disk."""
+COPY_KEPT_SECONDS: Final = 3_600
+"""Since its last part was sent a copy is kept for so long, and the log from there with it: a node
+that joins goes on with it within that time, and has attached, or begins anew."""
+COPY_ALIVE_SECONDS: Final = 5
+"""How often a node that takes a snapshot for a copy says that it does …"""
+COPY_SILENT_SECONDS: Final = 30
+"""… and how long nothing is heard of it before it is taken for gone."""
+JOIN_TRIES: Final = 10
+"""How often in a row a node that joins tries again without having come any farther."""
+JOIN_PAUSE_SECONDS_MAX: Final = 30
+"""Between two tries, at most: some two minutes in all."""
 BACKUPS_LISTED: Final = 10_000
 """Files in the backup folder that INFO FOR BACKUPS lists; with more it is refused."""
 CLOCK_JUMP_SECONDS: Final = 366 * 86_400

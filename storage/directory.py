@@ -7,6 +7,7 @@
       NODE      what this node is told about itself (node_file.py); no backup carries it
       PEER      what it shows to other nodes, and the key (peer_identity.py); no backup carries it
       RESTORING while a backup is restored into it: see below
+      JOINING   while a store of other nodes is copied into it (joining.py)
       log/      segments (log.py)
       state/    the state engine's files
       tmp/      files on their way to a final name; emptied at open
@@ -25,7 +26,8 @@ First start, in this order, each step durable before the next: the directory, `t
 
 A restore makes a store as well, of another's files. RESTORING is durable before anything else of it
 is there, and goes when all of it is. A directory with RESTORING is no store, whatever else it
-holds: nobody opens it but another restore, which begins anew or goes on.
+holds: nobody opens it but another restore, which begins anew or goes on. The same goes for JOINING
+and whoever copies a store into a directory.
 """
 
 from __future__ import annotations
@@ -39,11 +41,13 @@ from protocol.doors import Clock, Fs, Lock, Rng
 from protocol.values import instant
 from storage.facts import TEMPORARY, Seal, read_facts, replace_file, write_facts
 from storage.faults import (
+    NotJoined,
     NotRestored,
     StoreDamaged,
     StoreForeign,
     StoreLocked,
     StoreMissing,
+    StoreNotSealed,
     StoreOpenToOthers,
     StoreUnfinished,
 )
@@ -66,6 +70,11 @@ _EMPTY_STORE: Final = frozenset({"LOCK", "log", "state", "tmp", "lost+found"})
 _RESTORING: Final = "RESTORING"
 _OF_A_RESTORE: Final = _EMPTY_STORE | {_RESTORING, "STORE", "NODE", "PEER", "DAMAGED"}
 """What a restore may have left that did not come to its end."""
+JOINING: Final = "JOINING"
+COPIED: Final = "COPY"
+"""In `tmp`: the snapshot that a store is copied as, as far as it has come."""
+_OF_A_COPY: Final = frozenset({"log", "state", "STORE", "DAMAGED"})
+"""What a copy makes anew. The others are the node's own, and stay."""
 _SEALED_BEGINS: Final = MAGIC + SEALED_FORMAT.to_bytes(2, "big")
 """The first bytes of a segment that is sealed."""
 
@@ -76,7 +85,7 @@ def segment_name(first: int) -> str:
 
 
 _BEGUN: Final = frozenset(
-    f"{name}{TEMPORARY}" for name in (segment_name(1), "STORE", _RESTORING, "NODE", "PEER")
+    f"{name}{TEMPORARY}" for name in (segment_name(1), "STORE", _RESTORING, JOINING, "NODE", "PEER")
 )
 """What may be on its way in `tmp` of a directory that is no store yet."""
 
@@ -110,6 +119,7 @@ class StoreDirectory:
         """Whether other users could get in when it was opened; it is closed to them."""
         self._store_file = f"{path}/STORE"
         self._marker = f"{path}/{_RESTORING}"
+        self._joining = f"{path}/{JOINING}"
         self.peer_file = f"{path}/PEER"
         self._lock = lock
 
@@ -183,6 +193,20 @@ class StoreDirectory:
         lock = _locked(fs, path, partial(_refuse_unless_restored, fs, path, key))
         return cls._settled(cls(path, fs, clock, rng, lock, key), cls._settle)
 
+    @classmethod
+    def begin_copy(
+        cls, path: str, fs: Fs, clock: Clock, rng: Rng, key: Key | None = None
+    ) -> StoreDirectory:
+        """Take a directory to copy a store of other nodes into: one that is empty, or JOINING. What
+        it holds stays until `make_way`.
+
+        :raises NotJoined: it holds anything else. Nothing was changed
+        :raises StoreLocked, StoreOpenToOthers, OSError: as `open`
+        """
+        path = path.rstrip("/") or "/"
+        lock = _locked(fs, path, partial(refuse_unless_joins, fs, path))
+        return cls._settled(cls(path, fs, clock, rng, lock, key), cls._prepare_copy)
+
     @staticmethod
     def _settled(
         directory: StoreDirectory, settle: Callable[[StoreDirectory], None]
@@ -210,10 +234,10 @@ class StoreDirectory:
         return read_facts(self.fs, path, self.key, self._bound(path))
 
     def _bound(self, path: str) -> bytes:
-        """The id that a sealed file is bound to. STORE is what names it; the marker of a restore
-        and the certificate that a node joins with stand before there is one."""
-        unbound = path in (self._store_file, self._marker, self.peer_file)
-        return b"" if unbound else self.store_id.bytes
+        """The id that a sealed file is bound to. STORE is what names it; the markers of a restore
+        and a copy, and the certificate that a node joins with, stand before there is one."""
+        unbound = (self._store_file, self._marker, self._joining, self.peer_file)
+        return b"" if path in unbound else self.store_id.bytes
 
     # --- restoring ------------------------------------------------------------------------------
 
@@ -258,6 +282,74 @@ class StoreDirectory:
         self.fs.sync_directory(self.path)
         self.store_id = new_uuid(self.rng)
         self.created = instant(self.clock.wall_us()).isoformat()
+
+    # --- copies of other nodes' stores ----------------------------------------------------------
+
+    def _prepare_copy(self) -> None:
+        self._close_to_others()
+        self.fs.sync_directory(_parent(self.path))
+        if not self.fs.exists(self.tmp_path):
+            self.fs.make_directory(self.tmp_path)
+        for name in self.fs.names(self.tmp_path):
+            if name != COPIED:
+                self._remove(f"{self.tmp_path}/{name}")
+        self.fs.sync_directory(self.path)
+
+    def read_joining(self, *, in_clear: bool = False) -> dict[str, object] | None:
+        """What JOINING says; None: it is not there. Raises as `facts.read_facts`."""
+        if not self.fs.exists(self._joining):
+            return None
+        return read_facts(self.fs, self._joining, None if in_clear else self.key)
+
+    def seal_joining(self) -> None:
+        """Seal what was begun without the key: JOINING, and the certificate; durable on return.
+
+        :raises WrongKey, StoreDamaged, StoreTooNew: one of them can't be read
+        :raises OSError: as the disk says; done again it goes on
+        """
+        for path in (self.peer_file, self._joining):
+            if self.fs.exists(path):
+                try:
+                    self.read(path)
+                except StoreNotSealed:
+                    self.write(path, read_facts(self.fs, path))
+
+    def mark_joining(self, facts: Mapping[str, object]) -> None:
+        """From now on this is no store until `end_copy`; durable on return.
+
+        :raises OSError: as the disk says
+        """
+        self.write(self._joining, facts)
+
+    def make_way(self, store_id: UUID) -> None:
+        """Remove the store that it holds, or what is left of a copy, for one that is made now.
+
+        :raises OSError: as the disk says
+        """
+        for name in _OF_A_COPY.intersection(self.fs.names(self.path)):
+            self._remove(f"{self.path}/{name}")
+        for path in (self.log_path, self.state_path):
+            self.fs.make_directory(path)
+        self.fs.sync_directory(self.path)
+        self.store_id = store_id
+
+    def copied(self, created: str) -> None:
+        """Make it the store that others have; durable on return.
+
+        :param created: when that was made, as ISO 8601
+        :raises OSError: as the disk says
+        """
+        self.created = created
+        self.write(self._store_file, {"store": str(self.store_id), "created": created})
+
+    def end_copy(self) -> None:
+        """All that was copied is durable: from now on it is a store that may be served.
+
+        :raises OSError: as the disk says
+        """
+        self.fs.unlink(self._joining)
+        self.fs.sync_directory(self.path)
+        self._remove(f"{self.tmp_path}/{COPIED}")
 
     # --------------------------------------------------------------------------------------------
 
@@ -345,6 +437,11 @@ def _refuse_unless_ours(fs: Fs, path: str, create: bool, key: Key | None) -> Non
             f"{path} is no store yet: a restore into it did not come to its end. Run --restore"
             " again"
         )
+    if JOINING in names:
+        raise StoreUnfinished(
+            f"{path} is no store yet: a copy of a store into it did not come to its end. Serve it,"
+            " or run --join, again"
+        )
     if "STORE" in names:
         read_facts(fs, f"{path}/STORE", key)
         return
@@ -375,6 +472,29 @@ def refuse_unless_empty(fs: Fs, path: str) -> None:
     if others or not (unfinished or _only_begun(fs, path)):
         what = f"holds {others[0]!r}" if others else "holds data"
         raise NotRestored(f"{path} {what}: a backup is restored into an empty directory")
+
+
+def refuse_unless_joins(fs: Fs, path: str) -> None:
+    """Look, without touching anything, whether a store can be copied into a directory.
+
+    :raises NotJoined: it holds something
+    """
+    if not fs.exists(path):
+        return
+    if not fs.is_directory(path):
+        raise NotJoined(f"{path} is not a directory")
+    names = fs.names(path)
+    if JOINING in names:
+        return
+    others = [name for name in names if name not in _EMPTY_STORE]
+    if others or not _only_begun(fs, path):
+        what = "a store" if "STORE" in names else repr(others[0]) if others else "data"
+        raise NotJoined(f"{path} holds {what}: a node joins with an empty directory")
+
+
+def is_joining(fs: Fs, path: str) -> bool:
+    """Whether a store is being copied into a directory, or is to be."""
+    return fs.exists(f"{path}/{JOINING}")
 
 
 def _refuse_unless_restored(fs: Fs, path: str, key: Key | None) -> None:

@@ -20,11 +20,21 @@ class StoreForeign(StoreFault):
 
 
 class StoreUnfinished(StoreFault):
-    """A restore into the directory did not come to its end: what is there is no store yet."""
+    """A restore or a copy into the directory did not come to its end: what is there is no store
+    yet."""
 
 
 class NotRestored(StoreFault):
     """A backup does not go into this directory. Nothing was changed."""
+
+
+class NotJoined(StoreFault):
+    """A store of other nodes is not copied into this directory. Nothing was changed."""
+
+
+class CopyFailed(StoreFault):
+    """What other nodes gave as a copy of their store is not one, or not the one that was asked for.
+    What is there is no store."""
 
 
 class StoreNotSealed(StoreFault):

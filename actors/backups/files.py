@@ -118,17 +118,18 @@ class Unnamed:
     """A file of the store's own folder for what lasts no longer than the process. Its name is gone
     before its first byte, so that nothing is left of it however the process ends.
 
+    :param name: that nothing else has meanwhile
     :raises DiskFull: there is not as much room as is needed
     """
 
-    def __init__(self, fs: Fs, folder: str, number: int, needed: Room) -> None:
+    def __init__(self, fs: Fs, folder: str, name: str, needed: Room) -> None:
         self._fs = fs
         self._folder = folder
         self.bytes = 0
         """Written so far."""
         with _told(needed.bytes):
             self._check_room(needed)
-            path = f"{folder}/backup-{number}"
+            path = f"{folder}/{name}"
             self.file = fs.open(path, exclusive=True)
             fs.unlink(path)
 
@@ -259,6 +260,7 @@ class BackupFilesActor(ThreadActor):
 
     :param tmp: where files without a name are made
     :param key: what all of them are sealed with; None: nothing
+    :param what: how the names begin that files without one have for a moment
     """
 
     gives_way = True
@@ -271,8 +273,10 @@ class BackupFilesActor(ThreadActor):
         folder: BackupFolder,
         tmp: str,
         key: Key | None,
+        what: str = "backup",
     ) -> None:
         super().__init__(runtime)
+        self._what = what
         self._fs = fs
         self._rng = rng
         self._folder = folder
@@ -303,7 +307,7 @@ class BackupFilesActor(ThreadActor):
 
     def _target(self, to: str | None, needed: Room) -> Draft | Unnamed:
         if to is None:
-            return Unnamed(self._fs, self._tmp, next(self._numbers), needed)
+            return Unnamed(self._fs, self._tmp, f"{self._what}-{next(self._numbers)}", needed)
         return self._folder.draft(to, needed)
 
     def _content(self, facts: BackupFacts, sink: Sink) -> Content:

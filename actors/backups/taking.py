@@ -316,7 +316,7 @@ class Backups:
                 turn.wait(writing)
         finally:
             if writing is not None:
-                writing.add_done_callback(_heard)
+                writing.add_done_callback(heard)
 
     def _wait(self, turn: Turn, asked: Request[Reply]) -> Reply:
         found: Reply = turn.wait(ask(self._files.ref, asked))
@@ -373,7 +373,7 @@ def _damage_told() -> Iterator[None]:
         ) from damage
 
 
-def _heard(done: asyncio.Future[None]) -> None:
+def heard(done: asyncio.Future[None]) -> None:
     """What writing has ended with is known, also when nobody waits for it any more."""
     if not done.cancelled():
         done.exception()

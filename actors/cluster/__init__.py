@@ -15,6 +15,8 @@ log is ours, and nobody votes.
 | `comparing.py` | whether a follower's state is its leader's |
 | `window.py`, `lateness.py`, `standing.py`, `pauses.py` | what those count by |
 | `cluster_file.py` | waits for the disk while what the node remembers of its cluster is replaced |
+| `copying.py` | copies of the store for nodes that join: a snapshot in parts, the log behind it |
+| `joining.py` | a directory that becomes a copy: token, parts, store |
 
 The first three are values without time, disk or network: whatever is heard makes the next one. So
 every order in which things can be heard is tried on them,

@@ -17,6 +17,7 @@ How a file begins says which it is.
 | `verifying.py` | a file read through: what it holds, and whether all of it is there |
 | `making.py` | the state of a store, made of a snapshot that is proven |
 | `restoring.py` | a data directory made of a snapshot, of a log, of a log on top of either |
+| `copying.py` | a data directory made of another node's snapshot: the same store |
 | `filling.py` | the state of a store, made of the pairs of a snapshot |
 | `places.py` | which keys belong to one place, and what a snapshot of it has of the others |
 | `awaiting.py` | what time has brought to a restored store, before anything is done about it |

@@ -52,6 +52,16 @@ class Peers:
 
 
 @dataclass(frozen=True, slots=True)
+class Invitation:
+    """Where a join token is."""
+
+    file: str | None = None
+    """The file that holds it; None: it was not given as one."""
+    token: str | None = field(default=None, repr=False)
+    """What the environment said; None: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class Serve:
     """Serve the store in `directory`. One of `http` and `wire` may be None."""
 
@@ -71,6 +81,17 @@ class Serve:
     slow: timedelta = SLOW
     peers: Peers | None = None
     """None: it links with no other node."""
+    invitation: Invitation = Invitation()
+    """To join with, where the directory holds no store yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Copy the store of other nodes into `directory`."""
+
+    directory: str
+    invitation: Invitation
+    opening: Opening = Opening()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +177,13 @@ Command = (
     | BackUp
     | Verify
     | Restore
+    | Join
     | MakeKey
     | ShowHelp
     | ShowVersion
 )
+JOIN: Final = "--join"
+"""Serves nothing by itself, and may stand beside what serves."""
 FORMS: Final = ("--health", "--backup", "--dump", "--verify", "--restore", "-f")
 """Flags of the forms that serve nothing."""
 
@@ -185,6 +209,8 @@ def understand(words: Sequence[str], environment: Mapping[str, str]) -> Command:
         return Verify(given.flags[form], keys.files(given))
     if given.directory is None:
         raise UsageRefused("no data directory: storenode <data_dir> ...; see --help")
+    if form == JOIN:
+        return Join(given.directory, Invitation(given.flags[form]), _opening(given))
     if form in FORMS:
         return _serving_nothing(form, given.directory, given)
     return _serve(given, given.directory, environment)
@@ -218,6 +244,8 @@ def _form(given: flags.Given) -> str:
     surfaces = [name for name in ("--serve", "--http") if name in given]
     if len(forms) > 1:
         raise UsageRefused(f"{forms[0]} contradicts {forms[1]}: one command does one of them")
+    if forms and JOIN in given:
+        raise UsageRefused(f"{forms[0]} contradicts {JOIN}: one command does one of them")
     if forms and surfaces:
         raise UsageRefused(f"{forms[0]} contradicts {surfaces[0]}: it serves nothing")
     if not surfaces:
@@ -230,8 +258,12 @@ def _form(given: flags.Given) -> str:
     for flag in flags.FLAGS:
         if flag.beside is not None and flag.name in given and flag.beside not in given:
             raise UsageRefused(f"{flag.name} is for {flag.beside}, which is not there")
+    if JOIN in given and not surfaces:
+        return JOIN
     if not forms and not surfaces:
-        raise UsageRefused(f"nothing to do: give --http, --serve, {_either(FORMS)}; see --help")
+        raise UsageRefused(
+            f"nothing to do: give --http, --serve, {_either((*FORMS, JOIN))}; see --help"
+        )
     return forms[0] if forms else surfaces[0]
 
 
@@ -261,6 +293,7 @@ def _serve(given: flags.Given, directory: str, environment: Mapping[str, str]) -
         _log_level(given, environment),
         _lasting(given, environment, "--slow", "STORE_SLOW", SLOW, "slow is longer than zero"),
         _peers(given, environment, (http, wire)),
+        Invitation(given.get(JOIN), environment.get("STORE_JOIN_TOKEN") or None),
     )
 
 

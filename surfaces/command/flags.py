@@ -57,6 +57,7 @@ FLAGS: Final = (
     Flag("--restore", "<file>", "make a store of a backup, or put a log on top of a restored one"),
     Flag("--upto", "<seq>", "restore a log up to that sequence", beside="--restore"),
     Flag("--reading", None, "what is restored only reads until told to write", beside="--restore"),
+    Flag("--join", "<file>", "copy the store of other nodes into a new directory: a join token"),
     Flag("-f", "<script>", "run a script file in a new directory, or in a store without users"),
     Flag(
         "--make-key",
@@ -73,6 +74,7 @@ storenode <data_dir> --backup <file> [--from <n>]       write a snapshot, or the
 storenode <data_dir> --dump <file>                      write all of it as a script
 storenode --verify <file>                               is a backup whole?
 storenode <new_dir> --restore <file> [--upto <seq>]     make a store of a backup
+storenode <new_dir> --join <file> [--serve <addr> ...]  copy the store of other nodes, and serve
 storenode <new_dir> -f <script>                         run a script file
 storenode --make-key <file>                             a new key
 storenode --at <host:port> --backup <file>              a snapshot of a node that runs
@@ -86,6 +88,7 @@ STORE_BACKUP_DIR             as --backup-dir, which wins
 STORE_PEER                   as --peer, which wins
 STORE_UNSEAL_FOR             as --unseal-for, which wins
 STORE_KEY_FILE               as --key-file, which wins
+STORE_JOIN_TOKEN             a join token, for an empty directory; --join <file>, which wins
 STORE_LOG_LEVEL, STORE_SLOW  as --log-level and --slow, which win
 NOTIFY_SOCKET                told READY=1 and STOPPING=1
 """

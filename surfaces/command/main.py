@@ -21,6 +21,7 @@ from surfaces.command.arguments import (
     CheckHealth,
     Command,
     Dump,
+    Join,
     MakeKey,
     Restore,
     RunFile,
@@ -133,6 +134,7 @@ def _work(command: Command, console: Console) -> Coroutine[Any, Any, bool]:
         backups,
         dumping,
         health,
+        joining,
         key_making,
         restoring,
         scripts,
@@ -155,6 +157,8 @@ def _work(command: Command, console: Console) -> Coroutine[Any, Any, bool]:
             return verifying.verify_file(command, console)
         case Restore():
             return restoring.restore(command, console)
+        case Join():
+            return joining.join(command, console)
         case RunFile():
             return scripts.run_file(command, console)
         case _:

@@ -28,6 +28,7 @@ from surfaces.command.addresses import Address, AddressRefused, Reservation
 from surfaces.command.arguments import Peers, Serve
 from surfaces.command.certificates import Certificate, CertificateRefused
 from surfaces.command.console import Console
+from surfaces.command.joining import join_first
 from surfaces.command.new_files import is_within
 from surfaces.command.opening import NotOpened, keys_in, opened, reason
 from surfaces.command.renewal import HangUps, Renewal
@@ -49,6 +50,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
         nothing has been changed on disk
     """
     doors = system_doors()
+    await join_first(command, doors, console)
     keys = keys_in(doors.fs, command.opening.keys)
     settings = NodeSettings(
         command.directory,

@@ -11,6 +11,8 @@ from surfaces.command.addresses import Address
 from surfaces.command.arguments import (
     CheckHealth,
     FirstOwner,
+    Invitation,
+    Join,
     Peers,
     RunFile,
     Serve,
@@ -226,3 +228,27 @@ def test_what_is_logged() -> None:
             understand(["d", "--http", ":1", *words], {})
     with pytest.raises(UsageRefused, match="STORE_LOG_LEVEL"):
         understand(["d", "--http", ":1"], {"STORE_LOG_LEVEL": "INFO"})
+
+
+def test_join_by_itself_and_beside_what_serves() -> None:
+    assert understand(["d", "--join", "t"], {}) == Join("d", Invitation("t"))
+    assert serving("d --http :0 --join t").invitation == Invitation("t")
+    told = serving("d --http :0 --join t", STORE_JOIN_TOKEN="n2.secret").invitation
+    assert told == Invitation("t", "n2.secret") and "secret" not in repr(told)
+    assert serving("d --http :0", STORE_JOIN_TOKEN="x").invitation == Invitation(None, "x")
+    assert serving("d --http :0", STORE_JOIN_TOKEN="").invitation == Invitation()
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("d --join t --restore f", "--restore contradicts --join"),
+        ("d --join t --health", "--health contradicts --join"),
+        ("d --join", "--join needs a value"),
+        ("--join t", "no data directory"),
+        ("d --join t --keep-log 7d", "--keep-log is for a node that serves"),
+    ],
+)
+def test_join_is_refused(line: str, why: str) -> None:
+    with pytest.raises(UsageRefused, match=why):
+        understand(line.split(), {})

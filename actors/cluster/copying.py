@@ -1,0 +1,388 @@
+"""Copies of the store for nodes that join: a snapshot of what is released, in parts over a link.
+
+Each node that asks has a snapshot of its own, in a file without a name, and the log behind it is
+kept meanwhile. A link that ends takes neither away: who comes back with the copy's id goes on where
+it was. Both go when the node has attached, when it asks for another, or when it has asked for
+nothing for `limits.COPY_KEPT_SECONDS`; the file of one that was sent to its end as soon as another
+node wants its room.
+
+The snapshot is taken on the loop in slices, its file is written by a thread that gives way to the
+others: those who are served meanwhile wait no longer than beside a backup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from typing import Any, Final, NamedTuple
+
+import structlog
+from pykka import ActorRef
+
+from actors.backups.files import Abandon, Add, BackupFilesActor, Begin, Finish, Forget, Keep
+from actors.backups.folder import BackupFolder
+from actors.backups.taking import KeptFile, StoreFacts, heard
+from actors.commits import Committer
+from actors.doors import Doors
+from actors.log_pins import Pin
+from actors.log_reads import LogReads
+from actors.runtime import Runtime, Supervised, ask, tell
+from actors.settings import NodeSettings
+from actors.store import Store
+from protocol import limits
+from protocol.doors import Clock
+from protocol.errors import Busy, Failed, LogPruned, NotImplementedHere, Refusal
+from protocol.links import Copy, CopyBegins, CopyEnds, Frames, Link, LinkClosed, Part, Refused
+from protocol.version import VERSION
+from storage.backups import snapshots
+from storage.backups.facts import SnapshotFacts, Written
+from storage.engine import Engine
+from storage.faults import LogDamaged
+from storage.histories import Standing
+from storage.transactions import Transaction
+
+log = structlog.get_logger("cluster")
+
+PART_BYTES: Final = limits.MIB
+ID_BYTES: Final = 16
+ALIVE: Final = Frames(0, 0)
+"""Said while a snapshot is taken."""
+_PIN_US: Final = limits.LOG_PIN_SECONDS * 500_000
+"""A pin is taken anew before it lapses."""
+
+Told = tuple[int, int, bytes]
+"""A reign: its epoch, the last frame of it, and that frame's digest."""
+
+
+class Taken(NamedTuple):
+    """A snapshot for a copy."""
+
+    at: Standing
+    written: Written
+    file: KeptFile
+
+
+class Giving:
+    """The copy of one node, from when it was asked for."""
+
+    def __init__(self, id: bytes, link: Link, now_us: int) -> None:
+        self.id = id
+        self.link = link
+        """The one that it was last asked for on."""
+        self.asked_us = now_us
+        """When it was last asked for, or a part of it sent; monotonic."""
+        self.taking: asyncio.Task[Taken]
+        self.pin: Pin | None = None
+        """Of the log behind it."""
+        self.renewal: asyncio.TimerHandle | None = None
+        self.was_whole = False
+        """Whether it was sent to its end."""
+        self.sent_bytes = 0
+        """All that was sent, what was sent again too."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether there is none, and will be none."""
+        taking = self.taking
+        return taking.done() and (taking.cancelled() or taking.exception() is not None)
+
+    @property
+    def has_file(self) -> bool:
+        """Whether it has room on the disk, or will have."""
+        if self.failed:
+            return False
+        return not self.taking.done() or self.taking.result().file.kept
+
+    def drop_file(self) -> None:
+        """Keep what was sent to its end no longer, but the log behind it."""
+        self.taking.result().file.close()
+
+    def drop(self) -> None:
+        """Keep it no longer. Dropping twice is fine."""
+        if self.renewal is not None:
+            self.renewal.cancel()
+        if self.pin is not None:
+            self.pin.release()
+        self.taking.cancel()
+        self.taking.add_done_callback(_close_file)
+
+
+def _close_file(taking: asyncio.Task[Taken]) -> None:
+    """What it has ended with is known, also when nobody waits for it any more."""
+    if not taking.cancelled() and taking.exception() is None:
+        taking.result().file.close()
+
+
+class Copies:
+    """All copies that a node gives. See the head of the file. On the loop.
+
+    :param files: begins an actor that writes their files, and no others: asked once, by the first
+    :param new_id: so many random bytes
+    :param history: the reigns of the log, the present one included
+    """
+
+    def __init__(
+        self,
+        committer: Committer,
+        reads: LogReads,
+        engine: Engine,
+        store: StoreFacts,
+        files: Callable[[], Supervised[Any]],
+        clock: Clock,
+        new_id: Callable[[int], bytes],
+        history: Callable[[], Sequence[Told]],
+    ) -> None:
+        self._committer = committer
+        self._reads = reads
+        self._engine = engine
+        self._store = store
+        self._begin_files = files
+        self._clock = clock
+        self._new_id = new_id
+        self._history = history
+        self._given: dict[str, Giving] = {}
+        """By the id of the node."""
+        self._begun: Supervised[Any] | None = None
+        """The place of the actor that writes files, once there was a copy to give."""
+        self._one = asyncio.Lock()
+        """Held while a snapshot is taken: one at a time."""
+        self._numbers = count(1)
+        """Of files that are kept."""
+
+    @property
+    def given(self) -> dict[str, Giving]:
+        """Those that are on their way, or kept for who goes on with them, by the id of the node."""
+        return dict(self._given)
+
+    def attached(self, node: str) -> None:
+        """A node follows, or its copy is of no use any more: it is kept no longer."""
+        found = self._given.pop(node, None)
+        if found is not None:
+            found.drop()
+
+    @property
+    def _files(self) -> Supervised[Any]:
+        if self._begun is None:
+            self._begun = self._begin_files()
+        return self._begun
+
+    def close(self) -> None:
+        """Give no more."""
+        for node in list(self._given):
+            self.attached(node)
+
+    # --- one link -------------------------------------------------------------------------------
+
+    async def accept(self, link: Link) -> None:
+        """What becomes of a link that another node has made, where nothing but copies is given."""
+        wanted = await link.receive()
+        if isinstance(wanted, Copy):
+            await self.serve(link, wanted)
+        else:
+            refusal = NotImplementedHere("this node gives copies, and takes no followers yet")
+            link.send(Refused(refusal.code, refusal.message))
+
+    async def serve(self, link: Link, asked: Copy) -> None:
+        """Answer a node that asked for the store: all parts from where it wants them, or why not.
+        Returns once it has them, or is gone."""
+        node = link.peer.node
+        try:
+            giving = self._giving(link, asked)
+            taken = await self._taken(giving)
+            log.info("a copy is given", node=node, sequence=taken.at.sequence, offset=asked.offset)
+            await self._send(giving, taken, asked)
+            log.info("a copy was given", node=node, bytes=giving.sent_bytes)
+        except LinkClosed as closed:
+            log.info("a copy was cut off", node=node, reason=str(closed))
+        except Refusal as refusal:
+            log.warning("a copy was refused", node=node, reason=refusal.message)
+            link.send(Refused(refusal.code, refusal.message))
+
+    def _giving(self, link: Link, asked: Copy) -> Giving:
+        """The copy that is asked for: the one that the node has a part of, if it is there still.
+
+        :raises Busy: there are too many
+        """
+        node, now_us = link.peer.node, self._clock.monotonic_us()
+        found = self._given.get(node)
+        if found is not None and found.has_file:
+            found.link.close("the node has come again for its copy")
+            if asked.resume == found.id or (asked.resume is None and not found.was_whole):
+                found.link, found.asked_us = link, now_us
+                return found
+        self.attached(node)
+        self._make_room()
+        made = self._given[node] = Giving(self._new_id(ID_BYTES), link, now_us)
+        made.taking = asyncio.ensure_future(self._take(made))
+        self._renew(node, made)
+        return made
+
+    def _make_room(self) -> None:
+        """There may be one more. One that was sent to its end gives way: most likely nobody comes
+        for it again. :raises Busy: there are too many on their way"""
+        held = [one for one in self._given.values() if one.has_file]
+        if len(held) < limits.COPIES:
+            return
+        whole = [one for one in held if one.was_whole]
+        if not whole:
+            raise Busy(f"{limits.COPIES} copies are given at once, and that is all")
+        min(whole, key=lambda one: one.asked_us).drop_file()
+
+    async def _taken(self, giving: Giving) -> Taken:
+        """Its snapshot, once it is there; who asked is told meanwhile that it is being taken.
+
+        :raises Refusal: it can't be taken
+        """
+        while not giving.taking.done():
+            await asyncio.wait((giving.taking,), timeout=limits.COPY_ALIVE_SECONDS)
+            giving.asked_us = self._clock.monotonic_us()
+            if not giving.taking.done():
+                giving.link.send(ALIVE)
+                await giving.link.drained()
+        if giving.taking.cancelled():
+            raise LinkClosed("the copy is given no more")
+        return giving.taking.result()
+
+    async def _send(self, giving: Giving, taken: Taken, asked: Copy) -> None:
+        link, at, size = giving.link, taken.at, taken.written.size
+        goes_on = asked.resume == giving.id and asked.offset <= size
+        offset = asked.offset if goes_on else 0
+        reigns = [told for told in self._history() if told[0] < at.epoch]
+        if at.sequence:
+            reigns.append((at.epoch, at.sequence, at.digest))
+        link.send(CopyBegins(giving.id, self._store.id, size, at.sequence, at.epoch, reigns))
+        while offset < size:
+            if giving.link is not link or not taken.file.kept:
+                raise LinkClosed("the copy is given no more")
+            data = await taken.file.read(offset, PART_BYTES)
+            link.send(Part(offset, data))
+            offset += len(data)
+            giving.sent_bytes += len(data)
+            await link.drained()
+            giving.asked_us = self._clock.monotonic_us()
+        link.send(CopyEnds(taken.written.sha256))
+        giving.was_whole = True
+        await _gone(link)
+
+    # --- the snapshot ---------------------------------------------------------------------------
+
+    async def _take(self, giving: Giving) -> Taken:
+        """Take it, with the log behind it kept from before on.
+
+        :raises DiskFull: there is no room for it beside the store
+        :raises Failed: the log is damaged at its commit
+        """
+        async with self._one:
+            moment = self._committer.ledger.moment()
+            view = moment.begin()
+            moment.end()  # it lasts until nobody reads it
+            number, done = next(self._numbers), False
+            try:
+                giving.pin = self._reads.pin(view.sequence + 1)
+                at = await self._standing(view.sequence)
+                await self._write(view, at)
+                written = await ask(self._files.ref, Finish(lambda: False))
+                await ask(self._files.ref, Keep(number))
+                done = True
+                return Taken(at, written, KeptFile(self._files, number, written))
+            finally:
+                view.release()
+                if not done:
+                    with suppress(Busy):
+                        tell(self._files.ref, Abandon())
+                        tell(self._files.ref, Forget(number))
+
+    async def _standing(self, sequence: int) -> Standing:
+        try:
+            return await self._reads.standing(sequence)
+        except LogDamaged as damage:
+            raise Failed(
+                f"the log is damaged at commit {damage.sequence}", sequence=damage.sequence
+            ) from damage
+
+    async def _write(self, view: Transaction, at: Standing) -> None:
+        """Read it in slices; each part is written while the next is read."""
+        store, files = self._store, self._files
+        facts = SnapshotFacts(VERSION, store.id, store.created, self._clock.wall_us(), at)
+        await ask(files.ref, Begin(facts, None, self._engine.stored_bytes()))
+        writing: asyncio.Future[None] | None = None
+        found: list[snapshots.Piece] = []
+        size, until_us = 0, self._clock.monotonic_us() + limits.SLICE_US
+        try:
+            for piece in snapshots.pieces(view):
+                found.append(piece)
+                size += len(piece.data)
+                if size >= PART_BYTES:
+                    if writing is not None:
+                        await writing
+                    writing = ask(files.ref, Add(found))
+                    found, size = [], 0
+                if self._clock.monotonic_us() >= until_us:
+                    await asyncio.sleep(0)
+                    until_us = self._clock.monotonic_us() + limits.SLICE_US
+            if writing is not None:
+                await writing
+            await ask(files.ref, Add(found))
+        finally:
+            if writing is not None:
+                writing.add_done_callback(heard)
+
+    # --- how long it is kept --------------------------------------------------------------------
+
+    def _renew(self, node: str, giving: Giving) -> None:
+        """Keep a copy and the log behind it on, or let both go: nobody has asked for it for long,
+        or the log is gone already, for a full disk."""
+        if self._given.get(node) is not giving:
+            return
+        now_us = self._clock.monotonic_us()
+        if now_us - giving.asked_us >= limits.COPY_KEPT_SECONDS * 1_000_000:
+            log.warning("a copy was given up", node=node, reason="the node has not come for long")
+            self.attached(node)
+            return
+        if giving.pin is not None:
+            try:
+                renewed = self._reads.pin(giving.pin.sequence)
+            except LogPruned as pruned:
+                log.warning("a copy was given up", node=node, reason=pruned.message)
+                self.attached(node)
+                return
+            giving.pin.release()
+            giving.pin = renewed
+        giving.renewal = self._committer.at(now_us + _PIN_US, partial(self._renew, node, giving))
+
+
+def begin(
+    runtime: Runtime,
+    committer: Committer,
+    reads: LogReads,
+    store: Store,
+    settings: NodeSettings,
+    doors: Doors,
+    supervise: Callable[[Callable[[], ActorRef[Any]]], Supervised[Any]],
+) -> Copies:
+    """What gives the copies of a node's store.
+
+    :param supervise: begins an actor, and ends it with the node
+    """
+    directory, _, engine = store.parts
+    fs, rng, tmp, key = doors.fs, doors.rng, directory.tmp_path, settings.key
+    nowhere = BackupFolder(fs, None)
+
+    def files() -> ActorRef[Any]:
+        return BackupFilesActor.start(runtime, fs, rng, nowhere, tmp, key, "copy")
+
+    about = StoreFacts(store.id, directory.created)
+    new_files = partial(supervise, files)
+    return Copies(
+        committer, reads, engine, about, new_files, doors.clock, rng.bytes, committer.history
+    )
+
+
+async def _gone(link: Link) -> None:
+    """Return once the node has closed a link on which it has all that it asked for."""
+    with suppress(LinkClosed, TimeoutError):
+        async with asyncio.timeout(limits.COPY_SILENT_SECONDS):
+            await link.receive()

@@ -1,0 +1,432 @@
+"""A node joins: its directory becomes a copy of the store that other nodes have.
+
+Nobody serves the directory meanwhile, and no actor is asked. What can pass by itself is waited for
+with growing pauses: a node that is not there, that does not lead, that gives too many copies
+already, a link that ends; whatever came until then is gone on with. Parts that are not what was
+sent are thrown away, and the copy begins anew. What cannot pass is told: a token that opens
+nothing, another key, a disk that is full.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from enum import Enum
+from hashlib import sha256
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from actors.doors import Doors
+from protocol import limits
+from protocol.doors import File, Fs, Room
+from protocol.errors import (
+    BackupCorrupt,
+    BackupCut,
+    BadRequest,
+    DiskFull,
+    Refusal,
+)
+from protocol.links import (
+    VERSION,
+    Copy,
+    CopyBegins,
+    CopyEnds,
+    Frames,
+    Link,
+    LinkClosed,
+    Links,
+    Message,
+    NotKnown,
+    Part,
+    Redeem,
+    Refused,
+)
+from protocol.values import instant
+from storage import join_tokens, peer_identity
+from storage.backups.copying import Copied as Copied
+from storage.backups.copying import check_begins, make_copy
+from storage.backups.making import Tick, World
+from storage.directory import COPIED, is_joining
+from storage.faults import CopyFailed
+from storage.join_tokens import Invitation
+from storage.joining import JoiningDirectory, Parts, Source
+from storage.peer_identity import Identities, Identity
+from storage.reserve import NO_ROOM
+from storage.sealing import Key
+
+log = structlog.get_logger("cluster")
+
+READ_BYTES: Final = limits.MIB
+FIRST_PAUSE_SECONDS: Final = 1.0
+PASSING: Final = frozenset({"Busy", "DiskFull", "Draining", "LogPruned", "NotWritable"})
+"""What another node refuses with that it, or one beside it, may not refuse with later."""
+
+
+class NotGiven(Exception):
+    """Another node has refused, for now."""
+
+
+class Place(Enum):
+    """What a directory is to a node that is told to join."""
+
+    EMPTY = "empty"
+    """It may be taken, or holds what is somebody else's: that is refused where it is taken."""
+    JOINING = "joining"
+    """A copy into it was begun, or is to be made anew."""
+    JOINED = "joined"
+    """It holds a store, and its node is in a cluster."""
+    STORE = "store"
+    """It holds a store of a node that is in none."""
+
+
+def place_of(fs: Fs, path: str) -> Place:
+    """What a directory is, without touching it."""
+    if is_joining(fs, path):
+        return Place.JOINING
+    if not fs.exists(f"{path}/STORE"):
+        return Place.EMPTY
+    return Place.JOINED if fs.exists(f"{path}/CLUSTER") else Place.STORE
+
+
+async def join(
+    doors: Doors,
+    path: str,
+    token: str | None,
+    key: Key | None,
+    tick: Tick,
+    links_of: Callable[[str, Identity], Links],
+    given: Identity | None = None,
+) -> Copied:
+    """Make a directory a copy of the store that other nodes have, from wherever it is.
+
+    :param token: what brings it in; None: it was used already
+    :param key: what the store is sealed with; None: it is not
+    :param links_of: makes the links of a node, which is told by its id and by what it shows
+    :param given: that; None: the node makes its own
+    :raises BadRequest: the token is none, or there is none and it is needed
+    :raises NotJoined: the directory holds something. Nothing was changed
+    :raises WrongKey, StoreNotSealed, StoreDamaged, StoreLocked, StoreOpenToOthers: it can't be
+        taken
+    :raises Refusal, StoreFault, EngineFailed, OSError: as `Joiner.join`
+    """
+    fs, clock, rng = doors.fs, doors.clock, doors.rng
+    invitation = None if token is None else join_tokens.read(token)
+    world = World(fs, clock, rng, doors.open_engine, doors.open_in_memory, tick, key=key)
+    with closing(JoiningDirectory.begin(path, fs, clock, rng, key)) as joining:
+        node = str(joining.now.node)
+        links = links_of(node, given or _identity(joining, doors))
+        return await Joiner(joining, links, world).join(invitation)
+
+
+def _identity(joining: JoiningDirectory, doors: Doors) -> Identity:
+    """The certificate of the node, which a new one makes: before it is trusted it is durable."""
+    found = peer_identity.load(joining.directory)
+    if found is None:
+        now = instant(doors.clock.wall_us())
+        found = Identities(peer_identity.make(str(joining.now.node), now, doors.rng))
+        peer_identity.save(joining.directory, found)
+    return found.shown
+
+
+class Joiner:
+    """Makes a directory a copy.
+
+    :param joining: the directory, which stays the caller's to close
+    :param links: links made by it show the certificate of this node
+    :param world: told of the progress too
+    """
+
+    def __init__(self, joining: JoiningDirectory, links: Links, world: World) -> None:
+        self._joining = joining
+        self._links = links
+        self._world = world
+        self._path = f"{joining.directory.tmp_path}/{COPIED}"
+        self.fetched_bytes = 0
+        """Parts that have come, also those that came again."""
+        self._failures = 0
+        """Tries in a row that have brought it no farther …"""
+        self._farthest = 0
+        """… than so many bytes: parts that had to come again are nothing new."""
+
+    async def join(self, invited: Invitation | None) -> Copied:
+        """Come to the end of it, from wherever it is.
+
+        :param invited: what a token says; None: it was redeemed already
+        :raises BadRequest: it was not
+        :raises SignInRefused: the token opens nothing
+        :raises WrongKey, StoreNotSealed, StoreTooNew: the store can't be used with what this node
+            has. The directory is no store
+        :raises CopyFailed: it was tried again and again; says why at last. The directory is no
+            store, and the same goes on with it
+        :raises DiskFull, EngineFailed, OSError: likewise
+        """
+        if self._joining.now.store is None:
+            if invited is None:
+                raise BadRequest("the node has not joined yet: it needs a join token, --join")
+            await self._until_done(lambda: self._redeem(invited))
+        while True:
+            await self._until_done(self._fetch)
+            try:
+                return self._make()
+            except (BackupCut, BackupCorrupt, CopyFailed) as problem:
+                self._begin_anew()
+                await self._pause(str(problem))
+            except OSError as problem:
+                if problem.errno not in NO_ROOM:
+                    raise
+                raise _no_room() from problem
+
+    def _make(self) -> Copied:
+        file = self._world.fs.open_read(self._path)
+        try:
+            return make_copy(self._world, self._joining, file)
+        finally:
+            file.close()
+
+    # --- again ----------------------------------------------------------------------------------
+
+    async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do something until it comes to its end. :raises CopyFailed: it does not"""
+        while True:
+            try:
+                await work()
+            except (LinkClosed, NotGiven, TimeoutError) as problem:
+                why = str(problem) or "nothing was heard of the other node for long"
+                await self._pause(why)
+            except OSError as problem:
+                if problem.errno not in NO_ROOM:
+                    raise
+                raise _no_room() from problem
+            else:
+                return
+
+    async def _pause(self, why: str) -> None:
+        self._failures += 1
+        if self._failures >= limits.JOIN_TRIES:
+            raise CopyFailed(f"it was tried {self._failures} times, and last: {why}")
+        longest = limits.JOIN_PAUSE_SECONDS_MAX
+        seconds = min(FIRST_PAUSE_SECONDS * 2 ** (self._failures - 1), longest)
+        log.warning("the copy failed, and is tried again", reason=why, seconds=seconds)
+        await asyncio.sleep(seconds)
+
+    # --- the token ------------------------------------------------------------------------------
+
+    async def _redeem(self, invited: Invitation) -> None:
+        """Have this node trusted, and note of which store it will be one."""
+        problem: Exception = NotGiven("no address is known")
+        for address in invited.where.addresses:
+            try:
+                store, node = await self._redeemed(address, invited)
+            except (LinkClosed, NotGiven, TimeoutError) as failed:
+                problem = failed
+            else:
+                where = invited.where
+                source = Source(node, tuple(where.addresses), (where.fingerprint,))
+                self._joining.note(UUID(store), (source,))
+                return
+        raise problem
+
+    async def _redeemed(self, address: str, invited: Invitation) -> tuple[str, str]:
+        """The store, and the node that was asked. A token that this very node has used, and did
+        not hear so, is answered again.
+
+        :raises SignInRefused: the token opens nothing
+        """
+        asked = Redeem(VERSION, invited.secret, str(self._joining.now.node))
+        try:
+            found = await self._links.redeem(address, invited.where.fingerprint, asked)
+        except Refusal as refusal:
+            if refusal.code not in PASSING:
+                raise
+            raise NotGiven(refusal.message) from refusal
+        return found.store, found.node
+
+    # --- the parts ------------------------------------------------------------------------------
+
+    async def _fetch(self) -> None:
+        """Have all parts on the disk."""
+        parts = self._joining.now.parts
+        if parts is not None and parts.synced == parts.size:
+            return  # before this process began
+        problems: list[Exception] = []
+        for source in self._joining.now.sources:
+            for address in source.addresses:
+                try:
+                    await self._fetch_from(address, source.pins)
+                except (LinkClosed, NotGiven, TimeoutError) as failed:
+                    problems.append(failed)
+                else:
+                    return
+        if all(isinstance(one, NotKnown) for one in problems):
+            raise CopyFailed(
+                "nobody knows this node any more: its row was dropped, or its certificate revoked."
+                " To join again, begin with an empty directory and a new token"
+            )
+        raise problems[-1]
+
+    async def _fetch_from(self, address: str, pins: Sequence[str]) -> None:
+        with self._opened() as coming:
+            link = await self._links.connect(address, pins)
+            try:
+                now = self._joining.now
+                if link.peer.store != str(now.store):
+                    raise LinkClosed(f"{address} has another store, {link.peer.store}")
+                resume = None if now.parts is None else now.parts.id
+                link.send(Copy(resume, coming.size))
+                await self._take_parts(link, coming)
+            finally:
+                link.close()
+
+    @contextmanager
+    def _opened(self) -> Iterator[_Coming]:
+        """The file of the parts, as far as it is known to be what was sent."""
+        parts = self._joining.now.parts
+        file = self._world.fs.open(self._path, create=True)
+        try:
+            yield _Coming(file, 0 if parts is None else parts.synced)
+        finally:
+            file.close()
+
+    async def _take_parts(self, link: Link, coming: _Coming) -> None:
+        begins = await _next(link)
+        if not isinstance(begins, CopyBegins):
+            raise _misplaced(begins)
+        parts = self._joining.now.parts
+        if parts is None or begins.id != parts.id or begins.size != parts.size:
+            coming.cut()
+            self._world.fs.sync_directory(self._joining.directory.tmp_path)
+            parts = Parts(begins.id, begins.size, tuple(begins.history))
+            self._note(parts)
+        self._require_room(begins.size - coming.size)
+        try:
+            digest = await self._take_each(link, coming, parts)
+        except (LinkClosed, NotGiven, TimeoutError):
+            self._sync(coming)  # what has come need not come again
+            raise
+        if (coming.size, coming.digest) != (parts.size, digest):
+            self._begin_anew()
+            raise NotGiven("what came of the copy is not what was sent")
+        self._sync(coming)
+
+    async def _take_each(self, link: Link, coming: _Coming, parts: Parts) -> bytes:
+        """Take parts until there are no more. Answers what is said to be the digest of them all."""
+        synced = coming.size
+        while True:
+            message = await _next(link)
+            if isinstance(message, CopyEnds):
+                return message.digest
+            if not isinstance(message, Part):
+                raise _misplaced(message)
+            self._take(message, coming, parts)
+            if coming.size - synced >= limits.BACKUP_SYNC_BYTES:
+                self._sync(coming)
+                synced = coming.size
+            self._world.tick("copying the store", coming.size, parts.size)
+
+    def _take(self, part: Part, coming: _Coming, parts: Parts) -> None:
+        """Put a part behind those that are there.
+
+        :raises LinkClosed: it does not follow them
+        :raises WrongKey, StoreNotSealed, StoreTooNew: the copy is of no use here
+        """
+        if part.offset != coming.size or coming.size + len(part.data) > parts.size:
+            raise LinkClosed(f"a part came that begins at {part.offset}, not at {coming.size}")
+        if part.offset == 0:
+            check_begins(part.data, self._world.key)
+        coming.add(part.data)
+        self.fetched_bytes += len(part.data)
+        if coming.size > self._farthest:
+            self._farthest, self._failures = coming.size, 0
+
+    def _sync(self, coming: _Coming) -> None:
+        """From here on it is gone on with, also by another process."""
+        coming.file.sync()
+        parts = self._joining.now.parts
+        assert parts is not None, "some copy is on its way"
+        self._note(replace(parts, synced=coming.size))
+
+    def _note(self, parts: Parts | None) -> None:
+        store = self._joining.now.store
+        assert store is not None, "parts are of some store"
+        self._joining.note(store, parts=parts)
+
+    def _begin_anew(self) -> None:
+        """Nothing that came is of use. The file is cut when the next parts come."""
+        self._note(None)
+
+    def _require_room(self, needed: int) -> None:
+        """:raises DiskFull: the rest would not find room"""
+        there = self._world.fs.room(self._joining.directory.tmp_path)
+        if not there.holds(Room(needed, 1)):
+            raise _no_room(needed)
+
+
+class _Coming:
+    """The file of the parts that have come.
+
+    :param known: so many of its bytes are what was sent; what stands behind them is cut off
+    """
+
+    def __init__(self, file: File, known: int) -> None:
+        self.file = file
+        self._digest = sha256()
+        self.size = 0
+        self._read(min(known, file.size()))
+        file.truncate(self.size)
+
+    def _read(self, known: int) -> None:
+        while self.size < known:
+            data = self.file.read(self.size, min(READ_BYTES, known - self.size))
+            self._digest.update(data)
+            self.size += len(data)
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of all of it."""
+        return self._digest.digest()
+
+    def add(self, data: bytes) -> None:
+        """Put something behind it. :raises OSError: as the disk says; it is what it was"""
+        try:
+            self.file.append(data)
+        except OSError:
+            self.file.truncate(self.size)
+            raise
+        self._digest.update(data)
+        self.size += len(data)
+
+    def cut(self) -> None:
+        """Throw all of it away."""
+        self.file.truncate(0)
+        self._digest = sha256()
+        self.size = 0
+
+
+async def _next(link: Link) -> Message:
+    """The next that is said, signs of life aside.
+
+    :raises NotGiven: it is a refusal that may pass
+    :raises CopyFailed: one that does not
+    :raises LinkClosed: there is no more
+    :raises TimeoutError: nothing was said for long
+    """
+    while True:
+        async with asyncio.timeout(limits.COPY_SILENT_SECONDS):
+            message = await link.receive()
+        if isinstance(message, Refused):
+            why = f"{message.code}: {message.message}"
+            raise NotGiven(why) if message.code in PASSING else CopyFailed(why)
+        if not isinstance(message, Frames):
+            return message
+
+
+def _misplaced(message: Message) -> LinkClosed:
+    return LinkClosed(f"{type(message).__name__} came where a part of a copy should be")
+
+
+def _no_room(needed: int = 0) -> DiskFull:
+    return DiskFull("no room left on the disk for the copy", needed=needed)

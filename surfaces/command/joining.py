@@ -1,0 +1,135 @@
+"""`--join <file>`: a new directory that becomes a copy of the store that other nodes have. The flag
+stands by itself, or beside what serves the store then."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import structlog
+
+from actors.cluster.joining import Copied, Place, place_of
+from actors.cluster.joining import join as copy_store
+from actors.cluster.peering import Identity
+from actors.doors import Doors, system_doors
+from actors.node import START_FAULTS
+from protocol import limits
+from protocol.doors import Clock
+from protocol.links import VERSION, Hello, Links
+from protocol.values import instant
+from surfaces.command import peers
+from surfaces.command.arguments import Invitation, Join, Serve
+from surfaces.command.certificates import CertificateRefused
+from surfaces.command.console import Console
+from surfaces.command.opening import NotOpened, keys_in, reason
+from surfaces.command.progress import stages
+from surfaces.logs import SparingLog
+from surfaces.peers.dialling import Dialler
+from surfaces.peers.tls import context
+
+
+async def join(command: Join, console: Console) -> bool:
+    """Copy the store, and say what is there.
+
+    :raises NotOpened: the token can't be read or opens nothing, or the directory is not fit for it:
+        nothing was changed; or the copy did not come to its end: what is there is no store, and the
+        same command goes on with it
+    """
+    doors = system_doors()
+    copied = await _joined(command, doors, console)
+    if copied is None:
+        console.answer(f"{command.directory} has joined already: the token was not used")
+    else:
+        console.answer(_told(copied))
+    return True
+
+
+async def join_first(command: Serve, doors: Doors, console: Console) -> None:
+    """What a node that is to serve does before it opens its store: it joins, where it was told to
+    and has not, and goes on with a copy that did not come to its end.
+
+    :raises NotOpened: as `join`
+    """
+    directory, invitation = command.directory, command.invitation
+    if invitation != Invitation() or place_of(doors.fs, directory) is Place.JOINING:
+        copied = await _joined(command, doors, console, _given(command, doors.clock))
+        if copied is not None:
+            console.tell(_told(copied))
+
+
+def _given(command: Serve, clock: Clock) -> Identity | None:
+    """What it is to show that does not make its own. :raises NotOpened: it can't be shown"""
+    if command.peers is None:
+        return None
+    try:
+        return peers.identity(command.peers, instant(clock.wall_us()))
+    except CertificateRefused as refused:
+        raise NotOpened(str(refused)) from refused
+
+
+async def _joined(
+    command: Join | Serve, doors: Doors, console: Console, given: Identity | None = None
+) -> Copied | None:
+    """None: the directory holds a store already, and that is fine."""
+    directory, invitation = command.directory, command.invitation
+    place = place_of(doors.fs, directory)
+    if place is Place.JOINED or (place is Place.STORE and invitation.file is None):
+        structlog.get_logger().info(
+            "the join token does nothing: the directory holds a store already"
+        )
+        return None
+    key = keys_in(doors.fs, command.opening.keys).own
+    sparing = SparingLog("surfaces.peers")
+
+    def links_of(node: str, identity: Identity) -> Links:
+        shown, hello = context(identity.chain, identity.private_key), Hello(VERSION, "", node)
+        return Dialler(lambda: shown, lambda: hello, _Nobody(doors.clock), sparing)
+
+    try:
+        token = _token(invitation, doors)
+        with stages(console) as tick:
+            return await copy_store(doors, directory, token, key, tick, links_of, given)
+    except START_FAULTS as fault:
+        raise NotOpened(reason(directory, fault)) from fault
+    except KeyboardInterrupt:
+        raise NotOpened(
+            f"interrupted: {directory} is no store until the same command has come to its end"
+        ) from None
+    finally:
+        sparing.close()
+
+
+def _token(invitation: Invitation, doors: Doors) -> str | None:
+    """The token that was given, if one was. :raises OSError: its file can't be read"""
+    if invitation.file is None:
+        return invitation.token
+    file = doors.fs.open_read(invitation.file)
+    try:
+        return file.read(0, limits.JOIN_TOKEN_CHARACTERS + 1).decode("ascii", "replace").strip()
+    finally:
+        file.close()
+
+
+class _Nobody:
+    """Whom a node trusts that has no rows yet: nobody but who stands in its token."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    @property
+    def now(self) -> datetime:
+        """By which it is judged whether a certificate is valid."""
+        return instant(self._clock.wall_us())
+
+    def of(self, fingerprint: str) -> None:
+        """Nobody."""
+
+    def is_revoked(self, fingerprint: str) -> bool:
+        """Nothing is known of that."""
+        return False
+
+
+def _told(copied: Copied) -> str:
+    return (
+        f"joined store {copied.store} as node {copied.node}: copied up to sequence"
+        f" {copied.at.sequence}, records: {copied.records}, state {copied.hash}"
+    )

@@ -1,0 +1,230 @@
+"""R23: a node joins, and is killed at any moment. What is there is no store until all of it is, and
+then it is the store that the others have. Real processes, sockets and certificates."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.sources import ROOT
+from tests.processes import NodeProcess, StartFailed, command_line, environment, run, said
+from tests.reliability.rigs import free_port
+
+FILL = """
+    DEFINE NAMESPACE n; DEFINE DATABASE n.d; USE n.d; DEFINE TABLE t; DEFINE INDEX i ON t FIELDS v;
+    FOR $at IN 0..ROWS { CREATE t SET v = $at, text = 'TEXT' };
+""".replace("TEXT", "x" * 400)
+JOINED = re.compile(
+    r"joined store ([0-9a-f-]{36}) as node ([0-9a-f-]{36}): copied up to sequence (\d+),"
+    r" records: (\d+), state ([0-9a-f]{64})"
+)
+ROWS = 2_000
+
+
+class Leader:
+    """A node that others join."""
+
+    def __init__(self, folder: Path, *words: str, rows: int = ROWS) -> None:
+        self.peer = f"127.0.0.1:{free_port()}"
+        serves = ("--http", "127.0.0.1:0", "--peer", self.peer, *words)
+        self.node = NodeProcess(folder / "leader", serves).start()
+        self._rows = 0
+        answer = self.node.script(FILL.replace("ROWS", str(rows)))
+        assert "error" not in answer, answer
+
+    def token(self, folder: Path) -> Path:
+        """A new row, and the file with its token."""
+        self._rows += 1
+        name = f"n{self._rows}"
+        answer = self.node.script(
+            f"DEFINE REPLICA {name} PEER 'n.example:{8_000 + self._rows}'",
+        )
+        assert "error" not in answer, answer
+        made = self.node.script(f"CREATE JOIN TOKEN FOR {name}")["results"][0]["value"]
+        file = folder / f"{name}.token"
+        file.write_text(f"{made['token']}\n")
+        return file
+
+    @property
+    def state(self) -> tuple[int, str]:
+        """The commit that it stands at, and the hash of its state there."""
+        found = self.node.script("INFO FOR STATE")["results"][0]["value"]
+        return found["sequence"], found["hash"]
+
+
+@pytest.fixture
+def leader(tmp_path: Path) -> Iterator[Leader]:
+    found = Leader(tmp_path)
+    try:
+        yield found
+    finally:
+        found.node.end()
+
+
+def joined(directory: Path, token: Path, *words: str) -> tuple[int, str]:
+    """A join that comes to its end; what it made, as `Leader.state`."""
+    done = run(str(directory), "--join", str(token), *words)
+    found = JOINED.search(done.stdout)
+    assert done.returncode == 0 and found is not None, done.stderr
+    return int(found[3]), found[5]
+
+
+def state_of(directory: Path, *words: str) -> tuple[int, str]:
+    """That of a store that nobody serves, likewise."""
+    done = run(str(directory), "--health", *words)
+    found = re.search(r"sequence (\d+), .*state ([0-9a-f]{64})", done.stdout)
+    assert done.returncode == 0 and found is not None, done.stderr
+    return int(found[1]), found[2]
+
+
+def test_a_node_joins(tmp_path: Path, leader: Leader) -> None:
+    """By itself, or where it is served then."""
+    token, new = leader.token(tmp_path), tmp_path / "new"
+    assert joined(new, token) == state_of(new) == leader.state
+    again = run(str(new), "--join", str(token))
+    assert again.returncode == 0 and "has joined already" in again.stdout
+    other = leader.token(tmp_path).read_text()
+    served = NodeProcess(
+        tmp_path / "served", ("--http", "127.0.0.1:0"), {"STORE_JOIN_TOKEN": other}
+    ).start()
+    try:
+        line = next(line for line in served.lines if "joined store" in line["event"])
+        assert JOINED.match(line["event"])
+    finally:
+        served.end()
+
+
+def test_two_join_at_once(tmp_path: Path, leader: Leader) -> None:
+    tokens = [leader.token(tmp_path) for _ in range(2)]
+    both = [
+        subprocess.Popen(
+            command_line(str(tmp_path / token.stem), "--join", str(token)),
+            env=environment(),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for token in tokens
+    ]
+    told = [JOINED.search(one.communicate()[0]) for one in both]
+    assert [one.returncode for one in both] == [0, 0]
+    for found, token in zip(told, tokens, strict=True):
+        assert found is not None
+        assert state_of(tmp_path / token.stem) == (int(found[3]), found[5])
+
+
+def test_what_is_refused(tmp_path: Path, leader: Leader) -> None:
+    token, new = leader.token(tmp_path), tmp_path / "new"
+    (tmp_path / "bad").write_text("nothing that opens anything")
+    assert "no join token" in said(run(str(new), "--join", str(tmp_path / "bad")).stderr)
+    assert "No such file" in said(run(str(new), "--join", str(tmp_path / "none")).stderr)
+    assert not new.exists()
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "notes").touch()
+    assert "holds 'notes'" in said(run(str(full), "--join", str(token)).stderr)
+    store = tmp_path / "store"
+    assert run(str(store), "--restore", str(_backup(tmp_path))).returncode == 0
+    assert "holds a store" in said(run(str(store), "--join", str(token)).stderr)
+    assert joined(new, token)
+    used = run(str(tmp_path / "late"), "--join", str(token))
+    assert used.returncode == 1 and "SignInRefused" in used.stderr
+    with pytest.raises(StartFailed, match="SignInRefused"):
+        NodeProcess(tmp_path / "late", ("--http", "127.0.0.1:0", "--join", str(token))).start()
+
+
+def _backup(folder: Path) -> Path:
+    store, file = folder / "other", folder / "x.storesnap"
+    (folder / "fill").write_text("DEFINE NAMESPACE n")
+    assert run(str(store), "-f", str(folder / "fill")).returncode == 0
+    assert run(str(store), "--backup", str(file)).returncode == 0
+    return file
+
+
+def test_a_sealed_store_wants_its_key(tmp_path: Path) -> None:
+    key, other = tmp_path / "key", tmp_path / "other-key"
+    for path in (key, other):
+        assert run("--make-key", str(path)).returncode == 0
+    leader = Leader(tmp_path, "--key-file", str(key), rows=50)
+    try:
+        token = leader.token(tmp_path)
+        for words in ((), ("--key-file", str(other))):
+            refused = run(str(tmp_path / f"new{len(words)}"), "--join", str(token), *words)
+            assert "needs the key file of the others" in said(refused.stderr)
+            token = leader.token(tmp_path)
+        new, words = tmp_path / "new", ("--key-file", str(key))
+        assert joined(new, token, *words) == state_of(new, *words) == leader.state
+    finally:
+        leader.node.end()
+
+
+@pytest.mark.hard
+def test_who_joins_is_killed(tmp_path: Path) -> None:
+    """Killed whenever it says how far it is."""
+    leader = Leader(tmp_path, rows=10 * ROWS)
+    unfinished = compared = 0
+    try:
+        for lines in range(1, 60):
+            new, token = tmp_path / f"new{lines}", leader.token(tmp_path)
+            if not killed(new, token, lines):
+                break
+            if (new / "JOINING").exists():
+                unfinished += 1
+                looked = run(str(new), "--health")
+                assert looked.returncode == 1 and "is no store yet" in looked.stderr
+                joined(new, token)
+            made, there = state_of(new), leader.state
+            if made[0] == there[0]:  # else somebody's coming was noted meanwhile
+                assert made[1] == there[1], lines
+                compared += 1
+    finally:
+        leader.node.end()
+    assert unfinished > 10 and compared > 10
+
+
+def killed(directory: Path, token: Path, lines: int) -> bool:
+    """A join that is killed once it has said so many lines; whether it was."""
+    joins = subprocess.Popen(
+        command_line(str(directory), "--join", str(token)),
+        env=environment(),
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    )
+    assert joins.stderr is not None
+    with joins.stderr as said_so_far:
+        for _ in range(lines):
+            if not said_so_far.readline():
+                joins.wait()
+                return False
+        joins.kill()
+        joins.wait()
+    return True
+
+
+def test_the_leader_is_killed(tmp_path: Path, leader: Leader) -> None:
+    """Whoever copies waits for it, and begins anew: its copies ended with it."""
+    token, new = leader.token(tmp_path), tmp_path / "new"
+    joins = subprocess.Popen(
+        command_line(str(new), "--join", str(token)),
+        env=environment(),
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert joins.stderr is not None and joins.stdout is not None
+    with joins.stdout, joins.stderr as stderr:
+        while b"copying the store" not in (line := stderr.readline()):
+            assert line, "it ended too early"
+        leader.node.kill()
+        leader.node = NodeProcess(leader.node.directory, leader.node.words).start()
+        told = joins.stdout.read().decode()
+        rest = stderr.read().decode()
+        assert joins.wait() == 0, rest
+    found = JOINED.search(told)
+    assert found is not None
+    assert state_of(new) == (int(found[3]), found[5])

@@ -1,0 +1,367 @@
+"""Copies of another node's store: they are that store, wholly or not at all."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from protocol import limits
+from protocol.errors import BackupCorrupt, BackupCut, WrongKey
+from storage import cluster_file, index_builds
+from storage.backups.copying import Copied, check_begins, make_copy
+from storage.backups.facts import Place
+from storage.cluster_file import Cluster, Upstream
+from storage.directory import COPIED, StoreDirectory, is_joining
+from storage.faults import (
+    CopyFailed,
+    NotJoined,
+    NotRestored,
+    StoreFault,
+    StoreMissing,
+    StoreNotSealed,
+    StoreUnfinished,
+)
+from storage.joining import Joining, JoiningDirectory, Parts, Source, Told, note_anew
+from storage.log import Log
+from storage.memory import MemoryEngine
+from storage.node_file import load_node, save_node
+from storage.reigns import Reign
+from storage.sealing import Key
+from tests.simulation.disk import SimulatedDisk
+from tests.storage.backups import held
+from tests.storage.backups.held import KEY, OTHER_KEY, HeldFile
+from tests.storage.backups.stores import PATH, History, Machine
+
+KEYS = pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])
+STORE = UUID(held.STORE)
+LEADER = Source("a-node", ("n1.example:8002",), ("ab" * 32,))
+OLDER: Told = (0, 3, bytes(16))
+"""A reign that ended long before."""
+
+
+@pytest.fixture(scope="module")
+def history() -> History:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "INDEX_AT_ONCE", 1)
+        patch.setattr(index_builds, "TOGETHER_BYTES", 1)
+        return History()
+
+
+def told(history: History, sequence: int) -> tuple[Told, ...]:
+    """The reigns up to a commit."""
+    at = history.standing(sequence)
+    return (OLDER, (at.epoch, at.sequence, at.digest)) if sequence >= 3 else ()
+
+
+def begun(machine: Machine) -> JoiningDirectory:
+    """The directory of a machine, taken to join with."""
+    world = machine.world
+    return JoiningDirectory.begin(PATH, world.fs, world.clock, world.rng, world.key)
+
+
+def copy(machine: Machine, history: History, sequence: int, data: bytes | None = None) -> Copied:
+    """Make the store of a machine a copy, from wherever it is."""
+    data = history.snapshot(sequence, machine.key) if data is None else data
+    joining = begun(machine)
+    try:
+        file = machine.disk.open(f"{joining.directory.tmp_path}/{COPIED}", create=True)
+        file.truncate(0)
+        file.append(data)
+        file.sync()
+        machine.disk.sync_directory(joining.directory.tmp_path)
+        parts = Parts(b"an id", len(data), told(history, sequence), len(data))
+        joining.note(STORE, (LEADER,), parts)
+        return make_copy(machine.world, joining, file)
+    finally:
+        joining.close()
+
+
+def machine_of(history: History, key: Key | None = None) -> Machine:
+    return Machine(clock=history.clock_at_end(), key=key)
+
+
+# --- what it is -----------------------------------------------------------------------------------
+
+
+@KEYS
+def test_it_is_the_same_store(history: History, key: Key | None) -> None:
+    for sequence in range(3, history.last + 1, 1 if key is None else 11):
+        machine = machine_of(history, key)
+        done = copy(machine, history, sequence)
+        assert (done.store, done.hash) == (held.STORE, history.hash(sequence))
+        assert done.at == history.standing(sequence)
+        store = machine.opened()
+        assert store.directory.store_id == STORE and store.directory.origin is None
+        assert store.directory.created == "2026-01-01T00:00:00+00:00"
+        assert store.hash == history.hash(sequence)
+        assert store.differences() == []
+        assert (store.log.first, store.log.last) == (sequence + 1, sequence)
+        # Unlike a restored one it goes on in the epoch that it was in.
+        assert store.log.epoch == done.at.epoch and store.log.released == sequence
+        assert store.log.reigns == (Reign(*OLDER),)
+        assert str(load_node(store.directory).node_id) == done.node
+        assert cluster_file.load(store.directory) == Cluster(
+            promised=done.at.epoch, upstream=Upstream("a-node", LEADER.addresses, "ab" * 32)
+        )
+        store.log.append(history.frames[sequence:], released=sequence)
+        store.close()
+        assert not is_joining(machine.disk, PATH)
+        assert machine.disk.names(f"{PATH}/tmp") == []
+
+
+def test_two_nodes_have_ids_of_their_own(history: History) -> None:
+    machines = [machine_of(history), replace(machine_of(history), seed=5)]
+    first, second = (copy(machine, history, 20) for machine in machines)
+    assert first.node != second.node and first.hash == second.hash
+
+
+def test_an_empty_store_is_copied(history: History) -> None:
+    machine = machine_of(history)
+    assert copy(machine, history, 0).hash == history.hash(0)
+    store = machine.opened()
+    assert (store.log.first, store.log.last, store.log.reigns) == (1, 0, ())
+    store.log.append(history.frames)
+    store.close()
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def refused(machine: Machine, history: History, data: bytes, sequence: int = 20) -> Exception:
+    """Why a snapshot makes no copy; what the directory held is there still."""
+    with pytest.raises(Exception) as problem:
+        copy(machine, history, sequence, data)
+    with pytest.raises(StoreUnfinished):
+        machine.opened()
+    assert not machine.disk.exists(f"{PATH}/log")
+    return problem.value
+
+
+@KEYS
+def test_what_is_not_what_was_written(history: History, key: Key | None) -> None:
+    data = history.snapshot(20, key)
+    for at in range(0, len(data), 997):
+        flipped = data[:at] + bytes((data[at] ^ 8,)) + data[at + 1 :]
+        problem = refused(machine_of(history, key), history, flipped)
+        assert isinstance(problem, BackupCorrupt | BackupCut | WrongKey | StoreFault)
+        assert (
+            isinstance(refused(machine_of(history, key), history, data[:at]), BackupCut) or not at
+        )
+
+
+def test_what_is_of_something_else(history: History) -> None:
+    part = history.snapshot(20, place=Place("shop", "main"))
+    assert "shop.main alone" in str(refused(machine_of(history), history, part))
+    assert "is a log" in str(refused(machine_of(history), history, history.log()))
+    other = refused(machine_of(history), history, history.snapshot(20), 21)
+    assert isinstance(other, CopyFailed) and "does not end with commit 21" in str(other)
+    machine = machine_of(history)
+    joining = begun(machine)
+    joining.note(UUID(int=9), (LEADER,), Parts(b"x", 1, told(history, 20), 1))
+    with pytest.raises(CopyFailed, match=f"a copy of store {STORE}, not of {UUID(int=9)}"):
+        make_copy(machine.world, joining, HeldFile(history.snapshot(20)))
+
+
+@pytest.mark.parametrize(
+    ("of", "own", "why"),
+    [
+        (KEY, None, WrongKey),
+        (KEY, OTHER_KEY, WrongKey),
+        (None, KEY, StoreNotSealed),
+    ],
+)
+def test_every_node_of_a_store_has_its_key(
+    history: History, of: Key | None, own: Key | None, why: type[Exception]
+) -> None:
+    data = history.snapshot(20, of)
+    with pytest.raises(why):
+        check_begins(data[:72], own)
+    assert isinstance(refused(machine_of(history, own), history, data), why)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "log/x", "state/x", "tmp/x", "STORE", "RESTORING"])
+def test_a_directory_that_holds_anything_is_left_alone(history: History, name: str) -> None:
+    machine = machine_of(history)
+    machine.disk.make_directory(PATH)
+    if "/" in name:
+        machine.disk.make_directory(f"{PATH}/{name.partition('/')[0]}")
+    machine.disk.open(f"{PATH}/{name}", create=True).close()
+    before = machine.disk.image()
+    with pytest.raises(NotJoined, match="with an empty directory"):
+        begun(machine)
+    assert machine.disk.image() == before
+
+
+def test_nobody_else_takes_what_is_joining(history: History) -> None:
+    machine = machine_of(history)
+    begun(machine).close()
+    with pytest.raises(StoreUnfinished, match="run --join, again"):
+        machine.opened()
+    with pytest.raises(NotRestored, match="JOINING"):
+        machine.restore(history.snapshot(5))
+
+
+# --- anew -----------------------------------------------------------------------------------------
+
+
+@KEYS
+def test_a_node_is_copied_anew(history: History, key: Key | None) -> None:
+    """It stays the node that it was; what it has promised stays promised."""
+    machine = machine_of(history, key)
+    first = copy(machine, history, 8)
+    store = machine.opened()
+    directory = store.directory
+    facts = replace(load_node(directory), roles=("serving",), endpoints=("n2.example:8001",))
+    save_node(directory, facts)
+    cluster_file.save(directory, Cluster("etcd", 7, 99, coordinating=True))
+    directory.write(directory.peer_file, {"certificate": "x"})
+    store.log.append(history.frames[8:12])
+    note_anew(directory, facts.node_id, (LEADER,))
+    store.close()
+    with pytest.raises(StoreUnfinished):
+        machine.opened()
+    assert machine.disk.names(f"{PATH}/log")  # what it held is there until there is better
+    second = copy(machine, history, 30)
+    assert second.node == first.node and second.hash == history.hash(30)
+    store = machine.opened()
+    assert (store.log.first, store.log.last) == (31, 30)
+    assert load_node(store.directory) == facts
+    upstream = Upstream(LEADER.node, LEADER.addresses, LEADER.pins[0])
+    known = cluster_file.load(store.directory)
+    assert known == Cluster("etcd", 7, 99, coordinating=True, upstream=upstream)
+    assert store.directory.read(store.directory.peer_file)["certificate"] == "x"
+    store.close()
+
+
+def test_what_stands_in_the_file(history: History) -> None:
+    parts = Parts(b"\1\2", 77, (OLDER, (4, 9, b"\3" * 16)), 33)
+    for now in (
+        Joining(UUID(int=1)),
+        Joining(UUID(int=1), UUID(int=2), (LEADER, replace(LEADER, node="other"))),
+        Joining(UUID(int=1), UUID(int=2), (LEADER,), parts),
+    ):
+        assert Joining.of(now.facts()) == now
+
+
+# --- crashes --------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def _killing(at: int) -> Callable[[str, str], None]:
+    left = [at]
+
+    def watch(_kind: str, _path: str) -> None:
+        left[0] -= 1
+        if not left[0]:
+            raise Killed
+
+    return watch
+
+
+def sweep(
+    history: History, prepare: Callable[[Machine], object], key: Key | None, per_point: int
+) -> tuple[int, int, int]:
+    """Cut a copy at each of its operations; whatever a cut leaves is all of it, or no store, and is
+    gone on with. Answers points, states, and how many of these were whole."""
+    chance = random.Random(4)
+    states = whole = at = 0
+
+    def check(machine: Machine) -> bool:
+        try:
+            store = machine.opened()
+        except (StoreUnfinished, StoreMissing):
+            return False
+        assert store.hash == history.hash(25) and store.differences() == []
+        assert (store.log.first, store.log.last) == (26, 25)
+        assert store.log.reigns == (Reign(*OLDER),)
+        assert cluster_file.load(store.directory) is not None
+        assert store.directory.fs.exists(f"{PATH}/NODE")
+        store.close()
+        return True
+
+    while True:
+        at += 1
+        disk = SimulatedDisk({"": None, "/data": None}, sector=64)
+        machine = Machine(disk, history.clock_at_end(), key=key)
+        prepare(machine)
+        disk.watch = _killing(at)
+        try:
+            copy(machine, history, 25)
+        except Killed:
+            pass
+        else:
+            return at - 1, states, whole
+        disk.watch = None
+        for image in disk.crash_point().images(per_point, chance):
+            after = machine.after_crash(image)
+            states += 1
+            if check(after):
+                whole += 1
+                continue
+            copy(after, history, 25)
+            assert check(after)
+
+
+def _nothing(_machine: Machine) -> None:
+    pass
+
+
+def _follower(history: History, machine: Machine) -> None:
+    """A store that is to be copied anew."""
+    copy(machine, history, 9)
+    store = machine.opened()
+    note_anew(store.directory, load_node(store.directory).node_id, (LEADER,))
+    store.close()
+
+
+@KEYS
+def test_a_copy_is_cut_anywhere(
+    history: History, key: Key | None, figure: Callable[[str, object], None]
+) -> None:
+    points, states, whole = sweep(history, _nothing, key, 12 if key is None else 4)
+    assert points > 20 and 0 < whole < states
+    figure(f"R1 copy, {'sealed' if key else 'plain'}", f"{points} points, {states} states; 0 half")
+
+
+def test_a_copy_anew_is_cut_anywhere(history: History) -> None:
+    points, states, whole = sweep(history, lambda m: _follower(history, m), None, 8)
+    assert points > 20 and 0 < whole < states
+
+
+def test_a_planted_bug_is_caught(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    def swept() -> None:
+        sweep(history, lambda m: _follower(history, m), None, 8)
+
+    swept()
+    with monkeypatch.context() as patch:  # it is a store before all of it is there
+        ends = StoreDirectory.end_copy
+        makes_way = StoreDirectory.make_way
+
+        def early(directory: StoreDirectory, store_id: UUID) -> None:
+            makes_way(directory, store_id)
+            ends(directory)
+            patch.setattr(StoreDirectory, "end_copy", lambda directory: None)
+
+        patch.setattr(StoreDirectory, "make_way", early)
+        with pytest.raises((AssertionError, StoreFault)):
+            swept()
+    with monkeypatch.context() as patch:  # the state is not flushed
+        patch.setattr(MemoryEngine, "flush", lambda engine, room=None: None)
+        with pytest.raises((AssertionError, StoreFault)):
+            swept()
+    with monkeypatch.context() as patch:  # the log does not say what stood before it
+        begins = Log.begin_after.__func__  # type: ignore[attr-defined]
+        patch.setattr(
+            Log,
+            "begin_after",
+            classmethod(lambda cls, directory, at, _: begins(cls, directory, at)),
+        )
+        with pytest.raises(AssertionError):
+            swept()
