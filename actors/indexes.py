@@ -68,6 +68,10 @@ class IndexesActor(LoopActor):
 
     def _slice(self) -> None:
         committer, now_us = self._committer, self.runtime.clock.monotonic_us
+        if committer.not_writable() is not None:
+            self._unfinished.clear()
+            self._later()  # another node leads, say: what it builds is built here as well
+            return
         until_us = now_us() + limits.INDEX_SLICE_US
         with committer.begin() as tx:
             self._unfinished = self._unfinished or index_builds.unfinished(tx)

@@ -25,7 +25,10 @@ from actors.certificates import CertificatesActor, Look
 from actors.checkpoints import CheckpointNow, CheckpointsActor, FlushActor, NoteDamage
 from actors.cluster import copying, renewing
 from actors.cluster.copying import Copies
+from actors.cluster.desk import Desk
+from actors.cluster.member import Life, Member
 from actors.cluster.peering import Peering
+from actors.cluster.starting import begin_coordination, begin_member
 from actors.commits import NODE, CommitsActor, Committer
 from actors.doors import Doors
 from actors.facts import Facts, Listening
@@ -52,6 +55,7 @@ from actors.settings import FirstOwner, NodeSettings
 from actors.spaces import Spaces
 from actors.statements import Statements
 from actors.store import Store
+from actors.timers import Timers
 from actors.topics import Topics
 from actors.vaults import Parts as VaultParts
 from actors.vaults import begin as begin_vaults
@@ -91,7 +95,9 @@ class Node:
     """A node. `start` makes one; `stop` ends it, whatever happened to it."""
 
     backups: Backups
+    cluster: Desk
     committer: Committer
+    member: Member
     open_feeds: Feeds
     roles: Roles
     passwords: Passwords
@@ -147,9 +153,8 @@ class Node:
         await self.store.open()
         await self._replay()
         self._start_actors()
-        if self.settings.serves:
-            await self.unfinished.begin()
-        await self.topics.begin()
+        if self.member.life is Life.ALONE:
+            await self._timers.leads(True)
         await self._ensure_owner()
         self._state = None
         log.info("node started", sequence=self.committer.released_upto, store=self.store.id)
@@ -184,7 +189,12 @@ class Node:
         )
         self._roles = self.roles = Roles(runtime, directory, self.settings.writes)
         committer.has_room = partial(has_room, opened, unflushed)
-        committer.attach(committer.ledger, commits, log_ref, self.roles.check_writable)
+        self.member = member = begin_member(
+            runtime, committer, self.roles, self.rights, directory, self.store.cluster,
+            self._supervise,
+        )  # fmt: skip
+        committer.attach(committer.ledger, commits, log_ref, member.check_writable)
+        committer.check_replicated = member.check_replicated
         headroom = Headroom(self.doors.fs, directory.state_path, directory.tmp_path)
         note = partial(rebuilding.note, directory)
         self._flush = self._supervise(
@@ -209,6 +219,7 @@ class Node:
         committer.may_follow(opened, self.reads.stored)
         if self.store.cluster is not None:
             committer.follow_first(NotWritable("this node is in a cluster, and has no leader yet"))
+            committer.check_writable = self.member.check_writable
         if serves:
             self._supervise(
                 lambda: LogChecksActor.start(runtime, committer, reader), refoldable=True
@@ -268,6 +279,14 @@ class Node:
             runtime, committer, self.reads, self.store, self.settings, self.doors
         )
         self._places += writing_and_reading
+        self._timers = Timers(
+            self.spaces, self.topics, indexes, self._sealed,
+            self.unfinished if self.settings.serves else None,
+        )  # fmt: skip
+        self.cluster = begin_coordination(
+            runtime, committer, self.member, self.reads, self.peering, self.doors.rng,
+            self.settings.agree, self._timers.leads, self._supervise,
+        )  # fmt: skip
         services = Services(
             committer=committer,
             roles=self.roles,
@@ -287,6 +306,7 @@ class Node:
             reads=self.reads,
             backups=self.backups,
             peering=self.peering,
+            cluster=self.cluster,
             store_id=self.store.id,
             slow_us=self.settings.slow_us,
         )
@@ -302,7 +322,6 @@ class Node:
         self._certificates = self._supervise(
             lambda: CertificatesActor.start(runtime, self.facts), refoldable=True
         )
-        self.spaces.begin()
 
     def _sign_in_aside(self, surface: Surface) -> AbstractContextManager[None]:
         """A sign-in that waits does not count among what its surface runs: many wrong ones are
@@ -344,7 +363,7 @@ class Node:
             self.runtime, self.committer, self.reads, self.store, self.settings, self.doors,
             partial(self._supervise, refoldable=True),
         )  # fmt: skip
-        self.peering.accept = self.copies.accept
+        self.cluster.copy_with(self.copies)
 
     @property
     def created(self) -> str:
@@ -417,7 +436,9 @@ class Node:
             return "failed"
         if self._state is not None:
             return self._state
-        return self._roles.unready if self._roles is not None else "opening"
+        if self._roles is None:
+            return "opening"
+        return self._roles.unready or self.member.unready
 
     @property
     def scripts(self) -> ActorRef[Any]:
@@ -510,19 +531,19 @@ class Node:
 
     async def _settle(self) -> None:
         """Wait for the commits in flight, then flush, so that the next start replays nothing."""
-        committer = self.committer
         try:
             await self._end_scripts()
             self.messages.stop()
-            await committer.wait_for_nobody(Draining("the node is stopping"))
-            await committer.released(committer.promise(committer.committed))
+            await self._all_released()
             await stop(self._sessions.ref)
             await stop(self._scripts.ref)
             await self.spaces.stop()
             await self.topics.stop()
             await stop(self._vaults.ref)
             self.statements.close()
-            await committer.released(committer.promise(committer.committed))
+            await self._all_released()
+            await self.committer.wait_for_nobody(Draining("the node is stopping"))
+            await self.cluster.give_up_lead()
         except Refusal as refusal:
             log.warning("the last commits were refused", reason=refusal.message)
         except Exception as error:
@@ -533,6 +554,13 @@ class Node:
             log.warning("the next start replays more of the log", reason=refusal.message)
         except Exception as error:
             self.fail(error)
+
+    async def _all_released(self) -> None:
+        """Wait for the commits in flight; in a cluster not for followers that don't come."""
+        committer, alone = self.committer, self.member.life is Life.ALONE
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if alone else END_SECONDS):
+                await committer.released(committer.promise(committer.committed))
 
     async def _end_scripts(self) -> None:
         """What outlasted the drain is ended at its next slice, and answered."""

@@ -218,6 +218,10 @@ class Rights:
         """Whether a caller may have what INFO FOR NODE shows."""
         return self.standing(tx, caller).holds(NODE) >= INFO
 
+    def owns_all(self, tx: Transaction, caller: Caller) -> bool:
+        """Whether a caller owns the store."""
+        return self.standing(tx, caller).holds(STORE) >= OWN
+
     # --- places ---------------------------------------------------------------------------------
 
     def namespace(self, tx: Transaction, caller: Caller, name: str, verbs: Verbs) -> Namespace:

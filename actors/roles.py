@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import errno
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from actors.runtime import Runtime, Supervised, ThreadActor, ask, handles, stop
 from protocol.addresses import check_address
-from protocol.errors import BadRequest, DiskFull, Draining, NotWritable
+from protocol.errors import BadRequest, Busy, DiskFull, Draining, NotWritable
 from protocol.node_roles import SERVING, WRITABLE, check_node_roles
-from protocol.requests import Request, Unready
+from protocol.requests import Caller, Request, Unready
 from protocol.values import Value
 from storage.directory import StoreDirectory
 from storage.node_file import NodeFacts, load_node, save_node
@@ -83,12 +83,19 @@ class Roles:
         self._writes = writes
         self._facts = load_node(directory)
         self._defining = asyncio.Lock()
+        self.check_told: Callable[[Caller | None], None] | None = None
+        """Asks whether a node of a cluster knows what was released; None: it is in none."""
         self.actor = Supervised(lambda: RolesActor.start(runtime, directory), refoldable=True)
 
     @property
     def node_id(self) -> str:
         """This node's id; it stays, whatever the store."""
         return str(self._facts.node_id)
+
+    @property
+    def declared(self) -> tuple[str, ...] | None:
+        """The roles that it was told; None: none ever."""
+        return self._facts.roles
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -104,11 +111,29 @@ class Roles:
             return "no_roles"
         return None if SERVING in words else "not_serving"
 
-    def check_answering(self) -> None:
+    def check_answering(self, caller: Caller | None = None) -> None:
         """Any role makes the node answer its clients; without `serving` it only asks for no more of
-        them (`unready`). :raises Draining: it has none"""
+        them (`unready`).
+
+        :param caller: None: somebody who need not be an owner of the store
+        :raises Draining: it has none
+        :raises Busy: it does not know enough of its cluster's store at the moment
+        """
         if not self.words:
             raise Draining("the node has no role: it answers nobody until one is declared")
+        if self.check_told is not None:
+            self.check_told(caller)
+
+    @property
+    def answers_everybody(self) -> bool:
+        """Whether `check_answering` refuses nobody."""
+        if self.check_told is None:
+            return bool(self.words)
+        try:
+            self.check_answering()
+        except (Draining, Busy):
+            return False
+        return True
 
     @property
     def endpoints(self) -> tuple[str, ...]:

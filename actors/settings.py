@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from actors.agreement import Etcd
 from actors.passwords import Cost
 from actors.vaults.told import VaultSettings
 from protocol import limits
+from protocol.agreement import Agreement
 from storage.retention import Keep
 from storage.sealing import Key
 
@@ -60,6 +62,8 @@ class NodeSettings:
     """What is written is sealed with it; None: nothing is."""
     opening_keys: Sequence[Key] = ()
     """What backups may have been sealed with that it reads."""
+    agree: Callable[[Sequence[str], str], Agreement] = Etcd
+    """The door to what nodes agree on, from the addresses of a policy, for a store by its id."""
     told_owner: Callable[[FirstOwner], None] | None = None
     """Called with the owner whose password was generated, before it is the store's: afterwards
     nobody could find it out any more."""

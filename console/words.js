@@ -67,6 +67,7 @@ export const WORDS = [
   "FIELDS",
   "FLIGHT",
   "FOR",
+  "FORCE",
   "FROM",
   "FULL",
   "FUNCTION",

@@ -373,7 +373,10 @@ class Draining(Refusal, status=503, retry=True, retry_after_s=1):
 
 
 class NotEnoughReplicas(Refusal, status=503, retry=True, retry_after_s=1):
-    """Too few followers are in sync."""
+    """Too few followers are in sync: nothing was written.
+
+    Detail: followers, acks.
+    """
 
 
 class AuditRefused(Refusal, status=503, retry=True, retry_after_s=1):

@@ -536,6 +536,9 @@ of a million records is gone through in a minute."""
 COMPARE_BYTES: Final = 1024 * MIB
 """A larger state is not compared by itself: while it is gone through nothing that it held is freed.
 """
+CLUSTER_SILENT_SECONDS: Final = 60
+"""A follower that has heard nothing of its leader for so long answers owners of the store alone: it
+may not know whose rights have ended."""
 
 # --- actors -------------------------------------------------------------------------------------
 MAILBOX: Final = 100_000

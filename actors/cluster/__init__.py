@@ -5,7 +5,9 @@ log is ours, and nobody votes.
 |---|---|
 | `leading.py` | what a leader may release, and how its set changes |
 | `following.py` | whose frames a follower takes, and where its log is cut when it attaches |
+| `courses.py` | what a node does that does not lead: follow, take the lead, wait, or doubt |
 | `lease.py` | how long who leads may believe that it does |
+| `followers.py` | how far each follower is, and which set to ask for because of it |
 | `trust.py` | whom this node trusts, by the certificates that rows name |
 | `peering.py` | what other nodes ask before they follow: tokens, renewals |
 | `renewing.py` | the certificate that this node shows: made, known, shown, renewed |
@@ -17,8 +19,15 @@ log is ours, and nobody votes.
 | `cluster_file.py` | waits for the disk while what the node remembers of its cluster is replaced |
 | `copying.py` | copies of the store for nodes that join: a snapshot in parts, the log behind it |
 | `joining.py` | a directory that becomes a copy: token, parts, store |
+| `memory.py` | what a node remembers on its disk: the file CLUSTER |
+| `member.py` | what this node is at the moment: who asks before writing or answering asks here |
+| `coordination.py` | the actor that asks etcd and moves the node from one life to the other |
+| `founding.py` | DEFINE FAILOVER, step by step |
+| `leadership.py`, `holding.py` | one leadership: what it releases; its lease, its sets, its end |
+| `pursuit.py`, `shippings.py` | whom this node follows; who follows it |
+| `desk.py`, `starting.py` | what statements use of it; how it is put together |
 
-The first three are values without time, disk or network: whatever is heard makes the next one. So
+The first five are values without time, disk or network: whatever is heard makes the next one. So
 every order in which things can be heard is tried on them,
 `tests/actors/cluster/test_every_history.py`. What is meant all along: **each member of the set in
 etcd holds, synced, everything ever released.**

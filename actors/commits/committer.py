@@ -144,11 +144,13 @@ class Committer(Promises):
         self.tail = Tail(ledger.committed, self._noticed)
 
     def not_writable(self) -> NotWritable | None:
-        """Why this node takes no changes; None: it does."""
+        """Why this node takes no changes; None: it does, now or in a moment."""
         try:
             self.check_writable()
         except NotWritable as refusal:
             return refusal
+        except Busy:
+            return None
         return None
 
     def may_follow(self, log: LogReader, stored: Stored) -> None:

@@ -229,7 +229,7 @@ class MessageEngine:
         operation = asked.operation
         if asked.is_late(self.monotonic_us()):
             raise asked.out_of_time()
-        self._roles.check_answering()
+        self._roles.check_answering(asked.sender.caller)
         self.committer.check_writable()
         names = asked.sender.place, operation.topic, operation.needs
         topic = judged.get(names)

@@ -1,6 +1,6 @@
 """Statements on the cluster: its rows, join tokens, revoked certificates, and the failover policy.
 
-What stands here declares. That a node attaches, proves who it is and takes over is not here yet.
+What stands here declares. What comes of it is `actors/cluster/`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from actors.scripts.handlers import Need, handles, informs
 from actors.scripts.if_taken import IF_TAKEN
 from language import tree
 from protocol.errors import BadRequest, NotImplementedHere, NotInTransaction, Unknown
-from protocol.failover import check_policy
+from protocol.failover import Policy, check_policy
+from protocol.fingerprints import check_fingerprint
 from protocol.rights import INFO, OWN, Kind
 from protocol.values import NONE, Value, instant
-from storage import join_tokens, replicas, revocations
+from storage import failover, join_tokens, replicas, revocations
 from storage.replicas import Replica
 from storage.transactions import Transaction
 
@@ -87,6 +88,7 @@ def _leads(names: tuple[str, ...]) -> BadRequest | NotImplementedHere:
 def drop_replica(run: Execution, statement: tree.DropReplica, replica: Replica) -> Value:
     """Remove a row, and its join token with it."""
     run.reason = statement.reason
+    _take_out(run, replica)
     replicas.drop(run.transaction, replica)
     return NONE
 
@@ -149,32 +151,69 @@ def revoke_certificate(run: Execution, statement: tree.RevokeCertificate) -> Val
     """
     run.reason = statement.reason
     why = statement.reason or run.request.reason
+    revoked = check_fingerprint(statement.certificate)
+    _take_out(run, *(one for one in replicas.every(run.transaction) if one.certificate == revoked))
     revocations.revoke(run.transaction, statement.certificate, why)
     return NONE
+
+
+def _take_out(run: Execution, *rows: Replica) -> None:
+    """Rule 2: nobody is shut out whom a release waits for, or who may lead."""
+    nodes = [row.node for row in rows if row.node is not None]
+    waited = run.services.cluster.take_out(nodes)
+    if waited is not None:
+        run.turn.wait(waited)
 
 
 # --- failover -------------------------------------------------------------------------------------
 
 
-@handles(tree.DefineFailover, "none", writes=True, needs=[Need(OWN, Kind.STORE)], audited=True)
+@handles(tree.DefineFailover, "none", writes=False, needs=[Need(OWN, Kind.STORE)], audited=True)
 def define_failover(run: Execution, statement: tree.DefineFailover) -> Value:
-    """Look at all of a policy, and keep none: nothing would follow it.
+    """Put a policy into force: it is committed by who coordinates, in the middle of more.
 
-    :raises BadRequest, TooLarge: of a clause
-    :raises NotImplementedHere: else
+    :raises BadRequest, TooLarge: of a clause; or this node was never declared coordinating
+    :raises NotInTransaction: it stands in one
+    :raises NotEnoughReplicas, NotWritable, Busy: nothing was kept
     """
-    check_policy(statement.via, statement.lease, statement.acks, statement.behind)
-    raise NotImplementedHere(
-        "the policy is well formed, and this version can't follow it: no node attaches to another"
-        " yet, so none is kept"
-    )
+    via = check_policy(statement.via, statement.lease, statement.acks, statement.behind)
+    policy = Policy(via, statement.lease, statement.acks, statement.behind, statement.promote)
+    _check_alone(run, "DEFINE FAILOVER")
+    run.turn.wait(run.services.cluster.define_failover(policy, run.caller))
+    return NONE
 
 
-@handles(tree.DropFailover, "none", writes=True, needs=[Need(OWN, Kind.STORE)], audited=True)
+@handles(tree.DropFailover, "none", writes=False, needs=[Need(OWN, Kind.STORE)], audited=True)
 def drop_failover(run: Execution, statement: tree.DropFailover) -> Value:
-    """:raises Unknown: there is no policy"""
+    """:raises Unknown: there is no policy
+    :raises NotImplementedHere: it is in force
+    :raises NotInTransaction: it stands in a transaction
+    """
+    _check_alone(run, "DROP FAILOVER")
     run.reason = statement.reason
-    raise Unknown("there is no failover policy", kind="failover")
+    run.turn.wait(run.services.cluster.drop_failover(run.caller))
+    return NONE
+
+
+def _check_alone(run: Execution, what: str) -> None:
+    if not run.may_run_again:
+        raise NotInTransaction(f"{what} stands in a statement of its own, in no transaction")
+
+
+def _policy(run: Execution) -> Value:
+    kept = failover.find(run.transaction)
+    if kept is None:
+        return None
+    policy = kept.policy
+    return {
+        "via": list(policy.via),
+        "lease": policy.lease,
+        "acks": policy.acks,
+        "behind": policy.behind,
+        "promote": policy.promote,
+        "since": kept.since,
+        "in_force": run.services.cluster.in_force(kept),
+    }
 
 
 # --- INFO -----------------------------------------------------------------------------------------
@@ -205,7 +244,7 @@ def info_for_cluster(run: Execution, statement: tree.Info) -> Value:
             if certificate not in revoked
         ],
         "revoked": list(revoked.values()),
-        "failover": None,
+        "failover": _policy(run),
     }
 
 

@@ -31,7 +31,22 @@ def define_node(run: Execution, statement: tree.DefineNode) -> Value:
         run.services.roles.define(statement.roles, statement.endpoints, statement.origins)
     )
     run.services.topics.roles_changed()
+    run.services.cluster.look_again()
     run.turn.wait(asyncio.ensure_future(run.services.unfinished.drop()))
+    return NONE
+
+
+@handles(tree.LeadStore, "none", writes=False, needs=[Need(OWN, Kind.NODE)], audited=True)
+def lead_store(run: Execution, statement: tree.LeadStore) -> Value:
+    """Take the lead, which nobody has. About this node and no write, as DEFINE NODE.
+
+    :raises NotInTransaction: it stands in one
+    :raises Unknown, NotWritable, Busy: it may not, or did not come to it
+    """
+    if not run.may_run_again:
+        raise NotInTransaction("DEFINE NODE LEADS stands in a statement of its own")
+    run.reason = statement.reason
+    run.turn.wait(run.services.cluster.lead(force=statement.force))
     return NONE
 
 
@@ -59,6 +74,7 @@ def info_for_node(run: Execution, statement: tree.Info) -> Value:
     services = run.services
     more: dict[str, Value] = {
         "member": member_of(replicas.every(run.transaction), services.roles.node_id),
+        **services.cluster.info(),
         "epoch": services.committer.ledger.epoch,
         "moments": len(services.moments),
     }

@@ -149,7 +149,7 @@ class Plan:
 def _is_about_node(statement: tree.Statement) -> bool:
     if isinstance(statement, tree.Info):
         return statement.subject in ("NODE", "STATE", "RUNNING")
-    return isinstance(statement, tree.DefineNode)
+    return isinstance(statement, tree.DefineNode | tree.LeadStore)
 
 
 def _cut(text: str) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from actors.backups.taking import Backups
 from actors.cluster.peering import Peering
-from actors.commits import Committer
+from actors.commits import Committer, Who
 from actors.facts import Facts
 from actors.log_reads import LogReads
 from actors.passwords import Asker
@@ -21,8 +21,11 @@ from actors.statements import Statements
 from actors.topics import Topics
 from actors.vaults import Vaults
 from protocol.doors import Clock
+from protocol.failover import Policy
+from protocol.requests import Caller
 from protocol.values import Value
 from storage.catalog import Database, Namespace, Space
+from storage.failover import Kept
 from storage.vault_seals import Stretch
 
 
@@ -33,8 +36,9 @@ class Roles(Protocol):
     def node_id(self) -> str:
         """This node's id."""
 
-    def check_answering(self) -> None:
-        """:raises Draining: the node has no role"""
+    def check_answering(self, caller: Caller | None = None) -> None:
+        """:raises Draining: the node has no role
+        :raises Busy: it does not know enough of its cluster's store at the moment"""
 
     def define(
         self,
@@ -91,6 +95,34 @@ class Indexes(Protocol):
         """An index has been declared that is not built yet."""
 
 
+class Cluster(Protocol):
+    """What this node is to its cluster, and what it is asked to be."""
+
+    def info(self) -> dict[str, Value]:
+        """For INFO FOR NODE."""
+
+    def in_force(self, kept: Kept) -> bool:
+        """Whether this node goes by a policy that is kept."""
+
+    def define_failover(self, policy: Policy, who: Who) -> asyncio.Future[None]:
+        """Put a policy into force. :raises BadRequest, Busy, NotEnoughReplicas, NotWritable:"""
+
+    def drop_failover(self, who: Who) -> asyncio.Future[None]:
+        """:raises Unknown, NotWritable, NotImplementedHere:"""
+
+    def lead(self, *, force: bool) -> asyncio.Future[None]:
+        """Take the lead, which nobody has. :raises Unknown, NotWritable, Busy:"""
+
+    def take_out(self, nodes: Collection[str]) -> asyncio.Future[None] | None:
+        """Let nothing wait for some nodes any more; None: nothing does.
+
+        :raises BadRequest, NotEnoughReplicas:
+        """
+
+    def look_again(self) -> None:
+        """The roles of this node have changed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """Handed to the scripts' actor at start."""
@@ -113,6 +145,7 @@ class Services:
     reads: LogReads
     backups: Backups
     peering: Peering
+    cluster: Cluster
     store_id: str
     slow_us: int
     """From how long on a statement is slow."""

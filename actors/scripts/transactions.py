@@ -135,7 +135,7 @@ class ScriptRun(Execution):
         if self.request.hands_over:
             _check_handed_over(plan.script, self.request.hands_over)
         if not plan.about_node_only:
-            self.services.roles.check_answering()
+            self.services.roles.check_answering(self.caller)
 
     def _await(self, after: int) -> None:
         """Wait until the node shows a sequence, with nothing of the script run. Who may do what is

@@ -57,7 +57,7 @@ class Entrances:
             self._known.clear()
             self._version = version
         entrances = self._known.get(names)
-        if entrances is None or not self._roles.words:
+        if entrances is None or not self._roles.answers_everybody:
             return None
         if isinstance(who, bytes):
             caller = self._sessions.glance(who, self._committer.ledger.users_version)
@@ -78,9 +78,10 @@ class Entrances:
         """The entrance of a caller, as a transaction reads it.
 
         :raises NotASpace: it may see no space of these names
-        :raises Draining: the node answers nobody; SessionEnded: there is no such user any more
+        :raises Draining, Busy: the node answers nobody
+        :raises SessionEnded: there is no such user any more
         """
-        self._roles.check_answering()
+        self._roles.check_answering(caller)
         namespace, database, name = names
         try:
             space = self._rights.space(tx, caller, (namespace, database), name, NOTHING)

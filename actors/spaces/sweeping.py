@@ -62,8 +62,15 @@ class Sweepers:
         """Start an actor for every space that has keys that expire."""
         with self.committer.begin() as tx:
             for space in _all(tx):
+                if space.id in self.places:
+                    continue  # of somebody who has written a key that expires
                 if Keys(tx, space).next_expiry_us() is not None:
                     self._place(space)
+
+    def rest(self) -> None:
+        """Another node leads, and sweeps: no space has an actor here until the next `begin`."""
+        for space in list(self._spaces.values()):
+            self.end(space)
 
     def expiring(self, space: Space, at_us: int) -> None:
         """A key of a space expires at that log time: it is to be swept then."""

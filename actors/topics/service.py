@@ -97,6 +97,13 @@ class Topics:
                     await asyncio.sleep(0)
                     until_us = self.runtime.clock.monotonic_us() + limits.SLICE_US
 
+    def rest(self) -> None:
+        """Another node leads: what time brings is its to do. `begin` looks at all of them again."""
+        self._due.clear()
+        self._agenda.clear()
+        self._disarm()
+        self.waits.look_again()
+
     def drain(self) -> None:
         """Whoever waits is answered with what there is, and nobody waits from here on."""
         self.waits.drain()

@@ -5,6 +5,7 @@ import { Answer, Notice } from '../components/notices.js';
 import * as node from '../node.js';
 import { useAsked } from '../state.js';
 import { info, together } from '../statements.js';
+import { shown } from '../values.js';
 import { html, useState } from '../vendor/preact.js';
 import { Build } from './cluster/build.js';
 import { Certificates } from './cluster/certificates.js';
@@ -34,20 +35,26 @@ function Cluster({ tab }) {
         <${Certificates} self=${self} cluster=${cluster} again=${asked.again} />
         <section class="card stack" aria-labelledby="failover-title">
           <h2 id="failover-title">Failover</h2>
-          <p>There is no policy: when this node is lost nobody takes over, and what it had committed comes back from its disk or from
-            a${' '}<a href="#/backup">backup</a>. This version reads a policy, holds it against its bounds, and keeps none.</p>
+          <${Policy} kept=${cluster.failover} />
         </section>
         ${open === 'build' && html`<${Build} self=${self} rows=${cluster.replicas} onClose=${close} onDone=${asked.again} />`}
         ${open === 'row' && html`<${Declare} onClose=${close} onDone=${asked.again} />`}`}
     <//>`;
 }
 
+const Policy = ({ kept }) => kept === null
+  ? html`<p>There is no policy: when this node is lost nobody takes over, and what it had committed comes back from its disk or from
+      a${' '}<a href="#/backup">backup</a>. <code>DEFINE FAILOVER</code> puts one into force.</p>`
+  : html`<p>${kept.in_force ? 'In force' : 'Not in force on this node: it came with a backup'}. Agreed in ${kept.via.join(', ')}; lease
+      ${' '}${shown(kept.lease)}, ${kept.acks} followers hold each commit, one that is silent for ${shown(kept.behind)} is not waited for, and a node takes
+      over ${kept.promote === 'AUTO' ? 'by itself' : 'when it is told to'}.</p>`;
+
 const About = ({ alone }) => html`
-  <${Notice} look=${alone ? 'empty' : 'warning'} title=${alone ? 'This node is alone' : 'Declared, and not attached'}>
+  <${Notice} look="empty" title=${alone ? 'This node is alone' : 'Declared'}>
     <p>${alone ? 'A cluster is several nodes that hold the same store: one takes changes, the others follow it, answer reads, and one of '
-      + 'them takes over when it is lost.' : 'The rows below say which nodes belong to this store.'}
-      ${' '}In this version rows, join tokens and revoked certificates are declared, checked and kept, and a node that was started with --peer
-      takes tokens and lets in who is trusted. Nothing is replicated yet, and nobody takes over. <a href=${docs('cluster.md')} target="_blank" rel="noopener">What there is</a></p>
+      + 'them takes over when it is lost.' : 'The rows below say which nodes belong to this store. How one does is that node\'s to say.'}
+      ${' '}A node joins with a token and follows; with a failover policy another takes over.
+      ${' '}<a href=${docs('cluster.md')} target="_blank" rel="noopener">What there is</a></p>
   <//>`;
 
 export const cluster = {

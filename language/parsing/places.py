@@ -22,7 +22,8 @@ drop_namespace = DROP NAMESPACE name [reason]
 drop_database = DROP DATABASE database [reason]
 drop_table = DROP TABLE name [reason]
 use = USE (NAMESPACE name [DATABASE name] | DATABASE name | name "." name)
-define_node = DEFINE NODE (roles [endpoints] [origins] | endpoints [origins] | origins)
+define_node = DEFINE NODE (roles [endpoints] [origins] | endpoints [origins] | origins
+    | LEADS STORE [FORCE reason])
 roles = ROLES (NONE | word {"," word})
 endpoints = ENDPOINTS string {"," string}
 origins = ORIGINS (NONE | string {"," string})
@@ -121,6 +122,8 @@ class Places(Records):
         roles: tuple[str, ...] | None = None
         endpoints: tuple[str, ...] | None = None
         origins: tuple[str, ...] | None = None
+        if self.take_word("LEADS"):
+            return self._lead_store(at)
         if self.take_word("ROLES"):
             roles = self.roles()
         if self.take_word("ENDPOINTS"):
@@ -128,8 +131,15 @@ class Places(Records):
         if self.take_word("ORIGINS"):
             origins = () if self.take_word("NONE") else self.origins()
         if roles is None and endpoints is None and origins is None:
-            self.unexpected("ROLES, ENDPOINTS or ORIGINS")
+            self.unexpected("ROLES, ENDPOINTS, ORIGINS or LEADS")
         return tree.DefineNode(roles, endpoints, origins, at)
+
+    def _lead_store(self, at: int) -> tree.Statement:
+        self.expect_word("STORE")
+        if not self.take_word("FORCE"):
+            return tree.LeadStore(at=at)
+        self.expect_word("REASON")
+        return tree.LeadStore(True, self.string("REASON", limits.REASON_CHARACTERS), at)
 
     def roles(self) -> tuple[str, ...]:
         """What stands behind ROLES."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from language import tree
-from language.printing.clauses import clause, dotted, join, on_table
+from language.printing.clauses import clause, dotted, join, on_table, text
 from language.printing.cluster import endpoints, roles
 from language.printing.expressions import print_expression
 from language.printing.records import target
@@ -17,6 +17,10 @@ def _define_node(node: tree.DefineNode) -> str:
     if node.origins is not None:
         origins = f"ORIGINS {', '.join(map(quote_string, node.origins)) or 'NONE'}"
     return join("DEFINE NODE", roles(node.roles), endpoints(node.endpoints), origins)
+
+
+def _lead(node: tree.LeadStore) -> str:
+    return join("DEFINE NODE LEADS STORE", text("FORCE REASON", node.reason))
 
 
 def _info(node: tree.Info) -> str:
@@ -50,6 +54,7 @@ def _entries(node: tree.InfoEntries) -> str:
 STATEMENTS.update(
     {
         tree.DefineNode: _define_node,
+        tree.LeadStore: _lead,
         tree.Info: _info,
         tree.InfoEntries: _entries,
         tree.InfoHistory: _history,

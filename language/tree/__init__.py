@@ -79,6 +79,7 @@ from language.tree.node import (
     InfoHistory,
     InfoSubject,
     Kill,
+    LeadStore,
     NounRef,
     Revoke,
 )
@@ -185,7 +186,7 @@ Statement = (
     | DefineIndex | DropIndex | RebuildIndex | Explain
     | DefineFunction | DropFunction
     | DefineUser | AlterUser | DropUser | Grant | Revoke | DefineNode | Info | InfoEntries
-    | InfoHistory | Kill | Backup | RestoreScript
+    | InfoHistory | Kill | LeadStore | Backup | RestoreScript
     | DefineVault | AlterVault | DropVault | RotateVault | WriteSecret | RevealSecret | EraseSecret
     | ListSecrets | InfoTrail
     | DefineReplica | AlterReplica | DropReplica | CreateJoinToken | RevokeCertificate
@@ -223,9 +224,9 @@ __all__ = [
     "DropUser", "DropVault", "Each", "EraseSecret", "Evaluate", "Exists", "ExpireKey", "Explain",
     "Expression", "ExpressionTarget", "Extend", "FieldType", "For", "FunctionParameter", "GetKey",
     "GiveUp", "Grant", "GroupSetting", "If", "IncrKey", "Index", "Info", "InfoEntries",
-    "InfoHistory", "InfoSubject", "InfoTrail", "Insert", "Kill", "Kind", "Let", "ListKeys",
-    "ListSecrets", "LiteralType", "LockKey", "Merge", "Nack", "Name", "Node", "NounRef", "Object",
-    "OnChange", "OptionType", "Order", "Parameter", "PersistKey", "PlainType", "Position",
+    "InfoHistory", "InfoSubject", "InfoTrail", "Insert", "Kill", "Kind", "LeadStore", "Let",
+    "ListKeys", "ListSecrets", "LiteralType", "LockKey", "Merge", "Nack", "Name", "Node", "NounRef",
+    "Object", "OnChange", "OptionType", "Order", "Parameter", "PersistKey", "PlainType", "Position",
     "Publish", "Range", "ReadTopic", "RebuildIndex", "RecordLiteral", "RecordRange", "RecordType",
     "Redrive", "RestoreScript", "Return", "ReturnStatement", "RevealSecret", "Revoke",
     "RevokeCertificate", "RotateVault", "Script", "Select", "Set", "SetKey", "Statement",

@@ -91,6 +91,15 @@ class DefineNode:
     at: int = field(default=0, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class LeadStore:
+    """Have this node take the lead, which nobody has. `force`: also where it may not hold all."""
+
+    force: bool = False
+    reason: str | None = None
+    at: int = field(default=0, compare=False)
+
+
 InfoSubject = Literal[
     "STORE", "NAMESPACE", "DATABASE", "TABLE", "INDEX", "SPACE", "TOPIC", "GROUP", "USERS", "USER",
     "NODE", "STATE", "RUNNING", "FUNCTION", "GRANTS", "BACKUPS", "VAULT",

@@ -16,6 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from actors.cluster.member import Figures
 from actors.facts import Listening
 from actors.topics import GroupFigures, TopicFigures
 from protocol.requests import Caller
@@ -42,6 +43,7 @@ class SurfaceCollector(Collector):
         yield from self._http()
         if self._may_read_node():
             yield _certificates(self._surface.node.facts.listening)
+            yield from _cluster(self._surface.node.member.figures)
 
     def _may_read_node(self) -> bool:
         return self._who is not None and self._surface.node.may_read_node(self._who)
@@ -233,6 +235,25 @@ def _certificates(listening: Iterable[Listening]) -> Metric:
         if one.certificate_expires is not None:
             family.add_metric([one.surface], one.certificate_expires.timestamp())
     return family
+
+
+def _cluster(figures: Figures | None) -> Iterator[Metric]:
+    if figures is None:
+        return
+    for name, text, value in (
+        ("store_cluster_leads", "Whether this node leads the store", float(figures.leads)),
+        ("store_cluster_epoch", "The epoch of what it commits or follows", figures.epoch),
+        ("store_cluster_lease_seconds", "Left of the lease it leads by", figures.lease_seconds),
+        ("store_cluster_followers", "Nodes that are attached to it", figures.followers),
+        ("store_cluster_in_sync", "Whether it follows and lacks nothing", float(figures.in_sync)),
+    ):
+        yield GaugeMetricFamily(name, text, value)
+    lags = GaugeMetricFamily(
+        "store_cluster_follower_lag", "Commits that a follower lacks", labels=["node"]
+    )
+    for node, lag in figures.lags:
+        lags.add_metric([node], lag)
+    yield lags
 
 
 def _cumulative(buckets: list[int]) -> list[tuple[str, float]]:

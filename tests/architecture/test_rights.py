@@ -37,6 +37,7 @@ WITHOUT_A_CALLER = {
     "actors/sessions.py": r"users\..*",  # who a caller is comes before what it may do
     "actors/node.py": r"users\.everyone",  # whether a store has an owner yet
     "actors/cluster/trust.py": r"(replicas|revocations)\.every",  # who is a node comes before all
+    "actors/cluster/member.py": r"replicas\.every",  # its own row, and where others are
     "actors/cluster/peering.py": r"replicas\.find",  # of a node, by the certificate it has shown
     "actors/cluster/renewing.py": r"replicas\.every",  # its own row
     "actors/cluster/comparing.py": r".*\.engine\.stored_bytes",  # how large it is, for nobody

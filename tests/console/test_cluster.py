@@ -34,7 +34,7 @@ def _alone(node: NodeProcess) -> Iterator[None]:
 def test_a_node_alone_says_what_a_cluster_would_give(opened: Opened, node: NodeProcess) -> None:
     page = opened("#/cluster")
     expect(page.get_by_text("This node is alone")).to_be_visible()
-    expect(page.get_by_text("Nothing is replicated yet")).to_be_visible()
+    expect(page.get_by_text("A node joins with a token and follows")).to_be_visible()
     mine = page.get_by_role("article", name="This node")
     told = node.script("INFO FOR NODE")["results"][0]["value"]
     expect(mine).to_contain_text(told["id"])

@@ -9,16 +9,19 @@ from typing import Any, Final
 
 import pytest
 
+from actors.commits import NODE
 from actors.facts import Listening
 from actors.node import Node
 from actors.scripts.handlers import SUBJECTS
 from protocol import limits
+from storage import failover
 from storage.faults import LogDamaged
 from surfaces.command import flags
 from tests.actors import nodes
 from tests.actors.nodes import real_doors, running, settings, value
 from tests.architecture.sources import ROOT
 from tests.processes import serving
+from tests.storage.test_failover import POLICY
 
 PAGE: Final = (ROOT / "docs" / "statements.md").read_text(encoding="utf-8")
 VAULTS: Final = (ROOT / "docs" / "vaults.md").read_text(encoding="utf-8")
@@ -109,6 +112,9 @@ async def answered(node: Node) -> dict[str, set[str]]:
         await nodes.yield_often()
     damage = LogDamaged("file", 1, 1, "what")
     node.log_checks.damage["file", 1] = damage
+    with node.committer.begin() as tx:
+        failover.define(tx, node.store.id, POLICY)
+        await node.committer.released(node.committer.commit(tx, NODE))
     node.facts.listening = (Listening("http", "127.0.0.1:1"),)
     for subject, each in ASKED.items():
         for one in each:

@@ -456,6 +456,8 @@ CLUSTER_STATEMENTS = st.one_of(
         LASTING, st.integers(0, 9), LASTING, st.sampled_from(["AUTO", "MANUAL"]),
     ),
     st.builds(tree.DropFailover, COMMENTS),
+    st.just(tree.LeadStore()),
+    st.builds(tree.LeadStore, st.just(True), TEXT),
     st.just(tree.Info("CLUSTER")),
 )  # fmt: skip
 INDEXES = st.one_of(

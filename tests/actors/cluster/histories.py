@@ -12,16 +12,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from actors.cluster.courses import Take, course
 from actors.cluster.following import History, Promised, Reign
 from actors.cluster.following import joint as where_they_agree
 from actors.cluster.leading import DEPOSED, Leading
-from actors.cluster.leading import may_take as may_take_the_lead
 from protocol.agreement import Agreed, Answered, InSync, Lead
+from storage.cluster_file import Cluster
 
 NAMES = ("a", "b", "c")
 
 Log = tuple[int, ...]
 """By sequence, the epoch of each frame: a leader writes one frame at one sequence."""
+
+
+def may_take_the_lead(agreed: Agreed, node: str) -> bool:
+    """What a node that coordinates decides, and has forgotten nothing."""
+    known = Cluster(agreed.cluster, agreed.revision)
+    return isinstance(course(known, agreed, node, coordinates=True, asked=True), Take)
 
 
 class Etcd(NamedTuple):

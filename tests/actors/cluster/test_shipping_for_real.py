@@ -13,6 +13,7 @@ import pytest
 
 from actors.cluster.attaching import Attaching
 from actors.cluster.leading import Leading
+from actors.cluster.member import Life
 from actors.cluster.shipping import Shipping
 from actors.cluster.standing import Standing
 from actors.doors import SystemClock, SystemRng
@@ -58,6 +59,9 @@ class Member:
 
     async def open(self) -> None:
         self.node = await start(settings(str(self.path)), real_doors())
+        # What coordinates is the test.
+        await self.node.cluster.stop()
+        self.node.member.life, self.node.roles.check_told = Life.ALONE, None
 
     async def lead(self, epoch: int, members: frozenset[str]) -> None:
         await self.epochs.promise(epoch)

@@ -18,7 +18,7 @@ from actors.scripts.handlers import HANDLERS, SUBJECTS, handles, informs
 from language import tree
 from language.parser import parse
 from protocol import spaces
-from protocol.errors import NotAllowed, NotASpace, Refusal, Unknown
+from protocol.errors import BadRequest, NotAllowed, NotASpace, Refusal, Unknown
 from protocol.requests import Caller
 from protocol.rights import ALL, NOTHING, OWN, READ, VERBS, Kind
 from protocol.spaces import KeyOperation
@@ -279,6 +279,7 @@ ROWS: Final[dict[str, list[Row]]] = {
         ),
     ],
     "DefineNode": [owns("DEFINE NODE ROLES serving, writable", "NODE")],
+    "LeadStore": [owns("DEFINE NODE LEADS STORE", "NODE")],
     "Kill": [owns("KILL 'none'", "NODE")],
     # --- the cluster
     "DefineReplica": [owns("DEFINE REPLICA n2 PEER 'n2:1'", "STORE")],
@@ -359,8 +360,9 @@ ELSE: Final = {"Throw": "THROW 1"}
 """How a statement ends for whoever may: with a refusal of its own."""
 ALONE: Final = frozenset(
     {
-        *("DefineNode", "Kill", "Backup", "RestoreScript", "Begin", "Commit", "Cancel", "Use"),
-        *("RevealSecret", "ListSecrets", "CreateJoinToken"),
+        *("DefineNode", "LeadStore", "Kill", "Backup", "RestoreScript", "Begin", "Commit"),
+        *("Cancel", "Use", "RevealSecret", "ListSecrets", "CreateJoinToken"),
+        *("DefineFailover", "DropFailover"),
     }
 )
 """What is no part of a transaction, or changes nothing."""
@@ -479,11 +481,16 @@ def _told(name: str, refusal: Refusal | None) -> str:
         return str(refusal.detail["needs"])
     if isinstance(refusal, Unknown) and refusal.detail.get("kind") in ("namespace", "user"):
         return HIDDEN
-    if refusal is not None and refusal.code not in (
-        "Thrown",
-        "AlreadyExists",
-        "NoBackupFolder",
-        "NotImplementedHere",
+    if (
+        refusal is not None
+        and refusal.code
+        not in (
+            "Thrown",
+            "AlreadyExists",
+            "NoBackupFolder",
+            "NotImplementedHere",
+        )
+        and not (name == "DefineFailover" and isinstance(refusal, BadRequest))
     ):
         return refusal.code
     return MAY

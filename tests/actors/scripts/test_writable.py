@@ -35,7 +35,6 @@ WRITING = (
     "WRITE 'k' IN VAULT v VALUE 1", "ERASE 'k' FROM VAULT v",
     "DEFINE REPLICA n PEER 'n:1'", "ALTER REPLICA n ROLES NONE", "DROP REPLICA n",
     "CREATE JOIN TOKEN", f"REVOKE CERTIFICATE {'ab' * 32}",
-    "DEFINE FAILOVER VIA 'http://e' LEASE 5s ACKS 0 BEHIND 1s PROMOTE AUTO", "DROP FAILOVER",
     "REVEAL 'k' FROM VAULT v", "LIST FROM VAULT v",  # for their entries
 )  # fmt: skip
 """One of each kind, of things that are not there: it is refused before they are looked for."""

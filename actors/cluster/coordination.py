@@ -1,0 +1,596 @@
+"""Asks the agreement, and moves this node from one life to the other.
+
+    alone ── DEFINE FAILOVER ──▶ founding ──▶ leading ◀──▶ waiting ◀──▶ following
+
+One turn after the other: look at what is declared and what is agreed, decide (`courses.py`), carry
+it out. A leadership is one long turn: it renews its lease, asks for sets, and ends when somebody
+else leads or its lease is gone. A node that is in no cluster has no turn at all, and no timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+
+from actors.cluster.courses import Follow, Wait, course, doubt, doubt_of_epoch
+from actors.cluster.founding import Founding, commit_policy
+from actors.cluster.holding import Holding
+from actors.cluster.leadership import Leadership
+from actors.cluster.lease import Lease
+from actors.cluster.member import Life, Member
+from actors.cluster.pursuit import Follows, Pursuit
+from actors.cluster.shippings import Shippings
+from actors.cluster.standing import Standing
+from actors.commits import NODE, Committer, Who
+from actors.runtime import LoopActor, Runtime, handles, tell
+from protocol.agreement import Agreed, Agreement, InSync, LeaseLapsed, NotAnswered
+from protocol.errors import (
+    BadRequest,
+    Busy,
+    DiskFull,
+    NotEnoughReplicas,
+    NotImplementedHere,
+    NotWritable,
+    Refusal,
+    Unknown,
+)
+from protocol.failover import Policy
+from protocol.requests import Request
+from storage.cluster_file import Cluster, Upstream
+
+log = structlog.get_logger("cluster")
+
+LOOK_SECONDS: Final = 1.0
+"""How often it is looked what is declared, and asked again what was not answered."""
+LEAD_SECONDS: Final = 20.0
+"""How long a statement waits for what it has asked for."""
+TAKEN_OUT_SECONDS: Final = 0.02
+"""How often it is looked whether a node is out of the set."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookAgain:
+    """Said when something has changed that it may be waiting for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """Said by itself to itself: begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Request[None]):
+    """DEFINE FAILOVER: put a policy into force, or another in place of the one that is."""
+
+    policy: Policy
+    who: Who
+
+
+@dataclass(frozen=True, slots=True)
+class Unfound(Request[None]):
+    """DROP FAILOVER."""
+
+    who: Who
+
+
+@dataclass(frozen=True, slots=True)
+class TakeLead(Request[None]):
+    """DEFINE NODE LEADS STORE: take the lead, which nobody has."""
+
+    force: bool = False
+    """Begin a new lineage: whoever held everything is gone for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOut(Request[None]):
+    """Rule 2: nodes are going to be dropped, and leave the set before."""
+
+    nodes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUpLead(Request[None]):
+    """The node stops: another may lead at once, and not only when the lease has lapsed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """What the actor has from the rest of the node.
+
+    :ivar agreement: the door to what is agreed, from the addresses of a policy
+    :ivar follow: begins to follow a node: by its id, where it was reached at first, and the epoch
+    :ivar leads: told whether this node leads, when that changes
+    :ivar copy_anew: has the next start copy the store from a node; False: nobody knows where it is
+    :ivar compare: has the states of those who follow compared with this one's, for as long as it
+        leads
+    """
+
+    agreement: Callable[[Sequence[str]], Agreement]
+    follow: Callable[[str, Upstream | None, int | None], Follows]
+    leads: Callable[[bool], Awaitable[None]]
+    compare: Callable[[], Coroutine[Any, Any, None]]
+    copy_anew: Callable[[str], Awaitable[bool]]
+
+
+class CoordinationActor(LoopActor):
+    """See the head of the file."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        committer: Committer,
+        member: Member,
+        shippings: Shippings,
+        ways: Ways,
+    ) -> None:
+        super().__init__(runtime)
+        self._committer = committer
+        self._member = member
+        self._memory = member.memory
+        self._shippings = shippings
+        self._ways = ways
+        self._clock = runtime.clock
+        self._woken = asyncio.Event()
+        self._agreement: Agreement | None = None
+        self._via: tuple[str, ...] = ()
+        self._seen = 0
+        """The revision that was looked at last."""
+        self._asked: TakeLead | None = None
+        """A lead that was asked for by a statement."""
+        self._founded: tuple[Policy, Lease, Agreed] | None = None
+        """A lead that was taken with a policy that comes into force."""
+        self._copied_anew = False
+        """Whether the next start copies the store."""
+        self._gives_up = False
+        """Whether the node stops: it takes no lead any more."""
+        self._said: str | None = None
+        self._leads = asyncio.Event()
+        """Set while this node leads, and its own first frame is released."""
+        self._declaring = asyncio.Lock()
+        """Held by a statement that puts a policy into force."""
+
+    def on_start(self) -> None:
+        """Begin."""
+        tell(self.actor_ref, _Live())
+
+    @handles(LookAgain)
+    def look_again(self, _message: LookAgain) -> None:
+        """Have the next turn at once."""
+        self._woken.set()
+
+    @handles(_Live)
+    async def live(self, _message: _Live) -> None:
+        """Turn after turn, until the actor is stopped."""
+        member = self._member
+        if member.leadership is not None:  # of an actor before this one, which has failed
+            await self._step_down(member.leadership, "what coordinates has failed")
+        try:
+            while True:
+                self._woken.clear()
+                try:
+                    seconds = await self._turn()
+                except DiskFull as full:
+                    self._say("the disk is full", str(full))
+                    seconds = LOOK_SECONDS
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await self._woken.wait()
+        finally:
+            if member.pursuit is not None:
+                await member.pursuit.end()
+
+    # --- what statements ask for ------------------------------------------------------------------
+
+    @handles(Found)
+    async def found(self, message: Found) -> None:
+        """Returns once this node leads by the policy.
+
+        :raises BadRequest, Busy, NotEnoughReplicas, NotWritable: nothing has changed
+        """
+        member, policy = self._member, message.policy
+        async with self._declaring:
+            member.look_at_rows()
+            if self._memory.stands is not None:
+                await self._amend(policy, message.who)
+                return
+            member.check_roles()
+            agreement = self._ways.agreement(policy.via)
+            founding = Founding(
+                self._clock, self._committer, member, self._shippings, policy, message.who
+            )
+            lease, agreed = await founding.found(agreement)
+            self._agreement, self._via = agreement, policy.via
+            self._founded = policy, lease, agreed
+            await self._ask_to_lead(TakeLead())
+
+    async def _amend(self, policy: Policy, who: Who) -> None:
+        """Another policy in place of the one that this node leads by."""
+        member = self._member
+        leadership = member.leadership
+        if leadership is None:
+            raise NotWritable(
+                "a policy is changed on the node that leads", leader=list(member.leader_endpoints)
+            )
+        before = leadership.policy
+        if policy.via != before.via:
+            await self._check_same(policy)
+        leadership.amend(policy)
+        try:
+            promise = commit_policy(self._committer, member, policy, who)
+            await self._committer.released(promise)
+        except BaseException:
+            leadership.amend(before)
+            raise
+
+    async def _check_same(self, policy: Policy) -> None:
+        """:raises BadRequest: other addresses lead to another agreement
+        :raises Busy: nobody answers there
+        """
+        try:
+            agreed = await self._ways.agreement(policy.via).look()
+        except NotAnswered as silence:
+            raise Busy(f"etcd does not answer, so nothing was done: {silence}") from silence
+        if agreed.cluster != self._memory.now.agreement:
+            raise BadRequest("these addresses lead to another etcd than the one that is agreed in")
+
+    @handles(Unfound)
+    async def unfound(self, message: Unfound) -> None:
+        """Go on alone, where a policy came with a backup.
+
+        :raises Unknown: there is none
+        :raises NotImplementedHere: it is in force
+        :raises NotWritable: the node was never declared coordinating
+        """
+        member, committer = self._member, self._committer
+        async with self._declaring:
+            member.look_at_rows()
+            if member.kept is None:
+                raise Unknown("there is no failover policy", kind="failover")
+            if self._memory.stands is not None:
+                raise NotImplementedHere(
+                    "a policy in force is replaced by another, DEFINE FAILOVER, and not dropped:"
+                    " nodes that have not heard of it would go on by the old one"
+                )
+            member.check_roles()
+            if not member.coordinates:
+                raise NotWritable(
+                    "this node was never declared coordinating: DEFINE NODE ROLES serving,"
+                    " writable, coordinating",
+                    leader=[],
+                )
+            await committer.released(commit_policy(committer, member, None, message.who))
+
+    @handles(TakeLead)
+    async def take_lead(self, message: TakeLead) -> None:
+        """Returns once this node leads.
+
+        :raises Unknown: there is no policy in force
+        :raises NotWritable: it may not: the text says why
+        :raises Busy: etcd does not answer, or it did not come to it in time
+        """
+        member = self._member
+        member.look_at_rows()
+        policy = member.policy
+        if policy is None:
+            raise Unknown("there is no failover policy in force", kind="failover")
+        if member.life is Life.LEADING:
+            return
+        known = self._memory.now
+        try:
+            agreed = await self._ways.agreement(policy.via).look()
+        except NotAnswered as silence:
+            raise Busy(f"etcd does not answer, so nothing was done: {silence}") from silence
+        if agreed.lead is not None:
+            raise NotWritable(
+                f"node {agreed.lead.node} leads: a lead is taken when nobody has it",
+                leader=list(member.endpoints_of(agreed.lead.node)),
+            )
+        coordinates = member.coordinates and not member.is_stranded
+        if not message.force:
+            found = course(known, agreed, member.node, coordinates=coordinates, asked=True)
+            if isinstance(found, Wait):
+                raise NotWritable(found.why, leader=[])
+        elif not coordinates:
+            raise NotWritable("this node was never declared coordinating, or is stranded")
+        await self._ask_to_lead(message)
+
+    async def _ask_to_lead(self, asked: TakeLead) -> None:
+        self._asked = asked
+        self._woken.set()
+        try:
+            async with asyncio.timeout(LEAD_SECONDS):
+                await self._leads.wait()
+        except TimeoutError:
+            raise Busy(f"this node does not lead yet: {self._member.why}") from None
+        finally:
+            self._asked = None
+
+    @handles(TakeOut)
+    async def take_out(self, message: TakeOut) -> None:
+        """Returns once none of some nodes is in the set: from then on nothing waits for them.
+
+        :raises NotEnoughReplicas: too few would be left
+        """
+        leadership = self._member.leadership
+        if leadership is None:
+            return
+        leadership.check_may_go(message.nodes)
+        leadership.unwanted |= message.nodes
+        leadership.news.set()
+        try:
+            async with asyncio.timeout(LEAD_SECONDS):
+                while leadership.leading.waited_for & message.nodes:
+                    await asyncio.sleep(TAKEN_OUT_SECONDS)
+        except TimeoutError:
+            leadership.unwanted -= message.nodes
+            raise NotEnoughReplicas("the set in etcd could not be changed") from None
+
+    @handles(GiveUpLead)
+    async def give_up_lead(self, _message: GiveUpLead) -> None:
+        """See the message. Nothing is committed any more by now."""
+        leadership, self._gives_up = self._member.leadership, True
+        if leadership is not None and self._agreement is not None:
+            with suppress(NotAnswered, TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._agreement.revoke(leadership.lease.id)
+
+    # --- turns ------------------------------------------------------------------------------------
+
+    async def _turn(self) -> float | None:
+        """One of them; how long to rest behind it, None: until somebody says something."""
+        member = self._member
+        member.look_at_rows()
+        cluster = self._memory.stands
+        if cluster is None:
+            return None
+        if member.pursuit is not None:
+            member.pursuit.check()
+        if self._founded is not None and self._agreement is not None:
+            taken, self._founded = self._founded, None
+            await self._lead(self._agreement, *taken)
+            return 0
+        policy = member.policy
+        if policy is None:
+            await self._keep_to_upstream(cluster)
+            return LOOK_SECONDS
+        agreement, known = self._reach(policy), self._memory.now
+        try:
+            agreed = await self._heard(agreement)
+        except NotAnswered as silence:
+            self._say("etcd does not answer", str(silence))
+            if member.life is Life.WAITING:
+                member.why = str(silence)
+            return LOOK_SECONDS
+        await self._go_on(agreement, policy, agreed, known)
+        return 0
+
+    def _reach(self, policy: Policy) -> Agreement:
+        if self._agreement is None or self._via != policy.via:
+            self._agreement, self._via = self._ways.agreement(policy.via), policy.via
+            self._seen = 0
+        return self._agreement
+
+    async def _heard(self, agreement: Agreement) -> Agreed:
+        """What is agreed, once it has changed or some time has gone by."""
+        if not self._seen or self._asked is not None:
+            return await agreement.look()
+        looking = asyncio.ensure_future(agreement.changed(self._seen, LOOK_SECONDS))
+        woken = asyncio.ensure_future(self._woken.wait())
+        try:
+            await asyncio.wait((looking, woken), return_when=asyncio.FIRST_COMPLETED)
+            return looking.result() if looking.done() else await agreement.look()
+        finally:
+            await _end(looking, woken)
+
+    async def _go_on(
+        self, agreement: Agreement, policy: Policy, agreed: Agreed, known: Cluster
+    ) -> None:
+        """Carry out what follows from what is agreed.
+
+        :param known: what was remembered before that was asked: an answer may be overtaken
+        """
+        member, asked = self._member, self._asked
+        self._seen = agreed.revision
+        if asked is not None and asked.force and agreed.lead is None:
+            await self._force(agreement, policy, agreed)
+            return
+        found = course(
+            known, agreed, member.node,
+            coordinates=member.coordinates and not member.is_stranded,
+            asked=not self._gives_up and (policy.promote == "AUTO" or asked is not None),
+        )  # fmt: skip
+        if doubt(known, agreed) is None and agreed.insync is not None:
+            await self._memory.hears(agreed)
+        if isinstance(found, Follow):
+            member.lead = found.lead
+            await self._go_after(found.lead.node, None, found.lead.epoch)
+            await self._have_copied(found.lead.node, agreed.insync)
+        elif isinstance(found, Wait):
+            self._wait(found)
+        else:
+            await self._take(agreement, policy, found.insync)
+
+    def _wait(self, found: Wait) -> None:
+        """Nobody is followed anew; who was followed is, still: it may lead without etcd."""
+        if self._member.life is not Life.FOLLOWING:
+            self._member.life, self._member.why = Life.WAITING, found.why
+        if found.doubt:
+            self._say("nobody leads until an operator names a node", found.why)
+
+    def _say(self, event: str, why: str) -> None:
+        """Into the log, once for each that is news."""
+        if self._said != why:
+            self._said = why
+            log.warning(event, why=why)
+
+    # --- following --------------------------------------------------------------------------------
+
+    async def _keep_to_upstream(self, cluster: Cluster) -> None:
+        """No policy stands: follow whom the store was copied from."""
+        if cluster.upstream is None:
+            self._wait(Wait("no failover policy stands, and it was copied from nobody"))
+            return
+        await self._go_after(cluster.upstream.node, cluster.upstream, None)
+        await self._have_copied(cluster.upstream.node, None)
+
+    async def _go_after(self, node: str, upstream: Upstream | None, epoch: int | None) -> None:
+        member = self._member
+        pursuit = member.pursuit
+        if pursuit is not None and (pursuit.node, pursuit.epoch) == (node, epoch):
+            return
+        await self._follow_nobody()
+        await self._lead_nobody(f"node {node} leads the store")
+        log.info("follows", leader=node, epoch=epoch)
+        follows = self._ways.follow(node, upstream, epoch)
+        member.pursuit = Pursuit(self._clock, node, epoch, follows)
+        member.life, self._said = Life.FOLLOWING, None
+
+    async def _have_copied(self, leader: str, insync: InSync | None) -> None:
+        """Have the next start copy the store, where the leader's log is there no more that this
+        node lacks. Rule 2: no frame is dropped before this node is out of the set in etcd."""
+        member = self._member
+        if member.standing is not Standing.COPY_FAILED or self._copied_anew:
+            return
+        if insync is None or member.node not in insync.members:
+            self._copied_anew = await self._ways.copy_anew(leader)
+
+    async def _follow_nobody(self) -> None:
+        pursuit, self._member.pursuit = self._member.pursuit, None
+        if pursuit is not None:
+            await pursuit.end()
+        self._member.life = Life.WAITING
+
+    async def _lead_nobody(self, why: str) -> None:
+        """What is not released here is another's to release, or to write anew."""
+        committer = self._committer
+        if not committer.follows:
+            await committer.begin_following(NotWritable(why, leader=[]))
+        committer.check_writable = self._member.check_writable
+
+    # --- taking the lead --------------------------------------------------------------------------
+
+    async def _take(
+        self, agreement: Agreement, policy: Policy, insync: InSync, *, alone: bool = False
+    ) -> None:
+        """Take a vacant lead, and lead for as long as that lasts.
+
+        :param alone: of a new lineage: without anybody who was in the set
+        """
+        sent_us = self._clock.boottime_us()
+        node, seconds = self._member.node, policy.lease_seconds
+        try:
+            lease = Lease(await agreement.grant(seconds), seconds, sent_us)
+        except NotAnswered as silence:
+            self._say("etcd does not answer", str(silence))
+            return
+        try:
+            # Rule 3: one transaction, which also compares the set that this node was found in.
+            answer = await agreement.take_lead(node, lease.id, insync.revision)
+            if alone and answer.done and answer.agreed.lead is not None:
+                epoch, revision = answer.agreed.lead.epoch, insync.revision
+                answer = await agreement.change(epoch, revision, frozenset({node}))
+        except (NotAnswered, LeaseLapsed) as lost:
+            # It may have been done. Who leads then is this node, without knowing: the lease goes.
+            self._say("the lead may have been taken, or not", str(lost))
+            await self._give_back(agreement, lease)
+            return
+        lead = answer.agreed.lead
+        if not answer.done or lead is None:
+            await self._give_back(agreement, lease)
+            return
+        why = doubt_of_epoch(self._memory.now, self._newest_epoch, lead.epoch)
+        if why is not None:
+            await self._give_back(agreement, lease)
+            self._wait(Wait(why, doubt=True))
+            return
+        await self._lead(agreement, policy, lease, answer.agreed)
+
+    async def _force(self, agreement: Agreement, policy: Policy, agreed: Agreed) -> None:
+        """Begin a new lineage, as an operator has said: the set is this node alone, and nothing
+        waits for others until another policy says so. What comes back of the old one and shows what
+        is not here is stranded."""
+        alone = policy._replace(acks=0)
+        insync = agreed.insync
+        if insync is None:
+            insync = (await agreement.found(frozenset({self._member.node}))).agreed.insync
+        assert insync is not None, "one was written just now, or before"
+        await self._memory.forgets_doubt(agreed)
+        log.warning("a new lineage begins, by order", left=sorted(insync.members))
+        await self._take(agreement, alone, insync, alone=True)
+
+    @property
+    def _newest_epoch(self) -> int:
+        history = self._committer.history()
+        return history[-1].epoch if history else 0
+
+    async def _give_back(self, agreement: Agreement, lease: Lease) -> None:
+        with suppress(NotAnswered):  # then it lapses by itself
+            await agreement.revoke(lease.id)
+
+    async def _lead(
+        self, agreement: Agreement, policy: Policy, lease: Lease, agreed: Agreed
+    ) -> None:
+        """Lead, from the promise to the end."""
+        lead, insync = agreed.lead, agreed.insync
+        assert lead is not None and insync is not None, "it was taken with both"
+        member, committer = self._member, self._committer
+        self._shippings.end_all()
+        # What an older leader has sent is on the disk or is not: nothing comes behind the promise.
+        await self._follow_nobody()
+        # Rule 5: promised on the disk before the first frame is written.
+        await self._memory.promise(lead.epoch)
+        await self._memory.hears(agreed)
+        leadership = Leadership(
+            self._clock, member.node, policy, lease, lead.epoch, insync,
+            committer.released_upto, committer.release_more,
+        )  # fmt: skip
+        member.lead, member.leadership = lead, leadership
+        committer.releasable = leadership.releasable
+        # Rule 7: a frame of its own epoch stands before everything that it commits.
+        try:
+            own = await committer.begin_leading(lead.epoch)
+        except Refusal as refusal:  # the node stops meanwhile
+            await self._step_down(leadership, refusal.message)
+            return
+        member.life, self._said = Life.LEADING, None
+        leadership.begun(own.sequence)
+        log.info("leads", epoch=lead.epoch, own=own.sequence, insync=sorted(insync.members))
+        holding = Holding(
+            self._clock, committer, member, agreement, leadership, self._on_settled,
+            self._ways.compare,
+        )  # fmt: skip
+        why = await holding.until_over(own)
+        await self._step_down(leadership, why)
+
+    async def _on_settled(self) -> None:
+        """All that was ever released is shown here."""
+        leadership, kept = self._member.leadership, self._member.policy
+        if leadership is not None and kept is not None and leadership.policy != kept:
+            # A new lineage: those who follow it have to know that it waits for nobody.
+            commit_policy(self._committer, self._member, leadership.policy, NODE)
+        self._leads.set()
+        await self._ways.leads(True)
+
+    async def _step_down(self, leadership: Leadership, why: str) -> None:
+        """Somebody else leads, or may: nothing that was not released is answered any more."""
+        member, committer = self._member, self._committer
+        say = log.info if self._gives_up else log.warning
+        say("leads no more", epoch=leadership.epoch, why=why)
+        member.life, member.why, member.leadership = Life.WAITING, why, None
+        shown = committer.released_upto
+        committer.releasable = lambda _durable: shown
+        self._leads.clear()
+        self._shippings.end_all()
+        await self._lead_nobody(why)
+        await self._ways.leads(False)
+
+
+async def _end(*tasks: asyncio.Future[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

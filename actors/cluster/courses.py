@@ -1,0 +1,91 @@
+"""What a node that does not lead makes of what is agreed: whom it follows, or that it may lead.
+
+What it remembers on its disk of the agreement is what it is held against: an etcd that was emptied,
+restored or made anew knows nothing of what was released, and would let anybody lead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from actors.cluster.leading import may_take
+from protocol.agreement import Agreed, InSync, Lead
+from storage.cluster_file import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Somebody leads."""
+
+    lead: Lead
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Nobody leads, and this node may: if the set is still what it was."""
+
+    insync: InSync
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """There is nobody to follow, and nothing to do."""
+
+    why: str
+    doubt: bool = False
+    """Whether it takes an operator to go on."""
+
+
+Course = Follow | Take | Wait
+
+
+def doubt(memory: Cluster, agreed: Agreed) -> str | None:
+    """Why what is agreed is not to be believed; None: nothing speaks against it."""
+    if memory.agreement is not None and agreed.cluster != memory.agreement:
+        return "the agreement is another one: etcd was made anew, or VIA leads to another"
+    if agreed.revision < memory.revision:
+        return f"the agreement was set back, from {memory.revision} to {agreed.revision}"
+    if memory.agreement is not None and agreed.insync is None:
+        return "the agreement knows of no node that holds everything: it was emptied"
+    return None
+
+
+def doubt_of_epoch(memory: Cluster, ended: int, epoch: int) -> str | None:
+    """Why nobody may lead in an epoch; None: nothing speaks against it.
+
+    :param ended: the newest epoch in the log here
+    """
+    if epoch <= max(ended, memory.promised):
+        return (
+            f"the agreement gives epoch {epoch}, and {max(ended, memory.promised)} was there"
+            " before: it was set back"
+        )
+    return None
+
+
+def course(memory: Cluster, agreed: Agreed, node: str, *, coordinates: bool, asked: bool) -> Course:
+    """What a node does that does not lead.
+
+    :param coordinates: whether it was declared to: who never was never takes the lead, so that a
+        copy of a node's files leads nothing
+    :param asked: whether it takes a vacant lead at all: by itself, or since it was told to
+    """
+    why = doubt(memory, agreed)
+    if why is not None:
+        return Wait(why, doubt=True)
+    if agreed.insync is None:
+        return Wait("the first leader has not said yet who holds everything")
+    if agreed.lead is not None:
+        if agreed.lead.node != node:
+            if agreed.lead.epoch < memory.promised:
+                return Wait("who leads does so in an epoch that was over already", doubt=True)
+            return Follow(agreed.lead)
+        # An epoch belongs to one run of one process: what another had is let lapse.
+        return Wait("this node led before it was started: its lease has not lapsed yet")
+    if not may_take(agreed, node):
+        return Wait("nobody leads, and this node may not hold everything")
+    if not coordinates:
+        return Wait("nobody leads, and this node was never declared coordinating")
+    if not asked:
+        return Wait("nobody leads, and this node takes the lead when it is told to")
+    return Take(agreed.insync)

@@ -1,0 +1,224 @@
+"""Puts a failover policy into force: DEFINE FAILOVER, and what is made of one that is changed.
+
+On a node that others copy, in this order, so that a stop anywhere in between leaves a store that
+either goes on as before or is led by nobody, and never by two:
+
+1. Enough followers are in sync, etcd answers and knows of no set: else nothing is done.
+2. From here on nothing is released that they don't hold, and nobody else commits. The policy is
+   committed, and they show it: whichever of them leads one day knows by what.
+3. The file CLUSTER is written. From here on this node leads only what it has taken the lead of.
+4. The lead is taken, while there is no set: nobody else takes it then.
+5. The set is founded in etcd: this node and those followers. It is led from here on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Final, TypeVar
+
+import structlog
+
+from actors.cluster.lease import Lease
+from actors.cluster.member import Life, Member
+from actors.cluster.shippings import Shippings
+from actors.commits import NODE, Committer, Promise, Who
+from actors.commits.committer import released_at_once
+from protocol.agreement import Agreed, Agreement, LeaseLapsed, NotAnswered
+from protocol.doors import Clock
+from protocol.errors import BadRequest, Busy, NotEnoughReplicas
+from protocol.failover import Policy
+from storage import failover
+from storage.cluster_file import Cluster
+
+log = structlog.get_logger("cluster")
+
+T = TypeVar("T")
+
+NO_SET: Final = 0
+"""The revision of a set that was never written."""
+AGAIN_SECONDS: Final = 0.5
+"""A request that was not answered is made again after so long."""
+SHOWN_SECONDS: Final = 20.0
+"""How long followers that were in sync have to show the policy."""
+
+
+class Founding:
+    """One DEFINE FAILOVER. On the loop only.
+
+    :param who: whose statement it is
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        committer: Committer,
+        member: Member,
+        shippings: Shippings,
+        policy: Policy,
+        who: Who,
+    ) -> None:
+        self._clock = clock
+        self._committer = committer
+        self._member = member
+        self._memory = member.memory
+        self._shippings = shippings
+        self._policy = policy
+        self._who = who
+
+    async def found(self, agreement: Agreement) -> tuple[Lease, Agreed]:
+        """All of it; the lease that the lead was taken with, and what is agreed then.
+
+        :raises BadRequest, Busy, NotEnoughReplicas, NotWritable: nothing was done, or it was undone
+        """
+        member, committer = self._member, self._committer
+        if not member.coordinates:
+            raise BadRequest(
+                "this node was never declared coordinating, so it would not take the lead: DEFINE"
+                " NODE ROLES serving, writable, coordinating"
+            )
+        await self._look(agreement)
+        members = self._members()
+        committer.releasable = partial(self._releasable, members)
+        member.life = Life.FOUNDING
+        try:
+            await self._commit(members)
+        except BaseException:
+            await self._undo()
+            raise
+        # Nothing is undone from here on: what etcd was asked for may be done at any later moment.
+        await self._note(agreement)
+        lease = await self._take(agreement)
+        agreed = await self._found(agreement, members | {member.node})
+        log.info("a failover policy is in force", insync=sorted(members | {member.node}))
+        member.look_at_rows()
+        return lease, agreed
+
+    def _releasable(self, members: frozenset[str], durable: int) -> int:
+        """What all of the first set hold. A follower that comes back says what it holds anew: what
+        is released stays so."""
+        held = self._member.followers.held_by(members, durable)
+        return max(held, self._committer.released_upto)
+
+    async def _look(self, agreement: Agreement) -> Agreed:
+        try:
+            agreed = await agreement.look()
+        except NotAnswered as silence:
+            raise Busy(f"etcd does not answer, so nothing was done: {silence}") from silence
+        ended = self._committer.ledger.epoch
+        if agreed.revision < ended:
+            raise BadRequest(
+                f"the store has had {ended} epochs, and this etcd would begin with"
+                f" {agreed.revision}: use one that has been written to more often"
+            )
+        if agreed.insync is not None or agreed.lead is not None:
+            raise BadRequest(
+                "the nodes of this store have agreed there already on who holds everything: that"
+                " is written once"
+            )
+        return agreed
+
+    def _members(self) -> frozenset[str]:
+        """The followers of the first set. :raises NotEnoughReplicas: there are too few"""
+        found = self._shippings.in_sync & self._member.nodes
+        if len(found) < self._policy.acks:
+            raise NotEnoughReplicas(
+                f"{len(found)} followers are in sync, and ACKS is {self._policy.acks}: no policy"
+                " was kept",
+                followers=len(found),
+                acks=self._policy.acks,
+            )
+        return found
+
+    async def _commit(self, members: frozenset[str]) -> None:
+        """Have the policy in the store, and have all members show it."""
+        member, committer = self._member, self._committer
+        promise = commit_policy(committer, member, self._policy, self._who)
+        try:
+            async with asyncio.timeout(SHOWN_SECONDS):
+                await committer.released(promise)
+                while not member.followers.shown_by(members, promise.sequence):
+                    member.news.clear()
+                    await member.news.wait()
+        except TimeoutError:
+            raise NotEnoughReplicas(
+                f"a follower that was in sync did not show the policy in {SHOWN_SECONDS:.0f} s: it"
+                " is taken back",
+                acks=self._policy.acks,
+            ) from None
+
+    async def _undo(self) -> None:
+        """Go on as before: nobody was told of the policy but followers."""
+        member, committer = self._member, self._committer
+        member.commits_policy = True
+        try:
+            with committer.begin() as tx:
+                if failover.drop(tx):
+                    committer.commit(tx, NODE, reason="the policy did not come into force")
+        finally:
+            member.commits_policy = False
+            member.life = Life.ALONE
+            committer.releasable = released_at_once
+            committer.release_more()
+            member.look_at_rows()
+
+    async def _note(self, agreement: Agreement) -> None:
+        """From here on this node is in a cluster, whatever happens to it."""
+        agreed = await _answered(agreement.look)
+        epoch = self._committer.ledger.epoch
+        await self._memory.begin(Cluster(agreed.cluster, agreed.revision, epoch, coordinating=True))
+
+    async def _take(self, agreement: Agreement) -> Lease:
+        """Take the lead of a set that there is not yet, however often that has to be asked for."""
+        node, seconds = self._member.node, self._policy.lease_seconds
+        while True:
+            sent_us = self._clock.boottime_us()
+            lease = Lease(await _answered(partial(agreement.grant, seconds)), seconds, sent_us)
+            with suppress(NotAnswered, LeaseLapsed):
+                answer = await agreement.take_lead(node, lease.id, NO_SET)
+                if answer.done:
+                    return lease
+            # It may have been done by a request that was not answered: then it goes with its lease.
+            await _answered(partial(agreement.revoke, lease.id))
+            await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _found(self, agreement: Agreement, members: frozenset[str]) -> Agreed:
+        """Write the first set, however often that has to be asked for."""
+        answer = await _answered(partial(agreement.found, members))
+        insync = answer.agreed.insync
+        assert insync is not None, "one was written just now, or before"
+        if insync.members != members:
+            log.error("another has founded the set", members=sorted(insync.members))
+        return answer.agreed
+
+
+async def _answered(ask: Callable[[], Awaitable[T]]) -> T:
+    """What is answered to a request that may be made any number of times."""
+    while True:
+        try:
+            return await ask()
+        except NotAnswered as silence:
+            log.warning("etcd does not answer", why=str(silence))
+            await asyncio.sleep(AGAIN_SECONDS)
+
+
+def commit_policy(committer: Committer, member: Member, policy: Policy | None, who: Who) -> Promise:
+    """Commit a policy, or that there is none; what an answer has to wait for.
+
+    :raises NotWritable, NotEnoughReplicas, Busy: as of any commit
+    """
+    member.commits_policy = True
+    try:
+        with committer.begin() as tx:
+            if policy is None:
+                failover.drop(tx)
+            else:
+                failover.define(tx, member.store, policy)
+            word = "DROP" if policy is None else "DEFINE"
+            promise = committer.commit(tx, who, f"{word} FAILOVER")
+    finally:
+        member.commits_policy = False
+    member.look_at_rows()
+    return promise

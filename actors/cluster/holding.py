@@ -1,0 +1,168 @@
+"""Holding the lead: the lease is renewed, sets are asked for, and it is heard when it is over.
+
+Nothing here decides: what follows from what was answered is said by the leadership itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+import structlog
+
+from actors.cluster.courses import doubt
+from actors.cluster.leadership import Leadership
+from actors.cluster.lease import RENEWED_IN
+from actors.cluster.member import Member
+from actors.commits import Committer, Promise
+from protocol.agreement import Agreement, LeaseLapsed, NotAnswered
+from protocol.doors import Clock
+from protocol.errors import DiskFull, Refusal
+
+log = structlog.get_logger("cluster")
+
+WATCH_SECONDS: Final = 10.0
+"""How long a request waits for the agreement to change."""
+PAUSE_SECONDS: Final = 1.0
+"""How long is waited for an etcd that does not answer."""
+AGAIN_PART: Final = 20
+"""A renewal that was not answered is sent again after this part of the lease."""
+
+
+class Holding:
+    """One lead, while it is held. On the loop only.
+
+    :param settled: called once the first frame of its epoch is released
+    :param compare: compares the states of those who follow with this one's, after that
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        committer: Committer,
+        member: Member,
+        agreement: Agreement,
+        leadership: Leadership,
+        settled: Callable[[], Awaitable[None]],
+        compare: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        self._clock = clock
+        self._committer = committer
+        self._member = member
+        self._memory = member.memory
+        self._agreement = agreement
+        self._leadership = leadership
+        self._settled = settled
+        self._compare = compare
+        self._seen = 0
+        """The revision that was looked at last."""
+        self._silent = False
+        """Whether it was said that etcd does not answer."""
+
+    async def until_over(self, own: Promise) -> str:
+        """Hold it; answers why it is over.
+
+        :param own: of the first frame of its epoch
+        """
+        return await _first(self._renew(), self._ask_for_sets(), self._watch(), self._settle(own))
+
+    async def _settle(self, own: Promise) -> str:
+        try:
+            await self._committer.released(own)
+        except Refusal as refusal:
+            return refusal.message
+        await self._settled()
+        await self._compare()
+        never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        return await never
+
+    def _unanswered(self, what: str, why: str) -> None:
+        """Into the log, once for each silence."""
+        if not self._silent:
+            self._silent = True
+            log.warning(what, why=why)
+
+    async def _renew(self) -> str:
+        """Rule 4: a third of the lease, by the clock that no suspension stops, and the deadline
+        counts from when the request was sent."""
+        while True:
+            lease = self._leadership.lease
+            wait_us = lease.renew_us - self._clock.boottime_us()
+            await asyncio.sleep(max(wait_us, 0) / 1_000_000)
+            sent_us = self._clock.boottime_us()
+            try:
+                async with asyncio.timeout(lease.seconds / RENEWED_IN):
+                    await self._agreement.renew(lease.id)
+            except LeaseLapsed:
+                return "its lease has lapsed"
+            except (NotAnswered, TimeoutError) as silence:
+                self._unanswered(
+                    "the lease was not renewed", str(silence) or "etcd does not answer"
+                )
+                await asyncio.sleep(lease.seconds / AGAIN_PART)
+            else:
+                self._leadership.lease, self._silent = lease.renewed(sent_us), False
+
+    async def _ask_for_sets(self) -> str:
+        """Rule 2: whoever is silent is out of the set in etcd before anything is released without
+        it, and whoever holds everything comes in."""
+        look_s = self._leadership.policy.behind_us / 4_000_000
+        while True:
+            asked = self._leadership.asks(self._member.nodes)
+            if asked is None:
+                self._leadership.news.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(look_s):
+                        await self._leadership.news.wait()
+                continue
+            revision, members = asked
+            try:
+                answer = await self._agreement.change(self._leadership.epoch, revision, members)
+            except NotAnswered as silence:
+                # It stays under way: reading the set would end nothing, for it may still arrive.
+                self._unanswered("a change of the set was not answered", str(silence))
+                await asyncio.sleep(look_s)
+                continue
+            if not self._leadership.answered(answer):
+                return "another node leads"
+            insync = self._leadership.leading.insync
+            log.info("in sync", members=sorted(insync.members), done=answer.done)
+            with suppress(DiskFull):  # it is remembered with the next that is
+                await self._memory.hears(answer.agreed)
+
+    async def _watch(self) -> str:
+        """Hear of it when somebody else leads."""
+        while True:
+            # What was heard before the question: an answer may be overtaken by one to another.
+            known = self._memory.now
+            try:
+                agreed = await self._agreement.changed(self._seen, WATCH_SECONDS)
+            except NotAnswered:
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            self._seen = agreed.revision
+            why = doubt(known, agreed)
+            if why is not None:
+                return why
+            if agreed.lead is None:
+                return "its lease has lapsed"
+            if agreed.lead.epoch != self._leadership.epoch:
+                return "another node leads"
+
+
+async def _first(*ways: Coroutine[Any, Any, str]) -> str:
+    """What the first of some answers; the others are ended."""
+    tasks = [asyncio.ensure_future(way) for way in ways]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(task.result() for task in tasks if task in done)
+    finally:
+        await _end(*tasks)
+
+
+async def _end(*tasks: asyncio.Future[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

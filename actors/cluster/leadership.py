@@ -1,0 +1,192 @@
+"""One leadership of this node: what it releases, whom it hears, and which set it asks for.
+
+What may be released and which set may be asked for is decided by `leading.py` and `followers.py`;
+here the world is told to them, and they are listened to. It goes on from where `begun` says to when
+somebody else leads, and is never gone on with after that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from actors.cluster.followers import Followers, replicating, wanted
+from actors.cluster.leading import Deposed, Leading
+from actors.cluster.lease import Lease
+from protocol.agreement import Answered, InSync
+from protocol.doors import Clock
+from protocol.errors import BadRequest, NotEnoughReplicas
+from protocol.failover import Policy
+
+_NOT_BEGUN: Final = 1 << 62
+"""A sequence that no frame has."""
+
+
+class Leadership:
+    """On the loop only.
+
+    :param lease: that the lead was taken with
+    :param released: the last frame that is shown here
+    :param changed: called when more may be released
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        node: str,
+        policy: Policy,
+        lease: Lease,
+        epoch: int,
+        insync: InSync,
+        released: int,
+        changed: Callable[[], None],
+    ) -> None:
+        self._clock = clock
+        self.policy = policy
+        self.lease = lease
+        # Until its own first frame has a sequence nothing is released: see `begun`.
+        self._leading = Leading(node, epoch, policy.acks, insync, own=_NOT_BEGUN, released=released)
+        self._changed = changed
+        others = self._leading.members - {node}
+        self.followers = Followers.begun(others, clock.monotonic_us())
+        self.news = asyncio.Event()
+        """Set when there may be another set to ask for."""
+        self.unwanted: frozenset[str] = frozenset()
+        """Members that are asked out whatever they say: their rows are being dropped."""
+
+    # --- what it is -------------------------------------------------------------------------------
+
+    @property
+    def leading(self) -> Leading:
+        """As it stands."""
+        return self._leading
+
+    @property
+    def epoch(self) -> int:
+        """In which it leads."""
+        return self._leading.epoch
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its own first frame is released."""
+        return self._leading.is_settled
+
+    @property
+    def may_be_over(self) -> bool:
+        """Whether somebody else may lead by now: reads go on, nothing is committed."""
+        return self.lease.is_over(self._clock.boottime_us())
+
+    def check_replicated(self) -> None:
+        """Rule 1: with fewer followers than were promised nothing is written that could not be
+        released. :raises NotEnoughReplicas:"""
+        behind_us = self.policy.behind_us
+        found = replicating(self._leading, self.followers, self._clock.monotonic_us(), behind_us)
+        if found < self.policy.acks:
+            raise NotEnoughReplicas(
+                f"{found} of the followers in sync were heard of lately, and ACKS is"
+                f" {self.policy.acks}: nothing was written",
+                followers=found,
+                acks=self.policy.acks,
+            )
+
+    def check_may_go(self, nodes: frozenset[str]) -> None:
+        """Whether some nodes may leave the set.
+
+        :raises NotEnoughReplicas: it would be too small
+        :raises BadRequest: this node is one of them
+        """
+        if self._leading.node in nodes:
+            raise BadRequest("this node leads: who leads is dropped once another does")
+        left = self._leading.members - nodes
+        if len(left) < 1 + self.policy.acks and left != self._leading.members:
+            raise NotEnoughReplicas(
+                f"{len(left) - 1} followers would be left in sync, and ACKS is {self.policy.acks}",
+                followers=len(left) - 1,
+                acks=self.policy.acks,
+            )
+
+    def amend(self, policy: Policy) -> None:
+        """Go by another policy. The lease lasts as it did until the lead is taken another time.
+
+        :raises NotEnoughReplicas: the set is too small for it
+        """
+        if len(self._leading.members) < 1 + policy.acks:
+            raise NotEnoughReplicas(
+                f"{len(self._leading.members) - 1} followers are in sync, and ACKS would be"
+                f" {policy.acks}",
+                followers=len(self._leading.members) - 1,
+                acks=policy.acks,
+            )
+        self.policy = policy
+        self._leading = replace(self._leading, acks=policy.acks)
+        self._changed()
+
+    # --- what it releases -------------------------------------------------------------------------
+
+    def begun(self, own: int) -> None:
+        """The first frame of its epoch has this sequence."""
+        self._leading = replace(self._leading, own=own)
+        self._changed()
+
+    def releasable(self, durable: int) -> int:
+        """What may be released of what is durable here. The committer's question."""
+        self._leading = self._leading.wrote(durable).release()
+        return self._leading.released
+
+    # --- whom it hears ----------------------------------------------------------------------------
+
+    def attached(self, node: str, agree: int) -> None:
+        """A follower has come: its log agrees up to here."""
+        self._leading = self._leading.attached(node, agree)
+        self.followers = self.followers.attached(node, agree, self._clock.monotonic_us())
+        self._changed()
+        self.news.set()
+
+    def heard(self, node: str, synced: int, applied: int, heard_us: int) -> None:
+        """A follower says how far it is.
+
+        :param heard_us: since when it owes nothing, on the monotonic clock: who answers, and brings
+            nothing to its disk, is as good as silent
+        """
+        self._leading = self._leading.heard(node, synced)
+        before = self.followers
+        self.followers = before.heard(node, synced, applied, heard_us)
+        self._changed()
+        if node not in self._leading.members:
+            self.news.set()
+
+    def left(self, node: str) -> None:
+        """A follower is attached no more."""
+        self.followers = self.followers.left(node)
+
+    # --- the set ----------------------------------------------------------------------------------
+
+    def asks(self, trusted: frozenset[str]) -> tuple[int, frozenset[str]] | None:
+        """The set to ask for now, and the revision that it is conditional on; None: nothing.
+
+        :param trusted: nodes that rows name
+        """
+        leading = self._leading
+        if leading.asked is not None:
+            # Rule 2: the answer to the last change did not come. It stays under way, and both sets
+            # are waited for, until a later write is answered.
+            return leading.insync.revision, leading.again
+        members = wanted(
+            leading, self.followers, trusted - self.unwanted, self._clock.monotonic_us(),
+            self.policy.behind_us,
+        )  # fmt: skip
+        if members is None:
+            return None
+        self._leading = leading.asks(members)
+        return leading.insync.revision, members
+
+    def answered(self, answer: Answered) -> bool:
+        """The last change was answered. False: this node leads no more."""
+        found = self._leading.answered(answer)
+        if isinstance(found, Deposed):
+            return False
+        self._leading = found
+        self._changed()
+        return True

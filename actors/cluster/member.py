@@ -1,0 +1,362 @@
+"""What this node is to its cluster: for everybody on the loop who asks before doing something.
+
+| life | what it is |
+|---|---|
+| alone | in no cluster, or the one that others copy as long as no failover policy stands |
+| founding | its policy is being put into force: nothing is committed for that moment |
+| leading | it holds the lead, or may not know yet that it does no more |
+| following | somebody else leads, or is copied: it takes their frames |
+| waiting | it is in a cluster, and there is nobody to follow |
+
+`coordination.py` moves it from one to the other; nothing here waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from actors.cluster.followers import Followers, lagging
+from actors.cluster.leadership import Leadership
+from actors.cluster.memory import Memory
+from actors.cluster.pursuit import Pursuit
+from actors.cluster.shippings import BEAT_SECONDS
+from actors.cluster.standing import Standing
+from actors.commits import Committer
+from actors.rights import Rights
+from actors.roles import Roles
+from protocol import limits
+from protocol.agreement import Lead
+from protocol.doors import Clock
+from protocol.errors import Busy, NotWritable
+from protocol.failover import Policy
+from protocol.node_roles import COORDINATING
+from protocol.requests import Caller, Unready
+from protocol.values import Value
+from storage import failover, replicas
+from storage.failover import Kept
+from storage.joining import Source
+from storage.replicas import Replica
+
+NOT_TOLD: Final = (
+    "this node was started, and has not heard yet what was released: it answers once it is attached"
+    " to who leads"
+)
+_SILENT_US: Final = limits.CLUSTER_SILENT_SECONDS * 1_000_000
+
+
+class Life(StrEnum):
+    """See the head of the file."""
+
+    ALONE = "alone"
+    FOUNDING = "founding"
+    LEADING = "leading"
+    FOLLOWING = "following"
+    WAITING = "waiting"
+
+
+class Figures(NamedTuple):
+    """What is counted of a cluster, as this node knows it."""
+
+    leads: bool
+    epoch: int
+    lease_seconds: float
+    """What is left of the lease that it leads by."""
+    followers: int
+    """That are attached."""
+    lags: tuple[tuple[str, int], ...]
+    """By follower, how many commits it lacks."""
+    in_sync: bool
+    """Whether it follows, and has all that was released."""
+
+
+class Member:
+    """On the loop only.
+
+    :param store: the store's id
+    :param memory: what it has to remember of its cluster
+    :param copy_anew: has the next start copy the store, from one of some nodes
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        committer: Committer,
+        roles: Roles,
+        rights: Rights,
+        store: str,
+        memory: Memory,
+        copy_anew: Callable[[Sequence[Source]], Awaitable[None]],
+    ) -> None:
+        self._clock = clock
+        self._committer = committer
+        self._roles = roles
+        self._rights = rights
+        self.store = store
+        self.memory = memory
+        self.copy_anew = copy_anew
+        self.kept: Kept | None = None
+        """The policy, as it was last looked at."""
+        alone = memory.stands is None
+        self.life = Life.ALONE if alone else Life.WAITING
+        self.why = "" if alone else "the node has just been started"
+        """Why it waits."""
+        self.lead: Lead | None = None
+        """Who leads, as was last heard; kept when nobody does any more, until somebody does."""
+        self.leadership: Leadership | None = None
+        self.pursuit: Pursuit | None = None
+        self._was_told = alone
+        self._by_row: tuple[str, ...] = ()
+        """The roles that this node's row names: those of a node that was told none itself."""
+        self.commits_policy = False
+        """Whether a commit is the one that a policy comes into force with."""
+        self.followers = Followers()
+        """Of a node that others copy, as long as no policy stands."""
+        self.news = asyncio.Event()
+        """Set, while a policy comes into force, when a follower was heard of."""
+
+    # --- what it is -------------------------------------------------------------------------------
+
+    @property
+    def node(self) -> str:
+        """Its id."""
+        return self._roles.node_id
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it knows, since it was started, what was released."""
+        if not self._was_told:
+            leads = self.leadership is not None and self.leadership.is_settled
+            follows = self.pursuit is not None and self.pursuit.is_attached
+            self._was_told = leads or follows
+        return self._was_told
+
+    @property
+    def policy(self) -> Policy | None:
+        """The one in force. One that another store was given, which a backup brought, is not."""
+        kept = self.kept
+        return kept.policy if kept is not None and self.is_in_force(kept) else None
+
+    def is_in_force(self, kept: Kept) -> bool:
+        """Whether a policy that is kept was put into force, for this store."""
+        return kept.store == self.store and self.memory.stands is not None
+
+    @property
+    def coordinates(self) -> bool:
+        """Rule 8: whether it was declared to take the lead, to itself or by its row. A restored
+        copy has the rows of the cluster, none of them its own, and no roles: it leads nothing."""
+        declared = self._roles.declared
+        return COORDINATING in (self._by_row if declared is None else declared)
+
+    @property
+    def standing(self) -> Standing | None:
+        """How it stands to whom it follows; None: it follows nobody."""
+        return None if self.pursuit is None else self.pursuit.standing
+
+    @property
+    def is_stranded(self) -> bool:
+        """Whether it shows what is not in its leader's history."""
+        return self.standing is Standing.STRANDED
+
+    @property
+    def unready(self) -> Unready | None:
+        """Why, by its cluster, the node should get no traffic."""
+        if self.is_stranded:
+            return "stranded"
+        return None if self.is_told else "opening"
+
+    def look_at_rows(self) -> None:
+        """See what the store says by now: the policy, and what this node's own row has it do."""
+        with self._committer.begin() as tx:
+            self.kept = failover.find(tx)
+            row = _row_of(replicas.every(tx), self.node)
+        in_cluster = self.memory.stands is not None
+        self._roles.check_told = self.check_answering if in_cluster else None
+        self._by_row = () if row is None or row.roles is None else row.roles
+
+    def row_of(self, node: str) -> Replica | None:
+        """The row of a node; None: it has none."""
+        with self._committer.begin() as tx:
+            return _row_of(replicas.every(tx), node)
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Those that rows name."""
+        with self._committer.begin() as tx:
+            return frozenset(row.node for row in replicas.every(tx) if row.node is not None)
+
+    # --- those who follow it ----------------------------------------------------------------------
+
+    @property
+    def ships_in(self) -> int | None:
+        """The epoch in which others may follow it; None: none may."""
+        if self.life in (Life.ALONE, Life.FOUNDING):
+            return self._committer.ledger.epoch
+        return self.leadership.epoch if self.life is Life.LEADING and self.leadership else None
+
+    @property
+    def beat_seconds(self) -> float:
+        """How often a follower is told something at least, to be heard of in time."""
+        policy = self.policy
+        return BEAT_SECONDS if policy is None else min(BEAT_SECONDS, policy.behind_us / 4_000_000)
+
+    def check_copied(self) -> None:
+        """:raises NotWritable: it is not the one to copy the store from"""
+        if self.ships_in is None:
+            raise NotWritable(self._not_leading, leader=list(self.leader_endpoints))
+
+    def attached(self, node: str, upto: int) -> None:
+        """A follower has come: its log agrees with this one up to here."""
+        if self.leadership is not None:
+            self.leadership.attached(node, upto)
+        else:
+            self.followers = self.followers.attached(node, upto, self._clock.monotonic_us())
+            self._changed()
+
+    def heard(self, node: str, synced: int, applied: int, heard_us: int) -> None:
+        """A follower says how far it is; see `Leadership.heard`."""
+        if self.leadership is not None:
+            self.leadership.heard(node, synced, applied, heard_us)
+        else:
+            self.followers = self.followers.heard(node, synced, applied, heard_us)
+            self._changed()
+
+    def left(self, node: str) -> None:
+        """A follower is attached no more."""
+        if self.leadership is not None:
+            self.leadership.left(node)
+        else:
+            self.followers = self.followers.left(node)
+
+    def _changed(self) -> None:
+        if self.life is Life.FOUNDING:
+            self._committer.release_more()
+            self.news.set()
+
+    # --- what is asked before something is done ---------------------------------------------------
+
+    def check_writable(self) -> None:
+        """Whether this node takes changes: what the committer asks before each.
+
+        :raises NotWritable: its roles say no, or somebody else leads; `leader` has the endpoints of
+            who does, as far as is known
+        :raises Busy: a policy is coming into force
+        """
+        if self.life is Life.ALONE:
+            self.check_roles()
+            if self.kept is not None and not self.commits_policy:
+                # Rule 8: what was restored has its topology, and is no cluster's member.
+                raise NotWritable(
+                    "the store came with a failover policy that is not in force here: DEFINE"
+                    " FAILOVER puts one into force, DROP FAILOVER has the node go on alone",
+                    leader=[],
+                )
+            return
+        if self.life is Life.FOUNDING:
+            if not self.commits_policy:
+                raise Busy("the failover policy is coming into force")
+            return
+        if self.life is Life.LEADING:
+            assert self.leadership is not None
+            if not self.leadership.may_be_over:
+                self.check_roles()
+                return
+            raise NotWritable(
+                "etcd is out of reach: this node may not know whether it still leads", leader=[]
+            )
+        raise NotWritable(self._not_leading, leader=list(self.leader_endpoints))
+
+    @property
+    def _not_leading(self) -> str:
+        if self.life is Life.FOLLOWING:
+            return "another node leads the store: this one reads only"
+        return f"nobody leads the store that this node knows of: {self.why}"
+
+    def check_replicated(self) -> None:
+        """Rule 1. :raises NotEnoughReplicas: what is written now could not be released"""
+        if self.leadership is not None:
+            self.leadership.check_replicated()
+
+    def check_answering(self, caller: Caller | None) -> None:
+        """Whether this node knows enough of what was released to show it.
+
+        :param caller: None: somebody who need not be a store-wide owner
+        :raises Busy: rule 5: it has just been started; or it has heard nothing for so long that
+            whoever asks may have lost the right to
+        """
+        if not self.is_told:
+            raise Busy(NOT_TOLD)
+        if self.pursuit is None or self.pursuit.silent_us(self._clock.monotonic_us()) < _SILENT_US:
+            return
+        with self._committer.begin() as tx:
+            owns = caller is not None and self._rights.owns_all(tx, caller)
+        if not owns:
+            raise Busy(
+                f"this node has not heard from who leads for {limits.CLUSTER_SILENT_SECONDS} s: it"
+                " answers owners of the store alone, for it may not know whose rights have ended"
+            )
+
+    @property
+    def leader_endpoints(self) -> tuple[str, ...]:
+        """Where clients reach who leads; none: nobody does that is known of."""
+        return () if self.leader is None else self.endpoints_of(self.leader)
+
+    def endpoints_of(self, node: str) -> tuple[str, ...]:
+        """Where clients reach a node; none: no row says so."""
+        row = self.row_of(node)
+        return () if row is None else row.endpoints
+
+    def check_roles(self) -> None:
+        """:raises NotWritable: this node's roles let it take no changes"""
+        self._roles.check_writable()
+
+    @property
+    def leader(self) -> str | None:
+        """The id of who leads, or is copied; None: nobody that is known of."""
+        if self.life is Life.LEADING or self.life is Life.ALONE:
+            return self.node
+        return self.pursuit.node if self.pursuit is not None else None
+
+    # --- what is shown ----------------------------------------------------------------------------
+
+    def info(self) -> dict[str, Value]:
+        """What INFO FOR NODE says of it."""
+        leadership = self.leadership
+        followers = self.followers if leadership is None else leadership.followers
+        return {
+            "life": str(self.life),
+            "waits_for": self.why or None if self.life is Life.WAITING else None,
+            "leader": self.leader,
+            "lease": None if leadership is None else self._lease_left(leadership),
+            "followers": len(followers.linked),
+            "furthest_lag": followers.furthest_lag(self._committer.durable_upto),
+            "upstream": None if self.standing is None else str(self.standing),
+        }
+
+    @property
+    def figures(self) -> Figures | None:
+        """What /metrics shows; None: it is in no cluster, and nobody follows it."""
+        leadership = self.leadership
+        followers = self.followers if leadership is None else leadership.followers
+        if self.life is Life.ALONE and not followers.by_node:
+            return None
+        left_us = 0 if leadership is None else leadership.lease.ends_us - self._clock.boottime_us()
+        return Figures(
+            leads=self.life is Life.LEADING,
+            epoch=self._committer.ledger.epoch,
+            lease_seconds=max(left_us, 0) / 1_000_000,
+            followers=len(followers.linked),
+            lags=tuple(lagging(followers, self._committer.durable_upto)),
+            in_sync=self.standing is Standing.IN_SYNC,
+        )
+
+    def _lease_left(self, leadership: Leadership) -> Value:
+        left_us = leadership.lease.ends_us - self._clock.boottime_us()
+        return timedelta(microseconds=max(left_us, 0))
+
+
+def _row_of(rows: list[Replica], node: str) -> Replica | None:
+    return next((row for row in rows if row.node == node), None)

@@ -1,0 +1,81 @@
+"""Following one node, as long as it is the one to follow: who, in which epoch, and the task of it.
+
+Whom to follow is decided in `coordination.py`. A follower keeps to a leader that has vanished until
+somebody else leads: what that one sent before still counts, and it may come back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Protocol
+
+from actors.cluster.standing import Standing
+from protocol.doors import Clock
+
+
+class Receives(Protocol):
+    """One link to who leads: `receiving.py`."""
+
+    epoch: int
+    """In which this node is attached; 0: it is not yet."""
+    heard_us: int
+    """When the leader was heard last, on the monotonic clock."""
+
+
+class Follows(Protocol):
+    """Attaching again and again to one node: `attaching.py`."""
+
+    @property
+    def standing(self) -> Standing:
+        """How this node stands to it."""
+
+    @property
+    def receiving(self) -> Receives | None:
+        """The link that there is."""
+
+    def run(self) -> Awaitable[None]:
+        """Follow, until this is cancelled or another attempt would bring nothing."""
+
+
+class Pursuit:
+    """On the loop only. It begins when it is made.
+
+    :param node: the id of who is followed
+    :param epoch: in which that node leads; None: nobody has agreed on it
+    """
+
+    def __init__(self, clock: Clock, node: str, epoch: int | None, follows: Follows) -> None:
+        self.node = node
+        self.epoch = epoch
+        self._follows = follows
+        self._heard_us = clock.monotonic_us()
+        self._task = asyncio.ensure_future(follows.run())
+
+    @property
+    def standing(self) -> Standing:
+        """How this node stands to who is followed."""
+        return self._follows.standing
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it is, at the moment: it knows what was released then."""
+        receiving = self._follows.receiving
+        return receiving is not None and receiving.epoch > 0
+
+    def silent_us(self, now_us: int) -> int:
+        """How long nothing was heard from who is followed."""
+        receiving = self._follows.receiving
+        if receiving is not None and receiving.epoch > 0:
+            self._heard_us = max(self._heard_us, receiving.heard_us)
+        return now_us - self._heard_us
+
+    def check(self) -> None:
+        """Raises the bug that it has ended of, if it has."""
+        if self._task.done() and not self._task.cancelled():
+            self._task.result()
+
+    async def end(self) -> None:
+        """Take nothing from it any more: nothing of its is on its way once this has returned."""
+        self._task.cancel()
+        await asyncio.wait([self._task])

@@ -1,0 +1,139 @@
+"""Those who follow this node: their links, what becomes of each, and how far they are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from actors.cluster.standing import Standing
+from actors.cluster.window import Window
+from protocol.doors import Clock
+from protocol.errors import BadRequest, NotWritable, Refusal
+from protocol.links import Attach, Copy, Link, LinkClosed, Refused
+
+if TYPE_CHECKING:
+    from actors.cluster.member import Member
+
+log = structlog.get_logger("cluster")
+
+BEAT_SECONDS = 1.0
+"""How often something is said to a follower, at least, where no policy says how long it may be
+silent."""
+
+
+class Ships(Protocol):
+    """One follower's link: `shipping.py`."""
+
+    applied: int
+    window: Window
+
+    @property
+    def standing(self) -> Standing:
+        """How the follower stands to this node."""
+
+    def run(self, asked: Attach) -> Awaitable[None]:
+        """Ship until the link ends. Raises nothing but bugs."""
+
+
+class Copies(Protocol):
+    """What a node is given that holds nothing yet: `copying.py`."""
+
+    def serve(self, link: Link, asked: Copy) -> Awaitable[None]:
+        """Answer all of one request."""
+
+    def attached(self, node: str) -> None:
+        """That node goes on by itself from here."""
+
+
+Heard = Callable[[str, int], None]
+Begin = Callable[[Link, int, Heard, Heard, float], Ships]
+"""Begins to ship: over a link, in an epoch, telling of who attached and of who was heard, with a
+word after so many seconds at least."""
+
+
+class Shippings:
+    """On the loop only.
+
+    :param begin: makes one for a link
+    """
+
+    def __init__(self, clock: Clock, member: Member, begin: Begin) -> None:
+        self._clock = clock
+        self._member = member
+        self._begin = begin
+        self.copies: Copies | None = None
+        """What gives nodes a copy of the store that hold nothing yet; None: nothing does."""
+        self._by_node: dict[str, tuple[Ships, asyncio.Task[None]]] = {}
+
+    def __iter__(self) -> Iterator[Ships]:
+        """Those that there are at the moment."""
+        return iter([ships for ships, _ in self._by_node.values()])
+
+    @property
+    def in_sync(self) -> frozenset[str]:
+        """The nodes that hold all that was released a moment ago."""
+        return frozenset(
+            node for node, (ships, _) in self._by_node.items()
+            if ships.standing is Standing.IN_SYNC
+        )  # fmt: skip
+
+    async def accept(self, link: Link) -> None:
+        """What becomes of a link that another node has made; it is closed when this returns."""
+        try:
+            asked = await link.receive()
+            if isinstance(asked, Attach):
+                await self._ship(link, asked)
+            elif isinstance(asked, Copy) and self.copies is not None:
+                self._member.check_copied()
+                await self.copies.serve(link, asked)
+            else:
+                raise BadRequest("a node that links begins with Attach or Copy")
+        except Refusal as refusal:
+            link.send(Refused(refusal.code, refusal.message))
+        except LinkClosed as closed:
+            log.debug("a node has gone", node=link.peer.node, why=str(closed))
+
+    async def _ship(self, link: Link, asked: Attach) -> None:
+        """:raises NotWritable: this node leads nobody"""
+        node, epoch = link.peer.node, self._member.ships_in
+        if epoch is None:
+            raise NotWritable("this node leads nobody: it follows another, or waits for one")
+        while node in self._by_node:  # its link is dead, and nobody has noticed yet
+            _, before = self._by_node.pop(node)
+            await _ended(before)
+        ships = self._begin(link, epoch, self._attached, self._heard, self._member.beat_seconds)
+        task = asyncio.ensure_future(ships.run(asked))
+        self._by_node[node] = ships, task
+        try:
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.result()
+        finally:
+            await _ended(task)
+            if self._by_node.get(node, (None, None))[0] is ships:
+                del self._by_node[node]
+                self._member.left(node)
+
+    def _attached(self, node: str, upto: int) -> None:
+        self._member.attached(node, upto)
+        if self.copies is not None:
+            self.copies.attached(node)
+
+    def _heard(self, node: str, upto: int) -> None:
+        ships = self._by_node[node][0]
+        owed_us = ships.window.owed_since_us
+        heard_us = self._clock.monotonic_us() if owed_us is None else owed_us
+        self._member.heard(node, upto, ships.applied, heard_us)
+
+    def end_all(self) -> None:
+        """Nobody follows this node any more: who did, attaches to another, or again."""
+        for _, task in self._by_node.values():
+            task.cancel()
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait([task])

@@ -1,0 +1,148 @@
+"""How the parts of this room are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
+from typing import Any
+from weakref import WeakSet
+
+import structlog
+
+from actors.cluster.attaching import Attaching
+from actors.cluster.cluster_file import ClusterFileActor, CopyAnew, SaveCluster
+from actors.cluster.comparing import Comparing
+from actors.cluster.coordination import CoordinationActor, Ways
+from actors.cluster.desk import Desk
+from actors.cluster.member import Member
+from actors.cluster.memory import Memory
+from actors.cluster.peering import Peering
+from actors.cluster.shipping import Shipping
+from actors.cluster.shippings import Heard, Shippings, Ships
+from actors.commits import Committer
+from actors.log_reads import LogReads
+from actors.rights import Rights
+from actors.roles import Roles
+from actors.runtime import Runtime, Supervised, ask
+from protocol.agreement import Agreement
+from protocol.doors import Rng
+from protocol.links import Link, LinkClosed
+from storage.cluster_file import Cluster, Upstream
+from storage.directory import StoreDirectory
+from storage.joining import Source
+
+log = structlog.get_logger("cluster")
+
+Agree = Callable[[Sequence[str], str], Agreement]
+"""The door to what is agreed: from addresses, for a store by its id."""
+Supervise = Callable[..., Supervised[Any]]
+
+
+def begin_member(
+    runtime: Runtime,
+    committer: Committer,
+    roles: Roles,
+    rights: Rights,
+    directory: StoreDirectory,
+    cluster: Cluster | None,
+    supervise: Supervise,
+) -> Member:
+    """What this node is to its cluster, before anybody coordinates: it takes changes as long as it
+    is in none."""
+    place = supervise(lambda: ClusterFileActor.start(runtime, directory), refoldable=True)
+
+    async def save(changed: Cluster) -> None:
+        await ask(place.ref, SaveCluster(changed))
+
+    async def copy_anew(sources: Sequence[Source]) -> None:
+        await ask(place.ref, CopyAnew(roles.node_id, sources))
+        log.warning("the store is copied anew at the next start", sources=sources)
+
+    memory = Memory(save, cluster)
+    store = str(directory.store_id)
+    return Member(runtime.clock, committer, roles, rights, store, memory, copy_anew)
+
+
+def begin_coordination(
+    runtime: Runtime,
+    committer: Committer,
+    member: Member,
+    reads: LogReads,
+    peering: Peering,
+    rng: Rng,
+    agree: Agree,
+    leads: Callable[[bool], Awaitable[None]],
+    supervise: Supervise,
+) -> Desk:
+    """Who coordinates, from now on.
+
+    :param leads: told whether this node leads, when that changes
+    """
+
+    shipping: WeakSet[Shipping] = WeakSet()
+
+    def ship(link: Link, epoch: int, attached: Heard, heard: Heard, beat: float) -> Ships:
+        made = Shipping(runtime, committer, reads, link, epoch, attached, heard, beat)
+        shipping.add(made)
+        return made
+
+    def follow(node: str, upstream: Upstream | None, epoch: int | None) -> Attaching:
+        connect = partial(_connect, member, peering, node, upstream)
+        return Attaching(runtime, rng, committer, member.memory, connect, epoch)
+
+    async def compare() -> None:
+        await Comparing(runtime, committer, lambda: shipping).run()
+
+    async def copy_anew(leader: str) -> bool:
+        row, pins = member.row_of(leader), peering.trust.pins_of(leader)
+        if row is None or not pins:
+            return False
+        await member.copy_anew((Source(leader, (row.peer,), tuple(pins)),))
+        return True
+
+    shippings = Shippings(runtime.clock, member, ship)
+    member.look_at_rows()
+    peering.accept = shippings.accept
+    peering.leader = partial(_leader, member, peering)
+    ways = Ways(lambda via: agree(via, member.store), follow, leads, compare, copy_anew)
+    place = supervise(
+        lambda: CoordinationActor.start(runtime, committer, member, shippings, ways),
+        refoldable=True,
+    )
+    return Desk(member, shippings, place)
+
+
+def _leader(member: Member, peering: Peering) -> tuple[str, Collection[str]] | None:
+    """Where who leads is reached, and what it may show; None: nobody does that is known of."""
+    leader = member.leader
+    row = None if leader is None else member.row_of(leader)
+    if leader is None or leader == member.node or row is None:
+        return None
+    return row.peer, peering.trust.pins_of(leader)
+
+
+async def _connect(member: Member, peering: Peering, node: str, upstream: Upstream | None) -> Link:
+    """A link with who leads, where its row says it is, or where it was when the store was copied.
+
+    :raises LinkClosed: there is none
+    """
+    links, row = peering.links, member.row_of(node)
+    if links is None:
+        raise LinkClosed("this node was started without --peer: it links with no other")
+    addresses: tuple[str, ...] = () if row is None else (row.peer,)
+    pins: Collection[str] = peering.trust.pins_of(node)
+    if upstream is not None:
+        addresses += tuple(each for each in upstream.peers if each not in addresses)
+        pins = pins or (upstream.fingerprint,)
+    why = LinkClosed(f"no row says where node {node} is reached")
+    for address in addresses:
+        try:
+            link = await links.connect(address, pins)
+        except LinkClosed as closed:
+            why = closed
+            continue
+        if link.peer.node == node:
+            return link
+        link.close("another node was meant")
+        why = LinkClosed(f"another node answers at {address} than the one that leads")
+    raise why

@@ -1,0 +1,95 @@
+"""Whom a leader asks into the set and out of it, and whether it writes at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.cluster.followers import Follower, Followers, replicating, wanted
+from actors.cluster.leading import Leading
+from protocol.agreement import InSync
+
+BEHIND: Final = 2_000_000
+NOW: Final = 100_000_000
+ALL: Final = frozenset("abcd")
+
+
+def leads(*members: str, acks: int = 1, held: dict[str, int] | None = None) -> Leading:
+    found = Leading("a", 9, acks, InSync(9, frozenset(members), 4), own=10, synced=20, released=20)
+    return replace(found, held=tuple(sorted((held or {}).items())))
+
+
+def heard(**ago: int) -> Followers:
+    """Followers that hold everything, and were heard so long ago."""
+    return Followers({node: Follower(20, 20, NOW - us) for node, us in ago.items()})
+
+
+def test_who_is_silent_goes_out_while_enough_stay() -> None:
+    leading = leads("a", "b", "c")
+    silent = heard(b=0, c=BEHIND + 1)
+    assert wanted(leading, silent, ALL, NOW, BEHIND) == frozenset("ab")
+    assert wanted(leads("a", "b", "c", acks=2), silent, ALL, NOW, BEHIND) is None
+    assert wanted(leading, heard(b=0, c=BEHIND), ALL, NOW, BEHIND) is None
+
+
+def test_who_holds_everything_comes_in() -> None:
+    followers = heard(b=0, c=0)
+    assert wanted(leads("a", "b", held={"c": 20}), followers, ALL, NOW, BEHIND) == frozenset("abc")
+    assert wanted(leads("a", "b", held={"c": 19}), followers, ALL, NOW, BEHIND) is None
+
+
+def test_who_is_not_attached_does_not() -> None:
+    followers = heard(b=0, c=0).left("c")
+    assert wanted(leads("a", "b", held={"c": 20}), followers, ALL, NOW, BEHIND) is None
+
+
+def test_who_has_no_row_is_no_member() -> None:
+    followers = heard(b=0, c=0)
+    assert wanted(leads("a", "b", "c"), followers, frozenset("ab"), NOW, BEHIND) == frozenset("ab")
+    rows = frozenset("ab")
+    assert wanted(leads("a", "b", held={"c": 20}), followers, rows, NOW, BEHIND) is None
+
+
+def test_a_new_leader_gives_the_others_time() -> None:
+    leading = leads("a", "b", "c", acks=0)
+    begun = Followers.begun(frozenset("bc"), NOW)
+    assert wanted(leading, begun, ALL, NOW + BEHIND, BEHIND) is None
+    assert wanted(leading, begun, ALL, NOW + BEHIND + 1, BEHIND) == frozenset("ac")
+
+
+def test_nothing_is_written_for_followers_that_nobody_hears() -> None:
+    leading = leads("a", "b", "c")
+    assert replicating(leading, heard(b=0, c=BEHIND), NOW, BEHIND) == 2
+    assert replicating(leading, heard(b=BEHIND + 1, c=BEHIND + 1), NOW, BEHIND) == 0
+    assert replicating(leading, heard(d=0), NOW, BEHIND) == 0  # it is not waited for
+
+
+def test_how_far_behind() -> None:
+    followers = heard(b=0).heard("c", 14, 12, NOW)
+    assert followers.furthest_lag(20) == 6
+    assert followers.left("c").furthest_lag(20) == 0
+    assert Followers().furthest_lag(20) is None
+    assert followers.held_by(frozenset("bc"), 30) == 14
+    assert followers.held_by(frozenset("bd"), 30) == 0
+    assert followers.shown_by(frozenset("bc"), 12)
+    assert not followers.shown_by(frozenset("bc"), 13)
+
+
+@given(
+    st.frozensets(st.sampled_from("bcd")),
+    st.dictionaries(st.sampled_from("bcd"), st.integers(15, 20)),
+    st.dictionaries(st.sampled_from("bcd"), st.integers(0, 2 * BEHIND)),
+    st.integers(0, 2),
+    st.frozensets(st.sampled_from("abcd")),
+)
+def test_what_is_wanted_may_be_asked_for(
+    members: frozenset[str], held: dict[str, int], ago: dict[str, int], acks: int,
+    trusted: frozenset[str],
+) -> None:  # fmt: skip
+    """So the search over all histories (`test_every_history.py`) has tried it."""
+    leading = leads("a", *members, acks=acks, held=held)
+    found = wanted(leading, heard(**ago), trusted, NOW, BEHIND)
+    assert found is None or found in set(leading.changes())

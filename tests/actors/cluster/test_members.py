@@ -1,0 +1,378 @@
+"""Whole nodes found a cluster, lead, follow and take over, in virtual time and one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from protocol.errors import (
+    BadRequest,
+    Busy,
+    NotEnoughReplicas,
+    NotImplementedHere,
+    NotWritable,
+    Refusal,
+    Unknown,
+)
+from storage.memory import MemoryEngine
+from tests.actors.cluster.whole import POLICY, Machine, Trio, cluster
+from tests.actors.parts import outcome
+from tests.logbook import Logbook
+from tests.simulation import loop as stepped
+from tests.simulation.agreement import Fate
+from tests.simulation.disk import SimulatedDisk
+
+pytestmark = pytest.mark.usefixtures("quiet")
+
+
+@pytest.fixture
+def quiet(logbook: Logbook) -> None:
+    """What operators hear of when nodes die and links are cut; each test says what comes of it."""
+    logbook.allow(
+        "leads no more|nobody leads|etcd does not answer|was not renewed|was not answered"
+    )
+    logbook.allow("may have been taken|new lineage|is stranded|follows no more|were not kept")
+
+
+def played(main: Callable[[Trio], Coroutine[Any, Any, None]], **more: Any) -> None:
+    async def whole() -> None:
+        async with cluster(**more) as trio:
+            await main(trio)
+
+    stepped.run(whole(), 1)
+
+
+async def wrote(machine: Machine, *ids: int | str) -> None:
+    for one in ids:
+        await machine.value(f"CREATE t:{one}")
+
+
+async def shows(trio: Trio, machine: Machine, count: int) -> None:
+    """Wait until a node shows so many records."""
+
+    async def look() -> None:
+        found = await machine.value("SELECT * FROM t")
+        if len(found) != count:
+            raise Busy(f"{len(found)} are there")
+
+    await trio.until_done(look)
+
+
+async def refused(machine: Machine, script: str, kind: type[Refusal]) -> Refusal:
+    found = await outcome(machine.value(script))
+    assert isinstance(found, kind), found
+    return found
+
+
+# --- leading and following ------------------------------------------------------------------------
+
+
+def test_a_leader_is_followed_and_what_it_answers_is_everywhere() -> None:
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        assert leader.name == "a"
+        await wrote(leader, *range(20))
+        for each in trio.machines:
+            await shows(trio, each, 20)
+        refusal = await refused(trio.named("b"), "CREATE t:x", NotWritable)
+        assert refusal.detail["leader"] == ["a.example:8001"]
+        about = [await each.value("INFO FOR NODE") for each in trio.machines]
+        assert [one["life"] for one in about] == ["leading", "following", "following"]
+        assert [one["upstream"] for one in about] == [None, "in sync", "in sync"]
+        assert [one["followers"] for one in about] == [2, 0, 0]
+        assert {one["leader"] for one in about} == {leader.id}
+        assert len({one["epoch"] for one in about}) == 1
+        assert about[0]["furthest_lag"] == 0 and about[1]["furthest_lag"] is None
+        assert about[0]["lease"] is not None and about[1]["lease"] is None
+        hashes = [await each.value("INFO FOR STATE") for each in trio.machines]
+        assert hashes[0] == hashes[1] == hashes[2]
+
+    played(main)
+
+
+def test_when_the_leader_dies_another_leads_and_nothing_is_lost() -> None:
+    async def main(trio: Trio) -> None:
+        old = await trio.led()
+        await wrote(old, *range(20))
+        await old.kill()
+        new = await trio.led()
+        assert new is not old
+        assert len(await new.value("SELECT * FROM t")) == 20
+        await trio.until_done(lambda: new.value("CREATE t:after"))
+        await old.start()
+        await trio.in_sync("a", "b", "c")
+        await shows(trio, old, 21)
+
+    played(main)
+
+
+def test_a_leader_that_is_stopped_gives_its_lead_up() -> None:
+    async def main(trio: Trio) -> None:
+        old = await trio.led()
+        await wrote(old, 1)
+        await old.stop()
+        assert trio.etcd.lead is None or trio.etcd.lead.node != old.id  # no lease has lapsed
+        new = await trio.led()
+        assert len(await new.value("SELECT * FROM t")) == 1
+
+    played(main)
+
+
+def test_all_of_them_are_killed_at_once() -> None:
+    async def main(trio: Trio) -> None:
+        await wrote(await trio.led(), *range(10))
+        for each in trio.machines:
+            await each.kill()
+        for each in trio.machines:
+            await each.start()
+            assert isinstance(await outcome(each.value("SELECT * FROM t")), Busy)
+        new = await trio.led()
+        await shows(trio, new, 10)
+        await trio.in_sync("a", "b", "c")
+        for each in trio.machines:
+            await shows(trio, each, 10)
+
+    played(main)
+
+
+def test_a_leader_that_is_cut_off_takes_nothing_and_another_leads() -> None:
+    async def main(trio: Trio) -> None:
+        old = await trio.led()
+        await wrote(old, 1)
+        old.cut()
+        await trio.until(lambda: trio.leader is not None and trio.leader is not old)
+        await refused(old, "CREATE t:lost", NotEnoughReplicas | NotWritable)  # type: ignore[arg-type]
+        assert len(await old.value("SELECT * FROM t")) == 1  # reads go on
+        new = await trio.led()
+        await trio.until_done(lambda: new.value("CREATE t:2"))
+        old.mend()
+        await shows(trio, old, 2)
+        await trio.in_sync("a", "b", "c")
+
+    played(main)
+
+
+def test_without_etcd_a_leader_reads_and_then_leads_on() -> None:
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        await wrote(leader, 1)
+        for each in trio.machines:
+            each.etcd = Fate.REFUSED
+        await trio.until(lambda: leader.runs.member.leadership.may_be_over)  # type: ignore[union-attr]
+        refusal = await refused(leader, "CREATE t:2", NotWritable)
+        assert "etcd" in refusal.message
+        assert len(await leader.value("SELECT * FROM t")) == 1
+        for each in trio.machines:
+            each.etcd = Fate.ANSWERED
+        new = await trio.led()
+        await trio.until_done(lambda: new.value("CREATE t:2"))
+
+    played(main)
+
+
+# --- the set --------------------------------------------------------------------------------------
+
+
+def test_who_is_silent_leaves_the_set_and_comes_back() -> None:
+    async def main(trio: Trio) -> None:
+        leader, other = await trio.led(), trio.named("c")
+        other.cut()
+        await trio.until_done(lambda: leader.value("CREATE t:1"))
+        await trio.in_sync("a", "b")
+        other.mend()
+        await trio.in_sync("a", "b", "c")
+        await shows(trio, other, 1)
+
+    played(main)
+
+
+def test_with_too_few_followers_nothing_is_written() -> None:
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        for name in "bc":
+            trio.named(name).cut()
+        member = leader.runs.member
+        await trio.until(lambda: outcome_of(member.check_replicated) is not None)
+        before = leader.runs.committer.committed
+        refusal = await refused(leader, "CREATE t:1", NotEnoughReplicas)
+        assert refusal.detail == {"followers": 0, "acks": 1} | {
+            name: refusal.detail[name] for name in ("statement", "line", "column")
+        }
+        assert leader.runs.committer.committed == before
+        trio.named("b").mend()
+        await trio.until_done(lambda: leader.value("CREATE t:1"))
+
+    played(main)
+
+
+def outcome_of(check: Callable[[], None]) -> Refusal | None:
+    try:
+        check()
+    except Refusal as refusal:
+        return refusal
+    return None
+
+
+def test_a_node_is_out_of_the_set_before_it_is_dropped() -> None:
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        await leader.value("DROP REPLICA c")
+        await trio.in_sync("a", "b")
+        await refused(leader, "DROP REPLICA b", NotEnoughReplicas)
+        await refused(leader, "DROP REPLICA a", BadRequest)
+
+    played(main)
+
+
+# --- who takes over -------------------------------------------------------------------------------
+
+
+def test_with_promote_manual_a_node_waits_to_be_told() -> None:
+    async def main(trio: Trio) -> None:
+        old, other = await trio.led(), trio.named("b")
+        refusal = await refused(other, "DEFINE NODE LEADS STORE", NotWritable)
+        assert refusal.detail["leader"] == ["a.example:8001"]
+        await wrote(old, 1)
+        await old.kill()
+        await trio.until(lambda: trio.etcd.lead is None)
+        await trio.until(lambda: other.life == "following" or other.life == "waiting")
+        assert trio.leader is None
+        await other.value("DEFINE NODE LEADS STORE")
+        assert other.leads
+        await other.value("DEFINE NODE LEADS STORE")  # it does
+        await trio.until_done(lambda: other.value("CREATE t:2"))
+        assert len(await other.value("SELECT * FROM t")) == 2
+
+    played(main, promote="MANUAL")
+
+
+def test_who_was_never_declared_coordinating_never_leads() -> None:
+    async def main(trio: Trio) -> None:
+        old = await trio.led()
+        await old.value("ALTER REPLICA b ROLES serving, writable")
+        await old.value("ALTER REPLICA c ROLES NONE")
+        at = old.runs.committer.released_upto
+        for name in "bc":
+            committer = trio.named(name).runs.committer
+            await trio.until(lambda committer=committer: committer.released_upto >= at)  # type: ignore[misc]
+        await old.kill()
+        await trio.until(lambda: trio.etcd.lead is None)
+        refusal = await refused(trio.named("b"), "DEFINE NODE LEADS STORE", NotWritable)
+        assert "coordinating" in refusal.message
+        assert trio.leader is None
+        await trio.named("c").value("DEFINE NODE ROLES serving, writable, coordinating")
+        assert (await trio.led()).name == "c"
+
+    played(main)
+
+
+def test_a_new_lineage_is_begun_by_order_alone() -> None:
+    async def main(trio: Trio) -> None:
+        old, alone = await trio.led(), trio.named("c")
+        alone.cut()
+        await trio.in_sync("a", "b")
+        await wrote(old, 1)
+        await old.kill()
+        await trio.named("b").kill()
+        alone.mend()
+        await trio.until(lambda: trio.etcd.lead is None)
+        refusal = await refused(alone, "DEFINE NODE LEADS STORE", NotWritable)
+        assert "may not hold everything" in refusal.message
+        await alone.value("DEFINE NODE LEADS STORE FORCE REASON 'both burnt'")
+        await trio.in_sync("c")
+        await alone.value("CREATE t:2")
+        found = (await alone.value("INFO FOR CLUSTER"))["failover"]
+        assert found["acks"] == 0 and found["in_force"]
+        await old.start()
+        await trio.until(lambda: old.runs.member.is_stranded)
+        assert old.runs.status().reason == "stranded"
+
+    played(main)
+
+
+def test_an_etcd_that_was_emptied_lets_nobody_lead() -> None:
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        trio.etcd.insync = None
+        trio.etcd.end(trio.etcd._lead_lease)
+        await trio.until(lambda: leader.life == "waiting")
+        await refused(leader, "CREATE t:1", NotWritable)
+        refusal = await refused(leader, "DEFINE NODE LEADS STORE", NotWritable)
+        assert "emptied" in refusal.message
+        await leader.value("DEFINE NODE LEADS STORE FORCE REASON 'etcd was emptied'")
+        await trio.until_done(lambda: leader.value("CREATE t:1"))
+
+    played(main)
+
+
+# --- the policy -----------------------------------------------------------------------------------
+
+
+def test_a_policy_is_changed_by_who_leads() -> None:
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        await leader.value(POLICY.format(2, "AUTO"))
+        await refused(leader, POLICY.format(3, "AUTO"), NotEnoughReplicas)
+        await refused(trio.named("b"), POLICY.format(1, "AUTO"), NotWritable)
+        await refused(leader, "DROP FAILOVER", NotImplementedHere)
+        found = (await leader.value("INFO FOR CLUSTER"))["failover"]
+        assert (found["acks"], found["in_force"]) == (2, True)
+
+    played(main)
+
+
+def test_where_all_have_to_hold_it_one_that_is_away_stops_all() -> None:
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        await wrote(leader, *range(5))
+        await leader.kill()
+        await trio.until(lambda: trio.etcd.lead is not None and trio.etcd.lead.node != leader.id)
+        assert trio.leader is None  # nothing is released, its own first frame neither
+        await leader.start()
+        new = await trio.led()
+        assert len(await new.value("SELECT * FROM t")) == 5
+
+    played(main, acks=2)
+
+
+def test_without_followers_a_leader_promises_no_more_than_its_disk() -> None:
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        for name in "bc":
+            await trio.named(name).kill()
+        await trio.in_sync("a")
+        await wrote(leader, *range(5))
+        await leader.kill()
+        await leader.start()
+        await shows(trio, await trio.led(), 5)
+
+    played(main, acks=0)
+
+
+def test_a_policy_needs_its_followers() -> None:
+    async def whole() -> None:
+        trio = Trio()
+        one = Machine("a", trio, SimulatedDisk(), MemoryEngine())
+        trio.machines.append(one)
+        await one.start()
+        try:
+            refusal = await refused(one, POLICY.format(0, "AUTO"), BadRequest)
+            assert "coordinating" in refusal.message
+            await one.value("DEFINE NODE ROLES serving, writable, coordinating")
+            await refused(one, POLICY.format(1, "AUTO"), NotEnoughReplicas)
+            await refused(one, "DROP FAILOVER", Unknown)
+            await refused(one, "DEFINE NODE LEADS STORE", Unknown)
+            one.etcd = Fate.REFUSED
+            await refused(one, POLICY.format(0, "AUTO"), Busy)
+            assert one.life == "alone"
+            await one.value("DEFINE NAMESPACE a; DEFINE DATABASE a.b; DEFINE TABLE t")
+            one.etcd = Fate.ANSWERED
+            await one.value(POLICY.format(0, "AUTO"))
+            assert one.leads
+            await one.value("CREATE t:1")
+        finally:
+            await one.stop()
+
+    stepped.run(whole(), 1)

@@ -1,0 +1,77 @@
+"""What a node remembers of its cluster counts when it is on the disk."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from actors.cluster.memory import Memory
+from protocol.agreement import Agreed, InSync, Lead
+from protocol.errors import DiskFull
+from storage.cluster_file import Cluster
+
+AGREED = Agreed("etcd", 9, Lead("a", 8), InSync(8, frozenset("ab"), 9))
+
+
+class Disk:
+    """Takes what is saved when it is let."""
+
+    def __init__(self) -> None:
+        self.saved: list[Cluster] = []
+        self.opens = asyncio.Event()
+        self.opens.set()
+        self.full = False
+
+    async def save(self, cluster: Cluster) -> None:
+        await self.opens.wait()
+        if self.full:
+            raise DiskFull("no room")
+        self.saved.append(cluster)
+
+
+async def test_a_promise_is_one_when_it_is_written() -> None:
+    disk = Disk()
+    memory = Memory(disk.save, Cluster(promised=3))
+    disk.opens.clear()
+    promised = asyncio.ensure_future(memory.promise(8))
+    await asyncio.sleep(0)
+    assert memory.promised == 3
+    disk.opens.set()
+    await promised
+    assert memory.promised == 8 == disk.saved[-1].promised
+
+
+async def test_an_older_promise_changes_nothing() -> None:
+    disk = Disk()
+    memory = Memory(disk.save, Cluster(promised=3))
+    await memory.promise(2)
+    await memory.promise(3)
+    assert memory.promised == 3 and not disk.saved
+
+
+async def test_a_full_disk_takes_no_promise() -> None:
+    disk = Disk()
+    memory = Memory(disk.save, Cluster(promised=3))
+    disk.full = True
+    with pytest.raises(DiskFull):
+        await memory.promise(8)
+    assert memory.promised == 3
+
+
+async def test_what_others_write_into_the_same_etcd_is_not_written_down() -> None:
+    disk = Disk()
+    memory = Memory(disk.save, Cluster())
+    await memory.hears(AGREED)
+    for revision in range(10, 20):
+        await memory.hears(AGREED._replace(revision=revision))
+    assert len(disk.saved) == 1 and memory.now.revision == 19
+    await memory.hears(AGREED._replace(revision=20, lead=None))
+    assert disk.saved[-1] == Cluster("etcd", 20)
+
+
+async def test_those_who_remember_at_once_forget_nothing() -> None:
+    disk = Disk()
+    memory = Memory(disk.save, Cluster())
+    await asyncio.gather(memory.promise(8), memory.hears(AGREED), memory.promise(7))
+    assert disk.saved[-1] == Cluster("etcd", 9, 8)

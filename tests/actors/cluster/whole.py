@@ -1,0 +1,251 @@
+"""Whole nodes of one cluster, in one process: each with a disk of its own, linked by a network in
+memory, and a model of etcd between them.
+
+The first is started and written to; the others are copies of its files, which know whom they were
+copied from. What brings a copy to another machine is tried elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from actors.node import Node, start
+from protocol.agreement import Agreement
+from protocol.errors import Refusal
+from protocol.links import Link, Redeem, Redeemed
+from storage import cluster_file, node_file
+from storage.cluster_file import Cluster, Upstream
+from storage.directory import StoreDirectory
+from storage.memory import MemoryEngine
+from tests.actors.nodes import run, settings, simulated_doors, value
+from tests.simulation.agreement import AgreementModel, Fate
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.doors import ManualClock, SeededRng
+from tests.simulation.links import LinksModel, ModelLinks
+
+PRINT = "ab" * 32
+ROLES = "serving, writable, coordinating"
+POLICY = "DEFINE FAILOVER VIA 'http://etcd' LEASE 5s ACKS {} BEHIND 1s PROMOTE {}"
+
+
+@dataclass
+class Machine:
+    """One of them: what it has on its disk, and the node that runs on it."""
+
+    name: str
+    trio: Trio
+    disk: SimulatedDisk
+    engine: MemoryEngine
+    id: str = ""
+    node: Node | None = None
+    etcd: Fate = Fate.ANSWERED
+    """What becomes of what it asks of etcd."""
+
+    @property
+    def runs(self) -> Node:
+        assert self.node is not None, f"{self.name} does not run"
+        return self.node
+
+    @property
+    def life(self) -> str:
+        return str(self.runs.member.life)
+
+    @property
+    def leads(self) -> bool:
+        """Whether it leads, and shows all that was ever released."""
+        leadership = None if self.node is None else self.node.member.leadership
+        return leadership is not None and leadership.is_settled and self.life == "leading"
+
+    async def start(self) -> None:
+        """Start it, and have it reached by the others."""
+        trio = self.trio
+        doors = simulated_doors("stepped", self.disk, self.engine, seed=len(self.name))
+        self.node = await start(settings(agree=self._agree), doors)
+        self.id = self.node.roles.node_id
+        peering = self.node.peering
+        door = trio.network.node(
+            self.address, lambda: peering.hello, self.name, lambda shown: shown, peering.accept
+        )
+        peering.links = _Dial(door)
+
+    def _agree(self, via: Sequence[str], store: str) -> Agreement:
+        return self.trio.etcd.door(lambda: (self.etcd, 0.01))
+
+    @property
+    def address(self) -> str:
+        """Where the others reach it."""
+        return f"{self.name}:1"
+
+    def cut(self) -> None:
+        """Nobody reaches it, and it reaches nobody: neither nodes nor etcd."""
+        self.etcd = Fate.LOST
+        self.trio.network.pause(self.address)
+
+    def mend(self) -> None:
+        """The network is there again."""
+        self.etcd = Fate.ANSWERED
+        self.trio.network.resume(self.address)
+
+    async def kill(self) -> None:
+        """The process dies: what it had on its disk is there, and nothing else is heard of it."""
+        self.cut()
+        node, self.node = self.runs, None
+        self.disk, self.engine = self.disk.killed(), MemoryEngine()
+        await node.stop()  # of which nobody hears
+        self.trio.network.leave(self.address)
+        self.mend()
+
+    async def stop(self) -> None:
+        """In order."""
+        node, self.node = self.runs, None
+        await node.stop()
+        self.trio.network.leave(self.address)
+
+    async def value(self, script: str) -> Any:
+        """What the last statement answers; a refusal is raised."""
+        return await value(self.runs, script)
+
+
+@dataclass
+class Trio:
+    """All of them."""
+
+    etcd: AgreementModel = field(default_factory=AgreementModel)
+    network: LinksModel = field(default_factory=lambda: LinksModel(1))
+    machines: list[Machine] = field(default_factory=list)
+
+    def named(self, name: str) -> Machine:
+        return next(each for each in self.machines if each.name == name)
+
+    @property
+    def leader(self) -> Machine | None:
+        """Who leads as etcd has it, once it is settled."""
+        lead = self.etcd.lead
+        found = [
+            each
+            for each in self.machines
+            if lead is not None and each.id == lead.node and each.leads
+        ]
+        return found[0] if found else None
+
+    async def led(self) -> Machine:
+        """Whoever leads, as soon as somebody does."""
+        await self.until(lambda: self.leader is not None)
+        assert self.leader is not None
+        return self.leader
+
+    async def until(self, condition: Callable[[], bool], seconds: float = 60) -> None:
+        """Wait for a condition."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not condition():
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise AssertionError(self.shown()) from None
+
+    async def until_done(self, work: Callable[[], Awaitable[Any]], seconds: float = 60) -> Any:
+        """Try until it is not refused any more."""
+        last: Refusal | None = None
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    try:
+                        return await work()
+                    except Refusal as refusal:
+                        last = refusal
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(f"{last}: {self.shown()}") from None
+
+    async def in_sync(self, *names: str) -> None:
+        """Wait until etcd has these in the set, and no others."""
+        wanted = {self.named(name).id for name in names}
+
+        def is_so() -> bool:
+            return self.etcd.insync is not None and self.etcd.insync.members == wanted
+
+        await self.until(is_so)
+
+    def shown(self) -> str:
+        """How all of it stands, for people."""
+        lines = [f"etcd: {self.etcd.agreed}"]
+        for each in self.machines:
+            node = each.node
+            if node is None:
+                lines.append(f"{each.name} {each.id}: does not run")
+                continue
+            member, committer = node.member, node.committer
+            pursuit = member.pursuit
+            lines.append(
+                f"{each.name} {each.id}: {member.life} ({member.why}), log {committer.log_upto},"
+                f" released {committer.released_upto}, follows {pursuit and pursuit.node}"
+                f" {member.standing}, failure {node.failure}"
+            )
+        return "\n".join(lines)
+
+
+class _Dial:
+    """The door of one node to the others. Who is whom is not what is tried: each shows its name."""
+
+    def __init__(self, door: ModelLinks) -> None:
+        self._door = door
+
+    async def connect(self, address: str, pins: Collection[str]) -> Link:
+        return await self._door.connect(address, [address.partition(":")[0]])
+
+    async def redeem(self, address: str, pin: str, asked: Redeem) -> Redeemed:
+        return await self._door.redeem(address, pin, asked)
+
+
+@asynccontextmanager
+async def cluster(count: int = 3, acks: int = 1, promote: str = "AUTO") -> AsyncIterator[Trio]:
+    """Nodes a, b, c, … of which a has begun and leads; all are in the set."""
+    trio = Trio()
+    names = "abcde"[:count]
+    first = Machine("a", trio, SimulatedDisk(), MemoryEngine())
+    trio.machines.append(first)
+    ids = [str(_id(number)) for number in range(count)]
+    await first.start()
+    rows = "; ".join(
+        f"DEFINE REPLICA {name} PEER '{name}:1' ENDPOINTS '{name}.example:8001'"
+        f" NODE '{first.id if number == 0 else ids[number]}' ROLES {ROLES}"
+        for number, name in enumerate(names)
+    )
+    place = "DEFINE NAMESPACE a; DEFINE DATABASE a.b"
+    answer = await run(first.runs, f"{place}; {rows}", place=(None, None))
+    assert answer.refusal is None, answer.refusal
+    await first.value("DEFINE TABLE t")
+    await first.stop()
+    upstream = Upstream(first.id, ("a:1",), PRINT)
+    for number, name in enumerate(names[1:], 1):
+        machine = Machine(name, trio, first.disk.killed(), MemoryEngine(), ids[number])
+        _made_another(machine.disk, number, upstream)
+        trio.machines.append(machine)
+    try:
+        for machine in trio.machines:
+            await machine.start()
+        await trio.until_done(lambda: first.value(POLICY.format(acks, promote)))
+        await trio.in_sync(*names)
+        yield trio
+    finally:
+        for machine in trio.machines:
+            if machine.node is not None:
+                await machine.stop()
+
+
+def _made_another(disk: SimulatedDisk, number: int, upstream: Upstream) -> None:
+    """A copied directory is that of another node."""
+    rng = SeededRng(number)
+    directory = StoreDirectory.open("/store", disk, ManualClock(), rng, create=False)
+    node_file.save_node(directory, node_file.NodeFacts(_id(number)))
+    cluster_file.save(directory, Cluster(upstream=upstream))
+    directory.close()
+
+
+def _id(number: int) -> UUID:
+    return UUID(f"6f3a0000-0000-4000-8000-00000000000{number}")

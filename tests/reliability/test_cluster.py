@@ -1,0 +1,66 @@
+"""Three real nodes with a real etcd: leaders are killed under load, and nothing is lost that was
+acknowledged."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests.actors.agreement.etcds import needs_etcd
+from tests.reliability.clusters import Cluster, cluster
+
+pytestmark = needs_etcd
+
+
+def leaders_are_killed(found: Cluster, times: int) -> None:
+    """Kill whoever leads in the middle of writes, and start it again, so many times."""
+    numbers = count()
+    with found.written():
+        for _ in range(times):
+            taken = len(found.acknowledged)
+            found.until("some are taken", lambda taken=taken: len(found.acknowledged) > taken + 10)
+            leader = found.led()
+            leader.kill()
+            found.write_until_taken(next(numbers))
+            leader.start()
+            found.in_sync(3)
+    found.check()
+
+
+def test_a_leader_is_killed_and_nothing_is_lost(tmp_path: Path) -> None:
+    with cluster(tmp_path) as found:
+        leaders_are_killed(found, 2)
+
+
+@pytest.mark.hard
+@pytest.mark.timeout(1_800)
+def test_fifty_leaders_are_killed(tmp_path: Path) -> None:
+    with cluster(tmp_path) as found:
+        leaders_are_killed(found, 50)
+
+
+def test_all_are_killed_at_once(tmp_path: Path) -> None:
+    with cluster(tmp_path) as found:
+        for number in range(50):
+            found.write(number)
+        for each in found.members:
+            each.kill()
+        for each in found.members:
+            each.start()
+        found.write_until_taken(50)
+        found.check()
+
+
+@pytest.mark.hard
+@pytest.mark.timeout(600)
+def test_each_is_restarted_in_turn(tmp_path: Path) -> None:
+    with cluster(tmp_path) as found:
+        for number, each in enumerate(found.members * 3):
+            found.write_until_taken(number)
+            each.stop()
+            found.write_until_taken(100 + number)
+            each.start()
+            found.in_sync(3)
+        found.check()
