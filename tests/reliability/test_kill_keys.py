@@ -18,7 +18,7 @@ import pytest
 from tests.processes import START_SECONDS, NodeProcess
 from tests.reliability.faulty import FAULTS, MODULE
 
-KILLS = 6
+KILLS = 4
 KILLS_HARD = 60
 KEYS = 4
 READERS = 2

@@ -15,6 +15,7 @@ from storage.sealing import FRAME_SEAL_BYTES, FrameSealer, Sealer
 from tests.nodes import Running, running
 from tests.processes import NodeProcess, StartFailed, run, said, tree
 from tests.storage.backups.held import KEY
+from tests.sweeps import some_of
 
 CANARY = b"canary"
 WORK = """
@@ -177,7 +178,7 @@ def serve(store: Path, *words: str) -> NodeProcess:
 def test_what_was_acknowledged_is_there_after_any_end(tmp_path: Path, keys: dict[str, str]) -> None:
     store, count = tmp_path / "store", 0
     words = ("--key-file", keys["key"])
-    for life in range(6):
+    for life in range(4):
         node = serve(store, *words).start()
         try:
             if life == 0:
@@ -194,7 +195,11 @@ def test_what_was_acknowledged_is_there_after_any_end(tmp_path: Path, keys: dict
     assert health.returncode == 0, health.stderr
 
 
-def test_a_store_is_opened_with_its_key_alone(tmp_path: Path, keys: dict[str, str]) -> None:
+@pytest.mark.parametrize("every", some_of([False, True], 2))
+def test_a_store_is_opened_with_its_key_alone(
+    tmp_path: Path, keys: dict[str, str], every: bool
+) -> None:
+    """:param every: by every command, and not each by another"""
     sealed, plain, fill = tmp_path / "sealed", tmp_path / "plain", tmp_path / "fill"
     fill.write_text("DEFINE NAMESPACE n;")
     assert run(str(sealed), "-f", str(fill), "--key-file", keys["key"]).returncode == 0
@@ -204,9 +209,10 @@ def test_a_store_is_opened_with_its_key_alone(tmp_path: Path, keys: dict[str, st
         (sealed, ("--key-file", keys["other"]), "WrongKey: "),
         (plain, ("--key-file", keys["key"]), "is not sealed"),
     )
-    for store, words, says in refusals:
+    commands = (("--http", "127.0.0.1:0"), ("--health",), ("-f", str(fill)))
+    for number, (store, words, says) in enumerate(refusals):
         before = _held(store)
-        for form in (("--http", "127.0.0.1:0"), ("--health",), ("-f", str(fill))):
+        for form in commands if every else commands[number : number + 1]:
             ended = run(str(store), *form, *words)
             assert ended.returncode == 1
             assert says in said(ended.stderr), ended.stderr
