@@ -8,6 +8,7 @@
  * @property {?{health: object, ready: object, at: Date}} condition of the node
  * @property {boolean} away the node does not answer
  * @property {number} round counts whenever all that is shown is to be read anew
+ * @property {number} person counts whenever somebody else sits at the page, or nobody
  * @property {'system'|'light'|'dark'} theme
  */
 import { useCallback, useEffect, useRef, useState } from './vendor/preact.js';
@@ -15,10 +16,12 @@ import * as node from './node.js';
 
 const THEME = 'store.theme';
 const EVERY_MS = 5_000;
+/** Refusals that asking again does not change: a grant, or who signs in, does. */
+const FOR_GOOD = new Set(['NotAllowed', 'SessionEnded', 'SignInRefused']);
 
 /** @type {Shared} */
 let shared = {
-  who: null, ended: false, place: null, condition: null, away: false, round: 0, theme: 'system',
+  who: null, ended: false, place: null, condition: null, away: false, round: 0, person: 0, theme: 'system',
 };
 const hearers = new Set();
 
@@ -29,6 +32,20 @@ export const current = () => shared;
 export function set(patch) {
   shared = { ...shared, ...patch };
   for (const hear of [...hearers]) hear(shared);
+}
+
+const secrets = new Set();
+
+/** What somebody has read or typed goes with who signs out, and before another one signs in. @param {() => void} forget */
+export const forgotten = (forget) => secrets.add(forget);
+
+/** Somebody has signed in, or out. */
+function seat(who) {
+  const other = who?.name !== shared.who?.name;
+  if (other) for (const forget of secrets) forget();
+  set({
+    who, ended: false, ...(other && { person: shared.person + 1, place: null }), ...(who && { round: shared.round + 1 }),
+  });
 }
 
 /** What is shared, for a component. @returns {Shared} */
@@ -67,6 +84,7 @@ export function useAsked(ask, deps, { every = 0 } = {}) {
     if (latest.current === null) return undefined;
     const over = new AbortController();
     let timer = 0;
+    let refused = false; // for good: each further one would be kept in the node's logs
     const go = async () => {
       load(true);
       try {
@@ -75,11 +93,12 @@ export function useAsked(ask, deps, { every = 0 } = {}) {
       } catch (error) {
         if (over.signal.aborted) return;
         if (!('code' in error)) console.error(error);
+        refused = FOR_GOOD.has(error.code);
         put((before) => ({ ...before, stale: false, error,
           value: before.stale ? undefined : before.value, at: before.stale ? null : before.at }));
       }
       load(false);
-      if (every) timer = setTimeout(next, every);
+      if (every && !refused) timer = setTimeout(next, every);
     };
     const next = () => {
       if (document.visibilityState === 'visible') go();
@@ -125,7 +144,7 @@ export async function look() {
 export function begin() {
   choose(localStorage.getItem(THEME) ?? 'system');
   const anew = () => ({ round: shared.round + 1 });
-  node.on('session', (who) => set({ who, ended: false, ...(who ? anew() : {}) }));
+  node.on('session', seat);
   node.on('ended', () => set({ ended: true }));
   node.on('drained', look);
   node.on('away', () => set({ away: true }));

@@ -44,19 +44,22 @@ const CALLED = {
   dec: 'decimal', dt: 'datetime', dur: 'duration', rec: 'record', bytes: 'bytes', uuid: 'uuid',
 };
 
-// A float that is whole, where it could be one: in a string it is a false alarm that costs time only.
-const MAYBE_WHOLE = /\d(\.0|e\+?\d+)\s*(?:[,\]}]|$)/;
+// A float that is whole, or an int of many digits, where it could be one: in a string it is a false alarm that costs time only.
+const MAYBE_INEXACT = /\d(\.0|[eE]\+?\d+|\d{15})\s*(?:[,\]}]|$)/;
+const DIGITS = /^-?\d+$/;
 
 /**
- * The value that a JSON text stands for, or an answer that holds values.
+ * The value that a JSON text stands for, or an answer that holds values. Each number stays the one that is
+ * written, also where a person wrote what the node would not: an int beyond 2^53 without its tag.
  * @param {string} text
  */
-export function parse(text) {
-  if (!MAYBE_WHOLE.test(text)) return untagged(JSON.parse(text));
-  return untagged(JSON.parse(text, (_name, value, context) => {
-    if (typeof value !== 'number' || !context || !Number.isInteger(value)) return value;
-    return /[.e]/i.test(context.source) ? new Whole(value, context.source) : value;
-  }));
+export const parse = (text) => untagged(MAYBE_INEXACT.test(text) ? JSON.parse(text, exactly) : JSON.parse(text));
+
+function exactly(_name, value, context) {
+  if (typeof value !== 'number' || !context || Number.isSafeInteger(value) && DIGITS.test(context.source)) return value;
+  if (DIGITS.test(context.source)) return BigInt(context.source);
+  // One that is too large for a float is left to the node to refuse.
+  return Number.isInteger(value) || !Number.isFinite(value) ? new Whole(value, context.source) : value;
 }
 
 function untagged(plain) {
@@ -86,7 +89,7 @@ function untag(tag, content, plain) {
   if (tag === '$int') return BigInt(content);
   if (tag === '$obj') return fields(content, Object.keys(content));
   const called = tag.slice(1);
-  return called in CALLED ? new Tagged(called, content) : plain;
+  return Object.hasOwn(CALLED, called) ? new Tagged(called, content) : plain;
 }
 
 /**
@@ -224,9 +227,40 @@ export function compare(one, two) {
     return left < right ? -1 : Number(left > right);
   }
   if (called === 'record') return byRecord(one.text, two.text);
-  const [left, right] = called === 'array' || called === 'object'
-    ? [literal(one), literal(two)] : [String(one), String(two)];
+  if (called === 'array') return byParts(one, two);
+  if (called === 'object') return byParts(...[one, two].map((each) => Object.keys(each).sort(byPoints).flatMap((name) => [name, each[name]])));
+  if (called === 'string') return byPoints(one, two);
+  const [left, right] = [comparable(one), comparable(two)];
   return left < right ? -1 : Number(left > right);
+}
+
+/** What a value that is no text compares by: of a datetime its text without the end, which may stand behind a fraction. */
+function comparable(value) {
+  if (!(value instanceof Tagged)) return String(value);
+  if (value.tag === 'dt') return value.text.slice(0, -1);
+  return value.tag === 'bytes' ? atob(value.text) : value.text;
+}
+
+/** Part by part, then by how many there are. */
+function byParts(one, two) {
+  for (let at = 0; at < Math.min(one.length, two.length); at += 1) {
+    const found = compare(one[at], two[at]);
+    if (found) return found;
+  }
+  return Math.sign(one.length - two.length);
+}
+
+/** Texts by their characters: the halves of one beyond U+FFFF stand behind all that have no halves. */
+function byPoints(one, two) {
+  const least = Math.min(one.length, two.length);
+  let at = 0;
+  while (at < least && one[at] === two[at]) at += 1;
+  if (at === least) return Math.sign(one.length - two.length);
+  const [left, right] = [one, two].map((text) => {
+    const unit = text.charCodeAt(at);
+    return unit < 0xd800 ? unit : unit < 0xe000 ? unit + 0x10000 : unit;
+  });
+  return left < right ? -1 : 1;
 }
 
 const RECORD = /^(`(?:[^`\\]|\\.)*`|[^:]*):([^]*)$/;
@@ -240,7 +274,8 @@ function byRecord(one, two) {
     return /^u['"]/.test(id) ? [table, 2, id] : [table, 1, id.replace(/^`([^]*)`$/, '$1').replace(/\\([^])/g, '$1')];
   });
   for (let at = 0; at < 3; at += 1) {
-    if (left[at] !== right[at]) return left[at] < right[at] ? -1 : 1;
+    if (left[at] === right[at]) continue;
+    return typeof left[at] === 'string' ? byPoints(left[at], right[at]) : left[at] < right[at] ? -1 : 1;
   }
   return 0;
 }

@@ -3,7 +3,8 @@
  * the policy of the page allows; its colours are those of the page.
  */
 import { mode } from '../storeql.js';
-import { html, useEffect, useRef } from '../vendor/preact.js';
+import { html, useEffect, useRef, useState } from '../vendor/preact.js';
+import { Missing } from './loaded.js';
 
 const STYLE = {
   '&': { height: '100%', backgroundColor: 'var(--card)', color: 'var(--ink)', fontSize: '0.8125rem' },
@@ -42,6 +43,7 @@ export function Editor({ label, value, onInput, onRun, marks = [], complete, hel
   const view = useRef(null);
   const told = useRef([]);
   const latest = useRef({});
+  const [lost, lose] = useState(false);
   const input = (text) => {
     told.current.push(text);
     onInput?.(text);
@@ -58,7 +60,7 @@ export function Editor({ label, value, onInput, onRun, marks = [], complete, hel
       });
       view.current.marks = (found) => view.current.dispatch(cm.setDiagnostics(view.current.state, found));
       mark(view.current, latest.current.marks);
-    });
+    }, () => over || lose(true));
     return () => {
       over = true;
       view.current?.destroy();
@@ -77,7 +79,7 @@ export function Editor({ label, value, onInput, onRun, marks = [], complete, hel
     if (view.current) mark(view.current, marks);
   }, [marks]);
   if (held) held.current = () => selected(view.current);
-  return html`<div class="editor" ref=${host}></div>`;
+  return html`<div class="editor" ref=${host}></div>${lost && html`<${Missing} what="the editor" />`}`;
 }
 
 function mark(view, marks) {

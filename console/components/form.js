@@ -1,15 +1,23 @@
 /** Parts of forms. */
-import { html, useId, useState } from '../vendor/preact.js';
+import { html, useId, useRef, useState } from '../vendor/preact.js';
 
 /**
  * A form that does something with the node; Ctrl or Cmd and Enter submit it from a text of several lines too. While it does, its button is busy; a refusal is thrown to
  * `useDoing`, which shows it.
- * @param {{onSubmit: () => void, children: any, class?: string}} props
+ * @param {{onSubmit: () => any, children: any, class?: string}} props `onSubmit`: where it answers a promise, nothing is
+ *   submitted a second time before that is kept
  */
 export function Form({ onSubmit, children, class: named = '' }) {
-  const submit = (event) => {
+  const doing = useRef(false);
+  const submit = async (event) => {
     event.preventDefault();
-    onSubmit();
+    if (doing.current) return; // keys come again while it is done
+    doing.current = true;
+    try {
+      await onSubmit();
+    } finally {
+      doing.current = false;
+    }
   };
   const press = (event) => {
     if (event.key !== 'Enter' || !(event.ctrlKey || event.metaKey)) return;

@@ -4,6 +4,15 @@ import { useShared } from '../state.js';
 
 const HUES = ['--accent', '--second', '--warn', '--danger'];
 
+/** The library. Its styles come with the first plot, so that no page waits for them. */
+export function library() {
+  if (!document.querySelector('link[href$="/uplot.css"]')) {
+    const href = new URL('../vendor/uplot.css', import.meta.url).href;
+    document.head.append(Object.assign(document.createElement('link'), { rel: 'stylesheet', href }));
+  }
+  return import('../vendor/uplot.js');
+}
+
 /** A colour of the style sheet as the canvas takes it. */
 function colour(name) {
   const probe = document.createElement('span');
@@ -22,13 +31,13 @@ export function Plot({ title, times, series, unit = '', figure = plainly, height
   const box = useRef(null);
   const plot = useRef(null);
   const { theme } = useShared();
-  const data = [times, ...series.map(({ values }) => values)];
+  const data = drawn(times, series.map(({ values }) => values));
   const latest = useRef(data);
   latest.current = data;
   useEffect(() => {
     let over = false;
     let watched = null;
-    import('../vendor/uplot.js').then(({ default: UPlot }) => {
+    library().then(({ default: UPlot }) => {
       if (over) return;
       const axis = { stroke: colour('--soft'), grid: { stroke: colour('--line'), width: 1 }, font: '11px system-ui' };
       plot.current = new UPlot({
@@ -41,7 +50,7 @@ export function Plot({ title, times, series, unit = '', figure = plainly, height
       }, latest.current, box.current);
       watched = new ResizeObserver(([{ contentRect }]) => plot.current.setSize({ width: contentRect.width, height }));
       watched.observe(box.current);
-    });
+    }, () => undefined); // the figures stand beside it in words
     return () => {
       over = true;
       watched?.disconnect();
@@ -59,6 +68,10 @@ export function Plot({ title, times, series, unit = '', figure = plainly, height
       <div ref=${box} aria-hidden="true"></div>
     </figure>`;
 }
+
+/** A line has two ends: a first reading gets an unknown one before it, else the axis is of years. */
+const drawn = (times, all) => (times.length === 1
+  ? [[times[0] - 1, times[0]], ...all.map((values) => [null, ...values])] : [times, ...all]);
 
 /** A number with as many digits as one can read at a glance. */
 export function plainly(number) {

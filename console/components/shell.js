@@ -4,9 +4,10 @@ import * as node from '../node.js';
 import { choose, isClear, set, useShared } from '../state.js';
 import { isName } from '../statements.js';
 import { TABS } from '../tabs/all.js';
-import { html, useEffect, useState } from '../vendor/preact.js';
+import { html, useEffect, useMemo, useRef, useState } from '../vendor/preact.js';
 import { Ago, ago } from './ago.js';
 import { Keyboard, useKeys } from './keys.js';
+import { Loaded } from './loaded.js';
 import { Notice } from './notices.js';
 import { begin, Places } from './places.js';
 import { UNREADY } from './ready.js';
@@ -14,17 +15,15 @@ import { Clear, SignIn, SignInAgain } from './signin.js';
 
 /** The whole page. */
 export function Shell() {
-  const { who, ended, place } = useShared();
+  const { who, ended, person, place } = useShared();
   const [later, put] = useState(false);
   const [help, see] = useState(false);
   const address = useAddress();
   const tab = TABS.find(({ name }) => name === address.tab) ?? (address.tab ? null : TABS[0]);
+  const named = useMemo(() => (tab?.placed ? placeOf(address.parts) : null), [address]);
   useEffect(() => {
-    const [ns, db] = address.parts;
-    if (tab?.placed && isName(ns ?? '') && isName(db ?? '') && (ns !== place?.ns || db !== place?.db)) {
-      set({ place: { ns, db } });
-    }
-  }, [address]);
+    if (named?.db && (named.ns !== place?.ns || named.db !== place?.db)) set({ place: named });
+  }, [named, person]);
   useEffect(() => {
     if (!who) return;
     begin();
@@ -36,17 +35,24 @@ export function Shell() {
   }, [tab]);
   if (!who) return html`<${SignIn} />`;
   const parts = tab?.placed ? address.parts.slice(2) : address.parts;
+  const there = tab && (named === null || named.db);
   return html`
     <a class="skip" href="#main" onClick=${skip}>To the contents</a>
     <${Top} tab=${tab} onKeys=${() => see(true)} />
     <${Banners} ended=${ended && later} onSignIn=${() => put(false)} />
     <main id="main" tabindex="-1">
-      ${tab ? html`<${tab.view} key=${tab.name} tab=${tab} place=${place} parts=${parts} query=${address.query} />`
+      ${there ? html`<${Loaded} key=${`${tab.name} ${person}`} tab=${tab} place=${named ?? place} parts=${parts} query=${address.query} />`
         : html`<${Notice} look="gone" title="There is no such page">
             <p><a href="#/">Begin at the beginning</a></p><//>`}
     </main>
     ${help && html`<${Keyboard} onClose=${() => see(false)} />`}
     ${ended && !later && html`<${SignInAgain} onLater=${() => put(true)} />`}`;
+}
+
+/** The place that an address says; null: it says none; without a `db`: what it says is the name of none. */
+function placeOf([ns, db]) {
+  if (ns === undefined) return null;
+  return isName(ns) && isName(db ?? '') ? { ns, db } : { ns };
 }
 
 const toMain = () => document.getElementById('main').focus({ preventScroll: true });
@@ -59,6 +65,8 @@ function skip(event) {
 
 function Top({ tab, onKeys }) {
   const { place, who } = useShared();
+  const tabs = useRef(null);
+  useEffect(() => tabs.current.querySelector('[aria-current]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' }), [tab]);
   useKeys([
     { keys: '?', does: 'this list', run: onKeys },
     ...TABS.map((one, at) => ({
@@ -68,7 +76,7 @@ function Top({ tab, onKeys }) {
   return html`
     <header class="top">
       <p class="brand">storenode</p>
-      <nav aria-label="Tabs"><ul>
+      <nav aria-label="Tabs" ref=${tabs}><ul>
         ${TABS.map((one) => html`<li><a href=${placed(one.name, one.placed ? place : null)}
           aria-current=${one === tab ? 'page' : undefined}>${one.title}</a></li>`)}
       </ul></nav>

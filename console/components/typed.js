@@ -8,8 +8,9 @@ import { Area, Choice } from './form.js';
 
 const KINDS = [['json', 'JSON'], ['text', 'Text, as it stands']];
 
-/** The draft that stands for a value. @returns {Draft} */
-export const draft = (value) => (typeof value === 'string' ? { as: 'text', text: value } : { as: 'json', text: written(value) });
+/** The draft that stands for a value: a field would make one end of lines of another, so a text with such a one is JSON. @returns {Draft} */
+export const draft = (value) => (typeof value === 'string' && !value.includes('\r')
+  ? { as: 'text', text: value } : { as: 'json', text: written(value) });
 
 /** An empty draft. @returns {Draft} */
 export const blank = () => ({ as: 'json', text: '' });

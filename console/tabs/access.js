@@ -30,10 +30,4 @@ function Access({ tab, parts, query, place }) {
           <p><a href=${docs(tab.page)} target="_blank" rel="noopener">What Access is about</a></p><//>`}`;
 }
 
-export const access = {
-  name: 'access',
-  title: 'Access',
-  about: 'Users and what is granted to them, what was done and refused, and who came.',
-  page: 'access.md',
-  view: Access,
-};
+export const view = Access;

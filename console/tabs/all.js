@@ -1,5 +1,6 @@
 /**
- * All tabs, in their order.
+ * All tabs, in their order. The scripts of each come when it is first opened, or before, when the page has nothing
+ * else to do: from then on a page that stays open needs nothing of a node that may have another version.
  *
  * @typedef {object} Tab
  * @property {string} name first segment of its addresses
@@ -7,16 +8,86 @@
  * @property {string} about what it is for, in one sentence
  * @property {string} page its page of docs/
  * @property {boolean} [placed] whether its addresses begin with a namespace and a database
- * @property {(props: {tab: Tab, place: ?{ns: string, db: string}, parts: string[], query: object}) => any} view
+ * @property {() => Promise<{view: View}>} load
+ * @typedef {(props: {tab: Tab, place: ?{ns: string, db: string}, parts: string[], query: object}) => any} View
  *   `parts`: the address behind the tab, and behind the place where it is `placed`
  */
-import { access } from './access.js';
-import { backup } from './backup.js';
-import { cluster } from './cluster.js';
-import { run } from './run.js';
-import { thisNode } from './node.js';
-import { topics } from './topics.js';
-import { vault } from './vault.js';
 
 /** @type {Tab[]} */
-export const TABS = [run, topics, cluster, access, thisNode, backup, vault];
+export const TABS = [
+  {
+    name: 'run',
+    title: 'Run',
+    about: 'Write scripts, run them, and look at what they answer.',
+    page: 'statements.md',
+    placed: true,
+    load: () => import('./run.js'),
+  },
+  {
+    name: 'topics',
+    title: 'Topics',
+    about: 'Queues of messages, who reads them, and who is behind.',
+    page: 'topics.md',
+    placed: true,
+    load: () => import('./topics.js'),
+  },
+  {
+    name: 'cluster',
+    title: 'Cluster',
+    about: 'Which nodes belong to this store, and who may still come in.',
+    page: 'cluster.md',
+    load: () => import('./cluster.js'),
+  },
+  {
+    name: 'access',
+    title: 'Access',
+    about: 'Users and what is granted to them, what was done and refused, and who came.',
+    page: 'access.md',
+    load: () => import('./access.js'),
+  },
+  {
+    name: 'node',
+    title: 'This node',
+    about: 'How this node stands, what it holds, and what it does just now.',
+    page: 'operations.md',
+    load: () => import('./node.js'),
+  },
+  {
+    name: 'backup',
+    title: 'Backup',
+    about: 'Take backups while the node serves, see whether they are whole, and make databases anew from a script.',
+    page: 'backup.md',
+    load: () => import('./backup.js'),
+  },
+  {
+    name: 'vault',
+    title: 'Vault',
+    about: 'Secrets that open only while somebody has unsealed them, and never without a trace.',
+    page: 'vaults.md',
+    placed: true,
+    load: () => import('./vault.js'),
+  },
+];
+
+/** @type {Map<Tab, View>} those that are here */
+export const VIEWS = new Map();
+
+/** Have a tab's scripts come. @param {Tab} tab */
+export async function load(tab) {
+  const { view } = await tab.load();
+  VIEWS.set(tab, view);
+}
+
+const LIBRARIES = [
+  () => import('../vendor/codemirror.js'), async () => (await import('../components/plot.js')).library(),
+];
+
+/** Have everything come that did not yet, one after the other. */
+export async function ahead() {
+  try {
+    for (const tab of TABS) await load(tab);
+    for (const library of LIBRARIES) await library();
+  } catch (error) {
+    if (!(error instanceof TypeError)) throw error; // it does not come: whoever opens what needs it is told
+  }
+}

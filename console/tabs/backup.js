@@ -33,10 +33,4 @@ function Backup({ tab, place }) {
     <${Last} turn=${turn} />`;
 }
 
-export const backup = {
-  name: 'backup',
-  title: 'Backup',
-  about: 'Take backups while the node serves, see whether they are whole, and make databases anew from a script.',
-  page: 'backup.md',
-  view: Backup,
-};
+export const view = Backup;

@@ -57,10 +57,4 @@ const About = ({ alone }) => html`
       ${' '}<a href=${docs('cluster.md')} target="_blank" rel="noopener">What there is</a></p>
   <//>`;
 
-export const cluster = {
-  name: 'cluster',
-  title: 'Cluster',
-  about: 'Which nodes belong to this store, and who may still come in.',
-  page: 'cluster.md',
-  view: Cluster,
-};
+export const view = Cluster;

@@ -140,10 +140,4 @@ function Settings({ about }) {
     </details>`;
 }
 
-export const thisNode = {
-  name: 'node',
-  title: 'This node',
-  about: 'How this node stands, what it holds, and what it does just now.',
-  page: 'operations.md',
-  view: Node,
-};
+export const view = Node;

@@ -5,9 +5,9 @@ import { Empty } from '../components/notices.js';
 import { html, useEffect, useState } from '../vendor/preact.js';
 import { Browse } from './run/browse.js';
 import { open, run as runScript } from './run/desk.js';
+import { Running } from './node/running.js';
 import { Past } from './run/past.js';
 import { RecordPage } from './run/record.js';
-import { Running } from './run/running.js';
 import { Scripts } from './run/scripts.js';
 import { TablePage } from './run/table.js';
 import { Spaces } from './spaces/spaces.js';
@@ -17,10 +17,9 @@ const WIDE = '(min-width: 60rem)';
 function Run({ tab, place, parts, query }) {
   const [view, named] = parts;
   const [shown, show] = useState(() => matchMedia(WIDE).matches);
-  const opened = (text, at) => {
-    const id = open(text);
-    go(placed('run', place));
-    if (at) runScript(id, null, place);
+  const opened = (text, there = place) => {
+    go(placed('run', there));
+    return open(text);
   };
   const spaces = view === 'space' && place;
   return html`
@@ -33,7 +32,7 @@ function Run({ tab, place, parts, query }) {
     <div class="desk">
       <details class="browse card" open=${shown} onToggle=${(event) => show(event.target.open)}>
         <summary>What there is</summary>
-        ${shown && html`<${Browse} key=${`${place?.ns}.${place?.db}`} place=${place} onOpen=${(text) => opened(text, true)} />`}
+        ${shown && html`<${Browse} key=${`${place?.ns}.${place?.db}`} place=${place} onOpen=${(text, there) => runScript(opened(text, there), null, there)} />`}
       </details>
       <div class="work">${spaces ? html`<${Spaces} place=${place} name=${named} query=${query} />`
         : html`<${View} view=${view} named=${named} place=${place} onOpen=${opened} />`}</div>
@@ -45,19 +44,12 @@ function View({ view, named, place, onOpen }) {
     if (view) document.getElementById('main').scrollTo?.(0, 0);
   }, [view, named]);
   if (view === 'running') return html`<${Running} />`;
-  if (view === 'past') return html`<${Past} onOpen=${(text) => onOpen(text)} />`;
+  if (view === 'past') return html`<${Past} onOpen=${onOpen} />`;
   if (!view) return html`<${Scripts} place=${place} />`;
   if (!place || !named) return html`<${Empty} title="Choose a place first" />`;
-  if (view === 'record') return html`<${RecordPage} id=${named} place=${place} onOpen=${(text) => onOpen(text)} />`;
+  if (view === 'record') return html`<${RecordPage} id=${named} place=${place} onOpen=${onOpen} />`;
   if (view === 'table') return html`<${TablePage} table=${named} place=${place} />`;
   return html`<${Empty} title="There is no such page" />`;
 }
 
-export const run = {
-  name: 'run',
-  title: 'Run',
-  about: 'Write scripts, run them, and look at what they answer.',
-  page: 'statements.md',
-  placed: true,
-  view: Run,
-};
+export const view = Run;

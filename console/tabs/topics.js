@@ -21,11 +21,4 @@ function Topics({ tab, place, parts, query }) {
   return html`<${Topic} key=${`${key}.${topic}`} tab=${tab} place=${place} name=${topic} query=${query} />`;
 }
 
-export const topics = {
-  name: 'topics',
-  title: 'Topics',
-  about: 'Queues of messages, who reads them, and who is behind.',
-  page: 'topics.md',
-  placed: true,
-  view: Topics,
-};
+export const view = Topics;

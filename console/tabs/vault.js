@@ -69,11 +69,4 @@ function Store({ found, onChange }) {
     </section>`;
 }
 
-export const vault = {
-  name: 'vault',
-  title: 'Vault',
-  about: 'Secrets that open only while somebody has unsealed them, and never without a trace.',
-  page: 'vaults.md',
-  placed: true,
-  view: Vault,
-};
+export const view = Vault;

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import posixpath
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,8 +37,10 @@ KINDS: Final = {
     ".txt": answers.TEXT,
 }
 """What is served, by how its name ends."""
-LATER: Final = ("docs/", "vendor/codemirror.js", "vendor/uplot.js")
-"""Scripts that the page does not ask for at once."""
+ENTRY: Final = "main.js"
+"""The script that the page begins with."""
+IMPORTED: Final = re.compile(r"^(?:import|export)\b[^;]*?\bfrom '(\.[^']+)'", re.MULTILINE)
+"""What a script wants before it begins: not what it asks for when that is needed, by a call."""
 POLICY: Final = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
     b" connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none';"
@@ -84,11 +87,24 @@ def digest(found: dict[str, File]) -> str:
     return hashlib.sha256(f"{VERSION}\n{whole}".encode()).hexdigest()[:16]
 
 
+def wanted(found: dict[str, File]) -> list[str]:
+    """The scripts without which the page can't begin."""
+    names = {ENTRY: None}
+    waiting = [ENTRY]
+    while waiting:
+        name = waiting.pop()
+        for path in IMPORTED.findall(found[name].body.decode()):
+            other = posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
+            if other not in names:
+                names[other] = None
+                waiting.append(other)
+    return sorted(names)
+
+
 def page(template: str, hashed: str, found: dict[str, File]) -> File:
     """The page: where its files are, and which of its scripts the browser will want at once."""
     base = f"/console/{hashed}/"
-    wanted = [name for name in found if name.endswith(".js") and not name.startswith(LATER)]
-    links = "\n".join(f'<link rel="modulepreload" href="{base}{name}">' for name in wanted)
+    links = "\n".join(f'<link rel="modulepreload" href="{base}{name}">' for name in wanted(found))
     text = template.replace("{base}", base).replace("{version}", VERSION)
     return ready(text.replace("{modules}", links).encode(), answers.HTML)
 

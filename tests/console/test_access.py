@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -465,3 +466,41 @@ def test_why_somebody_may_is_what_the_node_goes_by(opened: Opened) -> None:
     assert {kind: set(about["verbs"]) for kind, about in kinds.items()} == {
         kind.value: {verb.value for verb in VERBS[kind] - {Verb.OWN}} for kind in NAMES
     }
+
+
+def test_of_a_thousand_grants_some_are_drawn_and_each_is_found(
+    opened: Opened, node: NodeProcess
+) -> None:
+    names = [f"t{number}" for number in range(120)]
+    made(node, "many")
+    node.script(
+        "; ".join(
+            f"DEFINE TABLE {name}; GRANT READ ON TABLE shop.main.{name} TO many" for name in names
+        ),
+        ns="shop",
+        db="main",
+    )
+    page = opened("#/access/users/many")
+    rows = page.get_by_role("region", name="Grants").locator("tbody tr")
+    expect(rows).to_have_count(50)
+    page.get_by_label("WRITE on TABLE shop.main.t0", exact=True).check()
+    page.get_by_label("Find in its grants").fill("t119")
+    expect(rows).to_have_count(1)
+    page.get_by_label("READ on TABLE shop.main.t119").uncheck()
+    expect(page.locator("form .composed pre")).to_contain_text(
+        "GRANT WRITE ON TABLE `shop`.`main`.`t0`"
+    )
+    expect(page.locator("form .composed pre")).to_contain_text(
+        "REVOKE READ ON TABLE `shop`.`main`.`t119`"
+    )
+
+
+def test_a_log_that_is_saved_is_json(opened: Opened, node: NodeProcess) -> None:
+    value(node, "UPSERT invoice:saved SET paid = true")
+    page = opened("#/access/statements")
+    expect(page.get_by_role("region", name="Entries").locator("tbody tr").first).to_be_visible()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save", exact=True).click()
+    assert saved.value.suggested_filename == "statements.json"
+    entries = json.loads(saved.value.path().read_text())
+    assert "UPSERT invoice:saved SET paid = true" in [entry["statement"] for entry in entries]

@@ -141,7 +141,7 @@ def test_what_runs_is_ended(opened: Opened, node: NodeProcess) -> None:
     waiting = threading.Thread(target=wait)
     waiting.start()
     page = opened("#/node")
-    table = page.get_by_role("region", name="Scripts")
+    table = page.get_by_role("region", name="Running scripts")
     row = table.get_by_role("row", name="READ FROM slow")
     expect(row).to_be_visible()
     row.get_by_role("button", name="End").click()

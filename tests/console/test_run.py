@@ -37,6 +37,10 @@ def things(node: NodeProcess) -> None:
         **PLACE,
     )
     assert "error" not in answer, answer
+    node.script(
+        "DEFINE DATABASE shop.second; USE shop.second;"
+        " DEFINE TABLE elsewhere; CREATE elsewhere:1 SET name = 'of the second'"
+    )
 
 
 def write(page: Page, text: str) -> None:
@@ -128,11 +132,47 @@ def test_rows_of_a_file_are_a_parameter(console: Page, node: NodeProcess, tmp_pa
     file.set_input_files(tmp_path / "not.json")
     expect(file).to_have_attribute("aria-invalid", "true")
     expect(given).to_have_value('{"rows": [{"id": 1, "n": 1.0, "m": 12345678901234567890.5}]}')
-    (tmp_path / "lines.jsonl").write_text('{"id": 1, "n": 1.0}\n\n{"id": 2}\n')
+    (tmp_path / "lines.jsonl").write_text(
+        '{"id": 1, "n": 1.0}\n\n{"id": 2, "n": 9007199254740993}\n'
+    )
     file.set_input_files(tmp_path / "lines.jsonl")
     run(console, "DEFINE TABLE row; INSERT INTO row $rows RETURN NONE; SELECT * FROM row")
     expect(console.get_by_label("Result 3", exact=True)).to_contain_text("1.0")
+    exact = {"$int": "9007199254740993"}
+    assert node.script("SELECT VALUE n FROM row:2", **PLACE)["results"][0]["value"] == [exact]
     assert node.script("DELETE row RETURN BEFORE", **PLACE)["results"][0]["rows"] == 2
+
+
+def test_a_row_shows_nothing_that_it_has_not(console: Page) -> None:
+    run(console, "RETURN [{ a: 'x' }, { a: 'y', constructor: 5, `__proto__`: 6 }]")
+    result = console.get_by_label("Result 1", exact=True)
+    result.get_by_role("button", name="Table", exact=True).click()
+    expect(result.locator("tbody tr")).to_have_text(["x", "y56"])
+    csv = console.evaluate(
+        """async () => {
+          const here = document.querySelector('script[type=module]').src;
+          const formats = await import(new URL('tabs/run/formats.js', here).href);
+          return [formats.csv([{ a: 1 }, { a: 2, toString: 3 }]),
+            formats.isTable([{ a: 1 }, { toString: 2 }])];
+        }"""
+    )
+    assert csv == ["a,toString\r\n1,\r\n2,3\r\n", False]
+
+
+def test_rows_are_found_by_all_of_a_long_text(console: Page) -> None:
+    run(console, f"RETURN array::map(0..8, |$n| {{ n: $n, t: '{'x' * 1500}' + type::string($n) }})")
+    result = console.get_by_label("Result 1", exact=True)
+    result.get_by_label("Filter these rows").fill("x7")
+    expect(result).to_contain_text("1 of 8 rows")
+
+
+def test_a_table_of_another_place_is_selected_from_there(console: Page) -> None:
+    there = console.locator(".browse")
+    there.get_by_role("button", name="second").click()
+    there.get_by_role("button", name="elsewhere").click()
+    there.get_by_role("button", name="Select 100").click()
+    expect(console.get_by_label("Result 1", exact=True)).to_contain_text("of the second")
+    expect(console.locator(".place")).to_contain_text("shop.second")
 
 
 def test_many_rows_stay_few_in_the_page_and_are_sorted_and_filtered_here(console: Page) -> None:
@@ -219,7 +259,9 @@ def test_a_running_script_is_killed(console: Page, watch: Watch) -> None:
     watch.allow(REFUSED)
     run(console, "FOR $x IN 0..100000000 { LET $y = $x }")
     console.get_by_role("link", name="Running").click()
-    console.get_by_role("button", name="Kill").first.click()
+    console.get_by_role("region", name="Running scripts").get_by_role(
+        "button", name="End r-"
+    ).click()
     console.get_by_role("dialog").get_by_role("button", name="End it").click()
     expect(console.get_by_role("dialog")).to_have_count(0)
     console.get_by_role("link", name="Scripts").click()
@@ -230,6 +272,8 @@ def test_a_script_is_stopped(console: Page, node: NodeProcess) -> None:
     run(console, "FOR $x IN 0..100000000 { LET $y = $x }")
     console.get_by_role("button", name="Stop", exact=True).click()
     expect(console.locator(".results .notice")).to_contain_text("Stopped")
+    console.get_by_role("link", name="History", exact=True).click()
+    expect(console.locator(".past .chip").first).to_have_text("stopped")
 
 
 @pytest.mark.own_page

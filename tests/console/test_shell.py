@@ -53,6 +53,94 @@ def test_a_session_that_ends_is_begun_again_over_the_page(
     expect(console.get_by_label("Result 1", exact=True)).to_contain_text("typed before")
 
 
+@pytest.mark.own_page
+def test_who_comes_after_somebody_sees_nothing_of_it(
+    console: Page, node: NodeProcess, watch: Watch
+) -> None:
+    watch.allow(f"{REFUSED} 40")
+    node.script(f"DEFINE USER next ROLE member PASSWORD '{PASSWORD}'")
+    console.get_by_role("textbox", name="Script").fill("RETURN 'typed before'")
+    console.get_by_role("button", name="Run", exact=True).click()
+    expect(console.get_by_label("Result 1", exact=True)).to_contain_text("typed before")
+    console.locator(".menu summary").click()
+    console.get_by_role("button", name="Sign out").click()
+    sign_in(console, "next")
+    expect(console.get_by_role("textbox", name="Script")).not_to_contain_text("typed before")
+    expect(console.locator(".results")).to_have_count(0)
+    console.get_by_role("link", name="History", exact=True).click()
+    expect(console.locator("main")).to_contain_text("Nothing was run yet")
+
+
+@pytest.mark.own_page
+def test_a_session_that_another_one_goes_on_with_shows_nothing_of_the_first(
+    console: Page, node: NodeProcess, watch: Watch
+) -> None:
+    watch.allow(f"{REFUSED} 40")
+    node.script(f"DEFINE USER IF NOT EXISTS other ROLE member PASSWORD '{PASSWORD}'")
+    console.evaluate("location.hash = '#/access'")
+    expect(console.get_by_role("region", name="Users")).to_contain_text("other")
+    node.script("ALTER USER root SET ROLE owner")
+    console.get_by_role("button", name="Read again").click()
+    sign_in(console, "other")
+    expect(console.locator("main")).to_contain_text("NotAllowed")
+    expect(console.get_by_role("region", name="Users")).to_have_count(0)
+
+
+def test_what_is_refused_for_good_is_not_asked_again_and_again(
+    page: Page, node: NodeProcess, watch: Watch
+) -> None:
+    watch.allow(f"{REFUSED} 403")
+    node.script(f"DEFINE USER IF NOT EXISTS waits ROLE member PASSWORD '{PASSWORD}'")
+    page.add_init_script(
+        "window.waits = []; const wait = setTimeout;"
+        " window.setTimeout = (what, ms) => { waits.push(ms); return wait(what, ms); }"
+    )
+    page.goto(f"{origin(node)}/#/run/shop/main/running")
+    sign_in(page, "waits")
+    expect(page.locator("section[aria-labelledby='running-title']")).to_contain_text("NotAllowed")
+    assert 2000 not in page.evaluate("waits")
+
+
+def test_an_address_of_no_place_shows_no_other_one(opened: Opened) -> None:
+    for address in ("#/topics/no%20name/main", "#/run/1x/y/table/t", "#/topics/shop"):
+        page = opened(address)
+        expect(page.get_by_text("There is no such page")).to_be_visible()
+        opened("#/topics/shop/main")
+        expect(page.get_by_role("button", name="Make a topic")).to_be_visible()
+
+
+@pytest.mark.own_page
+def test_a_page_that_is_all_there_needs_no_file_of_the_node_s_next_version(
+    console: Page, node: NodeProcess, watch: Watch
+) -> None:
+    console.wait_for_function(
+        """() => {
+          const came = performance.getEntriesByType('resource').map(({ name }) => name);
+          return came.some((name) => name.endsWith('/vendor/uplot.js'));
+        }"""
+    )
+    watch.allow(f"{REFUSED} 409")  # no backup folder
+    asked: list[str] = []
+    console.on("request", lambda request: asked.append(request.url))
+    for name in ("Topics", "Cluster", "Access", "This node", "Backup", "Vault", "Run"):
+        console.get_by_role("navigation", name="Tabs").get_by_role("link", name=name).click()
+        expect(console.get_by_role("heading", level=1)).to_have_text(name)
+    expect(console.get_by_role("textbox", name="Script")).to_be_visible()
+    assert [one for one in asked if one.endswith((".js", ".css"))] == []
+
+
+def test_a_part_that_does_not_come_is_told(page: Page, node: NodeProcess, watch: Watch) -> None:
+    watch.allow(f"{REFUSED} 404")
+    page.route("**/tabs/topics.js", lambda route: route.fulfill(status=404))
+    page.goto(f"{origin(node)}/#/topics/shop/main")
+    sign_in(page)
+    expect(page.locator("main")).to_contain_text("A part of the console did not come")
+    page.unroute_all()
+    page.get_by_role("button", name="Load the page again").click()
+    sign_in(page)
+    expect(page.get_by_role("heading", level=1)).to_have_text("Topics")
+
+
 def test_keys_are_listed(console: Page) -> None:
     console.locator("main").focus()
     console.keyboard.press("?")

@@ -43,6 +43,22 @@ def confirm(page: Page, title: str, name: str, act: str, reason: str = "") -> No
     expect(box).to_have_count(0)
 
 
+def test_keys_that_come_again_do_it_once(opened: Opened, node: NodeProcess) -> None:
+    run(node, "DEFINE TOPIC pressed")
+    page = opened("#/topics/shop/main/pressed")
+    page.get_by_role("button", name="Publish", exact=True).click()
+    value = dialog(page, "Publish a message").get_by_label("Value", exact=True)
+    value.fill("1")
+    value.evaluate(
+        """(field) => {
+          for (let left = 3; left > 0; left -= 1) field.dispatchEvent(
+            new KeyboardEvent('keydown', { key: 'Enter', ctrlKey: true, bubbles: true }));
+        }"""
+    )
+    expect(dialog(page, "Publish a message")).to_have_count(0)
+    assert run(node, "INFO FOR TOPIC pressed")["messages"] == 1
+
+
 @pytest.fixture(scope="module")
 def orders(node: NodeProcess) -> NodeProcess:
     """A topic with 250 messages, two readers and a group with some out and some given up."""

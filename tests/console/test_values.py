@@ -30,7 +30,7 @@ SCRIPTS = [
     "{ `a;b`: 1 }; 1h30m; d'2026-01-02T03:04:05Z'; $x; 12.30dec; [1, 2][0]",
 ]
 
-IMPORT = "(name) => import(document.querySelector(`link[href$='/${name}']`).href)"
+IMPORT = "(name) => import(new URL(name, document.querySelector('script[type=module]').src).href)"
 
 
 @pytest.fixture
@@ -63,8 +63,12 @@ def test_a_value_goes_through_the_page_as_it_is(module: Page, node: NodeProcess)
 
 
 def test_values_sort_as_the_node_sorts_them(module: Page, node: NodeProcess) -> None:
-    mixed = [one for one in VALUES if not one.startswith(("{", "["))] + [
+    mixed = [one for one in VALUES if not one.startswith("{ '$")] + [
         "2", "'b'", "'a'", "5m", "person:10", "person:9", "person:`9`", "a:1",
+        "d'2026-01-02T03:04:05Z'", "d'2026-01-02T03:04:05.5Z'", "d'2026-01-02T03:04:06Z'",
+        r"'\u{1f600}'", r"'\u{ff5e}'", "person:`😀`", "person:`\uff5e`",
+        "b'AQ=='", "b'/w=='", "b''", "[10]", "[2]", "[2, 1]", "['b']", "{ a: 10 }", "{ a: 2 }",
+        "{ b: 1, a: 2 }",
     ]  # fmt: skip
     told = answered(node, f"RETURN [{', '.join(mixed)}]")
     mine = module.evaluate(
@@ -77,6 +81,29 @@ def test_values_sort_as_the_node_sorts_them(module: Page, node: NodeProcess) -> 
     assert answered(node, f"RETURN [{', '.join(mine)}]") == answered(
         node, f"RETURN array::sort([{', '.join(mixed)}])"
     )
+
+
+def test_a_number_that_somebody_types_stays_that_number(module: Page, node: NodeProcess) -> None:
+    for typed, meant in {
+        "9007199254740993": "9007199254740993", "-9223372036854775808": "-9223372036854775808",
+        '{"$toString": 1}': "{ '$toString': 1 }",
+    }.items():  # fmt: skip
+        written = module.evaluate(
+            f"""async (typed) => {{
+              const values = await ({IMPORT})('values.js');
+              return values.written(values.parse(typed));
+            }}""",
+            typed,
+        )
+        told = answered(node, "RETURN $v", params={"v": json.loads(written)})
+        assert told == answered(node, f"RETURN {meant}"), typed
+    for beyond in ("12345678901234567890", "1e400"):
+        written = module.evaluate(
+            f"async (it) => (await ({IMPORT})('values.js')).written("
+            f"(await ({IMPORT})('values.js')).parse(it))",
+            beyond,
+        )
+        assert written in (f'{{"$int":"{beyond}"}}', beyond)
 
 
 def test_statements_are_found_where_the_node_finds_them(module: Page, node: NodeProcess) -> None:

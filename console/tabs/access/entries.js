@@ -11,7 +11,8 @@ import * as node from '../../node.js';
 import { useAsked } from '../../state.js';
 import { info, isName } from '../../statements.js';
 import { html, useEffect, useState } from '../../vendor/preact.js';
-import { literal, shown } from '../../values.js';
+import { shown } from '../../values.js';
+import { json } from '../run/formats.js';
 
 const PAGE = 100;
 const OUTCOMES = [['', 'done and refused'], ['done', 'done'], ['refused', 'refused']];
@@ -114,7 +115,7 @@ function Read({ first, at, again, loading, ask, filters, name, onOpen }) {
       <${Ago} at=${at} />
       <${Button} onClick=${again} busy=${loading}>Read again<//>
       ${all ? html`<span class="soft">all that is kept</span>` : html`<${Button} onClick=${older} busy=${busy}>Older ones<//>`}
-      <${Button} onClick=${() => save(`${name}.json`, rows.map((row) => literal(row)).join('\n'), 'text/plain')}>Save<//>
+      <${Button} onClick=${() => save(`${name}.json`, json(rows), 'application/json')}>Save<//>
     </p>
     ${error && html`<${Refused} error=${error} />`}
     <${Table} label="Entries" columns=${columns(onOpen)} rows=${rows} height="70vh"

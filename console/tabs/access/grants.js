@@ -6,11 +6,13 @@ import { Composed } from '../../components/statement.js';
 import * as node from '../../node.js';
 import { useAsked } from '../../state.js';
 import { grant, info, inOne, isName, revoke } from '../../statements.js';
-import { html, useState } from '../../vendor/preact.js';
+import { html, useMemo, useState } from '../../vendor/preact.js';
 import { KINDS, means, reasons, VERBS } from './rights.js';
 import { May, Why } from './why.js';
 
 const MANY = 20;
+/** Rows that are drawn at once: a user may hold a thousand grants. */
+const DRAWN = 50;
 const KIND_OF = { tables: 'TABLE', topics: 'TOPIC', spaces: 'SPACE', vaults: 'VAULT' };
 const key = (noun, verb) => `${verb} ${noun}`;
 
@@ -22,9 +24,18 @@ export function Grants({ user, held, place, onDone }) {
   const [added, add] = useState([]);
   const [changed, change] = useState({});
   const [reason, explain] = useState('');
+  const [wanted, look] = useState('');
+  const [most, draw] = useState(DRAWN);
   const [doing, error, act] = useDoing();
-  const nouns = [...new Set([...granted.map(({ on }) => on), ...added])];
-  const has = (noun, verb) => granted.some(({ on, verbs }) => on === noun && verbs.includes(verb));
+  const verbsOn = useMemo(() => {
+    const found = new Map();
+    for (const { on, verbs } of granted) found.set(on, new Set([...found.get(on) ?? [], ...verbs]));
+    for (const noun of added) if (!found.has(noun)) found.set(noun, new Set());
+    return found;
+  }, [held, added]);
+  const nouns = [...verbsOn.keys()];
+  const has = (noun, verb) => verbsOn.get(noun).has(verb);
+  const fitting = nouns.filter((noun) => noun.toLowerCase().includes(wanted.trim().toLowerCase()));
   const turn = (noun, verb, to) => change({ ...changed, [key(noun, verb)]: to });
   const statements = nouns.flatMap((noun) => {
     const turned = (to) => VERBS.filter((verb) => changed[key(noun, verb)] === to && has(noun, verb) !== to);
@@ -46,12 +57,14 @@ export function Grants({ user, held, place, onDone }) {
       <h3 id="grants-title">What it holds</h3>
       <${Why} held=${held} />
       <${Form} onSubmit=${submit}>
+        ${nouns.length > DRAWN && html`<${Text} label="Find in its grants" type="search" value=${wanted} onInput=${look}
+          hint=${`${fitting.length} of ${nouns.length}`} />`}
         <div class="table" tabindex="0" role="region" aria-label="Grants">
           <table class="matrix">
             <caption class="unseen">Grants: what is ticked is granted</caption>
             <thead><tr><th scope="col">On</th>${VERBS.map((verb) => html`<th scope="col">${verb}</th>`)}</tr></thead>
             <tbody>
-              ${nouns.map((noun) => html`<tr key=${noun}>
+              ${fitting.filter((noun, at) => at < most || added.includes(noun)).map((noun) => html`<tr key=${noun}>
                 <th scope="row"><bdi>${noun}</bdi></th>
                 ${VERBS.map((verb) => html`<${Cell} noun=${noun} verb=${verb} held=${held}
                   ticked=${changed[key(noun, verb)] ?? has(noun, verb)}
@@ -61,6 +74,7 @@ export function Grants({ user, held, place, onDone }) {
           </table>
           ${nouns.length === 0 && html`<p class="nothing">Nothing is granted to it.</p>`}
         </div>
+        ${fitting.length > most && html`<p class="actions"><${Button} onClick=${() => draw(most + DRAWN)}>Show more of ${fitting.length}<//></p>`}
         ${composed && html`
           <${Composed} of=${composed} reason=${reason.trim()} />
           <${Text} label="Reason" hint="Kept in the statement log." value=${reason} onInput=${explain} maxlength="1000" />`}

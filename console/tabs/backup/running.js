@@ -17,13 +17,11 @@ const OURS = /^(BACKUP|RESTORE SCRIPT)\b/;
  */
 export function Running({ busy, onEnd }) {
   const [seen, see] = useState(0);
-  const [may, allow] = useState(true);
   const asked = useAsked((signal) => node.run(info.running(), { signal }), [],
-    { every: may && (busy || seen ? OFTEN_MS : SELDOM_MS) });
+    { every: busy || seen ? OFTEN_MS : SELDOM_MS });
   const [ending, end] = useState(null);
   const before = useRef(0);
   const found = (asked.value ?? []).filter(({ text }) => OURS.test(text ?? ''));
-  useEffect(() => allow(asked.error?.code !== 'NotAllowed'), [asked.error]);
   useEffect(() => {
     see(found.length);
     if (asked.value && found.length < before.current) onEnd();

@@ -15,13 +15,13 @@ const EVERY_MS = 2_000;
 const columns = (end) => [
   { name: 'since', title: 'For', align: 'end', width: '16ch', value: (one) => one.since,
     cell: (one) => html`<${Value} of=${one.since} />` },
+  { name: 'end', title: 'End', width: '9ch', cell: (one) => html`<${Button} look="danger" aria-label=${`End ${one.id}`}
+    onClick=${() => end(one)}>KILL<//>` },
   { name: 'user', title: 'User', value: (one) => one.user, text: (one) => one.user, cell: (one) => html`<bdi>${one.user}</bdi>` },
   { name: 'text', title: 'What', width: '52ch', value: (one) => one.text, cell: (one) => html`<bdi title=${one.text}>${one.text}</bdi>` },
   { name: 'rows', title: 'Rows read', align: 'end', width: '15ch', value: (one) => one.rows_read, cell: (one) => String(one.rows_read) },
   { name: 'waits', title: 'State', width: '14ch', cell: (one) => (one.waiting ? html`<span class="soft">waits</span>`
     : one.commit === null ? 'runs' : 'commits') },
-  { name: 'end', title: 'End', width: '9ch', cell: (one) => html`<${Button} look="danger" aria-label=${`End ${one.id}`}
-    onClick=${() => end(one)}>KILL<//>` },
   { name: 'place', title: 'Place', width: '22ch', cell: (one) => html`<bdi>${[one.namespace, one.database].filter(Boolean).join('.')}</bdi>` },
   { name: 'address', title: 'By', width: '26ch', cell: (one) => html`<bdi>${one.surface} ${one.address}</bdi>` },
 ];
@@ -33,7 +33,7 @@ export function Running() {
     <section class="card stack" aria-labelledby="running-title">
       <div class="head"><h2 id="running-title">Running</h2><p class="actions"><${Ago} at=${asked.at} /></p></div>
       <${Answer} asked=${asked} what="what runs">
-        ${(all) => html`<${Table} label="Scripts" columns=${columns(end)} sorted=${['since', true]} height="40vh"
+        ${(all) => html`<${Table} label="Running scripts" columns=${columns(end)} sorted=${['since', true]} height="40vh"
           rows=${all.filter(({ text }) => text !== info.running().text)} empty="Nothing but this question" />`}
       <//>
       ${ending && html`<${Killing} row=${ending} onClose=${() => end(null)} onDone=${asked.again} />`}

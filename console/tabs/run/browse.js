@@ -10,7 +10,7 @@ import { html, useState } from '../../vendor/preact.js';
 const MANY = 200;
 const ROWS = 100;
 
-/** @param {object} props `place`; `onOpen(text)` a script to be opened and run */
+/** @param {object} props `place`; `onOpen(text, place)` a script to be opened and run there */
 export function Browse({ place, onOpen }) {
   const asked = useAsked(namespaces, []);
   return html`
@@ -90,7 +90,7 @@ function TableOf({ row, place, onOpen }) {
   const draw = (table) => [
     html`<li class="leaf" key="look">
       <a href=${placed('run', place, ['table', row.name])}>All records</a>
-      <button type="button" class="quiet" onClick=${() => onOpen(first(row.name, ROWS).text)}>Select ${ROWS}</button></li>`,
+      <button type="button" class="quiet" onClick=${() => onOpen(first(row.name, ROWS).text, place)}>Select ${ROWS}</button></li>`,
     table.fields.length > 0 && html`<li key="fields"><p class="soft small">Fields${table.schemafull && ', and no others'}</p><ul>
       ${table.fields.map((field) => html`<li class="leaf"><code><bdi>${field.name}</bdi></code> <span class="soft"><bdi>${field.type}</bdi></span></li>`)}
     </ul></li>`,

@@ -1,5 +1,6 @@
 /** What the editor offers: words and functions of the language, and what INFO tells of the place. */
 import * as node from '../../node.js';
+import { forgotten } from '../../state.js';
 import { info } from '../../statements.js';
 import { tokens } from '../../storeql.js';
 import { FUNCTIONS, WORDS } from '../../words.js';
@@ -13,6 +14,7 @@ const functions = FUNCTIONS.map(([label, detail, about]) => ({
 }));
 
 const known = new Map();
+forgotten(() => known.clear());
 
 /** What INFO says, remembered for a while: completion must not ask at each key. */
 async function told(statement, place) {

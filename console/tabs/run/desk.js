@@ -22,7 +22,7 @@
  */
 import { begin } from '../../components/places.js';
 import * as node from '../../node.js';
-import { current, set } from '../../state.js';
+import { current, forgotten, set } from '../../state.js';
 import { extent, offset, statements } from '../../storeql.js';
 import { parse } from '../../values.js';
 import { useEffect, useState } from '../../vendor/preact.js';
@@ -34,9 +34,16 @@ let counted = 0;
 const blank = (text = '') => ({
   id: (counted += 1), text, params: '', reason: '', timeout: '', record: false, answer: null, running: null, marks: [],
 });
-const first = blank();
-let desk = { scripts: [first], current: first.id, history: [] };
+const empty = () => {
+  const first = blank();
+  return { scripts: [first], current: first.id, history: [] };
+};
+let desk = empty();
 const hearers = new Set();
+forgotten(() => {
+  for (const { running } of desk.scripts) running?.over.abort();
+  put(empty());
+});
 
 function put(patch) {
   desk = { ...desk, ...patch };
@@ -143,7 +150,7 @@ export async function run(id, selected, place) {
       set({ round: current().round + 1 });
       begin(); // it may have made the first database there is
     }
-    remember({ text, at: answer.at, place, ms: answer.ms, said: answer.error ? answer.error.code ?? 'stopped' : 'done' });
+    remember({ text, at: answer.at, place, ms: answer.ms, said: !answer.error ? 'done' : answer.error.name === 'AbortError' ? 'stopped' : answer.error.code });
   }
 }
 

@@ -11,7 +11,7 @@ export function isTable(value) {
   const names = Object.keys(value[0]);
   return value.every((row) => {
     const own = Object.keys(row);
-    return own.length === names.length && own.every((name, at) => (name === names[at] || name in value[0]) && !isDeep(row[name]));
+    return own.length === names.length && own.every((name) => Object.hasOwn(value[0], name) && !isDeep(row[name]));
   });
 }
 
@@ -22,13 +22,16 @@ export function fieldsOf(rows) {
   return [...found];
 }
 
+/** What a row has under a name; undefined where it has nothing: `constructor` is a name like any other. */
+export const field = (row, name) => (Object.hasOwn(row, name) ? row[name] : undefined);
+
 const cell = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
 
 /** Rows as CSV (RFC 4180). What is absent or NULL is empty; strings are as they are. */
 export function csv(rows) {
   const names = fieldsOf(rows);
   const line = (row) => names.map((name) => {
-    const value = row[name];
+    const value = field(row, name);
     return value === undefined || value === null ? '' : cell(shown(value));
   }).join(',');
   return [names.map(cell).join(','), ...rows.map(line)].join('\r\n') + '\r\n';

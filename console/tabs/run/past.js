@@ -5,7 +5,7 @@ import { Empty } from '../../components/notices.js';
 import { html } from '../../vendor/preact.js';
 import { useDesk } from './desk.js';
 
-/** @param {object} props `onOpen(text)`: as a script, without running it */
+/** @param {object} props `onOpen(text, place)`: as a script where it was run, without running it */
 export function Past({ onOpen }) {
   const { history } = useDesk();
   if (!history.length) return html`<${Empty} title="Nothing was run yet"><p>What you run stands here until this page is closed.</p><//>`;
@@ -15,7 +15,7 @@ export function Past({ onOpen }) {
         <p class="actions"><span class="chip ${entry.said === 'done' ? 'well' : 'warn'}">${entry.said}</span>
           <${Ago} at=${entry.at} what="" />
           <span class="soft">${entry.place && `${entry.place.ns}.${entry.place.db}`} ${entry.ms !== undefined && `${entry.ms} ms`}</span>
-          <button type="button" class="quiet" onClick=${() => onOpen(entry.text)}>Open</button><${Copy} text=${entry.text} /></p>
+          <button type="button" class="quiet" onClick=${() => onOpen(entry.text, entry.place ?? undefined)}>Open</button><${Copy} text=${entry.text} /></p>
         <pre tabindex="0"><bdi>${entry.text.slice(0, 4000)}</bdi></pre>
       </li>`)}
     </ol>`;

@@ -6,7 +6,7 @@ import { Table } from '../../components/table.js';
 import { Tree, Value } from '../../components/value.js';
 import { kind, shown } from '../../values.js';
 import { html, useMemo, useState } from '../../vendor/preact.js';
-import { areObjects, csv, fieldsOf, isTable, json } from './formats.js';
+import { areObjects, csv, field, fieldsOf, isTable, json } from './formats.js';
 import { isPlan, Plan } from './plan.js';
 
 const MOST_COLUMNS = 100;
@@ -91,10 +91,10 @@ export function Grid({ rows, place, label, height, children }) {
   const columns = useMemo(() => drawn.map((name) => ({
     name,
     title: html`<bdi>${name}</bdi>`,
-    align: isFigure(rows.find((row) => row[name] !== undefined && row[name] !== null)?.[name]) ? 'end' : undefined,
-    cell: (row) => html`<${Value} of=${row[name]} place=${place} name=${name} />`,
-    value: (row) => row[name],
-    text: (row) => (row[name] === undefined ? '' : shown(row[name], 48)),
+    align: isFigure(field(rows.find((row) => (field(row, name) ?? null) !== null) ?? {}, name)) ? 'end' : undefined,
+    cell: (row) => html`<${Value} of=${field(row, name)} place=${place} name=${name} />`,
+    value: (row) => field(row, name),
+    text: (row) => (field(row, name) === undefined ? '' : shown(field(row, name), 48)),
   })), [drawn.join('\n'), place?.ns, place?.db]);
   return html`
     <div class="actions filter">
@@ -113,7 +113,7 @@ function filtered(rows, words, texts) {
   const wanted = words.trim().toLowerCase();
   if (!wanted) return rows;
   return rows.filter((row) => {
-    if (!texts.has(row)) texts.set(row, Object.values(row).map((value) => shown(value, 1000)).join('\n').toLowerCase());
+    if (!texts.has(row)) texts.set(row, Object.values(row).map((value) => shown(value)).join('\n').toLowerCase());
     return texts.get(row).includes(wanted);
   });
 }

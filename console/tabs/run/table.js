@@ -46,6 +46,10 @@ function Records({ table, place, total, onAnew }) {
     });
     moment.current = found.moment;
     const more = found.results[0].value;
+    if (more.length < PAGE) { // nothing more is read there
+      letGo(moment.current);
+      moment.current = null;
+    }
     put((before) => [...(before ?? []), ...more]);
     end(more.length < PAGE);
     date((before) => before ?? found.at);

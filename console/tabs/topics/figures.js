@@ -17,6 +17,7 @@
  * @property {object} [settings] what INFO says, where the caller has INFO
  */
 import * as node from '../../node.js';
+import { forgotten } from '../../state.js';
 import { info } from '../../statements.js';
 
 const SAMPLES = 120;
@@ -28,6 +29,7 @@ const SETTINGS_MS = 60_000;
 
 /** @type {Map<string, Past>} */
 const pasts = new Map();
+forgotten(() => pasts.clear());
 const NEVER = { times: [], last: [], lag: [] };
 
 const whole = (place, topic) => `${place.ns}.${place.db}.${topic}`;

@@ -39,14 +39,14 @@ export function Topic({ tab, place, name, query }) {
     <${Head} tab=${tab} title=${name} asked=${asked}>
       <a href=${placed('topics', place)}>All topics</a>
     <//>
-    <p class="actions">
+    ${asked.value || !asked.error ? html`<p class="actions">
       <${Button} look="main" onClick=${() => see('publish')}>Publish<//>
       ${asked.value?.topic.settings && html`<${Button} onClick=${() => see('settings')}>Settings<//>`}
       <${Button} onClick=${() => see('trim')}>Trim<//>
       <${Button} onClick=${() => see('redrive')}>Redrive<//>
       <${Button} look="danger" onClick=${() => see('remove')}>Remove<//>
       <span class="soft" role="status">${said}</span>
-    </p>
+    </p>` : null}
     <${Answer} asked=${asked} what="the topic">
       ${({ topic, refused }) => html`
         ${refused && html`<${Partly} error=${refused} what="figures without settings and positions" />`}
@@ -70,9 +70,6 @@ export const published = ({ position, duplicate }) => (duplicate
 function Standing({ topic, place }) {
   const kept = past(place, topic.name);
   const fast = useMemo(() => rates(kept), [kept.times.length, kept.times.at(-1)]);
-  const once = kept.times.length === 1; // a line has two ends: the first sample gets an unknown one before it
-  const times = once ? [kept.times[0] - EVERY_MS / 1000, kept.times[0]] : [...kept.times];
-  const lag = once ? [null, kept.lag[0]] : [...kept.lag];
   if (topic.last === undefined) {
     return html`<${Notice} look="warning" title="Its figures are not told to you">
       <p>They need INFO or READ on the topic.</p><//>`;
@@ -81,10 +78,10 @@ function Standing({ topic, place }) {
   return html`
     <div class="columns">
       <section class="card" aria-label="How it stands"><${Figures} topic=${topic} /></section>
-      <section class="card" aria-label="Rate"><${Plot} title="Published" times=${times} unit="a second" height=${140}
-        series=${[{ label: 'messages', values: once ? [null, ...fast] : fast }]} /></section>
-      <section class="card" aria-label="Lag"><${Plot} title="Lag" times=${times} unit="messages" height=${140}
-        series=${[{ label: 'furthest behind', values: lag }]} /></section>
+      <section class="card" aria-label="Rate"><${Plot} title="Published" times=${[...kept.times]} unit="a second" height=${140}
+        series=${[{ label: 'messages', values: fast }]} /></section>
+      <section class="card" aria-label="Lag"><${Plot} title="Lag" times=${[...kept.times]} unit="messages" height=${140}
+        series=${[{ label: 'furthest behind', values: [...kept.lag] }]} /></section>
     </div>`;
 }
 

@@ -1,0 +1,22 @@
+/** The view of a tab, whose scripts may have to come first. */
+import { load, VIEWS } from '../tabs/all.js';
+import { html, useEffect, useState } from '../vendor/preact.js';
+import { Notice } from './notices.js';
+
+/** @param {object} props `tab` (of tabs/all.js), and what its view gets */
+export function Loaded({ tab, ...more }) {
+  const [came, count] = useState(0);
+  const [lost, lose] = useState(false);
+  const view = VIEWS.get(tab);
+  useEffect(() => {
+    if (!view) load(tab).then(() => count(came + 1), () => lose(true));
+  }, [tab]);
+  if (view) return html`<${view} tab=${tab} ...${more} />`;
+  return lost ? html`<${Missing} what="this page" />` : null;
+}
+
+/** What stands where scripts did not come. @param {{what: string}} props */
+export const Missing = ({ what }) => html`
+  <${Notice} look="gone" title="A part of the console did not come">
+    <p>The node is away, or it has another version than ${what} has. Loaded anew it is whole; what was typed is lost then.</p>
+    <p><button type="button" onClick=${() => location.reload()}>Load the page again</button></p><//>`;
