@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from actors.commits.committer import released_at_once
 from actors.passwords import Cost
 from actors.runtime import ask
 from actors.sessions import CALLERS, token_digest
@@ -25,7 +26,9 @@ from protocol.requests import (
     SignIn,
     SignOut,
 )
-from tests.actors.parts import KINDS, SignInDesk, desk, outcome, play
+from storage import users
+from tests.actors.parts import KINDS, SOMEBODY, SignInDesk, desk, outcome, play, until
+from tests.logbook import Logbook
 from tests.simulation.doors import LoopClock
 
 both = pytest.mark.parametrize("kind", KINDS)
@@ -120,6 +123,38 @@ def test_a_session_ends_after_an_hour_without_use_and_after_twelve_with_it() -> 
             assert isinstance(await token(at, used.token), SessionEnded)
 
     play("stepped", main)
+
+
+@both
+def test_who_was_looked_at_in_what_gave_way_is_looked_at_again(kind: str, logbook: Logbook) -> None:
+    """The number of a change of users that was taken back is another's that nobody has seen."""
+    logbook.allow("frames that were not released gave way")
+
+    async def main() -> None:
+        async with desk(kind) as at:
+            await at.define("ana", PASSWORD)
+            await at.define("bo", PASSWORD)
+            name = token_digest((await sign_in(at)).token)
+            committer = at.parts.committer
+            await until(lambda: committer.released_upto == 3)  # the entry of the sign-in
+            released = committer.released_upto
+            committer.releasable = lambda _durable: committer.released_upto
+            at.parts.put("a", b"1")
+            with committer.begin() as tx:
+                users.alter(tx, users.get(tx, "bo"), role="viewer")
+                changed = committer.commit(tx, SOMEBODY).sequence
+            with committer.begin() as tx:
+                assert at.sessions.caller(name, tx).user == "ana"
+            await until(lambda: committer.durable_upto == changed)
+            await committer.begin_following(NotWritable("another leads"))
+            await committer.cut(released)
+            committer.releasable = released_at_once
+            await committer.begin_leading(9)
+            await at.drop("ana")
+            assert at.parts.ledger.users_version == changed
+            assert at.sessions.glance(name, changed) is None
+
+    play(kind, main)
 
 
 def test_a_glance_at_a_session_counts_as_use_and_ends_as_the_session_does() -> None:
