@@ -25,6 +25,7 @@ from storage.transactions import Transaction
 
 RECORDS_A_STEP: Final = 256
 """Records whose entries are made in one step: about a millisecond of the loop."""
+ENTRIES_A_STEP: Final = 4_096
 _DECISIVE: Final = frozenset({keys.RECORD, keys.INDEX, keys.INDEX_ENTRY})
 """Tags of which a deleted range decides what indexes hold."""
 
@@ -154,9 +155,13 @@ def _follow(kept: Kept, records: list[bytes], tx: Transaction) -> Iterator[None]
                 found[entry] = holder
         if len(some) == RECORDS_A_STEP:
             yield
-    layer.write_all(found)
     layer.entries = layer.entries or bool(found)
-    layer.size += sum(map(len, found))
+    entries = iter(found.items())
+    while part := dict(islice(entries, ENTRIES_A_STEP)):
+        layer.write_all(part)
+        layer.size += sum(map(len, part))
+        if len(part) == ENTRIES_A_STEP:
+            yield
 
 
 class Replay:
