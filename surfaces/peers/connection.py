@@ -102,6 +102,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Somebody is there."""
         self._transport = cast(asyncio.Transport, transport)
+        if self._why is not None:
+            self._transport.abort()
+            return
         self._transport.set_write_buffer_limits(high=WRITE_BYTES)
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
@@ -252,6 +255,12 @@ class Connection(asyncio.Protocol):
         if self._why is None:
             self._failed(self, why)
             self.cut(why)
+
+    def turn_away(self, why: str) -> None:
+        """End it, once what was said is brought, and have the log say why."""
+        if self._why is None:
+            self._failed(self, why)
+            self.close(why)
 
     def cut(self, why: str) -> None:
         """End it at once: nothing more is sent, not even of what was said before."""

@@ -11,7 +11,8 @@ Until its certificate is known a peer hears nothing of the store, not even its i
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final, TypeVar
 
 from actors.cluster.peering import Peering
 from actors.cluster.trust import Pinned
@@ -19,6 +20,8 @@ from protocol.errors import CATALOGUE, Diverged, Failed, Refusal, SignInRefused,
 from protocol.links import VERSION, Detail, Hello, LinkClosed, Peer, Redeem, Refused, Renew
 from surfaces.peers.connection import Connection, Patience
 from surfaces.peers.tls import Shown
+
+T = TypeVar("T")
 
 _BEARABLE: Final = (str, int, bool, type(None))
 
@@ -72,22 +75,28 @@ def refusal(told: Refused) -> Refusal:
 async def welcome(connection: Connection, peering: Peering, patience: Patience) -> None:
     """Everything on a connection that another node has made, to its end."""
     try:
-        async with asyncio.timeout(patience.greeting):
-            shown = await connection.stands()
-        async with asyncio.timeout(patience.greeting):
-            first = await connection.receive()
+        shown = await _within(patience.greeting, connection, connection.stands())
+        first = await _within(patience.greeting, connection, connection.receive())
         if isinstance(first, Redeem):
             await _redeem(connection, peering, shown, first)
-        elif isinstance(first, Hello):
-            await _link(connection, peering, patience, shown, first)
-        else:
+        elif not isinstance(first, Hello):
             connection.fail(f"it said {type(first).__name__} before it had greeted")
-    except TimeoutError:
-        connection.fail("it did not say in time who it is and what it wants")
+        elif _greet(connection, peering, shown, first):
+            await _serve(connection, peering, patience)
     except LinkClosed:
         return  # the connection has told the log, where there was something to tell
     finally:
         connection.close()
+
+
+async def _within(seconds: float, connection: Connection, awaited: Coroutine[Any, Any, T]) -> T:
+    """What comes in time. :raises LinkClosed: it did not"""
+    try:
+        async with asyncio.timeout(seconds):
+            return await awaited
+    except TimeoutError:
+        connection.fail("it did not say in time who it is and what it wants")
+        raise LinkClosed("it took too long") from None
 
 
 async def _redeem(connection: Connection, peering: Peering, shown: Shown, asked: Redeem) -> None:
@@ -101,29 +110,32 @@ async def _redeem(connection: Connection, peering: Peering, shown: Shown, asked:
         connection.send(refused(why))
 
 
-async def _link(
-    connection: Connection, peering: Peering, patience: Patience, shown: Shown, theirs: Hello
-) -> None:
+def _greet(connection: Connection, peering: Peering, shown: Shown, theirs: Hello) -> bool:
+    """Greet who has greeted, if it may have a link."""
     # Judged at the moment in which it is let in: since the handshake a row may have gone.
     pinned = peering.trust.of(shown.fingerprint)
     if pinned is None:
         connection.fail(f"nobody who is trusted shows the certificate {shown.fingerprint}")
-        return
+        return False
     ours = peering.hello
     try:
         peer = check(theirs, ours, shown, pinned, peering.trust.row_of(theirs.node))
     except Refusal as why:
         connection.send(refused(why))
-        connection.close(f"{why.code}: {why.message}")
-        return
+        connection.turn_away(f"{why.code}: {why.message}")
+        return False
     connection.know(peer)
     connection.send(ours)
     peering.saw(peer, shown.expires)
-    async with asyncio.timeout(patience.greeting):
-        wanted = await connection.receive()
+    return True
+
+
+async def _serve(connection: Connection, peering: Peering, patience: Patience) -> None:
+    """Do what a peer wants that has a link."""
+    wanted = await _within(patience.greeting, connection, connection.receive())
     if isinstance(wanted, Renew):
         try:
-            connection.send(await peering.renew(pinned.row, wanted))
+            connection.send(await peering.renew(connection.peer.row or "", wanted))
         except Refusal as why:
             connection.send(refused(why))
         return

@@ -341,6 +341,7 @@ async def another_node(node: Node) -> None:
     heard = await bare.hear()
     assert isinstance(heard, Refused) and heard.code == "SignInRefused"
     assert await bare.hear() is None and node.peering.accepted.empty()
+    await node.logged("the certificate is of another node")
     await bare.close()
 
 

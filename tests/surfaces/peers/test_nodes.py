@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from actors.cluster.peering import accept_nobody
 from actors.cluster.trust import Trust
 from actors.doors import Doors, SystemClock, system_doors
 from protocol.errors import BadRequest, NotWritable, SignInRefused
@@ -296,6 +297,7 @@ async def test_a_row_declared_by_its_certificate_learns_its_node(leader: Linked)
 
 
 async def test_where_nothing_takes_followers_they_are_told(leader: Linked) -> None:
+    leader.here.node.peering.accept = accept_nobody
     who = joiner()
     await redeem(who, await leader.token())
     async with listening(who) as surface:
