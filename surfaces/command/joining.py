@@ -54,6 +54,10 @@ async def join_first(command: Serve, doors: Doors, console: Console) -> None:
         copied = await _joined(command, doors, console, _given(command, doors.clock))
         if copied is not None:
             console.tell(_told(copied))
+    if command.peers is None and place_of(doors.fs, directory) is Place.JOINED:
+        structlog.get_logger().warning(
+            "the node is in a cluster, and follows nobody without --peer", directory=directory
+        )
 
 
 def _given(command: Serve, clock: Clock) -> Identity | None:

@@ -98,6 +98,46 @@ def test_a_node_joins(tmp_path: Path, leader: Leader) -> None:
         served.end()
 
 
+def test_a_node_that_has_joined_follows(tmp_path: Path, leader: Leader) -> None:
+    """From the commit on that its copy shows, and again after it was away."""
+    words = ("--http", "127.0.0.1:0", "--peer", f"127.0.0.1:{free_port()}")
+    token = leader.token(tmp_path)
+    node = NodeProcess(tmp_path / "new", (*words, "--join", str(token))).start()
+    try:
+        for value in (7_777, 8_888):
+            answer = leader.node.script(f"USE n.d; CREATE t SET v = {value}")
+            assert "error" not in answer
+            await_equal(leader, node)
+            node.stop()
+            assert "joined store" in str(node.events()) or value > 7_777
+            node = NodeProcess(tmp_path / "new", words).start()
+    finally:
+        node.end()
+
+
+def await_equal(leader: Leader, node: NodeProcess) -> None:
+    """Wait until a node stands where its leader does, with the same state."""
+    there = leader.state
+    while True:
+        found = node.script("INFO FOR STATE")["results"][0]["value"]
+        if found["sequence"] >= there[0]:
+            break
+    if found["sequence"] == there[0]:
+        assert found["hash"] == there[1]
+
+
+def test_alone_it_follows_nobody(tmp_path: Path, leader: Leader) -> None:
+    """Without --peer: it says so, and answers nobody, for it is told nothing."""
+    token = leader.token(tmp_path)
+    words = ("--http", "127.0.0.1:0", "--join", str(token))
+    node = NodeProcess(tmp_path / "new", words).start()
+    try:
+        assert "the node is in a cluster, and follows nobody without --peer" in node.events()
+        assert node.script("SELECT * FROM t", ns="n", db="d")["error"]["code"] == "Busy"
+    finally:
+        node.end()
+
+
 def test_two_join_at_once(tmp_path: Path, leader: Leader) -> None:
     tokens = [leader.token(tmp_path) for _ in range(2)]
     both = [
