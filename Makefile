@@ -8,6 +8,8 @@ HTTP ?= 127.0.0.1:8000
 WIRE ?= 127.0.0.1:8001
 PYTEST_ARGS ?=
 MINUTES ?= 60
+NODES ?= 3
+N ?= 1
 # One more than there are cores: a quarter of a worker's time is spent waiting for the disk.
 WORKERS ?= $(shell expr $$(nproc) + 1)
 COMPILED ?=
@@ -16,7 +18,9 @@ TREE := $(if $(COMPILED),build/compiled,.)
 PYTHON_THERE := cd $(TREE) && $(CURDIR)/$(BIN)/python
 SOURCES := protocol language storage actors surfaces bench compiling tests examples
 
-.PHONY: help run compiled test check test-hard mutants bench builds soak docs images demo format wheel cases-accept clean
+CLUSTER := cluster-status cluster-kill cluster-pause cluster-resume cluster-cut cluster-heal cluster-chaos cluster-down
+
+.PHONY: help run compiled test check test-hard mutants bench builds soak cluster $(CLUSTER) docs images demo format wheel cases-accept clean
 .DEFAULT_GOAL := test
 
 help: ## the targets
@@ -94,6 +98,14 @@ builds: compiled ## the compiled tree beside the plain one, in turns
 
 soak: .venv/.bench ## everything at once for MINUTES=60, or SMALL=1 MINUTES=6: build/soak/ holds a table and a picture; fails when something grows
 	$(BIN)/python -m bench.soak --minutes $(MINUTES) $(if $(SMALL),--small)
+
+cluster: .venv/.node ## etcd and NODES=3 secured nodes below ./cluster/, with how to use them; again: start what does not run
+	@.ci/packages etcd-server
+	@$(BIN)/python -m bench.cluster up --nodes $(NODES)
+
+cluster-chaos: MINUTES = 5
+$(CLUSTER): cluster-%: .venv/.node
+	@$(BIN)/python -m bench.cluster $* --node $(N) --minutes $(MINUTES)
 
 images: .venv/.test ## take the pictures of the console that the pages show, into docs/images/
 	@.ci/packages chromium

@@ -1,0 +1,87 @@
+"""What is asked of the nodes: scripts over HTTP, of one node or of whoever leads."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bench.cluster.plan import NodeAt, Plan
+
+PLACE: Final = {"ns": "chaos", "db": "chaos"}
+SECONDS: Final = 10
+"""A request that takes longer has an unknown end."""
+NOT_DONE: Final = frozenset({"NotWritable", "NotEnoughReplicas", "Busy", "Draining", "Conflict"})
+"""Refusals after which nothing has happened."""
+
+
+class Refused(Exception):
+    """The node said no, and nothing was done."""
+
+    def __init__(self, error: dict[str, Any]) -> None:
+        super().__init__(f"{error['code']}: {error['message']}")
+        self.code = str(error["code"])
+
+
+class Unknown(Exception):
+    """Whether it was done is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Somebody who is signed in wherever they ask."""
+
+    plan: Plan
+
+    def script(self, node: NodeAt, text: str, **fields: object) -> list[Any]:
+        """The results of a script.
+
+        :raises Refused: it was refused, and is known not to have been done
+        :raises Unknown: anything else came, or nothing
+        """
+        pair = base64.b64encode(f"{self.plan.user}:{self.plan.password}".encode()).decode()
+        head = {"Authorization": f"Basic {pair}", "Content-Type": "application/json"}
+        body = json.dumps({"script": text, **fields}).encode()
+        connection = http.client.HTTPConnection("127.0.0.1", node.http, timeout=SECONDS)
+        try:
+            connection.connect()
+        except OSError as error:
+            connection.close()
+            raise Refused({"code": "NotReached", "message": str(error)}) from error
+        try:
+            connection.request("POST", "/script", body, head)
+            answer = json.loads(connection.getresponse().read())
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            raise Unknown(str(error)) from error
+        finally:
+            connection.close()
+        if "error" in answer:
+            if answer["error"]["code"] in NOT_DONE:
+                raise Refused(answer["error"])
+            raise Unknown(json.dumps(answer["error"]))
+        return [result["value"] for result in answer["results"]]
+
+    def value(self, node: NodeAt, text: str, **fields: object) -> Any:
+        """The value of the last statement. Raises as `script`."""
+        return self.script(node, text, **fields)[-1]
+
+    def leader(self) -> NodeAt | None:
+        """Who takes writes just now, as far as the nodes say."""
+        for node in self.plan.nodes:
+            try:
+                told = self.value(node, "INFO FOR NODE")
+            except (Refused, Unknown):
+                continue
+            if told.get("lease") is not None:
+                return node
+        return None
+
+    def is_in_sync(self, node: NodeAt) -> bool:
+        """Whether a node holds everything, as it says itself: it leads, or follows in sync."""
+        try:
+            told = self.value(node, "INFO FOR NODE")
+        except (Refused, Unknown):
+            return False
+        return told["lease"] is not None or told["upstream"] == "in sync"

@@ -1,0 +1,66 @@
+"""From nothing to a secured cluster, by public statements alone: what a person would type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from bench.cluster import processes
+from bench.cluster.asking import Asker, Refused, Unknown
+from bench.cluster.plan import BEHIND_SECONDS, LEASE_SECONDS, NodeAt, Plan
+
+ROLES: Final = "serving, writable, coordinating"
+
+
+def build(plan: Plan, said: Callable[[str], None]) -> None:
+    """Start everything and make a cluster of it. :raises processes.NotStarted:"""
+    plan.save()
+    processes.start_network(plan)
+    processes.start_etcd(plan)
+    said(f"etcd at http://127.0.0.1:{plan.etcd}")
+    first, *others = plan.nodes
+    processes.start_node(plan, first)
+    asker = Asker(plan)
+    declare(asker, first, others)
+    said(f"{first.name} runs, and {len(plan.nodes)} rows are declared")
+    for node in others:
+        token = asker.value(first, f"CREATE JOIN TOKEN FOR {node.name}")["token"]
+        path = plan.directory / f"{node.name}.token"
+        path.touch(mode=0o600)
+        path.write_text(token)
+        processes.start_node(plan, node, "--join", str(path))
+        said(f"{node.name} has joined with its token")
+    acks = (len(plan.nodes) - 1) // 2
+    processes.wait_for(
+        lambda: _follow(asker, first, len(others)), f"not all follow: {plan.directory}/*.log"
+    )
+    asker.script(
+        first,
+        f"DEFINE FAILOVER VIA 'http://127.0.0.1:{plan.etcd_outside}' LEASE {LEASE_SECONDS}s"
+        f" ACKS {acks} BEHIND {BEHIND_SECONDS}s PROMOTE AUTO",
+    )
+    processes.wait_for(lambda: asker.leader() is not None, "nobody took the lead")
+    said(f"failover is on: each write is on {acks + 1} disks before it is answered")
+
+
+def declare(asker: Asker, first: NodeAt, others: list[NodeAt]) -> None:
+    """The rows, in one transaction. The first says which node it is; the others wait for theirs."""
+    id = asker.value(first, "INFO FOR NODE")["id"]
+    rows = [_row(first) + f" NODE '{id}' ROLES {ROLES}"]
+    rows += [_row(node) + f" ROLES {ROLES}" for node in others]
+    asker.script(first, "BEGIN; " + "; ".join(rows) + "; COMMIT")
+
+
+def _row(node: NodeAt) -> str:
+    return (
+        f"DEFINE REPLICA {node.name} PEER '127.0.0.1:{node.outside}'"
+        f" ENDPOINTS '127.0.0.1:{node.wire}', '127.0.0.1:{node.http}'"
+    )
+
+
+def _follow(asker: Asker, first: NodeAt, count: int) -> bool:
+    try:
+        told = asker.value(first, "INFO FOR NODE")
+    except (Refused, Unknown):
+        return False
+    return bool(told["followers"] == count)

@@ -1,0 +1,135 @@
+"""`python -m bench.cluster.network DIR`: stands for the network between nodes and etcd.
+
+Every node and etcd has an address here that the others know. Who connects is found by its socket
+(`/proc`): the network knows its processes by their ids, so that it can be cut between two of them,
+and one way only. What is cut is not closed: bytes wait, as on a cable that was pulled. `cuts.json`
+says what is, as pairs of names, and is looked at all the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from asyncio import StreamReader as Reader
+from asyncio import StreamWriter as Writer
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Final
+
+from bench.cluster.plan import ETCD, Plan, load
+from bench.cluster.processes import pid_of
+
+LOOK_SECONDS: Final = 0.02
+CHUNK_BYTES: Final = 64 * 1024
+
+
+class Network:
+    """The links of one cluster."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._cut: frozenset[tuple[str, str]] = frozenset()
+        self._changed = asyncio.Condition()
+        self._seen = 0
+
+    async def run(self) -> None:
+        """Carry until the process ends."""
+        places = [(node.name, node.outside, node.peer) for node in self._plan.nodes]
+        places.append((ETCD, self._plan.etcd_outside, self._plan.etcd))
+        async with AsyncExitStack() as open_ones:
+            for name, outside, inside in places:
+                await open_ones.enter_async_context(
+                    await asyncio.start_server(self._carrier(name, inside), "127.0.0.1", outside)
+                )
+            (self._plan.directory / "network.ready").touch()
+            while True:
+                await self._look()
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def _look(self) -> None:
+        try:
+            seen = self._plan.cuts.stat().st_mtime_ns
+        except FileNotFoundError:
+            return
+        if seen != self._seen:
+            self._seen = seen
+            self._cut = frozenset(tuple(pair) for pair in json.loads(self._plan.cuts.read_text()))
+            async with self._changed:
+                self._changed.notify_all()
+
+    def _carrier(self, to: str, port: int) -> Callable[[Reader, Writer], Awaitable[None]]:
+        async def carry(reader: Reader, writer: Writer) -> None:
+            name = self._who(writer)
+            try:
+                await self._whole(name, to)
+                behind, ahead = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                writer.transport.abort()
+                return
+            await self._carry(name, (reader, writer), to, (behind, ahead))
+
+        return carry
+
+    async def _carry(
+        self, name: str, near: tuple[Reader, Writer], to: str, far: tuple[Reader, Writer]
+    ) -> None:
+        ways = [
+            asyncio.create_task(self._pump(near[0], far[1], name, to)),
+            asyncio.create_task(self._pump(far[0], near[1], to, name)),
+        ]
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        # Who is gone at one end is told at the other, once that can be told.
+        with suppress(OSError):
+            await self._whole(name, to)
+        for way in ways:
+            way.cancel()
+        for end in (near[1], far[1]):
+            end.transport.abort()
+
+    async def _pump(self, reader: Reader, writer: Writer, source: str, to: str) -> None:
+        with suppress(OSError):
+            while data := await reader.read(CHUNK_BYTES):
+                await self._whole(source, to)
+                writer.write(data)
+                await writer.drain()
+
+    async def _whole(self, source: str, to: str) -> None:
+        """Wait until it is not cut from the one to the other."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: (source, to) not in self._cut)
+
+    def _who(self, writer: Writer) -> str:
+        """Which node is at the other end; empty: somebody else."""
+        theirs, ours = (writer.get_extra_info(name)[1] for name in ("peername", "sockname"))
+        wanted = f"socket:[{_inode(theirs, ours)}]"
+        for node in self._plan.nodes:
+            pid = pid_of(self._plan, node.name)
+            if pid is not None and wanted in _sockets(pid):
+                return node.name
+        return ""
+
+
+def _inode(port: int, to: int) -> str:
+    """The inode of the socket that is connected from one port of the loopback to another. A port
+    alone is not enough: one that was closed a moment ago may have been given again."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if [int(end.rpartition(":")[2], 16) for end in fields[1:3]] == [port, to]:
+                return fields[9]
+    return ""
+
+
+def _sockets(pid: int) -> Iterator[str]:
+    """What the descriptors of a process are."""
+    with suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(OSError):
+                yield os.readlink(f"/proc/{pid}/fd/{name}")
+
+
+if __name__ == "__main__":
+    asyncio.run(Network(load(Path(sys.argv[1]))).run())

@@ -1,0 +1,156 @@
+"""The processes of a cluster. They outlive the command that starts them; a file holds their ids."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from bench.cluster.plan import ETCD, NodeAt, Plan
+
+ROOT: Final = Path(__file__).parents[2]
+NETWORK: Final = "network"
+WAIT_SECONDS: Final = 60
+"""What is not there after so long does not come."""
+
+
+class NotStarted(Exception):
+    """A process did not come up; the text is what it said last."""
+
+
+def start(plan: Plan, name: str, words: Sequence[str], more: Mapping[str, str]) -> int:
+    """Start a process that outlives this one; its id."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("STORE_")}
+    with plan.log_of(name).open("ab") as said:
+        process = subprocess.Popen(
+            words,
+            cwd=ROOT,
+            env={**kept, "PYTHONPATH": str(ROOT), **more},
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,  # an interrupt at the terminal is for the command, not for it
+        )
+    (plan.directory / f"{name}.pid").write_text(str(process.pid))
+    return process.pid
+
+
+def pid_of(plan: Plan, name: str) -> int | None:
+    """The id of a process that runs; None: it does not. An id that another program has been given
+    since is none."""
+    try:
+        pid = int((plan.directory / f"{name}.pid").read_text())
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, ValueError):
+        return None
+    return pid if str(plan.directory).encode() in words and state != "Z" else None
+
+
+def send(plan: Plan, name: str, number: signal.Signals) -> bool:
+    """Send a signal; whether there was somebody to have it."""
+    pid = pid_of(plan, name)
+    if pid is None:
+        return False
+    os.kill(pid, number)
+    return True
+
+
+def end(plan: Plan, name: str, number: signal.Signals = signal.SIGKILL) -> None:
+    """End a process, one that is paused too, and wait until it is gone."""
+    if send(plan, name, number):
+        send(plan, name, signal.SIGCONT)
+        wait_for(lambda: pid_of(plan, name) is None, f"{name} does not end")
+
+
+def start_network(plan: Plan) -> None:
+    """The network, and wait until it carries."""
+    words = [sys.executable, "-m", "bench.cluster.network", str(plan.directory)]
+    start(plan, NETWORK, words, {})
+    ready = plan.directory / "network.ready"
+    wait_for(ready.exists, f"the network: {plan.log_of(NETWORK)}")
+
+
+def start_etcd(plan: Plan) -> None:
+    """etcd, one member of it, and wait until it answers.
+
+    :raises NotStarted: it is not installed, or does not come up
+    """
+    found = shutil.which("etcd")
+    if found is None:
+        raise NotStarted("etcd is not installed: apt-get install etcd-server")
+    at = f"http://127.0.0.1:{plan.etcd}"
+    peers = f"http://127.0.0.1:{plan.etcd_peer}"
+    words = [
+        found, "--data-dir", str(plan.directory / "etcd"), "--log-level", "error",
+        "--listen-client-urls", at, "--advertise-client-urls", at,
+        "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers,
+        "--initial-cluster", f"default={peers}",
+    ]  # fmt: skip
+    start(plan, ETCD, words, {})
+    wait_for(lambda: _answers(f"{at}/health"), f"etcd: {plan.log_of(ETCD)}")
+
+
+def start_node(plan: Plan, node: NodeAt, *words: str, wait: bool = True) -> None:
+    """A node, and wait until it answers.
+
+    :param words: more for the command
+    :param wait: False: whoever asked looks by itself
+    """
+    command = [
+        sys.executable, "-m", "surfaces.command.main", str(plan.directory / node.name),
+        "--http", f"127.0.0.1:{node.http}", "--serve", f"127.0.0.1:{node.wire}",
+        "--peer", f"127.0.0.1:{node.peer}", *words,
+    ]  # fmt: skip
+    owner = {"STORE_USER": plan.user, "STORE_PASSWORD": plan.password}
+    start(plan, node.name, command, owner)
+    if wait:
+        wait_for(
+            lambda: pid_of(plan, node.name) is None or answers(node),
+            f"{node.name}: {plan.log_of(node.name)}",
+        )
+        if pid_of(plan, node.name) is None:
+            said = plan.log_of(node.name).read_text("utf-8", "replace")
+            raise NotStarted(f"{node.name}: {said[-800:].strip()}")
+
+
+def answers(node: NodeAt) -> bool:
+    """Whether a node says anything."""
+    return _answers(f"http://127.0.0.1:{node.http}/health")
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=1) as answer:
+            answer.read()
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def cut(plan: Plan, pairs: Sequence[tuple[str, str]]) -> None:
+    """Have the network carry nothing from the one to the other of each pair; none: it is whole."""
+    temporary = plan.cuts.with_suffix(".new")
+    temporary.write_text(json.dumps(pairs))
+    temporary.rename(plan.cuts)
+
+
+def wait_for(holds: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> float:
+    """Wait for a condition; how long it took. :raises NotStarted: it never came, with `what`"""
+    began = time.monotonic()
+    while not holds():
+        if time.monotonic() - began > seconds:
+            raise NotStarted(what)
+        time.sleep(0.02)
+    return time.monotonic() - began

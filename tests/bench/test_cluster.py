@@ -1,0 +1,214 @@
+"""The cluster that `make cluster` makes: what its judgement and its network are worth."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.cluster import building, chaos, processes
+from bench.cluster.__main__ import again, down, status
+from bench.cluster.asking import Asker, Refused
+from bench.cluster.chaos import ACCOUNTS, EACH, Told, Wrong
+from bench.cluster.network import Network
+from bench.cluster.plan import ETCD, NoCluster, NodeAt, Plan, draw, load
+from tests.actors.agreement.etcds import needs_etcd
+
+STATE = {"sequence": 9, "hash": "00"}
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    found = draw(tmp_path / "cluster", 3)
+    found.save()
+    return found
+
+
+def test_a_plan_is_the_same_for_the_next_command(plan: Plan) -> None:
+    assert load(plan.directory) == plan
+    assert (plan.directory / "plan.json").stat().st_mode & 0o077 == 0
+    assert plan.node("2") == plan.node("n2") == plan.nodes[1]
+    with pytest.raises(NoCluster, match="there are n1, n2, n3"):
+        plan.node("4")
+    with pytest.raises(NoCluster, match="make cluster"):
+        load(plan.directory / "elsewhere")
+
+
+# --- the judgement --------------------------------------------------------------------------------
+
+
+class Answers(Asker):
+    """What the nodes say, without nodes: all is well, but for what a test says otherwise."""
+
+    told: dict[str, dict[str, Any]]
+
+    def value(self, node: NodeAt, text: str, **fields: object) -> Any:
+        said = {
+            "CREATE": STATE,
+            "SELECT VALUE n": list(range(10)),
+            "SELECT VALUE sum": ACCOUNTS * EACH,
+            "SELECT VALUE count": 7,
+            "INFO FOR STATE": STATE,
+            "INFO FOR NODE": {"lease": "leads" if node.name == "n1" else None},
+            **self.told.get(node.name, {}),
+        }
+        return next(value for begins, value in said.items() if text.startswith(begins))
+
+
+@pytest.fixture
+def nodes_say(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
+    Answers.told = {}
+    monkeypatch.setattr(chaos, "Asker", Answers)
+    return Answers.told
+
+
+TOLD = Told(acknowledged=set(range(1, 10)), steps=6, perhaps=1)
+
+
+def test_what_is_right_is_told_so(plan: Plan, nodes_say: dict[str, dict[str, Any]]) -> None:
+    assert "3 nodes hold all of it" in chaos.judge(plan, TOLD)
+
+
+@pytest.mark.parametrize(
+    ("says", "wrong"),
+    [
+        ({"SELECT VALUE n": list(range(9))}, r"n2 has lost 1 records: \[9\]"),
+        ({"SELECT VALUE sum": ACCOUNTS * EACH - 1}, "n2 has 9999 in its accounts"),
+        ({"SELECT VALUE count": 5}, "n2 counted 5; 6 were acknowledged"),
+        ({"SELECT VALUE count": 8}, "n2 counted 8"),
+        ({"INFO FOR STATE": {"sequence": 9, "hash": "01"}}, "states differ at one sequence"),
+    ],
+)
+def test_what_is_wrong_is_found(
+    plan: Plan, nodes_say: dict[str, dict[str, Any]], says: dict[str, Any], wrong: str
+) -> None:
+    nodes_say["n2"] = says
+    with pytest.raises(Wrong, match=wrong):
+        chaos.judge(plan, TOLD)
+
+
+def test_a_node_that_does_not_come_after_is_named(
+    plan: Plan, nodes_say: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(processes.wait_for, "__defaults__", (0,))
+    nodes_say["n3"] = {"INFO FOR STATE": {"sequence": 8, "hash": "00"}}
+    with pytest.raises(processes.NotStarted, match="n3 does not come to 9"):
+        chaos.judge(plan, TOLD)
+
+
+def test_what_was_not_reached_was_not_done(plan: Plan) -> None:
+    with pytest.raises(Refused, match="NotReached"):
+        Asker(plan).script(plan.nodes[0], "RETURN 1")
+
+
+# --- the network ----------------------------------------------------------------------------------
+
+
+TALKER = """
+import socket, sys
+talks = None
+for line in sys.stdin:
+    talks = talks or socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    talks.sendall(line.encode())
+    print(talks.recv(100).decode(), end="", flush=True)
+"""
+
+
+class Talker:
+    """A process that says lines to etcd's place in the network, and what comes back."""
+
+    def __init__(self, plan: Plan, name: str) -> None:
+        words = [sys.executable, "-c", TALKER, str(plan.etcd_outside), str(plan.directory)]
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        (plan.directory / f"{name}.pid").write_text(str(self.process.pid))
+
+    def say(self, word: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{word}\n".encode())
+        self.process.stdin.flush()
+
+    async def hear(self) -> str:
+        assert self.process.stdout is not None
+        return (await asyncio.to_thread(self.process.stdout.readline)).decode().strip()
+
+    def end(self) -> None:
+        with self.process:
+            self.process.kill()
+
+
+async def test_a_cut_holds_bytes_back_one_way_and_healing_brings_them(plan: Plan) -> None:
+    heard: list[bytes] = []
+    over: list[bool] = []
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(100):
+                heard.append(data.strip())
+                writer.write(data)
+        writer.close()
+        over.append(True)
+
+    async def cut(*pairs: tuple[str, str]) -> None:
+        processes.cut(plan, pairs)
+        while network._cut != frozenset(pairs):
+            await asyncio.sleep(0.001)
+
+    network = Network(plan)
+    server = await asyncio.start_server(echo, "127.0.0.1", plan.etcd)
+    carries = asyncio.create_task(network.run())
+    while not (plan.directory / "network.ready").exists():
+        await asyncio.sleep(0.001)
+    one, other = Talker(plan, "n1"), Talker(plan, "n2")
+    try:
+        one.say("a")
+        assert await one.hear() == "a"
+        await cut(("n1", ETCD))
+        one.say("b")
+        other.say("c")
+        assert await other.hear() == "c"
+        assert heard == [b"a", b"c"]
+        await cut(("n2", ETCD), (ETCD, "n1"))
+        while heard != [b"a", b"c", b"b"]:
+            await asyncio.sleep(0.001)
+        answer = asyncio.create_task(one.hear())
+        other.say("d")
+        await asyncio.sleep(0)
+        assert not answer.done() and heard[-1] == b"b"
+        await cut()
+        assert (await answer, await other.hear()) == ("b", "d")
+    finally:
+        one.end()
+        other.end()
+        while len(over) < 2:
+            await asyncio.sleep(0.001)
+        carries.cancel()
+        await asyncio.wait([carries])
+        server.close()
+
+
+# --- the whole ------------------------------------------------------------------------------------
+
+
+@pytest.mark.hard
+@pytest.mark.timeout(600)
+@needs_etcd
+def test_chaos_breaks_nothing(tmp_path: Path, figure: Callable[[str, object], None]) -> None:
+    plan = draw(tmp_path / "cluster", 3)
+    try:
+        building.build(plan, print)
+        figure("chaos in a cluster", chaos.run(plan, 2, 1, print))
+        assert "n1" in status(plan)
+        processes.end(plan, "n2")
+        assert "n2: does not run" in status(plan)
+        again(plan)
+        assert "does not run" not in status(plan)
+    finally:
+        down(plan)
+    assert not plan.directory.exists()
