@@ -42,6 +42,7 @@ from protocol.rights import (
     ROLES,
     STORE,
     VERBS,
+    Grant,
     Kind,
     Noun,
     Verbs,
@@ -79,6 +80,8 @@ class Standing:
     all: bool = False
     """Whether it may do everything: a store-wide owner, or whoever opened the directory."""
     _known: dict[tuple[Any, Any], tuple[Verbs, bool]] = field(default_factory=dict)
+    _at: dict[tuple[int, ...], list[Grant]] = field(default_factory=dict)
+    """Its grants, by the ids of what they are on, once something was judged."""
 
     def holds(self, thing: Thing) -> Verbs:
         """The verbs that it holds on something."""
@@ -118,10 +121,21 @@ class Standing:
         is_vault = noun.kind in (Kind.VAULT, Kind.VAULTS)
         if is_inside(noun.path, user.space) and (not is_vault or user.role == OWNER):
             held = ROLES[user.role]
-        held |= {grant.verb for grant in user.grants if grant.noun.covers(noun)}
+        held |= {grant.verb for grant in self._about(noun) if grant.noun.covers(noun)}
         # What is held on a place shows what is in it, whether or not it means anything there.
         sees = bool(held) or (noun.kind in PLACES and self._has_part_in(noun, user))
         return held & VERBS[noun.kind], sees
+
+    def _about(self, noun: Noun) -> Iterator[Grant]:
+        """Those of its grants that may cover something: on it, and on the places around it. A user
+        may hold a thousand, and figures are judged of thousands of topics."""
+        user = self.user
+        assert user is not None, "who may do everything is not judged"
+        if not self._at:
+            for grant in user.grants:
+                self._at.setdefault(grant.noun.ids, []).append(grant)
+        for depth in range(len(noun.ids) + 1):
+            yield from self._at.get(noun.ids[:depth], ())
 
     def _has_part_in(self, place: Noun, user: User) -> bool:
         """Whether something that it holds anything on lies in a place."""

@@ -29,6 +29,9 @@ export function Shell() {
     begin();
     if (document.activeElement === document.body) toMain(); // the form is gone
   }, [who]);
+  useEffect(() => {
+    if (who && document.activeElement === document.body) toMain(); // what had the focus was of the view before
+  }, [address]);
   useEffect(() => put(false), [ended]);
   useEffect(() => {
     document.title = `${tab?.title ?? 'Not there'} · storenode`;
@@ -129,6 +132,9 @@ function Condition() {
 
 function Banners({ ended, onSignIn }) {
   const { away, condition } = useShared();
+  const began = useRef(undefined); // with the version whose files these are
+  began.current ??= condition?.health.version;
+  const other = began.current !== condition?.health.version;
   const drained = condition?.ready.reason === 'no_roles';
   return html`
     <div class="banners" aria-live="polite">
@@ -137,6 +143,9 @@ function Banners({ ended, onSignIn }) {
         <p>It is looked for, and the page goes on by itself when it is back.
           ${condition && html` Last heard of ${ago(condition.at)}.`}</p>
         <p><button type="button" onClick=${node.lookNow}>Look now</button></p><//>`}
+      ${other && html`<${Notice} look="warning" title=${`The node has version ${condition.health.version} now`}>
+        <p>This page is of ${began.current}, and goes on. Loaded again it is of the other; what was typed is lost then.</p>
+        <p><button type="button" onClick=${() => location.reload()}>Load the page again</button></p><//>`}
       ${!away && drained && html`<${Notice} look="drained" title="This node is drained">
         <p>It keeps its data and answers no clients until it has a role again. <a href="#/node">Look at this node</a></p><//>`}
       ${ended && html`<${Notice} look="ended" title="You are signed out">

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter_ns
 
@@ -33,6 +34,7 @@ from protocol.rights import (
     STORE,
     VERBS,
     WRITE,
+    Grant,
     Kind,
     Noun,
     Verb,
@@ -321,6 +323,40 @@ async def test_judging_an_owner_takes_little(
             by_name = (perf_counter_ns() - began) / rounds
         figure(f"judging, ns: {name}", f"{took:.0f}; with finding a table by name {by_name:.0f}")
     assert isinstance(rights.standing(tx, who), Standing)
+
+
+def test_of_a_thousand_grants_those_around_a_thing_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nouns = [Noun(Kind.TOPIC, (1, 2, number), f"shop.main.q{number}") for number in range(1000)]
+    held = [Grant(Verb.READ, noun) for noun in nouns[:900]]
+    held += [
+        Grant(Verb.WRITE, Noun(Kind.DATABASE, (1, 2), "shop.main")),
+        Grant(Verb.INFO, Noun(Kind.NAMESPACE, (1,), "shop")),
+        Grant(Verb.READ, Noun(Kind.VAULTS, (1,), "shop")),
+        Grant(Verb.INFO, NODE),
+    ]
+    user = users.User("ann", "member", None, "", None, datetime.now(UTC), tuple(held))
+    compared = 0
+    covers = Noun.covers
+
+    def counted(self: Noun, other: Noun) -> bool:
+        nonlocal compared
+        compared += 1
+        return covers(self, other)
+
+    monkeypatch.setattr(Noun, "covers", counted)
+    others = [
+        NODE,
+        STORE,
+        Noun(Kind.VAULT, (1, 2, 5), "shop.main.v"),
+        Noun(Kind.TABLE, (1, 2, 7), "shop.main.t"),
+    ]
+    who = Standing("ann", user)
+    for noun in (*nouns, *others):
+        naive = {grant.verb for grant in held if covers(grant.noun, noun)} & VERBS[noun.kind]
+        assert who._judge(noun)[0] == naive, noun
+    assert 0 < compared < 6 * len(nouns)
 
 
 NAMES = {"TABLE": "t", "TOPIC": "q", "SPACE": "c", "FUNCTION": "f"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.console.conftest import ELSEWHERE, Opened, Watch, origin, sign_in
 from tests.console.seeing import findings, overflow
@@ -127,6 +127,20 @@ def test_a_page_that_is_all_there_needs_no_file_of_the_node_s_next_version(
         expect(console.get_by_role("heading", level=1)).to_have_text(name)
     expect(console.get_by_role("textbox", name="Script")).to_be_visible()
     assert [one for one in asked if one.endswith((".js", ".css"))] == []
+
+
+@pytest.mark.own_page
+def test_a_node_of_another_version_is_told(console: Page, node: NodeProcess) -> None:
+    expect(console.locator(".condition")).to_contain_text("ready")
+
+    def later(route: Route) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json={**answer.json(), "version": "9.0.0"})
+
+    console.route("**/health", later)
+    console.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(console.locator(".banners")).to_contain_text("The node has version 9.0.0 now")
+    expect(console.locator(".banners").get_by_role("button", name="Load the page")).to_be_visible()
 
 
 def test_a_part_that_does_not_come_is_told(page: Page, node: NodeProcess, watch: Watch) -> None:

@@ -367,6 +367,7 @@ def test_a_topic_is_removed(opened: Opened, node: NodeProcess) -> None:
     confirm(page, "Remove the topic", "old", "Remove it", "nobody reads it")
     expect(row(page, "Topics", "other")).to_be_visible()
     expect(row(page, "Topics", "old")).to_have_count(0)
+    expect(page.locator("main")).to_be_focused()
     assert node.script("INFO FOR TOPIC old", **PLACE)["error"]["code"] == "Unknown"
     assert last_kept(node) == ("DROP TOPIC old", "nobody reads it")
 
