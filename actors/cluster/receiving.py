@@ -138,6 +138,7 @@ class Receiving:
             await self._attach()
             while True:
                 await self._hear(await self._link.receive())
+                await asyncio.sleep(0)  # what has come already is taken a message in each turn
         except LinkClosed:
             if self._failed is not None:
                 raise self._failed from None
@@ -195,7 +196,7 @@ class Receiving:
         if isinstance(message, Frames):
             self._check_epoch(message.epoch)
             if message.frames:
-                self._take(_frames(message))
+                self._take(_frames(message), message.released)
             elif message.released <= self.released:
                 self._acknowledge_soon()
             self._hear_released(message.released)
@@ -214,9 +215,9 @@ class Receiving:
                 f"frames of epoch {epoch}: it was attached in {self.epoch}, {promised} was promised"
             )
 
-    def _take(self, frames: list[Frame]) -> None:
+    def _take(self, frames: list[Frame], released: int) -> None:
         size = sum(len(frame.body) + FRAME_HEADER_BYTES for frame in frames)
-        synced = self._committer.receive(frames, self._compared.bound(self.released))
+        synced = self._committer.receive(frames, released)
         self._unsynced_bytes += size
         synced.add_done_callback(partial(self._is_synced, size))
 

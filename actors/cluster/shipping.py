@@ -276,6 +276,7 @@ class Shipping:
         if frames or self._beat_due or self._committer.released_upto > self._told:
             self._send(frames)
             await self._link.drained()
+            await asyncio.sleep(0)  # a link that takes everything at once is no turn for others
         else:
             await self._woken.wait()
 

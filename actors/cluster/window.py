@@ -7,6 +7,10 @@ they are is bounded, so that a follower that takes nothing costs nobody much eit
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
+
+BATCH_BYTES: Final = 200
+"""What is remembered of a batch, about; it counts as if it were sent."""
 
 
 class Window:
@@ -28,8 +32,8 @@ class Window:
 
     def sent(self, upto: int, size: int, now_us: int) -> None:
         """A batch was sent, up to a frame."""
-        self._sent.append((upto, size, now_us))
-        self.bytes += size
+        self._sent.append((upto, size + BATCH_BYTES, now_us))
+        self.bytes += size + BATCH_BYTES
 
     def asked(self, now_us: int) -> None:
         """A sign of life was asked for."""

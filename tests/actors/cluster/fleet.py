@@ -94,7 +94,6 @@ class ModelLog:
             raise Diverged(f"frame {frames[0].sequence} does not follow {self._taken_upto}")
         self._taken.append((frames, released, synced))
         self._sync_later()
-        self.show(released)
         return synced
 
     @property

@@ -10,6 +10,7 @@ import pytest
 
 from actors.cluster import comparing
 from actors.cluster.comparing import Comparing
+from actors.cluster.member import Life
 from actors.cluster.receiving import Receiving
 from actors.cluster.shipping import Shipping
 from actors.cluster.standing import Standing
@@ -90,6 +91,9 @@ async def two() -> AsyncIterator[Two]:
         )
         for engine in engines[1:]
     ]
+    for node in nodes:  # what coordinates is the test
+        await node.cluster.stop()
+        node.member.life, node.roles.check_told = Life.ALONE, None
     await nodes[0].committer.begin_leading(2)
     made = Two(nodes[0], nodes[1], engines[2])
     await made.attach()

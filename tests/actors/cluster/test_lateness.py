@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actors.cluster.lateness import LATE_US, Lateness
-from actors.cluster.window import Window
+from actors.cluster.window import BATCH_BYTES, Window
 
 
 def test_a_follower_is_late_until_it_has_what_was_released_when_it_came() -> None:
@@ -39,15 +39,15 @@ def test_what_lacks_for_a_second_does() -> None:
 
 
 def test_a_window_is_open_until_as_much_is_on_its_way() -> None:
-    window = Window(100)
+    window, batch = Window(500), 60 + BATCH_BYTES
     window.sent(3, 60, 10)
     assert window.is_open
     window.sent(9, 60, 20)
-    assert (window.is_open, window.bytes) == (False, 120)
+    assert (window.is_open, window.bytes) == (False, 2 * batch)
     window.acknowledged(2)
-    assert window.bytes == 120, "half a batch is none"
+    assert window.bytes == 2 * batch, "half a batch is none"
     window.acknowledged(3)
-    assert (window.is_open, window.bytes) == (True, 60)
+    assert (window.is_open, window.bytes) == (True, batch)
     window.acknowledged(9)
     assert window.bytes == 0
 
