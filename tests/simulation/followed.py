@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from unittest.mock import patch
 
+import actors.cluster.member
 import actors.commits.following
 import actors.store
 import storage.replay
@@ -75,6 +76,11 @@ class Member:
         return self.node
 
 
+def _takes_changes(member: actors.cluster.member.Member) -> None:
+    if member._committer.follows:
+        raise AWAY.also()
+
+
 class Cluster3:
     """The three of them. `run` lets it happen."""
 
@@ -115,6 +121,10 @@ class Cluster3:
             patch.object(storage.effects, "EFFECTS_A_STEP", self.chance.choice([4, 512])),
             patch.object(storage.effects, "LONG_BYTES", self.chance.choice([600, 65_536])),
             patch.object(actors.store, "Log", SmallLog),
+            # What decides in production stands aside.
+            patch.object(actors.cluster.member.Member, "check_writable", _takes_changes),
+            patch.object(actors.cluster.member.Member, "check_replicated", lambda _member: None),
+            patch.object(actors.cluster.member.Member, "check_answering", lambda *_: None),
         ):
             try:
                 stepped.run(self._main(steps), self.chance.randrange(1 << 30), latency)
