@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.cluster import building, chaos, processes
-from bench.cluster.asking import Asker, Refused, Unknown
+from bench.cluster.asking import Asker, Refused, Unknown, leads
 from bench.cluster.plan import ETCD, NoCluster, Plan, draw, load
 from bench.cluster.processes import NETWORK, NotStarted, pid_of
 
@@ -116,7 +116,7 @@ def status(plan: Plan) -> str:
         except (Refused, Unknown) as error:
             lines.append(f"{node.name}: {error}")
             continue
-        does = "leads" if info["lease"] is not None else info["upstream"] or "follows nobody"
+        does = "leads" if leads(info) else info["upstream"] or info["waits_for"] or info["life"]
         lines.append(f"{node.name}: {does}, at sequence {state['sequence']}")
     lines.append(f"etcd: {'runs' if pid_of(plan, ETCD) else 'does not run'}")
     return "\n".join(lines)

@@ -74,7 +74,7 @@ class Asker:
                 told = self.value(node, "INFO FOR NODE")
             except (Refused, Unknown):
                 continue
-            if told.get("lease") is not None:
+            if leads(told):
                 return node
         return None
 
@@ -84,4 +84,10 @@ class Asker:
             told = self.value(node, "INFO FOR NODE")
         except (Refused, Unknown):
             return False
-        return told["lease"] is not None or told["upstream"] == "in sync"
+        return leads(told) or told["upstream"] == "in sync"
+
+
+def leads(told: dict[str, Any]) -> bool:
+    """Whether a node leads, as its INFO FOR NODE says. One that is cut off has no lease left, and
+    does not know yet that another leads."""
+    return told["lease"] not in (None, {"$dur": "0s"})

@@ -20,6 +20,7 @@ from bench.cluster.network import Network
 from bench.cluster.plan import ETCD, NoCluster, NodeAt, Plan, draw, load
 from tests.actors.agreement.etcds import needs_etcd
 
+LEASES = {"n1": "0s", "n2": "2s", "n3": "0s"}
 STATE = {"sequence": 9, "hash": "00"}
 
 
@@ -55,7 +56,7 @@ class Answers(Asker):
             "SELECT VALUE sum": ACCOUNTS * EACH,
             "SELECT VALUE count": 7,
             "INFO FOR STATE": STATE,
-            "INFO FOR NODE": {"lease": "leads" if node.name == "n1" else None},
+            "INFO FOR NODE": {"lease": {"$dur": LEASES[node.name]}},
             **self.told.get(node.name, {}),
         }
         return next(value for begins, value in said.items() if text.startswith(begins))
@@ -101,6 +102,12 @@ def test_a_node_that_does_not_come_after_is_named(
     nodes_say["n3"] = {"INFO FOR STATE": {"sequence": 8, "hash": "00"}}
     with pytest.raises(processes.NotStarted, match="n3 does not come to 9"):
         chaos.judge(plan, TOLD)
+
+
+def test_who_has_no_lease_left_leads_no_more(
+    plan: Plan, nodes_say: dict[str, dict[str, Any]]
+) -> None:
+    assert Answers(plan).leader() == plan.nodes[1]
 
 
 def test_what_was_not_reached_was_not_done(plan: Plan) -> None:
