@@ -13,6 +13,8 @@
  *   `parts`: the address behind the tab, and behind the place where it is `placed`
  */
 
+import { read } from '../address.js';
+
 /** @type {Tab[]} */
 export const TABS = [
   {
@@ -82,10 +84,12 @@ const LIBRARIES = [
   () => import('../vendor/codemirror.js'), async () => (await import('../components/plot.js')).library(),
 ];
 
-/** Have everything come that did not yet, one after the other. */
+/** Have everything come that did not yet, one after the other: first what the address is of. */
 export async function ahead() {
+  const wanted = read().tab;
+  const tabs = [...TABS].sort((one, two) => (two.name === wanted) - (one.name === wanted));
   try {
-    for (const tab of TABS) await load(tab);
+    for (const tab of tabs) await load(tab);
     for (const library of LIBRARIES) await library();
   } catch (error) {
     if (!(error instanceof TypeError)) throw error; // it does not come: whoever opens what needs it is told
