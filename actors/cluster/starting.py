@@ -95,9 +95,14 @@ def begin_coordination(
 
     async def copy_anew(leader: str) -> bool:
         row, pins = member.row_of(leader), peering.trust.pins_of(leader)
-        if row is None or not pins:
+        upstream = member.memory.now.upstream
+        if row is not None and pins:
+            source = Source(leader, (row.peer,), tuple(pins))
+        elif upstream is not None and upstream.node == leader:
+            source = Source(leader, upstream.peers, (upstream.fingerprint,))
+        else:
             return False
-        await member.copy_anew((Source(leader, (row.peer,), tuple(pins)),))
+        await member.copy_anew((source,))
         return True
 
     shippings = Shippings(runtime.clock, member, ship)
