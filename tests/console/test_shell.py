@@ -155,6 +155,23 @@ def test_a_part_that_does_not_come_is_told(page: Page, node: NodeProcess, watch:
     expect(page.get_by_role("heading", level=1)).to_have_text("Topics")
 
 
+@pytest.mark.parametrize(
+    ("address", "not_offered"),
+    [
+        ("#/run/shop/main/space/nope", "Set a key"),
+        ("#/vault/shop/main/nope", "List"),
+        ("#/topics/shop/main/nope", "Publish"),
+    ],
+)
+def test_of_what_is_not_there_nothing_is_offered(
+    opened: Opened, watch: Watch, address: str, not_offered: str
+) -> None:
+    watch.allow(f"{REFUSED} 404")
+    page = opened(address)
+    expect(page.get_by_text("Not there").first).to_be_visible()
+    expect(page.get_by_role("button", name=not_offered, exact=True)).to_have_count(0)
+
+
 def test_keys_are_listed(console: Page) -> None:
     console.locator("main").focus()
     console.keyboard.press("?")

@@ -27,6 +27,7 @@ export function Space({ place, space, query }) {
     [place.ns, place.db, space, prefix, after],
   );
   const to = (more) => at(place, space, { prefix, after, key, ...more });
+  const gone = !asked.value && asked.error?.code === 'Unknown';
   const found = useRef(null);
   useKeys([
     { keys: 'n', does: 'set a key', run: () => make(true) },
@@ -39,13 +40,14 @@ export function Space({ place, space, query }) {
   return html`
     <${Head} tab=${ABOUT} title=${space} asked=${asked}>
       <a href=${at(place)}>All spaces</a>
-      <${Button} look="main" onClick=${() => make(true)}>Set a key<//>
+      ${!gone && html`<${Button} look="main" onClick=${() => make(true)}>Set a key<//>`}
     <//>
-    <${Told} place=${place} space=${space} />
+    ${!gone && html`<${Told} place=${place} space=${space} />`}
     <p class="soft" role="status">${said}</p>
     <div class="beside">
       <div class="stack" ref=${found}>
-        <${Prefix} key=${prefix} prefix=${prefix} onFind=${(wanted) => replace(at(place, space, { prefix: wanted, key }))} />
+        ${!gone && html`<${Prefix} key=${prefix} prefix=${prefix}
+          onFind=${(wanted) => replace(at(place, space, { prefix: wanted, key }))} />`}
         <${Answer} asked=${asked} what="keys">
           ${(names) => html`<${Names} names=${names} current=${key} to=${to} after=${after} />`}
         <//>

@@ -69,7 +69,8 @@ export function One({ of, standings, onChange, onGone }) {
           ${doing === 'alter' && html`<${Alter} of=${of} found=${found} onDone=${anew} onClose=${end} />`}`}
       <//>
     </section>
-    <${Records} key=${`${of.ns}.${of.db}.${of.vault}`} of=${of} sealed=${state ? state.sealed : false} onTrace=${traced} onChange=${anew} />
+    ${asked.error?.code !== 'Unknown' && html`<${Records} key=${`${of.ns}.${of.db}.${of.vault}`} of=${of}
+      sealed=${state ? state.sealed : false} onTrace=${traced} onChange=${anew} />`}
     <${Trail} of=${of} turn=${turn} />
     ${doing === 'rotate' && html`<${Rotate} of=${of} onDone=${anew} onClose=${end} />`}
     ${doing === 'passphrase' && html`<${Change} of=${of} called=${of.vault} onDone=${(answer) => { tell(answer); anew(); }}
