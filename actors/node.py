@@ -191,7 +191,7 @@ class Node:
         committer.has_room = partial(has_room, opened, unflushed)
         self.member = member = begin_member(
             runtime, committer, self.roles, self.rights, directory, self.store.cluster,
-            self._supervise,
+            self._supervise, only_looks=not (serves and self.settings.writes),
         )  # fmt: skip
         committer.attach(committer.ledger, commits, log_ref, member.check_writable)
         committer.check_replicated = member.check_replicated

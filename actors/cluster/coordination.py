@@ -346,7 +346,7 @@ class CoordinationActor(LoopActor):
         member = self._member
         member.look_at_rows()
         cluster = self._memory.stands
-        if cluster is None:
+        if cluster is None or member.only_looks:
             return None
         if member.pursuit is not None:
             member.pursuit.check()

@@ -79,6 +79,8 @@ class Member:
     :param store: the store's id
     :param memory: what it has to remember of its cluster
     :param copy_anew: has the next start copy the store, from one of some nodes
+    :param only_looks: whether it is there for a command that looks at a store, follows nobody and
+        leads nobody: what it finds to be released is what it shows
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class Member:
         store: str,
         memory: Memory,
         copy_anew: Callable[[Sequence[Source]], Awaitable[None]],
+        only_looks: bool,
     ) -> None:
         self._clock = clock
         self._committer = committer
@@ -98,6 +101,7 @@ class Member:
         self.store = store
         self.memory = memory
         self.copy_anew = copy_anew
+        self.only_looks = only_looks
         self.kept: Kept | None = None
         """The policy, as it was last looked at."""
         alone = memory.stands is None
@@ -108,7 +112,7 @@ class Member:
         """Who leads, as was last heard; kept when nobody does any more, until somebody does."""
         self.leadership: Leadership | None = None
         self.pursuit: Pursuit | None = None
-        self._was_told = alone
+        self._was_told = alone or only_looks
         self._by_row: tuple[str, ...] = ()
         """The roles that this node's row names: those of a node that was told none itself."""
         self.commits_policy = False

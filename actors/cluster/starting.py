@@ -46,6 +46,7 @@ def begin_member(
     directory: StoreDirectory,
     cluster: Cluster | None,
     supervise: Supervise,
+    only_looks: bool,
 ) -> Member:
     """What this node is to its cluster, before anybody coordinates: it takes changes as long as it
     is in none."""
@@ -60,7 +61,7 @@ def begin_member(
 
     memory = Memory(save, cluster)
     store = str(directory.store_id)
-    return Member(runtime.clock, committer, roles, rights, store, memory, copy_anew)
+    return Member(runtime.clock, committer, roles, rights, store, memory, copy_anew, only_looks)
 
 
 def begin_coordination(

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from actors.cluster.member import Life
 from actors.doors import Doors, SystemClock, SystemNet, SystemRng
 from actors.node import Node, start
 from actors.runtime import ask
@@ -55,6 +56,12 @@ def settings(path: str = "/store", **fields: Any) -> NodeSettings:
     """Settings with hashes that cost as little as may be."""
     told = {"first_owner": OWNER, "password_cost": CHEAP, "vaults": VAULTS, **fields}
     return NodeSettings(path, **told)
+
+
+async def leads_by_hand(node: Node) -> None:
+    """Of a node in a cluster: who leads and who follows is the test's to say, and nobody else's."""
+    await node.cluster.stop()
+    node.member.life, node.roles.check_told = Life.ALONE, None
 
 
 @asynccontextmanager

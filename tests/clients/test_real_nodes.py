@@ -23,6 +23,7 @@ from storage.directory import StoreDirectory
 from storage.disk import Disk
 from storeclient import AsyncClient
 from surfaces.wire import NodeGate, WireSettings, WireSurface
+from tests.actors.nodes import leads_by_hand
 from tests.nodes import CHEAP, Running, running
 from tests.nodes import PASSWORD as REAL_PASSWORD
 from tests.surfaces.wire.peers import until
@@ -187,6 +188,7 @@ async def followed(tmp_path: Path) -> AsyncIterator[Followed]:
                 told.close()
             node = await start(NodeSettings(directory, password_cost=CHEAP), system_doors())
             stack.push_async_callback(node.stop)
+            await leads_by_hand(node)
             surface = WireSurface(NodeGate(node), WireSettings("127.0.0.1", 0))
             await surface.start()
             stack.push_async_callback(surface.close)

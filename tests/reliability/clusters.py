@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import itertools
+import signal
 import socket
 import threading
 import time
@@ -39,6 +40,8 @@ class Member:
     peer: str
     """Where other nodes reach it."""
     process: NodeProcess | None = None
+    stands: bool = False
+    """Whether it is stopped by a signal, and nobody asks it."""
     _reader: threading.Thread | None = None
 
     def start(self, **more: str) -> None:
@@ -58,6 +61,18 @@ class Member:
             process.process.wait()
             self._ended(process)
 
+    def pause(self) -> None:
+        """SIGSTOP: as a machine that is suspended, it does nothing, and knows nothing of it."""
+        assert self.process is not None
+        self.stands = True
+        self.process.signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        assert self.process is not None
+        self.process.signal(signal.SIGCONT)
+        self.stands = False
+
     def stop(self) -> None:
         """SIGTERM, and its end."""
         process, self.process = self.process, None
@@ -74,7 +89,7 @@ class Member:
     def script(self, text: str) -> Any:
         """The JSON answer of a script; None: nobody answers."""
         process = self.process
-        if process is None:
+        if process is None or self.stands:
             return None
         try:
             return process.script(text)

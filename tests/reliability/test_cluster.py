@@ -53,6 +53,22 @@ def test_all_are_killed_at_once(tmp_path: Path) -> None:
         found.check()
 
 
+def test_a_leader_stands_still_for_longer_than_its_lease(tmp_path: Path) -> None:
+    """It goes on believing that it leads, and nothing that it is asked then is acknowledged twice
+    over: what the others have gone on with stays."""
+    with cluster(tmp_path) as found:
+        for number in range(20):
+            found.write_until_taken(number)
+        leader = found.led()
+        leader.pause()
+        for number in range(100, 120):
+            found.write_until_taken(number)
+        leader.go_on()
+        for number in range(200, 220):
+            found.write_until_taken(number)
+        found.check()
+
+
 @pytest.mark.hard
 @pytest.mark.timeout(600)
 def test_each_is_restarted_in_turn(tmp_path: Path) -> None:

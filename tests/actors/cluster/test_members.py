@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -133,6 +134,21 @@ def test_all_of_them_are_killed_at_once() -> None:
         await trio.in_sync("a", "b", "c")
         for each in trio.machines:
             await shows(trio, each, 10)
+
+    played(main)
+
+
+def test_a_command_that_looks_at_a_store_leads_nothing() -> None:
+    async def main(trio: Trio) -> None:
+        await wrote(await trio.led(), *range(5))
+        for each in trio.machines:
+            await each.kill()
+        await trio.until(lambda: trio.etcd.lead is None)
+        looked = trio.named("b")
+        await looked.start(serves=False, writes=False)
+        assert len(await looked.value("SELECT * FROM t")) >= 4
+        await asyncio.sleep(30)
+        assert trio.etcd.lead is None
 
     played(main)
 

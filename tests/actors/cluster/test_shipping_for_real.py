@@ -13,7 +13,6 @@ import pytest
 
 from actors.cluster.attaching import Attaching
 from actors.cluster.leading import Leading
-from actors.cluster.member import Life
 from actors.cluster.shipping import Shipping
 from actors.cluster.standing import Standing
 from actors.doors import SystemClock, SystemRng
@@ -25,7 +24,7 @@ from storage import cluster_file
 from storage.cluster_file import Cluster
 from storage.directory import StoreDirectory
 from storage.disk import Disk
-from tests.actors.nodes import prepare, real_doors, run, settings, value
+from tests.actors.nodes import leads_by_hand, prepare, real_doors, run, settings, value
 from tests.logbook import Logbook
 from tests.surfaces.peers.parts import FakePeering, at, identity, listening
 
@@ -59,9 +58,7 @@ class Member:
 
     async def open(self) -> None:
         self.node = await start(settings(str(self.path)), real_doors())
-        # What coordinates is the test.
-        await self.node.cluster.stop()
-        self.node.member.life, self.node.roles.check_told = Life.ALONE, None
+        await leads_by_hand(self.node)
 
     async def lead(self, epoch: int, members: frozenset[str]) -> None:
         await self.epochs.promise(epoch)

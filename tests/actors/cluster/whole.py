@@ -61,11 +61,11 @@ class Machine:
         leadership = None if self.node is None else self.node.member.leadership
         return leadership is not None and leadership.is_settled and self.life == "leading"
 
-    async def start(self) -> None:
+    async def start(self, **told: Any) -> None:
         """Start it, and have it reached by the others."""
         trio = self.trio
         doors = simulated_doors("stepped", self.disk, self.engine, seed=len(self.name))
-        self.node = await start(settings(agree=self._agree), doors)
+        self.node = await start(settings(agree=self._agree, **told), doors)
         self.id = self.node.roles.node_id
         peering = self.node.peering
         door = trio.network.node(
