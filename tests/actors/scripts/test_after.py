@@ -36,7 +36,7 @@ from storage import cluster_file
 from storage.cluster_file import Cluster
 from storage.directory import StoreDirectory
 from storage.memory import MemoryEngine
-from tests.actors.nodes import ANA, OWNER, prepare, running, simulated_doors, value
+from tests.actors.nodes import ANA, OWNER, leads_by_hand, prepare, running, simulated_doors, value
 from tests.actors.parts import clock_of, outcome, play, until
 from tests.actors.scripts.test_stalled_disk import Stall
 from tests.actors.scripts.test_taken_back import full
@@ -306,6 +306,7 @@ def test_a_follower_waits_for_what_is_released_where_it_is_written() -> None:
         told.close()
         doors = [simulated_doors("stepped", one, MemoryEngine()) for one in (other, disk)]
         async with running(doors[0]) as leader, running(doors[1]) as follower:
+            await leads_by_hand(follower)
             at = leader.committer.released_upto
             assert follower.committer.follows and shown(follower) == at
             await value(leader, "CREATE t:1")
