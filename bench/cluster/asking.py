@@ -11,8 +11,9 @@ from typing import Any, Final
 from bench.cluster.plan import NodeAt, Plan
 
 PLACE: Final = {"ns": "chaos", "db": "chaos"}
-SECONDS: Final = 10
-"""A request that takes longer has an unknown end."""
+SECONDS: Final = 2
+"""A request that takes longer has an unknown end. A node that stands still keeps nobody for longer
+than it takes another to lead."""
 NOT_DONE: Final = frozenset({"NotWritable", "NotEnoughReplicas", "Busy", "Draining", "Conflict"})
 """Refusals after which nothing has happened."""
 
