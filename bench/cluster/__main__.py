@@ -32,7 +32,7 @@ def main() -> int:
     asked = words.parse_args()
     try:
         return do(asked, asked.directory.resolve())
-    except (NoCluster, NotStarted) as error:
+    except (NoCluster, NotStarted, Refused, Unknown) as error:
         print(error, file=sys.stderr)
         return 1
     except chaos.Wrong as error:
@@ -72,13 +72,16 @@ def do(asked: argparse.Namespace, directory: Path) -> int:
 
 def up(directory: Path, count: int) -> int:
     """A cluster, new, or the one that was there."""
-    try:
+    whole = directory / "whole"
+    if whole.exists():
         plan = load(directory)
-    except NoCluster:
+        again(plan)
+    else:
+        if (directory / "plan.json").exists():
+            down(load(directory))  # one that was begun, and came to nothing
         plan = draw(directory, count)
         building.build(plan, print)
-    else:
-        again(plan)
+        whole.touch()
     print(told(plan))
     return 0
 

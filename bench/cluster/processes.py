@@ -41,6 +41,8 @@ def start(plan: Plan, name: str, words: Sequence[str], more: Mapping[str, str]) 
             start_new_session=True,  # an interrupt at the terminal is for the command, not for it
         )
     (plan.directory / f"{name}.pid").write_text(str(process.pid))
+    while process.poll() is None and pid_of(plan, name) is None:
+        time.sleep(0.001)  # it is not the program yet
     return process.pid
 
 
