@@ -219,7 +219,6 @@ class Node:
         committer.may_follow(opened, self.reads.stored)
         if self.store.cluster is not None:
             committer.follow_first(NotWritable("this node is in a cluster, and has no leader yet"))
-            committer.check_writable = self.member.check_writable
         if serves:
             self._supervise(
                 lambda: LogChecksActor.start(runtime, committer, reader), refoldable=True
@@ -407,7 +406,6 @@ class Node:
         elif self._state == "draining":
             health = "closing"
         opened = self.store.log is not None and self._roles is not None
-        elsewhere = self.committer.not_writable() if opened else None
         return NodeStatus(
             health=health,
             reason=self._unready(),
@@ -424,9 +422,11 @@ class Node:
             uptime_seconds=(self.doors.clock.monotonic_us() - self._began_us) / 1_000_000,
             endpoints=self._roles.endpoints if self._roles is not None else (),
             origins=self._roles.origins if self._roles is not None else (),
-            writable=elsewhere is None,
-            leader=elsewhere.leader if elsewhere is not None else (),
         )
+
+    def not_writable(self) -> NotWritable | None:
+        """Why this node takes no changes; None: it does, now or in a moment."""
+        return self.committer.not_writable()
 
     def _log_info(self) -> dict[str, Value]:
         return self.log_checks.info(self.store.begins)

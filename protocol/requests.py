@@ -239,7 +239,3 @@ class NodeStatus:
     """Addresses that clients use, as DEFINE NODE ENDPOINTS declared them."""
     origins: tuple[str, ...] = ()
     """Of pages that may ask here from a browser, as DEFINE NODE ORIGINS declared them."""
-    writable: bool = True
-    """Whether it takes changes."""
-    leader: tuple[str, ...] = ()
-    """Endpoints of the node that takes them in its place, as far as it knows."""

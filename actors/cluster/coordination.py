@@ -467,10 +467,8 @@ class CoordinationActor(LoopActor):
 
     async def _lead_nobody(self, why: str) -> None:
         """What is not released here is another's to release, or to write anew."""
-        committer = self._committer
-        if not committer.follows:
-            await committer.begin_following(NotWritable(why, leader=[]))
-        committer.check_writable = self._member.check_writable
+        if not self._committer.follows:
+            await self._committer.begin_following(NotWritable(why, leader=[]))
 
     # --- taking the lead --------------------------------------------------------------------------
 

@@ -87,9 +87,6 @@ class Committer(Promises):
     ledger: Ledger
     tail: Tail
     """The newest frames, for whoever follows."""
-    check_writable: Callable[[], None]
-    """Asks whether this node takes changes. `commit` does; who would do much for nothing, or wait,
-    asks before. :raises NotWritable:"""
     _commits: ActorRef[Any]
     _log: ActorRef[Any]
     _following: Following
@@ -127,6 +124,8 @@ class Committer(Promises):
         """Whether another node leads, or nobody."""
         self._takes_over = False
         """Whether it follows, and is about to lead."""
+        self._refusal: Refusal | None = None
+        """What is committed meanwhile is refused with."""
 
     def attach(
         self,
@@ -137,11 +136,18 @@ class Committer(Promises):
     ) -> None:
         """Begin work on a ledger that has replayed the log."""
         self.ledger = self.barriers.ledger = ledger
-        self.check_writable = self._check_declared = check_writable
+        self._check_declared = check_writable
         self._commits = commits
         self._log = log
         self.released_upto = ledger.released_upto
         self.tail = Tail(ledger.committed, self._noticed)
+
+    def check_writable(self) -> None:
+        """Asks whether this node takes changes. `commit` does; who would do much for nothing, or
+        wait, asks before. :raises NotWritable, Busy:"""
+        self._check_declared()
+        if self._refusal is not None:
+            raise self._refusal.also()
 
     def not_writable(self) -> NotWritable | None:
         """Why this node takes no changes; None: it does, now or in a moment."""
@@ -272,7 +278,7 @@ class Committer(Promises):
         """
         assert self.ledger.committed == self.released_upto, "there are commits already"
         self._follows = True
-        self._refuse_commits(refusal)
+        self._refusal = refusal
 
     async def begin_following(self, refusal: Refusal) -> None:
         """Another node leads, or nobody. What is not released is taken back in memory, and who
@@ -283,7 +289,7 @@ class Committer(Promises):
             already
         :raises Draining: the node stops
         """
-        self._refuse_commits(refusal)
+        self._refusal = refusal
         if self._follows and not self._takes_over:
             return
         self._follows, self._takes_over = True, False
@@ -298,12 +304,6 @@ class Committer(Promises):
         """
         if self.releasable is not released_at_once:
             await self.begin_following(refusal)
-
-    def _refuse_commits(self, refusal: Refusal) -> None:
-        def refuse() -> None:
-            raise refusal.also()
-
-        self.check_writable = refuse
 
     def _ends(self, reign: Reign) -> None:
         self._present = reign
@@ -371,7 +371,7 @@ class Committer(Promises):
             await self._take_over()
             self._following.leads()
             self._follows = self._takes_over = False
-            self.check_writable = self._check_declared
+            self._refusal = None
         assert epoch > self.ledger.epoch, "an epoch is given once"
         self.ledger.lead(epoch)
         entry = Entry(STATEMENTS, "", "", None, None, ((),))

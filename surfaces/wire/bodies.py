@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from actors.scripts import administering
 from protocol import limits
-from protocol.errors import BadRequest, Refusal, VersionNotSupported
+from protocol.errors import BadRequest, NotWritable, Refusal, VersionNotSupported
 from protocol.requests import Caller, NodeStatus, Result, RunScript, ScriptAnswer
 from protocol.values import MICROSECOND
 
@@ -201,8 +201,13 @@ def _check_after(after: int, minor: int) -> None:
         )
 
 
-def welcome(minor: int, status: NodeStatus, caller: Caller | None) -> dict[str, Any]:
-    """The body of WELCOME."""
+def welcome(
+    minor: int, status: NodeStatus, elsewhere: NotWritable | None, caller: Caller | None
+) -> dict[str, Any]:
+    """The body of WELCOME.
+
+    :param elsewhere: why this node takes no changes; None: it does
+    """
     body: dict[str, Any] = {
         "major": MAJOR,
         "minor": minor,
@@ -220,7 +225,8 @@ def welcome(minor: int, status: NodeStatus, caller: Caller | None) -> dict[str, 
         else {"name": caller.user, "role": caller.role, "space": caller.space},
     }
     if minor >= MINOR_OF_AFTER:
-        body |= {"writable": status.writable, "leader": list(status.leader)}
+        leader = [] if elsewhere is None else list(elsewhere.leader)
+        body |= {"writable": elsewhere is None, "leader": leader}
     return body
 
 

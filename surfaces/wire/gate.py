@@ -14,7 +14,7 @@ from actors.feeds import Feed, OpenFeed
 from actors.messages.asked import Sender, TakeRoom
 from actors.runtime import ask, ask_now, call_now, tell
 from actors.spaces import Answers, Names
-from protocol.errors import Busy, Draining, Refusal, SessionEnded
+from protocol.errors import Busy, Draining, NotWritable, Refusal, SessionEnded
 from protocol.messages import MessageOperation
 from protocol.requests import (
     AuthenticateToken,
@@ -112,6 +112,9 @@ class Gate(Protocol):
     def status(self) -> NodeStatus:
         """What the node says of itself."""
 
+    def not_writable(self) -> NotWritable | None:
+        """Why the node takes no changes; None: it does."""
+
 
 class NodeGate:
     """The gate to a real node."""
@@ -182,3 +185,6 @@ class NodeGate:
 
     def status(self) -> NodeStatus:
         return self._node.status()
+
+    def not_writable(self) -> NotWritable | None:
+        return self._node.not_writable()

@@ -152,7 +152,8 @@ class Signing:
         self._link.wire.under_way.spawn(self._link.wire.gate.sign_out(token))
 
     def _welcome(self, id: int, caller: Caller | None) -> None:
-        body = bodies.welcome(self._link.minor, self._link.wire.gate.status(), caller)
+        gate = self._link.wire.gate
+        body = bodies.welcome(self._link.minor, gate.status(), gate.not_writable(), caller)
         if caller is None:
             self._await()
         self._link.welcome(id, None if caller is None else caller.user, body)

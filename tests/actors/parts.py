@@ -274,7 +274,7 @@ async def desk(
         found = SignInDesk()
         found.parts = made
         found.roles = Roles(made.runtime, made.directory)
-        made.committer.check_writable = found.roles.check_writable
+        made.committer._check_declared = found.roles.check_writable
         found.passwords = Passwords(made.runtime, made.rng, cores, cost)
         found.sessions = Sessions(made.runtime.clock, made.rng)
         found.ref = SessionsActor.start(

@@ -619,7 +619,7 @@ def test_the_door_judges_by_itself_whether_the_node_takes_changes(kind: str) -> 
                 raise NotWritable("planted")
 
             await node.durable(node.put("a", b"1"))
-            node.committer.check_writable = refuse
+            node.committer._check_declared = refuse
             with pytest.raises(NotWritable):
                 node.put("a", b"2")
             with node.committer.begin() as reading:

@@ -248,13 +248,13 @@ async def test_a_build_goes_on_when_the_node_takes_changes_again(
         committer = node.node.committer
         await committer.released(committer.promise(committer.committed))
         stopped = committer.committed
-        tries, judge = list[int](), committer.check_writable
+        tries, judge = list[int](), committer._check_declared
 
         def count() -> None:
             tries.append(committer.committed)
             judge()
 
-        committer.check_writable = count
+        committer._check_declared = count
         while len(tries) < 5:
             await asyncio.sleep(0.001)
         assert set(tries) == {stopped}, "nothing is kept of a slice that was refused"

@@ -52,10 +52,10 @@ class Member(FakeNode):
         return NotWritable("the node is not writable: reads only", **self.cluster.detail())
 
     def status(self) -> NodeStatus:
-        leader = self.cluster.detail().get("leader", [])
-        return replace(
-            super().status(), node_id=self.name, writable=self.leads, leader=tuple(leader)
-        )
+        return replace(super().status(), node_id=self.name)
+
+    def not_writable(self) -> NotWritable | None:
+        return None if self.leads else self.refusal()
 
     async def _run(self, request: RunScript) -> ScriptAnswer:
         word = (request.script.split() or [""])[0]

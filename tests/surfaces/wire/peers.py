@@ -15,7 +15,15 @@ from actors.feeds import Feed, OpenFeed
 from actors.messages.asked import TakeRoom
 from actors.sessions import token_digest
 from actors.spaces import Answers, Names
-from protocol.errors import Cancelled, Refusal, Sealed, SessionEnded, SignInRefused, Unknown
+from protocol.errors import (
+    Cancelled,
+    NotWritable,
+    Refusal,
+    Sealed,
+    SessionEnded,
+    SignInRefused,
+    Unknown,
+)
 from protocol.frames import FrameReader, Kind, Message, encode
 from protocol.messages import MessageOperation, TakeMessages
 from protocol.requests import (
@@ -211,6 +219,9 @@ class FakeNode:
             log_begins=1,
             uptime_seconds=1.0,
         )
+
+    def not_writable(self) -> NotWritable | None:
+        return None
 
 
 class Peer:

@@ -7,7 +7,6 @@ import contextlib
 import errno
 import socket
 import ssl
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import msgpack
 import pytest
 
 from protocol import limits
-from protocol.errors import CATALOGUE
+from protocol.errors import CATALOGUE, NotWritable
 from protocol.frames import Kind, encode
 from protocol.requests import Result, RunScript, ScriptAnswer
 from protocol.values import RecordId
@@ -344,8 +343,8 @@ class TestAfter:
     async def test_a_node_says_at_once_who_takes_changes(
         self, surface: WireSurface, node: FakeNode, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        told = replace(node.status(), writable=False, leader=("n2.example:8001", "192.0.2.7:8001"))
-        monkeypatch.setattr(node, "status", lambda: told)
+        told = NotWritable("planted", leader=["n2.example:8001", "192.0.2.7:8001"])
+        monkeypatch.setattr(node, "not_writable", lambda: told)
         async with connected(surface) as peer:
             welcome = await peer.greet(minor=[0, 7])
             assert welcome["writable"] is False
