@@ -15,10 +15,12 @@ from actors.cluster.coordination import (
     TakeOut,
     Unfound,
 )
+from actors.cluster.downstream import downstream
 from actors.cluster.member import Member
 from actors.cluster.shippings import Copies, Shippings
 from actors.commits import Who
 from actors.runtime import Supervised, ask, stop, tell
+from protocol.doors import Clock
 from protocol.errors import Draining
 from protocol.failover import Policy
 from protocol.values import Value
@@ -32,8 +34,13 @@ class Desk:
     """
 
     def __init__(
-        self, member: Member, shippings: Shippings, place: Supervised[CoordinationActor]
+        self,
+        clock: Clock,
+        member: Member,
+        shippings: Shippings,
+        place: Supervised[CoordinationActor],
     ) -> None:
+        self._clock = clock
         self._member = member
         self._shippings = shippings
         self._place = place
@@ -44,7 +51,8 @@ class Desk:
 
     def info(self) -> dict[str, Value]:
         """What INFO FOR NODE says of it."""
-        return self._member.info()
+        about = downstream(self._member, self._shippings, self._clock)
+        return {**self._member.info(), "downstream": about}
 
     def in_force(self, kept: Kept) -> bool:
         """Whether this node goes by a policy that is kept."""

@@ -152,8 +152,11 @@ class Member:
     def coordinates(self) -> bool:
         """Rule 8: whether it was declared to take the lead, to itself or by its row. A restored
         copy has the rows of the cluster, none of them its own, and no roles: it leads nothing."""
+        return self._coordinates(self._by_row)
+
+    def _coordinates(self, by_row: tuple[str, ...]) -> bool:
         declared = self._roles.declared
-        return COORDINATING in (self._by_row if declared is None else declared)
+        return COORDINATING in (by_row if declared is None else declared)
 
     @property
     def standing(self) -> Standing | None:
@@ -179,7 +182,7 @@ class Member:
             row = _row_of(replicas.every(tx), self.node)
         in_cluster = self.memory.stands is not None
         self._roles.check_told = self.check_answering if in_cluster else None
-        self._by_row = () if row is None or row.roles is None else row.roles
+        self._by_row = _roles_of(row)
 
     def row_of(self, node: str) -> Replica | None:
         """The row of a node; None: it has none."""
@@ -326,25 +329,35 @@ class Member:
 
     # --- what is shown ----------------------------------------------------------------------------
 
+    @property
+    def all_followers(self) -> Followers:
+        """Those who follow it, whether or not a policy stands."""
+        return self.followers if self.leadership is None else self.leadership.followers
+
+    def lag_of(self, synced: int) -> int:
+        """How many commits who has so many on its disk lacks."""
+        return max(0, self._committer.durable_upto - synced)
+
     def info(self) -> dict[str, Value]:
         """What INFO FOR NODE says of it."""
-        leadership = self.leadership
-        followers = self.followers if leadership is None else leadership.followers
+        leadership, followers, pursuit = self.leadership, self.all_followers, self.pursuit
         return {
             "life": str(self.life),
             "waits_for": self.why or None if self.life is Life.WAITING else None,
             "leader": self.leader,
+            "coordinates": self._coordinates(_roles_of(self.row_of(self.node))),
             "lease": None if leadership is None else self._lease_left(leadership),
             "followers": len(followers.linked),
             "furthest_lag": followers.furthest_lag(self._committer.durable_upto),
             "upstream": None if self.standing is None else str(self.standing),
+            "upstream_silent": None if pursuit is None else self._silent(pursuit),
+            "upstream_why": None if pursuit is None else pursuit.why,
         }
 
     @property
     def figures(self) -> Figures | None:
         """What /metrics shows; None: it is in no cluster, and nobody follows it."""
-        leadership = self.leadership
-        followers = self.followers if leadership is None else leadership.followers
+        leadership, followers = self.leadership, self.all_followers
         if self.life is Life.ALONE and not followers.by_node:
             return None
         left_us = 0 if leadership is None else leadership.lease.ends_us - self._clock.boottime_us()
@@ -357,9 +370,16 @@ class Member:
             in_sync=self.standing is Standing.IN_SYNC,
         )
 
+    def _silent(self, pursuit: Pursuit) -> Value:
+        return timedelta(microseconds=pursuit.silent_us(self._clock.monotonic_us()))
+
     def _lease_left(self, leadership: Leadership) -> Value:
         left_us = leadership.lease.ends_us - self._clock.boottime_us()
         return timedelta(microseconds=max(left_us, 0))
+
+
+def _roles_of(row: Replica | None) -> tuple[str, ...]:
+    return () if row is None or row.roles is None else row.roles
 
 
 def _row_of(rows: list[Replica], node: str) -> Replica | None:

@@ -31,6 +31,10 @@ class Follows(Protocol):
         """How this node stands to it."""
 
     @property
+    def reason(self) -> str:
+        """Why it follows no more, or why the last link has ended."""
+
+    @property
     def receiving(self) -> Receives | None:
         """The link that there is."""
 
@@ -62,6 +66,11 @@ class Pursuit:
         """Whether it is, at the moment: it knows what was released then."""
         receiving = self._follows.receiving
         return receiving is not None and receiving.epoch > 0
+
+    @property
+    def why(self) -> str | None:
+        """Why it is not attached, as was last found out; None: it is, or nothing is known yet."""
+        return None if self.is_attached else self._follows.reason or None
 
     def silent_us(self, now_us: int) -> int:
         """How long nothing was heard from who is followed."""

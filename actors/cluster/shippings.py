@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -41,6 +41,10 @@ class Ships(Protocol):
 class Copies(Protocol):
     """What a node is given that holds nothing yet: `copying.py`."""
 
+    @property
+    def given(self) -> Collection[str]:
+        """The ids of those that are being given one, or were and have not attached yet."""
+
     def serve(self, link: Link, asked: Copy) -> Awaitable[None]:
         """Answer all of one request."""
 
@@ -71,6 +75,16 @@ class Shippings:
     def __iter__(self) -> Iterator[Ships]:
         """Those that there are at the moment."""
         return iter([ships for ships, _ in self._by_node.values()])
+
+    @property
+    def by_node(self) -> Mapping[str, Ships]:
+        """Those that there are, by the ids of the followers."""
+        return {node: ships for node, (ships, _) in self._by_node.items()}
+
+    @property
+    def copied(self) -> frozenset[str]:
+        """The nodes that are given a copy of the store."""
+        return frozenset() if self.copies is None else frozenset(self.copies.given)
 
     @property
     def in_sync(self) -> frozenset[str]:

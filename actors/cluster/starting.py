@@ -115,7 +115,7 @@ def begin_coordination(
         lambda: CoordinationActor.start(runtime, committer, member, shippings, ways),
         refoldable=True,
     )
-    return Desk(member, shippings, place)
+    return Desk(runtime.clock, member, shippings, place)
 
 
 def _leader(member: Member, peering: Peering) -> tuple[str, Collection[str]] | None:

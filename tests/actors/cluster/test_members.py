@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -87,6 +88,16 @@ def test_a_leader_is_followed_and_what_it_answers_is_everywhere() -> None:
         assert len({one["epoch"] for one in about}) == 1
         assert about[0]["furthest_lag"] == 0 and about[1]["furthest_lag"] is None
         assert about[0]["lease"] is not None and about[1]["lease"] is None
+        assert [one["coordinates"] for one in about] == [True, True, True]
+        (one, two), *none = (each["downstream"] for each in about)
+        assert {one["node"], two["node"]} == {trio.named("b").id, trio.named("c").id}
+        for each in (one, two):
+            assert (each["standing"], each["lag"], each["in_set"]) == ("in sync", 0, True)
+            assert each["silent"] < timedelta(seconds=2)
+        assert none == [[], []]
+        assert about[0]["upstream_silent"] is None and about[0]["upstream_why"] is None
+        assert about[1]["upstream_silent"] < timedelta(seconds=2)
+        assert about[1]["upstream_why"] is None
         hashes = [await each.value("INFO FOR STATE") for each in trio.machines]
         assert hashes[0] == hashes[1] == hashes[2]
 
@@ -197,6 +208,10 @@ def test_who_is_silent_leaves_the_set_and_comes_back() -> None:
         other.cut()
         await trio.until_done(lambda: leader.value("CREATE t:1"))
         await trio.in_sync("a", "b")
+        told = {one["node"]: one for one in (await leader.value("INFO FOR NODE"))["downstream"]}
+        assert told[other.id]["in_set"] is False and told[other.id]["lag"] >= 1
+        assert told[other.id]["silent"] >= timedelta(seconds=1)
+        assert told[trio.named("b").id]["in_set"] is True
         other.mend()
         await trio.in_sync("a", "b", "c")
         await shows(trio, other, 1)

@@ -1,0 +1,40 @@
+"""How those stand that follow a node, as INFO FOR NODE says it: what this node knows of each. What
+they know themselves is theirs to say."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from actors.cluster.member import Member
+from actors.cluster.shippings import Shippings
+from actors.cluster.standing import Standing
+from protocol.doors import Clock
+from protocol.values import Value
+
+
+def downstream(member: Member, shippings: Shippings, clock: Clock) -> list[Value]:
+    """One entry for each node that follows this one, did while it has led and has its row still, is
+    copied from it, or is in its set; by their ids."""
+    now_us, leadership = clock.monotonic_us(), member.leadership
+    heard = member.all_followers.by_node
+    attached, copied = shippings.by_node, shippings.copied
+    members = None if leadership is None else leadership.leading.members - {member.node}
+    found: list[Value] = []
+    there = attached.keys() | copied | (members or frozenset())
+    for node in sorted(there | (heard.keys() & member.nodes)):
+        one, ships = heard.get(node), attached.get(node)
+        if ships is not None:
+            standing: Standing | None = ships.standing
+        else:
+            standing = Standing.COPYING if node in copied else None
+        is_known = one is not None and (one.linked or one.synced > 0)
+        found.append(
+            {
+                "node": node,
+                "standing": None if standing is None else str(standing),
+                "lag": member.lag_of(one.synced) if one is not None and is_known else None,
+                "silent": None if one is None else timedelta(microseconds=now_us - one.heard_us),
+                "in_set": None if members is None else node in members,
+            }
+        )
+    return found
