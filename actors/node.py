@@ -50,7 +50,7 @@ from actors.scripts.moments import Moments
 from actors.scripts.plans import Plans
 from actors.scripts.running import Running
 from actors.scripts.services import Services
-from actors.sessions import LetGo, Sessions, SessionsActor
+from actors.sessions import LetGo, Sessions, SessionsActor, end_with_users
 from actors.settings import FirstOwner, NodeSettings
 from actors.spaces import Spaces
 from actors.statements import Statements
@@ -258,6 +258,7 @@ class Node:
         )  # fmt: skip
         committer.on_withdraw.append(self.topics.waits.taken_back)
         sessions.rests = self.running
+        end_with_users(sessions, committer)
         self.moments = Moments(runtime, committer)
         self.open_feeds = feeds = Feeds(
             runtime, committer, self.reads, self.rights, sessions, self.running

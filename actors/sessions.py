@@ -264,10 +264,21 @@ class Sessions:
         :param user: as stored now
         :raises SessionEnded:
         """
-        known = session.user
-        if user is None or user.passhash != known.passhash or not _same(user, known):
+        if _is_another(user, session.user):
             self.end_all(session.caller.user)
             raise SessionEnded("the session has ended: sign in again")
+
+    def look_at_users(self, tx: Transaction) -> None:
+        """Other nodes have changed users: what rests on a sign-in of one that is not the same any
+        more ends now, and not when it is used next."""
+        known = {session.caller.user: session.user for session in self._open.values()}
+        gone = {name for name, user in known.items() if _is_another(users.find(tx, name), user)}
+        for one in self._remembered.values():
+            user = users.find(tx, one.user)
+            if user is None or user.passhash != one.passhash:
+                gone.add(one.user)
+        for name in sorted(gone):
+            self.end_all(name)
 
     def is_open(self, name: str) -> bool:
         """Whether a session goes on; asking is no use of it. :param name: as in `Caller.session`"""
@@ -359,6 +370,22 @@ def _read(tx: Transaction, name: str) -> _Seen:
     since = tx.users_version
     # A version in flight counts among what the transaction saw.
     return _Seen(user, since if since > tx.saw else UNSETTLED, tx.saw)
+
+
+def _is_another(user: User | None, known: User) -> bool:
+    """Whether what is stored of a user is not what it was at its sign-in."""
+    return user is None or user.passhash != known.passhash or not _same(user, known)
+
+
+def end_with_users(sessions: Sessions, committer: Committer) -> None:
+    """Have sessions end with what other nodes change of their users. What this node changes, the
+    statement that does it says."""
+
+    def look() -> None:
+        with committer.begin() as tx:
+            sessions.look_at_users(tx)
+
+    committer.on_users_followed.append(look)
 
 
 def _same(one: User, other: User) -> bool:

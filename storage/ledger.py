@@ -121,6 +121,9 @@ class Ledger:
         self._paused: dict[int, Transaction] = {}
         self.moments: set[Moment] = set()
         """Those that are kept, or still read."""
+        self.heard: Callable[[Layer], None] | None = None
+        """Hears of each commit as it goes in flight, whichever node has made it; None: nobody wants
+        to. Short, and raises nothing."""
         self._changes: deque[_Change] = deque()
         self._changed_keys = 0
         self._forgotten = 0
@@ -288,6 +291,8 @@ class Ledger:
             self.lookups.changed(sequence, layer.declared, layer.ranges)
             if self.lookups.users_since == sequence:
                 self._end_moments()
+        if self.heard is not None:
+            self.heard(layer)
 
     def _end_moments(self) -> None:
         """Who may do what has changed: in a moment it is judged as it was then."""

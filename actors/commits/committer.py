@@ -97,6 +97,8 @@ class Committer(Promises):
         self.on_withdraw: list[Callable[[], None]] = []
         """Called when what was in flight was taken back. Whoever has seen it and found that there
         was nothing to do may find something now."""
+        self.on_users_followed: list[Callable[[], None]] = []
+        """Called when commits of another node have changed who may do what, and that is shown."""
         self.on_return: list[Callable[[], None]] = []
         """Called when the log has returned a batch, its answers said: the next one can go."""
         self._settling = False
@@ -349,7 +351,7 @@ class Committer(Promises):
         """The turn for more has come. :raises EngineFailed, EffectsDamaged, LogDamaged:"""
         if self._lost is not None or not self._follows:
             return
-        following = self._following
+        following, users = self._following, self.ledger.users_version
         shown = following.step(self._runtime.clock.monotonic_us() + limits.SLICE_US)
         for frame, _ in shown:
             self.tail.add(frame)
@@ -357,6 +359,9 @@ class Committer(Promises):
             self.ledger.mark_durable(self.ledger.committed, [digest for _, digest in shown])
             self._release(max(self.released_upto, min(self.ledger.committed, following.told)))
             self._look_at_flight()
+        if self.ledger.users_version != users:
+            for look in self.on_users_followed:
+                look()
         following.shown()
 
     async def begin_leading(self, epoch: int) -> Promise:

@@ -152,7 +152,7 @@ class Asked(Waiter):
         if wait is None:
             now_us = self._engine.monotonic_us()
             self.until_us = self.until_us or now_us + for_us
-            wait = Wait(self._engine.topics.waits.queue(of), self.until_us, self.woken)
+            wait = Wait(self._engine.topics.waits.line(*of), self.until_us, self.woken)
             # One that was in line already, before it was run anew, may have no time left.
             wait.over = for_us == 0 or now_us >= self.until_us
             self.wait_in_line = wait

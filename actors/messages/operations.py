@@ -22,7 +22,7 @@ from protocol.messages import (
 from protocol.values import Tick
 from storage.groups import Group
 from storage.hand_outs import HandOuts
-from storage.messages import Messages, Published
+from storage.messages import Messages
 from storage.topics import Topic
 from storage.transactions import Transaction
 
@@ -92,7 +92,7 @@ def publish(
             answer["position"], answer["duplicate"] = published.first, published.duplicate
 
     fill_in()
-    tell = telling(service, messages, published)
+    tell = telling(service, messages)
 
     def follow_up() -> None:
         fill_in()
@@ -101,11 +101,8 @@ def publish(
     return Performed(answer, follow_up, messages.wakes)
 
 
-def telling(service: Topics, messages: Messages, published: Published) -> Callable[[], None]:
-    """What lets those who wait for messages hear of these, to be called once they are there.
-
-    :param published: the last of them
-    """
+def telling(service: Topics, messages: Messages) -> Callable[[], None]:
+    """What lets those who wait to take messages hear of these, to be called once they are there."""
     topic = messages.topic
     over = None
     if topic.max_bytes is not None:
@@ -113,7 +110,7 @@ def telling(service: Topics, messages: Messages, published: Published) -> Callab
 
     def tell() -> None:
         if messages.wakes:
-            service.published(topic, published.last, over=over)
+            service.published(topic, over=over)
 
     return tell
 

@@ -21,7 +21,7 @@ from protocol.values import RecordId, Value, identical
 from storage import records
 from storage.announcing import Noted, OnChange
 from storage.catalog import Table
-from storage.messages import Messages, Published
+from storage.messages import Messages
 
 if TYPE_CHECKING:
     from actors.scripts.execution import Execution
@@ -70,7 +70,6 @@ class _Announcer:
         self._run, self._table, self._on = run, table, table.on_change
         self._record = records.record_id(table)
         self._messages: Messages | None = None
-        self._last: Published | None = None
 
     def tell(self, change: Noted) -> None:
         """Publish one change, if it is one of what the table tells of."""
@@ -89,7 +88,7 @@ class _Announcer:
                 topic = self._run.topic(self._on.topic, WRITE)
                 self._messages = Messages(self._run.transaction, topic)
             told_of = [_value(record, before, after)]
-            self._last = self._messages.publish(told_of, key=_key(record), tick=self._run.tick)
+            self._messages.publish(told_of, key=_key(record), tick=self._run.tick)
         except Refusal as refusal:
             told(refusal, f"ON CHANGE of {self._table.name}")
             if not self._run.may_read(self._table):
@@ -98,9 +97,9 @@ class _Announcer:
 
     def finish(self) -> None:
         """See to it that whoever waits for messages hears of them once they are there."""
-        if self._messages is not None and self._last is not None:
+        if self._messages is not None:
             service = self._run.services.topics
-            self._run.afterwards.append(telling(service, self._messages, self._last))
+            self._run.afterwards.append(telling(service, self._messages))
 
 
 def _unpacked(raw: bytes | None) -> dict[str, Any] | None:

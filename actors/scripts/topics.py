@@ -16,7 +16,7 @@ from actors.messages import operations
 from actors.scripts.execution import Execution
 from actors.scripts.handlers import Need, When, handles, informs
 from actors.scripts.if_taken import IF_TAKEN
-from actors.topics import HandedOut, Of, Wait
+from actors.topics import HandedOut, Of, Queue, Wait
 from language import tree
 from protocol import limits
 from protocol.errors import Unknown
@@ -180,7 +180,9 @@ def read_topic(run: Execution, statement: tree.ReadTopic, topic: Topic) -> Value
         limit = _integer(run, statement.limit, "LIMIT")
     wait = None
     if statement.wait is not None:
-        wait = _wait(run, statement.wait, (topic.id, 0))
+        waits, last = run.services.topics.waits, topic.last
+        of = topic.id, 0
+        wait = _wait(run, statement.wait, of, lambda: waits.readers(topic.id, last))
     found = messages.read(after, limit)
     if wait is not None and not found:
         wait.after = after
@@ -205,7 +207,7 @@ def redrive_(run: Execution, statement: tree.Redrive, dead: Topic, topic: Topic)
     def follow_up() -> None:
         if done.published is not None:
             answer["first"], answer["last"] = done.published.first, done.published.last
-            run.services.topics.published(topic, done.published.last)
+            run.services.topics.published(topic)
             run.services.topics.trimmed(dead)
 
     run.afterwards.append(follow_up)
@@ -331,7 +333,8 @@ def take(run: Execution, statement: tree.Take, topic: Topic) -> Value:
     )
     wait = None
     if statement.wait is not None:
-        wait = _wait(run, statement.wait, (topic.id, group.id))
+        of = topic.id, group.id
+        wait = _wait(run, statement.wait, of, lambda: service.waits.line(*of))
         # At the end of its time it looks whoever stands before it: an answer of nothing says that
         # there was nothing, and those with the turn may yet leave what there is.
         if not service.waits.line(topic.id, group.id).may_look(wait) and not wait.over:
@@ -459,10 +462,11 @@ def _integer(run: Execution, expression: tree.Expression, what: str) -> int:
     return integer(run.evaluate(expression), what)
 
 
-def _wait(run: Execution, expression: tree.Expression, of: Of) -> Wait:
+def _wait(run: Execution, expression: tree.Expression, of: Of, queue: Callable[[], Queue]) -> Wait:
     """The wait of the statement at hand, which may have begun already.
 
     :param of: what it waits for
+    :param queue: where, which is there for as long as somebody waits
     :raises NotInTransaction: it may not wait here
     :raises BadRequest: it may not wait for so long
     :raises Unknown: what it waited for was dropped, and something else has its name
@@ -470,7 +474,7 @@ def _wait(run: Execution, expression: tree.Expression, of: Of) -> Wait:
     if run.wait is None:
         run.check_may_wait()
         for_us = waiting(run.evaluate(expression))
-        return run.begin_wait(run.services.topics.waits.queue(of), for_us)
+        return run.begin_wait(queue(), for_us)
     if run.wait.queue.of != of:
         raise Unknown("what this waited for was dropped")
     return run.wait

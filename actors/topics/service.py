@@ -23,7 +23,7 @@ from actors.roles import Roles
 from actors.runtime import Runtime, Supervised, stop, tell
 from actors.topics.due import DUE, PAUSE_US, SECOND_US, TopicActor, Work, next_us, present
 from actors.topics.figures import TopicFigures, figures_of
-from actors.topics.waiting import Waits
+from actors.topics.waiting import Hear, Waits
 from protocol import limits
 from protocol.requests import Caller
 from protocol.rights import READ, Verbs
@@ -63,7 +63,7 @@ class Topics:
         self.committer = committer
         self.roles = roles
         self.rights = rights
-        self.waits = Waits()
+        self.waits = Waits(self._listen)
         """Scripts that wait for messages."""
         self.places: dict[int, Supervised[TopicActor]] = {}
         """Actors that have, or lately had, something to do; by the topic's id."""
@@ -244,15 +244,15 @@ class Topics:
 
     # --- what commits bring ---------------------------------------------------------------------
 
-    def published(
-        self, topic: Topic, last: int = limits.INT_MAX, *, over: bool | None = None
-    ) -> None:
+    def _listen(self, hear: Hear | None) -> None:
+        self.committer.ledger.heard = hear
+
+    def published(self, topic: Topic, *, over: bool | None = None) -> None:
         """A commit has brought messages.
 
-        :param last: up to that position, if it is known
         :param over: whether the topic holds more than it should; None: not known
         """
-        self.waits.published(topic.id, last)
+        self.waits.published(topic.id)
         now_us = self.committer.ledger.log_time()
         if topic.keep_us is not None:
             self.expects(topic, now_us + topic.keep_us)

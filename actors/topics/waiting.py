@@ -2,7 +2,9 @@
 
 A wait holds no transaction and does no work. It ends by being woken, whereupon its statement runs
 again from the beginning and finds something, waits on, or is refused because what it waited for is
-gone. Commits wake (`Waits.published`, `Waits.may_take`); so does a topic's actor.
+gone. Who takes is woken by commits of this node (`Waits.published`, `Waits.may_take`) and by a
+topic's actor: only who leads hands out. Who reads is woken by what goes in flight here, whichever
+node has committed it (`Waits.heard`).
 
 Who takes from one group stands in one line:
 
@@ -25,7 +27,10 @@ from heapq import heappop, heappush
 from typing import Final, Protocol
 
 from protocol import limits
+from storage.appends import unpack_counter
+from storage.layers import Layer
 
+Hear = Callable[[Layer], None]
 Of = tuple[int, int]
 """What one waits for: the ids of a topic and of its group, 0 for the topic itself."""
 
@@ -161,10 +166,14 @@ class Line:
 
 
 class Readers:
-    """Those that wait to read a topic."""
+    """Those that wait to read a topic.
 
-    def __init__(self, of: Of, emptied: Callable[[Of], None]) -> None:
+    :param last: the key under which its last position stands
+    """
+
+    def __init__(self, of: Of, last: bytes, emptied: Callable[[Of], None]) -> None:
         self.of = of
+        self.last = last
         self._waiting: dict[Wait, None] = {}
         self._by_position: list[tuple[int, int, Wait]] = []
         self._joined = 0
@@ -224,21 +233,23 @@ FORGOTTEN: Final = 64
 
 
 class Waits:
-    """All that wait, by topic and group; only those are here for which somebody waits."""
+    """All that wait, by topic and group; only those are here for which somebody waits.
 
-    def __init__(self) -> None:
+    :param listen: has this function hear of each commit that goes in flight, or, given None, nobody
+    """
+
+    def __init__(self, listen: Callable[[Hear | None], None]) -> None:
+        self._listen = listen
         self._lines: dict[int, dict[int, Line]] = {}
         self._readers: dict[int, Readers] = {}
+        self._by_last: dict[bytes, Readers] = {}
+        """The same, by the keys of their topics' last positions."""
         self.draining = False
         """Whether nobody waits any more: the node stops."""
 
     def __len__(self) -> int:
         lines = sum(len(line) for lines in self._lines.values() for line in lines.values())
         return lines + sum(len(readers) for readers in self._readers.values())
-
-    def queue(self, of: Of) -> Line | Readers:
-        """Where one waits for what is named."""
-        return self.line(*of) if of[1] else self.readers(of[0])
 
     def line(self, topic: int, group: int) -> Line:
         """Where one waits to take from a group."""
@@ -249,12 +260,14 @@ class Waits:
             line.closing = self.draining
         return line
 
-    def readers(self, topic: int) -> Readers:
-        """Where one waits to read a topic."""
+    def readers(self, topic: int, last: bytes) -> Readers:
+        """Where one waits to read a topic. :param last: as for `Readers`"""
         readers = self._readers.get(topic)
         if readers is None:
-            readers = self._readers[topic] = Readers((topic, 0), self._drop_readers)
+            readers = self._readers[topic] = Readers((topic, 0), last, self._drop_readers)
             readers.closing = self.draining
+            self._by_last[last] = readers
+            self._listen(self.heard)
         return readers
 
     def taken_from(self, topic: int) -> list[int]:
@@ -270,11 +283,19 @@ class Waits:
         """Whether somebody waits for messages of a topic, to read or to take them."""
         return topic in self._readers or topic in self._lines
 
-    def published(self, topic: int, last: int) -> None:
-        """A topic has got messages, up to this position."""
-        readers = self._readers.get(topic)
-        if readers is not None:
-            readers.wake(last)
+    def heard(self, layer: Layer) -> None:
+        """A commit is in flight: who reads a topic that has got messages by it, or that is gone
+        with it, looks again."""
+        by_last, writes = self._by_last, layer.writes
+        for key in by_last.keys() & writes.keys():
+            value = writes[key]
+            by_last[key].wake(limits.INT_MAX if value is None else unpack_counter(value)[0])
+        for start, end in layer.ranges:
+            for key in [key for key in by_last if start <= key < end]:
+                by_last[key].wake(limits.INT_MAX)
+
+    def published(self, topic: int) -> None:
+        """A topic has got messages: who takes from it looks again."""
         for line in list(self._lines.get(topic, {}).values()):
             line.wake()
 
@@ -286,8 +307,10 @@ class Waits:
 
     def taken_back(self) -> None:
         """Commits were taken back: what they had taken or trimmed is there again."""
-        for topic in {*self._lines, *self._readers}:
-            self.published(topic, limits.INT_MAX)
+        for topic in list(self._lines):
+            self.published(topic)
+        for readers in list(self._readers.values()):
+            readers.wake(limits.INT_MAX)
 
     def look_again(self) -> None:
         """Topics, groups, rights or roles have changed: all look whether they may still wait."""
@@ -319,4 +342,8 @@ class Waits:
             self._lines.pop(topic, None)
 
     def _drop_readers(self, of: Of) -> None:
-        self._readers.pop(of[0], None)
+        readers = self._readers.pop(of[0], None)
+        if readers is not None:
+            del self._by_last[readers.last]
+            if not self._readers:
+                self._listen(None)

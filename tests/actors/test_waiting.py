@@ -6,6 +6,22 @@ from collections.abc import Callable
 from random import Random
 
 from actors.topics.waiting import Line, Readers, Wait, Waits
+from storage.appends import HEAD
+from storage.layers import Layer
+
+LAST, OTHER = b"last of one", b"last of another"
+"""Keys of two topics' last positions."""
+
+
+def _nobody(_hear: object) -> None:
+    """Commits are told by hand."""
+
+
+def layer(key: bytes, last: int) -> Layer:
+    """A commit that has brought a topic's messages up to a position."""
+    made = Layer(1)
+    made.write(key, HEAD.pack(last, 0))
+    return made
 
 
 class Taker:
@@ -53,7 +69,7 @@ def settle(takers: list[Taker]) -> int:
 
 
 def line_of(count: int) -> tuple[Waits, Line, list[Taker], list[int], list[int]]:
-    waits, stock, taken = Waits(), list[int](), list[int]()
+    waits, stock, taken = Waits(_nobody), list[int](), list[int]()
     line = waits.line(1, 1)
     takers = [Taker(name, line, stock, taken) for name in range(count)]
     return waits, line, takers, stock, taken
@@ -63,7 +79,7 @@ def test_takers_are_served_in_the_order_they_came() -> None:
     waits, _, takers, stock, taken = line_of(20)
     for _ in range(20):
         stock.append(1)
-        waits.published(1, 1)
+        waits.published(1)
         settle(takers)
     assert taken == list(range(20))
     assert len(waits) == 0
@@ -72,7 +88,7 @@ def test_takers_are_served_in_the_order_they_came() -> None:
 def test_one_wake_serves_as_many_as_there_is_for_and_runs_one_more() -> None:
     waits, _, takers, stock, taken = line_of(1_000)
     stock += [1] * 10
-    waits.published(1, 10)
+    waits.published(1)
     assert settle(takers) == 11
     assert taken == list(range(10))
 
@@ -89,7 +105,7 @@ def test_who_comes_later_stands_behind_those_that_wait() -> None:
     stock.append(1)
     late = Taker(99, line, stock, taken)
     assert not late.done
-    waits.published(1, 1)
+    waits.published(1)
     settle([*takers, late])
     assert taken == [0]
 
@@ -97,7 +113,7 @@ def test_who_comes_later_stands_behind_those_that_wait() -> None:
 def test_one_that_leaves_with_the_turn_passes_it_on() -> None:
     waits, _, takers, stock, taken = line_of(3)
     stock.append(1)
-    waits.published(1, 1)
+    waits.published(1)
     assert takers[0].woken
     takers[0].end()  # cancelled before it could look
     settle(takers)
@@ -109,7 +125,7 @@ def test_one_that_leaves_from_the_middle_is_not_waited_for() -> None:
     takers[1].end()
     takers[0].end()
     stock += [1, 1]
-    waits.published(1, 2)
+    waits.published(1)
     settle(takers)
     assert taken == [2, 3]
 
@@ -121,7 +137,7 @@ def test_a_wake_during_a_look_is_not_lost() -> None:
     first.woken = False
     assert line.may_look(first.wait)  # it looks, finds nothing, and …
     stock.append(1)
-    waits.published(1, 1)  # … before it is back in the line something comes
+    waits.published(1)  # … before it is back in the line something comes
     first.wait.join()
     assert first.wait.woken
     first.look()
@@ -145,7 +161,7 @@ def test_all_look_again_and_keep_their_order() -> None:
     waits.look_again()
     settle(takers)
     stock += [1] * 5
-    waits.published(1, 5)
+    waits.published(1)
     settle(takers)
     assert taken == list(range(5))
 
@@ -162,7 +178,7 @@ def test_no_mixture_loses_a_wake() -> None:
                 takers.append(Taker(len(takers), waits.line(1, 1), stock, taken))
             elif what == "publish":
                 stock += [step] * rng.randint(1, 3)
-                waits.published(1, step)
+                waits.published(1)
             elif what == "leave" and waiting:
                 gone = rng.choice(waiting)
                 left.add(gone.name)
@@ -205,10 +221,14 @@ class Reader:
 
 
 def test_readers_wake_only_for_what_they_want() -> None:
-    waits, last = Waits(), 0
-    readers = [Reader(waits.readers(1), after, lambda: last) for after in range(10)]
+    heard: list[object] = []
+    waits, last = Waits(heard.append), 0
+    readers = [Reader(waits.readers(1, LAST), after, lambda: last) for after in range(10)]
+    assert heard == [waits.heard]
     last = 5
-    waits.published(1, last)
+    waits.heard(layer(OTHER, 9))
+    assert not any(reader.woken for reader in readers)
+    waits.heard(layer(LAST, last))
     assert [reader.woken for reader in readers] == [True] * 5 + [False] * 5
     for reader in readers[:5]:
         reader.look()
@@ -221,15 +241,30 @@ def test_readers_wake_only_for_what_they_want() -> None:
         reader.look()
         assert not reader.found
     assert len(waits) == 0
+    assert heard == [waits.heard, None], "commits are looked at only while somebody reads"
 
 
 def test_readers_that_have_gone_are_not_kept() -> None:
-    waits = Waits()
-    readers = waits.readers(1)
+    waits = Waits(_nobody)
+    readers = waits.readers(1, LAST)
     stays = Reader(readers, 1, lambda: 0)
     for number in range(10_000):
         gone = Reader(readers, number, lambda: 0)
         gone.wait.leave()
     assert len(readers._by_position) < 200
-    waits.published(1, 5)
+    waits.heard(layer(LAST, 5))
     assert stays.woken
+
+
+def test_readers_look_again_when_their_topic_goes() -> None:
+    for gone in ("range", "key"):
+        waits = Waits(_nobody)
+        of_it = Reader(waits.readers(1, LAST), 7, lambda: 7)
+        of_another = Reader(waits.readers(2, OTHER), 7, lambda: 7)
+        dropped = Layer(1)
+        if gone == "range":
+            dropped.delete_range(LAST, LAST + b"\0")
+        else:
+            dropped.write(LAST, None)
+        waits.heard(dropped)
+        assert (of_it.woken, of_another.woken) == (True, False)
