@@ -18,7 +18,7 @@ from functools import partial
 
 import structlog
 
-from actors.cluster.shipping import Shipping
+from actors.cluster.shippings import Ships
 from actors.cluster.standing import Standing
 from actors.commits import Committer
 from actors.runtime import Runtime
@@ -69,7 +69,7 @@ class Comparing:
     """
 
     def __init__(
-        self, runtime: Runtime, committer: Committer, shippings: Callable[[], Iterable[Shipping]]
+        self, runtime: Runtime, committer: Committer, shippings: Callable[[], Iterable[Ships]]
     ) -> None:
         self._runtime = runtime
         self._committer = committer

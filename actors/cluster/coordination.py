@@ -23,9 +23,11 @@ from actors.cluster.holding import Holding
 from actors.cluster.leadership import Leadership
 from actors.cluster.lease import Lease
 from actors.cluster.member import Life, Member
+from actors.cluster.orders import Found, GiveUpLead, LookAgain, TakeLead, TakeOut, Unfound
 from actors.cluster.pursuit import Follows, Pursuit
 from actors.cluster.shippings import Shippings
 from actors.cluster.standing import Standing
+from actors.cluster.tasks import end
 from actors.commits import NODE, Committer, Who
 from actors.runtime import LoopActor, Runtime, handles, tell
 from protocol.agreement import Agreed, Agreement, InSync, LeaseLapsed, NotAnswered
@@ -40,7 +42,6 @@ from protocol.errors import (
     Unknown,
 )
 from protocol.failover import Policy
-from protocol.requests import Request
 from storage.cluster_file import Cluster, Upstream
 
 log = structlog.get_logger("cluster")
@@ -54,48 +55,8 @@ TAKEN_OUT_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class LookAgain:
-    """Said when something has changed that it may be waiting for."""
-
-
-@dataclass(frozen=True, slots=True)
 class _Live:
     """Said by itself to itself: begin."""
-
-
-@dataclass(frozen=True, slots=True)
-class Found(Request[None]):
-    """DEFINE FAILOVER: put a policy into force, or another in place of the one that is."""
-
-    policy: Policy
-    who: Who
-
-
-@dataclass(frozen=True, slots=True)
-class Unfound(Request[None]):
-    """DROP FAILOVER."""
-
-    who: Who
-
-
-@dataclass(frozen=True, slots=True)
-class TakeLead(Request[None]):
-    """DEFINE NODE LEADS STORE: take the lead, which nobody has."""
-
-    force: bool = False
-    """Begin a new lineage: whoever held everything is gone for good."""
-
-
-@dataclass(frozen=True, slots=True)
-class TakeOut(Request[None]):
-    """Rule 2: nodes are going to be dropped, and leave the set before."""
-
-    nodes: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class GiveUpLead(Request[None]):
-    """The node stops: another may lead at once, and not only when the lease has lapsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +135,9 @@ class CoordinationActor(LoopActor):
                 self._woken.clear()
                 try:
                     seconds = await self._turn()
-                except DiskFull as full:
-                    self._say("the disk is full", str(full))
+                except Refusal as refusal:  # a full disk, or one that comes at a bad moment
+                    if not self._gives_up:
+                        self._say("held up", f"{refusal.code}: {refusal.message}")
                     seconds = LOOK_SECONDS
                 with suppress(TimeoutError):
                     async with asyncio.timeout(seconds):
@@ -361,12 +323,12 @@ class CoordinationActor(LoopActor):
         agreement, known = self._reach(policy), self._memory.now
         try:
             agreed = await self._heard(agreement)
+            await self._go_on(agreement, policy, agreed, known)
         except NotAnswered as silence:
             self._say("etcd does not answer", str(silence))
             if member.life is Life.WAITING:
-                member.why = str(silence)
+                member.why = f"etcd does not answer: {silence}"
             return LOOK_SECONDS
-        await self._go_on(agreement, policy, agreed, known)
         return 0
 
     def _reach(self, policy: Policy) -> Agreement:
@@ -385,7 +347,7 @@ class CoordinationActor(LoopActor):
             await asyncio.wait((looking, woken), return_when=asyncio.FIRST_COMPLETED)
             return looking.result() if looking.done() else await agreement.look()
         finally:
-            await _end(looking, woken)
+            await end(looking, woken)
 
     async def _go_on(
         self, agreement: Agreement, policy: Policy, agreed: Agreed, known: Cluster
@@ -478,24 +440,23 @@ class CoordinationActor(LoopActor):
         """Take a vacant lead, and lead for as long as that lasts.
 
         :param alone: of a new lineage: without anybody who was in the set
+        :raises NotAnswered: nothing came of it; it is tried again
         """
         sent_us = self._clock.boottime_us()
         node, seconds = self._member.node, policy.lease_seconds
-        try:
-            lease = Lease(await agreement.grant(seconds), seconds, sent_us)
-        except NotAnswered as silence:
-            self._say("etcd does not answer", str(silence))
-            return
+        lease = Lease(await agreement.grant(seconds), seconds, sent_us)
         try:
             # Rule 3: one transaction, which also compares the set that this node was found in.
             answer = await agreement.take_lead(node, lease.id, insync.revision)
             if alone and answer.done and answer.agreed.lead is not None:
                 epoch, revision = answer.agreed.lead.epoch, insync.revision
                 answer = await agreement.change(epoch, revision, frozenset({node}))
-        except (NotAnswered, LeaseLapsed) as lost:
+        except NotAnswered as silence:
             # It may have been done. Who leads then is this node, without knowing: the lease goes.
-            self._say("the lead may have been taken, or not", str(lost))
+            self._say("the lead may have been taken, or not", str(silence))
             await self._give_back(agreement, lease)
+            raise
+        except LeaseLapsed:  # and with it what it was taken for
             return
         lead = answer.agreed.lead
         if not answer.done or lead is None:
@@ -511,7 +472,10 @@ class CoordinationActor(LoopActor):
     async def _force(self, agreement: Agreement, policy: Policy, agreed: Agreed) -> None:
         """Begin a new lineage, as an operator has said: the set is this node alone, and nothing
         waits for others until another policy says so. What comes back of the old one and shows what
-        is not here is stranded."""
+        is not here is stranded.
+
+        :raises NotAnswered: as `_take`
+        """
         alone = policy._replace(acks=0)
         insync = agreed.insync
         if insync is None:
@@ -540,30 +504,44 @@ class CoordinationActor(LoopActor):
         self._shippings.end_all()
         # What an older leader has sent is on the disk or is not: nothing comes behind the promise.
         await self._follow_nobody()
-        # Rule 5: promised on the disk before the first frame is written.
-        await self._memory.promise(lead.epoch)
-        await self._memory.hears(agreed)
+        try:
+            # Rule 5: promised on the disk before the first frame is written.
+            await self._memory.promise(lead.epoch)
+            await self._memory.hears(agreed)
+        except DiskFull:
+            await self._give_back(agreement, lease)
+            raise
         leadership = Leadership(
             self._clock, member.node, policy, lease, lead.epoch, insync,
             committer.released_upto, committer.release_more,
         )  # fmt: skip
         member.lead, member.leadership = lead, leadership
         committer.releasable = leadership.releasable
-        # Rule 7: a frame of its own epoch stands before everything that it commits.
         try:
-            own = await committer.begin_leading(lead.epoch)
-        except Refusal as refusal:  # the node stops meanwhile
+            why = await self._hold(agreement, leadership)
+        except Refusal as refusal:  # the node stops, its disk is full
             await self._step_down(leadership, refusal.message)
-            return
+            await self._give_back(agreement, leadership.lease)
+            raise
+        await self._step_down(leadership, why)
+
+    async def _hold(self, agreement: Agreement, leadership: Leadership) -> str:
+        """Lead, from its first frame on; answers why that is over.
+
+        :raises Refusal: something here does not let it
+        """
+        member, committer = self._member, self._committer
+        # Rule 7: a frame of its own epoch stands before everything that it commits.
+        own = await committer.begin_leading(leadership.epoch)
         member.life, self._said = Life.LEADING, None
         leadership.begun(own.sequence)
-        log.info("leads", epoch=lead.epoch, own=own.sequence, insync=sorted(insync.members))
+        members = sorted(leadership.leading.members)
+        log.info("leads", epoch=leadership.epoch, own=own.sequence, insync=members)
         holding = Holding(
             self._clock, committer, member, agreement, leadership, self._on_settled,
             self._ways.compare,
         )  # fmt: skip
-        why = await holding.until_over(own)
-        await self._step_down(leadership, why)
+        return await holding.until_over(own)
 
     async def _on_settled(self) -> None:
         """All that was ever released is shown here."""
@@ -586,9 +564,3 @@ class CoordinationActor(LoopActor):
         self._shippings.end_all()
         await self._lead_nobody(why)
         await self._ways.leads(False)
-
-
-async def _end(*tasks: asyncio.Future[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

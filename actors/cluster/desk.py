@@ -6,17 +6,10 @@ import asyncio
 from collections.abc import Collection
 from contextlib import suppress
 
-from actors.cluster.coordination import (
-    CoordinationActor,
-    Found,
-    GiveUpLead,
-    LookAgain,
-    TakeLead,
-    TakeOut,
-    Unfound,
-)
+from actors.cluster.coordination import CoordinationActor
 from actors.cluster.downstream import downstream
 from actors.cluster.member import Member
+from actors.cluster.orders import Found, GiveUpLead, LookAgain, TakeLead, TakeOut, Unfound
 from actors.cluster.shippings import Copies, Shippings
 from actors.commits import Who
 from actors.runtime import Supervised, ask, stop, tell

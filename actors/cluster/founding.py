@@ -79,17 +79,17 @@ class Founding:
                 "this node was never declared coordinating, so it would not take the lead: DEFINE"
                 " NODE ROLES serving, writable, coordinating"
             )
-        await self._look(agreement)
+        looked = await self._look(agreement)
         members = self._members()
         committer.releasable = partial(self._releasable, members)
         member.life = Life.FOUNDING
         try:
             await self._commit(members)
+            await self._note(looked)
         except BaseException:
             await self._undo()
             raise
         # Nothing is undone from here on: what etcd was asked for may be done at any later moment.
-        await self._note(agreement)
         lease = await self._take(agreement)
         agreed = await self._found(agreement, members | {member.node})
         log.info("a failover policy is in force", insync=sorted(members | {member.node}))
@@ -152,21 +152,16 @@ class Founding:
     async def _undo(self) -> None:
         """Go on as before: nobody was told of the policy but followers."""
         member, committer = self._member, self._committer
-        member.commits_policy = True
         try:
-            with committer.begin() as tx:
-                if failover.drop(tx):
-                    committer.commit(tx, NODE, reason="the policy did not come into force")
+            commit_policy(committer, member, None, NODE, "the policy did not come into force")
         finally:
-            member.commits_policy = False
             member.life = Life.ALONE
             committer.releasable = released_at_once
             committer.release_more()
             member.look_at_rows()
 
-    async def _note(self, agreement: Agreement) -> None:
-        """From here on this node is in a cluster, whatever happens to it."""
-        agreed = await _answered(agreement.look)
+    async def _note(self, agreed: Agreed) -> None:
+        """From here on this node is in a cluster, whatever happens to it. :raises DiskFull:"""
         epoch = self._committer.ledger.epoch
         await self._memory.begin(Cluster(agreed.cluster, agreed.revision, epoch, coordinating=True))
 
@@ -204,10 +199,12 @@ async def _answered(ask: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(AGAIN_SECONDS)
 
 
-def commit_policy(committer: Committer, member: Member, policy: Policy | None, who: Who) -> Promise:
+def commit_policy(
+    committer: Committer, member: Member, policy: Policy | None, who: Who, reason: str | None = None
+) -> Promise:
     """Commit a policy, or that there is none; what an answer has to wait for.
 
-    :raises NotWritable, NotEnoughReplicas, Busy: as of any commit
+    :raises NotWritable, NotEnoughReplicas, Busy, DiskFull: as of any commit
     """
     member.commits_policy = True
     try:
@@ -217,7 +214,7 @@ def commit_policy(committer: Committer, member: Member, policy: Policy | None, w
             else:
                 failover.define(tx, member.store, policy)
             word = "DROP" if policy is None else "DEFINE"
-            promise = committer.commit(tx, who, f"{word} FAILOVER")
+            promise = committer.commit(tx, who, f"{word} FAILOVER", reason)
     finally:
         member.commits_policy = False
     member.look_at_rows()

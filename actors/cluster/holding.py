@@ -16,6 +16,7 @@ from actors.cluster.courses import doubt
 from actors.cluster.leadership import Leadership
 from actors.cluster.lease import RENEWED_IN
 from actors.cluster.member import Member
+from actors.cluster.tasks import end
 from actors.commits import Committer, Promise
 from protocol.agreement import Agreement, LeaseLapsed, NotAnswered
 from protocol.doors import Clock
@@ -159,10 +160,4 @@ async def _first(*ways: Coroutine[Any, Any, str]) -> str:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         return next(task.result() for task in tasks if task in done)
     finally:
-        await _end(*tasks)
-
-
-async def _end(*tasks: asyncio.Future[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+        await end(*tasks)

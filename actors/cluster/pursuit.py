@@ -11,6 +11,7 @@ from collections.abc import Awaitable
 from typing import Protocol
 
 from actors.cluster.standing import Standing
+from actors.cluster.tasks import end
 from protocol.doors import Clock
 
 
@@ -86,5 +87,4 @@ class Pursuit:
 
     async def end(self) -> None:
         """Take nothing from it any more: nothing of its is on its way once this has returned."""
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        await end(self._task)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from actors.cluster.standing import Standing
+from actors.cluster.tasks import end
 from actors.cluster.window import Window
 from protocol.doors import Clock
 from protocol.errors import BadRequest, NotWritable, Refusal
@@ -33,6 +34,9 @@ class Ships(Protocol):
     @property
     def standing(self) -> Standing:
         """How the follower stands to this node."""
+
+    def compare(self, sequence: int, digest: bytes) -> None:
+        """Say which digest the state has here at a frame."""
 
     def run(self, asked: Attach) -> Awaitable[None]:
         """Ship until the link ends. Raises nothing but bugs."""
@@ -117,7 +121,7 @@ class Shippings:
             raise NotWritable("this node leads nobody: it follows another, or waits for one")
         while node in self._by_node:  # its link is dead, and nobody has noticed yet
             _, before = self._by_node.pop(node)
-            await _ended(before)
+            await end(before)
         ships = self._begin(link, epoch, self._attached, self._heard, self._member.beat_seconds)
         task = asyncio.ensure_future(ships.run(asked))
         self._by_node[node] = ships, task
@@ -126,7 +130,7 @@ class Shippings:
             if not task.cancelled():
                 task.result()
         finally:
-            await _ended(task)
+            await end(task)
             if self._by_node.get(node, (None, None))[0] is ships:
                 del self._by_node[node]
                 self._member.left(node)
@@ -146,8 +150,3 @@ class Shippings:
         """Nobody follows this node any more: who did, attaches to another, or again."""
         for _, task in self._by_node.values():
             task.cancel()
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import Any
-from weakref import WeakSet
 
 import structlog
 
@@ -80,19 +79,15 @@ def begin_coordination(
     :param leads: told whether this node leads, when that changes
     """
 
-    shipping: WeakSet[Shipping] = WeakSet()
-
     def ship(link: Link, epoch: int, attached: Heard, heard: Heard, beat: float) -> Ships:
-        made = Shipping(runtime, committer, reads, link, epoch, attached, heard, beat)
-        shipping.add(made)
-        return made
+        return Shipping(runtime, committer, reads, link, epoch, attached, heard, beat)
 
     def follow(node: str, upstream: Upstream | None, epoch: int | None) -> Attaching:
         connect = partial(_connect, member, peering, node, upstream)
         return Attaching(runtime, rng, committer, member.memory, connect, epoch)
 
     async def compare() -> None:
-        await Comparing(runtime, committer, lambda: shipping).run()
+        await Comparing(runtime, committer, lambda: shippings).run()
 
     async def copy_anew(leader: str) -> bool:
         row, pins = member.row_of(leader), peering.trust.pins_of(leader)

@@ -18,7 +18,6 @@ from protocol.links import VERSION, Hello, Links
 from protocol.values import instant
 from surfaces.command import peers
 from surfaces.command.arguments import Invitation, Join, Serve
-from surfaces.command.certificates import CertificateRefused
 from surfaces.command.console import Console
 from surfaces.command.opening import NotOpened, keys_in, reason
 from surfaces.command.progress import stages
@@ -51,23 +50,15 @@ async def join_first(command: Serve, doors: Doors, console: Console) -> None:
     """
     directory, invitation = command.directory, command.invitation
     if invitation != Invitation() or place_of(doors.fs, directory) is Place.JOINING:
-        copied = await _joined(command, doors, console, _given(command, doors.clock))
+        copied = await _joined(
+            command, doors, console, peers.given_identity(command.peers, doors.clock)
+        )
         if copied is not None:
             console.tell(_told(copied))
     if command.peers is None and place_of(doors.fs, directory) is Place.JOINED:
         structlog.get_logger().warning(
             "the node is in a cluster, and follows nobody without --peer", directory=directory
         )
-
-
-def _given(command: Serve, clock: Clock) -> Identity | None:
-    """What it is to show that does not make its own. :raises NotOpened: it can't be shown"""
-    if command.peers is None:
-        return None
-    try:
-        return peers.identity(command.peers, instant(clock.wall_us()))
-    except CertificateRefused as refused:
-        raise NotOpened(str(refused)) from refused
 
 
 async def _joined(

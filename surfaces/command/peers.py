@@ -8,9 +8,22 @@ from pathlib import Path
 import structlog
 
 from actors.cluster.peering import Identity, Peering, given
+from protocol.doors import Clock
 from protocol.errors import BadRequest
+from protocol.values import instant
 from surfaces.command.arguments import Peers
 from surfaces.command.certificates import CertificateRefused, check_file
+from surfaces.command.opening import NotOpened
+
+
+def given_identity(peers: Peers | None, clock: Clock) -> Identity | None:
+    """What a node shows that was given a certificate. :raises NotOpened: it can't be shown"""
+    if peers is None:
+        return None
+    try:
+        return identity(peers, instant(clock.wall_us()))
+    except CertificateRefused as refused:
+        raise NotOpened(str(refused)) from refused
 
 
 def identity(peers: Peers, now: datetime) -> Identity | None:

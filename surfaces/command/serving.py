@@ -73,7 +73,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
     ):
         certificate = _certificate(command, doors.clock)
         _check_backup_folder(command.backup_dir, command.directory)
-        shown = _shown_to_peers(command, doors.clock)
+        shown = peers.given_identity(command.peers, doors.clock)
         http, wire = (_reserve(address, held) for address in (command.http, command.wire))
         peer = None if command.peers is None else _reserve(command.peers.address, held)
         async with opened(settings, doors, console) as node:
@@ -228,16 +228,6 @@ def _certificate(command: Serve, clock: Clock) -> Certificate | None:
         return None
     try:
         return certificates.load(*files, instant(clock.wall_us()))
-    except CertificateRefused as refused:
-        raise NotOpened(str(refused)) from refused
-
-
-def _shown_to_peers(command: Serve, clock: Clock) -> Identity | None:
-    """What other nodes are to be shown, where that was given."""
-    if command.peers is None:
-        return None
-    try:
-        return peers.identity(command.peers, instant(clock.wall_us()))
     except CertificateRefused as refused:
         raise NotOpened(str(refused)) from refused
 

@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 
+from actors.cluster.memory import Memory
 from protocol.errors import (
     BadRequest,
     Busy,
+    DiskFull,
     NotEnoughReplicas,
     NotImplementedHere,
     NotWritable,
     Refusal,
     Unknown,
 )
+from storage.cluster_file import Cluster
 from storage.memory import MemoryEngine
 from tests.actors.cluster.whole import POLICY, Machine, Trio, cluster
 from tests.actors.parts import outcome
@@ -36,6 +39,7 @@ def quiet(logbook: Logbook) -> None:
         "leads no more|nobody leads|etcd does not answer|was not renewed|was not answered"
     )
     logbook.allow("may have been taken|new lineage|is stranded|follows no more|were not kept")
+    logbook.allow("held up")
 
 
 def played(main: Callable[[Trio], Coroutine[Any, Any, None]], **more: Any) -> None:
@@ -336,6 +340,54 @@ def test_an_etcd_that_was_emptied_lets_nobody_lead() -> None:
         await trio.until_done(lambda: leader.value("CREATE t:1"))
 
     played(main)
+
+
+UNANSWERED = [Fate.REFUSED, Fate.LOST, Fate.UNHEARD, Fate.LATE]
+
+
+@pytest.mark.parametrize("fate", UNANSWERED)
+@pytest.mark.parametrize("request_", ["found", "grant", "take_lead", "change"])
+def test_what_etcd_does_not_answer_to_a_new_lineage_is_asked_again(
+    request_: str, fate: Fate
+) -> None:
+    async def main(trio: Trio) -> None:
+        leader = await trio.led()
+        for name in "bc":
+            await trio.named(name).kill()
+        trio.etcd.insync = None
+        trio.etcd.end(trio.etcd._lead_lease)
+        await trio.until(lambda: leader.life == "waiting")
+        leader.once = {request_: fate}
+        await trio.until_done(
+            lambda: leader.value("DEFINE NODE LEADS STORE FORCE REASON 'etcd was emptied'")
+        )
+        assert not leader.once
+        await trio.until_done(lambda: leader.value("CREATE t:1"))
+
+    played(main)
+
+
+def test_a_leader_whose_disk_is_full_lets_another_lead() -> None:
+    async def main(trio: Trio) -> None:
+        old = await trio.led()
+        await wrote(old, 1)
+        await trio.named("b").kill()
+        await trio.named("c").kill()
+        trio.etcd.end(trio.etcd._lead_lease)
+        assert isinstance(old.runs.member.memory, Memory)
+        old.runs.member.memory._save = _full  # of which every promise is refused
+        await trio.until(lambda: old.life == "waiting")
+        await trio.named("b").start()
+        await trio.named("c").start()
+        new = await trio.led()
+        assert new is not old
+        await trio.until_done(lambda: new.value("CREATE t:2"))
+
+    played(main)
+
+
+async def _full(_cluster: Cluster) -> None:
+    raise DiskFull("no room on the disk for what the node knows of its cluster")
 
 
 # --- the policy -----------------------------------------------------------------------------------

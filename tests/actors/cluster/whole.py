@@ -15,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from actors.node import Node, start
-from protocol.agreement import Agreement
+from protocol.agreement import Agreed, Agreement, Answered
 from protocol.errors import Refusal
 from protocol.links import Link, Redeem, Redeemed
 from storage import cluster_file, node_file
@@ -23,7 +23,7 @@ from storage.cluster_file import Cluster, Upstream
 from storage.directory import StoreDirectory
 from storage.memory import MemoryEngine
 from tests.actors.nodes import run, settings, simulated_doors, value
-from tests.simulation.agreement import AgreementModel, Fate
+from tests.simulation.agreement import AgreementModel, Fate, ModelAgreement
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.doors import ManualClock, SeededRng
 from tests.simulation.links import LinksModel, ModelLinks
@@ -45,6 +45,8 @@ class Machine:
     node: Node | None = None
     etcd: Fate = Fate.ANSWERED
     """What becomes of what it asks of etcd."""
+    once: dict[str, Fate] = field(default_factory=dict)
+    """What becomes of the next request of a name instead."""
 
     @property
     def runs(self) -> Node:
@@ -74,7 +76,7 @@ class Machine:
         peering.links = _Dial(door)
 
     def _agree(self, via: Sequence[str], store: str) -> Agreement:
-        return self.trio.etcd.door(lambda: (self.etcd, 0.01))
+        return _Asks(self)
 
     @property
     def address(self) -> str:
@@ -187,6 +189,47 @@ class Trio:
                 f" {member.standing}, failure {node.failure}"
             )
         return "\n".join(lines)
+
+
+class _Asks(ModelAgreement):
+    """A machine's door to etcd: some requests may fare otherwise than the others."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._name = ""
+        super().__init__(machine.trio.etcd, self._fate)
+
+    def _fate(self) -> tuple[Fate, float]:
+        name, self._name = self._name, ""
+        return self._machine.once.pop(name, self._machine.etcd), 0.01
+
+    async def look(self) -> Agreed:
+        self._name = "look"
+        return await super().look()
+
+    async def grant(self, seconds: int) -> int:
+        self._name = "grant"
+        return await super().grant(seconds)
+
+    async def renew(self, lease: int) -> int:
+        self._name = "renew"
+        return await super().renew(lease)
+
+    async def revoke(self, lease: int) -> None:
+        self._name = "revoke"
+        await super().revoke(lease)
+
+    async def found(self, members: frozenset[str]) -> Answered:
+        self._name = "found"
+        return await super().found(members)
+
+    async def take_lead(self, node: str, lease: int, insync: int) -> Answered:
+        self._name = "take_lead"
+        return await super().take_lead(node, lease, insync)
+
+    async def change(self, epoch: int, insync: int, members: frozenset[str]) -> Answered:
+        self._name = "change"
+        return await super().change(epoch, insync, members)
 
 
 class _Dial:

@@ -1,0 +1,49 @@
+"""What whoever coordinates is asked for: by statements, by the node's start and its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from actors.commits import Who
+from protocol.failover import Policy
+from protocol.requests import Request
+
+
+@dataclass(frozen=True, slots=True)
+class LookAgain:
+    """Said when something has changed that it may be waiting for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Request[None]):
+    """DEFINE FAILOVER: put a policy into force, or another in place of the one that is."""
+
+    policy: Policy
+    who: Who
+
+
+@dataclass(frozen=True, slots=True)
+class Unfound(Request[None]):
+    """DROP FAILOVER."""
+
+    who: Who
+
+
+@dataclass(frozen=True, slots=True)
+class TakeLead(Request[None]):
+    """DEFINE NODE LEADS STORE: take the lead, which nobody has."""
+
+    force: bool = False
+    """Begin a new lineage: whoever held everything is gone for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOut(Request[None]):
+    """Rule 2: nodes are going to be dropped, and leave the set before."""
+
+    nodes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUpLead(Request[None]):
+    """The node stops: another may lead at once, and not only when the lease has lapsed."""
