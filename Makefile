@@ -24,7 +24,7 @@ CLUSTER := cluster-status cluster-kill cluster-pause cluster-resume cluster-cut 
 .DEFAULT_GOAL := test
 
 help: ## the targets
-	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 17
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed (PYTHON=... names one)" >&2; exit 1; }
@@ -83,7 +83,7 @@ format: .venv/.test ## rewrite the files in the form that check asks for
 	$(BIN)/ruff check --fix .
 
 test-hard: .venv/.compiled .venv/schemathesis/bin/st $(if $(COMPILED),compiled) ## tier P: power cuts, syscall faults, ceilings, fuzzing
-	@.ci/packages strace e2fsprogs xfsprogs util-linux mount eatmydata faketime testssl.sh prometheus
+	@.ci/packages strace e2fsprogs xfsprogs util-linux mount eatmydata faketime testssl.sh prometheus etcd-server etcd-client openssl
 	$(PYTHON_THERE) -m pytest -m hard --timeout 1800 --numprocesses 2 --dist worksteal $(PYTEST_ARGS)
 
 mutants: .venv/.mutants ## small faults in the sources, and whether tests see them; ROOM=storage SAMPLE=40 SEED=1
@@ -102,6 +102,15 @@ soak: .venv/.bench ## everything at once for MINUTES=60, or SMALL=1 MINUTES=6: b
 cluster: .venv/.node ## etcd and NODES=3 secured nodes below ./cluster/, with how to use them; again: start what does not run
 	@.ci/packages etcd-server
 	@$(BIN)/python -m bench.cluster up --nodes $(NODES)
+
+cluster-status: ## who leads, who is in sync, what is cut off
+cluster-kill: ## SIGKILL to the node N=1, or to whoever leads: N=leader
+cluster-pause: ## SIGSTOP
+cluster-resume: ## it runs again: what was killed is started, what was paused goes on
+cluster-cut: ## nothing goes to it or comes from it any more
+cluster-heal: ## nothing is cut any more
+cluster-chaos: ## all of that by chance for MINUTES=5, under load, and what became of it
+cluster-down: ## ends all of it and removes ./cluster/
 
 cluster-chaos: MINUTES = 5
 $(CLUSTER): cluster-%: .venv/.node

@@ -11,10 +11,12 @@ from typing import Final
 
 from bench.cluster import building, chaos, processes
 from bench.cluster.asking import Asker, Refused, Unknown, leads
-from bench.cluster.plan import ETCD, NoCluster, Plan, draw, load
+from bench.cluster.plan import ENVIRONMENT, ETCD, NoCluster, NodeAt, Plan, draw, load
 from bench.cluster.processes import NETWORK, NotStarted, pid_of
 
 ROOT: Final = Path(__file__).parents[2]
+LEADER: Final = "leader"
+"""Stands for whoever leads, where a node is asked for."""
 
 
 def main() -> int:
@@ -26,7 +28,7 @@ def main() -> int:
     )
     words.add_argument("--directory", type=Path, default=ROOT / "cluster")
     words.add_argument("--nodes", type=int, default=3)
-    words.add_argument("--node", default="1", help="number or name of the one it is done to")
+    words.add_argument("--node", default="1", help="of the one it is done to: 1, n1, or leader")
     words.add_argument("--minutes", type=float, default=5)
     words.add_argument("--seed", type=int, default=1)
     asked = words.parse_args()
@@ -54,7 +56,9 @@ def do(asked: argparse.Namespace, directory: Path) -> int:
     elif asked.act == "heal":
         processes.cut(plan, [])
     else:
-        node = plan.node(asked.node)
+        node = Asker(plan).leader() if asked.node == LEADER else plan.node(asked.node)
+        if node is None:
+            raise NoCluster("nobody leads just now: `make cluster-status` says who does what")
         if asked.act == "cut":
             ends = [ETCD, *(one.name for one in plan.nodes if one != node)]
             processes.cut(plan, [pair for end in ends for pair in _both(node.name, end)])
@@ -75,6 +79,7 @@ def up(directory: Path, count: int) -> int:
     whole = directory / "whole"
     if whole.exists():
         plan = load(directory)
+        plan.save()  # one that an earlier version has begun has less beside it
         again(plan)
     else:
         if (directory / "plan.json").exists():
@@ -106,23 +111,34 @@ def down(plan: Plan) -> None:
 
 
 def status(plan: Plan) -> str:
-    """One line for each process."""
-    lines = []
-    asker = Asker(plan)
-    for node in plan.nodes:
-        if pid_of(plan, node.name) is None:
-            lines.append(f"{node.name}: does not run")
-            continue
-        try:
-            info = asker.value(node, "INFO FOR NODE")
-            state = asker.value(node, "INFO FOR STATE")
-        except (Refused, Unknown) as error:
-            lines.append(f"{node.name}: {error}")
-            continue
-        does = "leads" if leads(info) else info["upstream"] or info["waits_for"] or info["life"]
-        lines.append(f"{node.name}: {does}, at sequence {state['sequence']}")
+    """One line for each process, and one for what is cut off."""
+    lines = [f"{node.name}: {_standing(plan, node)}" for node in plan.nodes]
     lines.append(f"etcd: {'runs' if pid_of(plan, ETCD) else 'does not run'}")
+    alone = [node.name for node in plan.nodes if _is_cut_off(plan, node)]
+    if alone:
+        lines.append(f"cut off from all others: {', '.join(alone)} (make cluster-heal)")
     return "\n".join(lines)
+
+
+def _standing(plan: Plan, node: NodeAt) -> str:
+    """What one node does, as it says."""
+    number = node.name.removeprefix("n")
+    if pid_of(plan, node.name) is None:
+        return f"does not run (make cluster-resume N={number})"
+    if processes.is_paused(plan, node.name):
+        return f"stands still (make cluster-resume N={number})"
+    asker = Asker(plan)
+    try:
+        info = asker.value(node, "INFO FOR NODE")
+        state = asker.value(node, "INFO FOR STATE")
+    except (Refused, Unknown) as error:
+        return str(error)
+    does = "leads" if leads(info) else info["upstream"] or info["waits_for"] or info["life"]
+    return f"{does}, at sequence {state['sequence']}"
+
+
+def _is_cut_off(plan: Plan, node: NodeAt) -> bool:
+    return any(node.name in pair and ETCD in pair for pair in processes.cuts(plan))
 
 
 def told(plan: Plan) -> str:
@@ -131,11 +147,12 @@ def told(plan: Plan) -> str:
         f"  {node.name}  console http://127.0.0.1:{node.http}/  wire 127.0.0.1:{node.wire}"
         for node in plan.nodes
     )
-    addresses = ",".join(f"127.0.0.1:{node.wire}" for node in plan.nodes)
     return (
         f"{consoles}\n  user {plan.user}, password {plan.password}\n"
-        f'  from storeclient import Client; Client("{addresses}", user="{plan.user}", …)\n'
-        "  make cluster-status, cluster-kill N=1, cluster-resume N=1, cluster-pause N=1,"
+        f"  a shell takes all of that from a file:  . {plan.directory.name}/{ENVIRONMENT}\n"
+        "  .venv/bin/storenode shell $N1                statements on n1\n"
+        "  .venv/bin/python -m examples.cluster.count   writes numbers, and looks for them\n"
+        "  make cluster-status, cluster-kill N=leader, cluster-resume N=1, cluster-pause N=1,"
         " cluster-cut N=1, cluster-heal, cluster-chaos MINUTES=5, cluster-down"
     )
 

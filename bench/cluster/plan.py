@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,8 @@ from bench.processes import free_port
 
 ETCD: Final = "etcd"
 """The name of etcd among those between which the network can be cut."""
+ENVIRONMENT: Final = "env"
+"""The file in the directory that a shell reads, for whoever uses the cluster."""
 LEASE_SECONDS: Final = 3
 BEHIND_SECONDS: Final = 2
 
@@ -60,6 +63,19 @@ class Plan:
                 return node
         raise NoCluster(f"no node {which}: there are {', '.join(one.name for one in self.nodes)}")
 
+    @property
+    def environment(self) -> str:
+        """The nodes' addresses and who signs in, as a shell reads them."""
+        told = {
+            "STORE_AT": ",".join(f"127.0.0.1:{node.wire}" for node in self.nodes),
+            "STORE_USER": self.user,
+            "STORE_PASSWORD": self.password,
+        }
+        for node in self.nodes:
+            told[node.name.upper()] = f"127.0.0.1:{node.wire}"
+            told[f"{node.name.upper()}_HTTP"] = f"127.0.0.1:{node.http}"
+        return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in told.items())
+
     def log_of(self, name: str) -> Path:
         """What a process said."""
         return self.directory / f"{name}.log"
@@ -68,9 +84,13 @@ class Plan:
         """For the commands to come. Nobody else reads it: it holds the first owner's password."""
         self.directory.mkdir(parents=True, exist_ok=True)
         facts = {**asdict(self), "directory": str(self.directory)}
-        path = self.directory / "plan.json"
-        path.touch(mode=0o600)
-        path.write_text(json.dumps(facts, indent=2))
+        for name, text in (
+            ("plan.json", json.dumps(facts, indent=2)),
+            (ENVIRONMENT, self.environment),
+        ):
+            path = self.directory / name
+            path.touch(mode=0o600)
+            path.write_text(text)
 
 
 def draw(directory: Path, count: int) -> Plan:

@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -52,10 +53,24 @@ def pid_of(plan: Plan, name: str) -> int | None:
     try:
         pid = int((plan.directory / f"{name}.pid").read_text())
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        state = _state_of(pid)
     except (OSError, ValueError):
         return None
     return pid if str(plan.directory).encode() in words and state != "Z" else None
+
+
+def is_paused(plan: Plan, name: str) -> bool:
+    """Whether a process is there and stands still."""
+    pid = pid_of(plan, name)
+    try:
+        return pid is not None and _state_of(pid) == "T"
+    except OSError:
+        return False
+
+
+def _state_of(pid: int) -> str:
+    """The letter by which the system says what a process does."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def send(plan: Plan, name: str, number: signal.Signals) -> bool:
@@ -146,6 +161,14 @@ def cut(plan: Plan, pairs: Sequence[tuple[str, str]]) -> None:
     temporary = plan.cuts.with_suffix(".new")
     temporary.write_text(json.dumps(pairs))
     temporary.rename(plan.cuts)
+
+
+def cuts(plan: Plan) -> list[list[str]]:
+    """Between whom the network carries nothing, from the one to the other of each pair."""
+    with suppress(FileNotFoundError):
+        found: list[list[str]] = json.loads(plan.cuts.read_text())
+        return found
+    return []
 
 
 def wait_for(holds: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> float:

@@ -20,6 +20,7 @@ from protocol.errors import (
     Refusal,
     Unknown,
 )
+from protocol.limits import CLUSTER_SILENT_SECONDS
 from storage.cluster_file import Cluster
 from storage.memory import MemoryEngine
 from tests.actors.cluster.whole import POLICY, Machine, Trio, cluster
@@ -219,6 +220,23 @@ def test_who_is_silent_leaves_the_set_and_comes_back() -> None:
         other.mend()
         await trio.in_sync("a", "b", "c")
         await shows(trio, other, 1)
+
+    played(main)
+
+
+def test_a_follower_that_hears_nothing_for_a_minute_answers_owners_alone() -> None:
+    async def main(trio: Trio) -> None:
+        await wrote(await trio.led(), 1)
+        other = trio.named("c")
+        await shows(trio, other, 1)
+        other.cut()
+        member = other.runs.member
+        await asyncio.sleep(CLUSTER_SILENT_SECONDS / 2)
+        member.check_answering(None)
+        await asyncio.sleep(CLUSTER_SILENT_SECONDS)
+        with pytest.raises(Busy, match="owners of the store alone"):
+            member.check_answering(None)
+        assert len(await other.value("SELECT * FROM t")) == 1  # an owner asks
 
     played(main)
 
