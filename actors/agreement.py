@@ -23,7 +23,8 @@ import ssl
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, cast
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeVar, cast
 from urllib.parse import urlsplit
 
 from httptools import HttpParserError, HttpResponseParser
@@ -39,15 +40,24 @@ from protocol.agreement import (
     NotAnswered,
 )
 
+T = TypeVar("T")
+
 ANSWER_BYTES: Final = limits.MIB
 """What is agreed is short: a longer answer comes from somebody else."""
+SHOWN_BYTES: Final = 120
+"""Of an answer that is none."""
 CONNECT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 5.0
 """How long one endpoint may take, so that with the next there is an answer within most leases."""
 _NOT_FOUND: Final = 5
 _UNAUTHENTICATED: Final = 16
-_TOKEN_ENDED: Final = "invalid auth token"
+_TOKEN_ENDED: Final = (
+    "invalid auth token",
+    "revision of auth store is old",  # users, roles or rights have changed since
+    "user name is empty",  # it asks for users since
+)
 """The codes of gRPC that mean something here, and what 3.4 says under another code."""
+_NO_USERS: Final = "authentication is not enabled"
 
 
 class _Watch(NamedTuple):
@@ -58,24 +68,24 @@ class _Watch(NamedTuple):
     seconds: float
 
 
-class Etcd(Agreement):
-    """:param endpoints: `http://host:port` or `https://`, one at least; asked in turns
-    :param credential: a user of etcd and its password; None: it asks for none
-    :param tls: for endpoints that are https
-    """
+@dataclass(slots=True)
+class Access:
+    """How etcd lets this node in. It may be changed while the node runs: the next request goes by
+    what stands here then."""
 
-    def __init__(
-        self,
-        endpoints: Sequence[str],
-        store: str,
-        credential: tuple[str, str] | None = None,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
+    credential: tuple[str, str] | None = field(default=None, repr=False)
+    """A user of etcd and its password; None: it asks for none."""
+    tls: ssl.SSLContext | None = None
+    """For endpoints that are https; None: those are trusted whom the system trusts."""
+
+
+class Etcd(Agreement):
+    """:param endpoints: `http://host:port` or `https://`, one at least; asked in turns"""
+
+    def __init__(self, endpoints: Sequence[str], store: str, access: Access | None = None) -> None:
         self._endpoints = [endpoint.rstrip("/") for endpoint in endpoints]
-        self._credential = credential
-        if any(endpoint.startswith("https:") for endpoint in self._endpoints):
-            tls = tls or ssl.create_default_context()  # reads every certificate the system trusts
-        self._tls = tls
+        self._access = access or Access()
+        self._system: ssl.SSLContext | None = None
         self._token: str | None = None
         self._lead = _key(store, "lead")
         self._insync = _key(store, "insync")
@@ -83,28 +93,25 @@ class Etcd(Agreement):
 
     async def look(self) -> Agreed:
         """See the door."""
-        return self._agreed(await self._ask("/v3/kv/txn", {"success": self._both()}, again=True))
+        return await self._ask("/v3/kv/txn", {"success": self._both()}, _agreed, again=True)
 
     async def grant(self, seconds: int) -> int:
         """See the door."""
         # One that was granted unheard lapses by itself.
-        answer = await self._ask("/v3/lease/grant", {"TTL": str(seconds)}, again=True)
-        return int(answer["ID"])
+        asked = {"TTL": str(seconds)}
+        return await self._ask("/v3/lease/grant", asked, _granted, again=True)
 
     async def renew(self, lease: int) -> int:
         """See the door."""
-        answer = await self._ask("/v3/lease/keepalive", {"ID": str(lease)}, again=True)
-        seconds = int(answer.get("result", {}).get("TTL", 0))
+        seconds = await self._ask("/v3/lease/keepalive", {"ID": str(lease)}, _left, again=True)
         if seconds <= 0:
             raise LeaseLapsed(f"lease {lease:x} has lapsed")
         return seconds
 
     async def revoke(self, lease: int) -> None:
         """See the door."""
-        try:
-            await self._ask("/v3/lease/revoke", {"ID": str(lease)}, again=True)
-        except LeaseLapsed:
-            return
+        with suppress(LeaseLapsed):
+            await self._ask("/v3/lease/revoke", {"ID": str(lease)}, bool, again=True)
 
     async def found(self, members: frozenset[str]) -> Answered:
         """See the door."""
@@ -160,33 +167,23 @@ class Etcd(Agreement):
             "success": [{"request_put": put}, *self._both()],
             "failure": self._both(),
         }
-        answer = await self._ask("/v3/kv/txn", asked, again=False)
-        return Answered(bool(answer.get("succeeded")), self._agreed(answer))
-
-    def _agreed(self, answer: dict[str, Any]) -> Agreed:
-        lead, insync = (
-            found["response_range"].get("kvs", [None])[0] for found in answer["responses"][-2:]
-        )
-        header = answer["header"]
-        return Agreed(
-            cluster=header["cluster_id"],
-            revision=int(header["revision"]),
-            lead=None if lead is None else Lead(_text(lead), int(lead["create_revision"])),
-            insync=None if insync is None else _read(insync),
-        )
+        return await self._ask("/v3/kv/txn", asked, _answered, again=False)
 
     # --- how it is asked ------------------------------------------------------------------------
 
-    async def _ask(self, path: str, body: dict[str, Any], *, again: bool) -> dict[str, Any]:
+    async def _ask(
+        self, path: str, body: dict[str, Any], read: Callable[[dict[str, Any]], T], *, again: bool
+    ) -> T:
         """One request, of the endpoint that answered last or of another.
 
+        :param read: what the answer says
         :param again: whether one that may have been done may be asked for another time
         :raises NotAnswered, LeaseLapsed:
         """
         why, perhaps = "no endpoint", False
         for _ in range(len(self._endpoints)):
             try:
-                return await self._of_one(path, body)
+                return self._said(await self._of_one(path, body), read)
             except NotAnswered as silence:
                 self._endpoints.append(self._endpoints.pop(0))
                 if silence.perhaps and not again:
@@ -194,13 +191,20 @@ class Etcd(Agreement):
                 why, perhaps = str(silence), perhaps or silence.perhaps
         raise NotAnswered(f"etcd is out of reach: {why}", perhaps=perhaps)
 
+    def _said(self, answer: dict[str, Any], read: Callable[[dict[str, Any]], T]) -> T:
+        try:
+            return read(answer)
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            why = f"{self._endpoints[0]} answers otherwise than etcd, or holds what no node wrote"
+            raise NotAnswered(why, perhaps=True) from error
+
     async def _of_one(
         self,
         path: str,
         body: dict[str, Any],
         watch: _Watch | None = None,
     ) -> dict[str, Any]:
-        if self._credential is not None and self._token is None:
+        if self._access.credential is not None and self._token is None:
             await self._sign_in()
         try:
             return await self._post(path, body, watch)
@@ -212,12 +216,21 @@ class Etcd(Agreement):
             raise NotAnswered(f"{self._endpoints[0]}: {ended}", perhaps=False) from ended
 
     async def _sign_in(self) -> None:
-        if self._credential is None:
+        """:raises NotAnswered: it does not let this node in: nothing that it was asked was done"""
+        if self._access.credential is None:
             raise NotAnswered(f"{self._endpoints[0]} asks for a user", perhaps=False)
         self._token = None
-        name, password = self._credential
-        answer = await self._post("/v3/auth/authenticate", {"name": name, "password": password})
-        self._token = answer["token"]
+        name, password = self._access.credential
+        try:
+            answer = await self._post("/v3/auth/authenticate", {"name": name, "password": password})
+        except NotAnswered as silence:
+            if _NO_USERS not in str(silence):
+                raise NotAnswered(str(silence), perhaps=False) from silence
+            answer = {"token": ""}  # it may ask for one later: it says so then
+        self._token = str(answer.get("token"))
+        if not self._token.isprintable() or not self._token.isascii():
+            self._token = None
+            raise NotAnswered(f"{self._endpoints[0]} gives no token", perhaps=False)
 
     async def _post(
         self,
@@ -229,7 +242,7 @@ class Etcd(Agreement):
         endpoint = self._endpoints[0]
         to = urlsplit(endpoint)
         assert to.hostname, "endpoints are looked at where they are declared"
-        tls = self._tls if to.scheme == "https" else None
+        tls = self._tls() if to.scheme == "https" else None
         port = to.port or (443 if tls else 80)
         loop, asked = asyncio.get_running_loop(), self._request(to.netloc, path, body)
         exchange, sent = _Exchange(asked, hear, loop.create_future()), False
@@ -246,9 +259,16 @@ class Etcd(Agreement):
             exchange.end()
         return self._read(endpoint, status, data)
 
+    def _tls(self) -> ssl.SSLContext:
+        if self._access.tls is not None:
+            return self._access.tls
+        if self._system is None:
+            self._system = ssl.create_default_context()  # reads every certificate there is
+        return self._system
+
     def _request(self, host: str, path: str, body: dict[str, Any]) -> bytes:
         data = json.dumps(body).encode()
-        token = "" if self._token is None else f"Authorization: {self._token}\r\n"
+        token = f"Authorization: {self._token}\r\n" if self._token else ""
         head = (
             f"POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}"
             f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
@@ -259,14 +279,15 @@ class Etcd(Agreement):
         try:
             body = json.loads(data)
         except ValueError as error:
-            why = f"{endpoint} answered {status}, and no JSON"
+            said = data[:SHOWN_BYTES].decode(errors="replace").strip()
+            why = f"{endpoint} answered {status}, and no JSON: {said!r}"
             raise NotAnswered(why, perhaps=True) from error
         if not isinstance(body, dict):
             raise NotAnswered(f"{endpoint} answered {status}, and no object", perhaps=True)
         if status == 200:
             return body
         code, said = body.get("code"), str(body.get("message") or body.get("error"))
-        if code == _UNAUTHENTICATED or _TOKEN_ENDED in said:
+        if code == _UNAUTHENTICATED or any(ended in said for ended in _TOKEN_ENDED):
             raise _TokenEndedError(said)
         if code == _NOT_FOUND and "lease not found" in said:
             raise LeaseLapsed(said)
@@ -362,6 +383,32 @@ def _text(found: dict[str, Any]) -> str:
 
 def _written(epoch: int, members: frozenset[str]) -> str:
     return json.dumps({"epoch": epoch, "members": sorted(members)}, separators=(",", ":"))
+
+
+def _granted(answer: dict[str, Any]) -> int:
+    return int(answer["ID"])
+
+
+def _left(answer: dict[str, Any]) -> int:
+    """The seconds that a lease has; none of one that has lapsed."""
+    return int(answer["result"].get("TTL", 0))
+
+
+def _answered(answer: dict[str, Any]) -> Answered:
+    return Answered(bool(answer.get("succeeded")), _agreed(answer))
+
+
+def _agreed(answer: dict[str, Any]) -> Agreed:
+    lead, insync = (
+        found["response_range"].get("kvs", [None])[0] for found in answer["responses"][-2:]
+    )
+    header = answer["header"]
+    return Agreed(
+        cluster=str(header["cluster_id"]),
+        revision=int(header["revision"]),
+        lead=None if lead is None else Lead(_text(lead), int(lead["create_revision"])),
+        insync=None if insync is None else _read(insync),
+    )
 
 
 def _read(found: dict[str, Any]) -> InSync:

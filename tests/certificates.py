@@ -19,17 +19,20 @@ def self_signed(
     *,
     begins: datetime | None = None,
     key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | None = None,
+    is_named: bool = True,
 ) -> tuple[Path, Path]:
     """A self-signed certificate for localhost and 127.0.0.1: paths of chain and key, both PEM.
 
     :param expires: 90 days from now when not given, further away than anybody warns of
     :param begins: yesterday, or a day before it expires
+    :param is_named: whether its subject has a common name
     """
     now = datetime.now(UTC)
     expires = expires or now + timedelta(days=90)
     begins = begins or min(now, expires) - timedelta(days=1)
     key = key or ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    named = [x509.NameAttribute(NameOID.COMMON_NAME, name)]
+    subject = x509.Name(named if is_named else [])
     hosts = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     certificate = (
         x509.CertificateBuilder()

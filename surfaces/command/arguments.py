@@ -52,6 +52,20 @@ class Peers:
 
 
 @dataclass(frozen=True, slots=True)
+class Etcd:
+    """How etcd lets this node in. Where it is reached stands in the failover policy."""
+
+    ca: str | None = None
+    """Who signs its certificate; None: an authority that the system trusts."""
+    cert: str | None = None
+    key: str | None = None
+    login: str | None = None
+    """The file with a user of it and the password."""
+    credential: tuple[str, str] | None = field(default=None, repr=False)
+    """What the environment says of these."""
+
+
+@dataclass(frozen=True, slots=True)
 class Invitation:
     """Where a join token is."""
 
@@ -83,6 +97,7 @@ class Serve:
     """None: it links with no other node."""
     invitation: Invitation = Invitation()
     """To join with, where the directory holds no store yet."""
+    etcd: Etcd = Etcd()
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +309,21 @@ def _serve(given: flags.Given, directory: str, environment: Mapping[str, str]) -
         _lasting(given, environment, "--slow", "STORE_SLOW", SLOW, "slow is longer than zero"),
         _peers(given, environment, (http, wire)),
         Invitation(given.get(JOIN), environment.get("STORE_JOIN_TOKEN") or None),
+        _etcd(given, environment),
     )
+
+
+def _etcd(given: flags.Given, environment: Mapping[str, str]) -> Etcd:
+    cert, key = given.get("--etcd-cert"), given.get("--etcd-key")
+    if (cert is None) != (key is None):
+        there, lacking = ("cert", "key") if key is None else ("key", "cert")
+        raise UsageRefused(f"--etcd-{there} needs --etcd-{lacking}")
+    user, password = environment.get("STORE_ETCD_USER"), environment.get("STORE_ETCD_PASSWORD")
+    if bool(user) != bool(password):
+        there, lacking = ("USER", "PASSWORD") if user else ("PASSWORD", "USER")
+        raise UsageRefused(f"STORE_ETCD_{there} is set without STORE_ETCD_{lacking}")
+    credential = (user, password) if user and password else None
+    return Etcd(given.get("--etcd-ca"), cert, key, given.get("--etcd-login"), credential)
 
 
 def _peers(

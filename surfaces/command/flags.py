@@ -36,6 +36,14 @@ FLAGS: Final = (
     Flag("--peer", "<addr>", "link with the other nodes of the cluster, on such an address", True),
     Flag("--peer-cert", "<file>", "what it shows them (PEM), not a certificate of its own", True),
     Flag("--peer-key", "<file>", "its private key (PEM)", True),
+    Flag(
+        "--etcd-ca", "<file>", "who signs etcd's certificate (PEM); those the system trusts", True
+    ),
+    Flag("--etcd-cert", "<file>", "what this node shows etcd (PEM); SIGHUP renews all four", True),
+    Flag("--etcd-key", "<file>", "its private key (PEM)", True),
+    Flag(
+        "--etcd-login", "<file>", "a user of etcd and the password: one line, user:password", True
+    ),
     Flag("--backup-dir", "<folder>", "folder for backup files: BACKUP ... TO 'name'", True),
     Flag("--keep-log", "<duration|size>", "log kept, as 7d or 20GiB, not 100 000 frames", True),
     Flag("--keep-statements", "<number>", "entries of the statement log kept; 100000", True),
@@ -86,6 +94,7 @@ ENVIRONMENT: Final = """\
 STORE_USER, STORE_PASSWORD   the first owner of a store that has no users
 STORE_BACKUP_DIR             as --backup-dir, which wins
 STORE_PEER                   as --peer, which wins
+STORE_ETCD_USER, STORE_ETCD_PASSWORD   as --etcd-login, which wins
 STORE_UNSEAL_FOR             as --unseal-for, which wins
 STORE_KEY_FILE               as --key-file, which wins
 STORE_JOIN_TOKEN             a join token, for an empty directory; --join <file>, which wins

@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 
 import structlog
 
+from actors.agreement import Access, Etcd
 from actors.cluster.peering import Identity
 from actors.doors import system_doors
 from actors.facts import Listening
@@ -23,9 +24,9 @@ from protocol.doors import Clock
 from protocol.requests import Surface
 from protocol.values import instant
 from protocol.version import VERSION
-from surfaces.command import addresses, certificates, descriptors, heap, notify, peers
+from surfaces.command import addresses, certificates, descriptors, etcd, heap, notify, peers
 from surfaces.command.addresses import Address, AddressRefused, Reservation
-from surfaces.command.arguments import Peers, Serve
+from surfaces.command.arguments import Serve
 from surfaces.command.certificates import Certificate, CertificateRefused
 from surfaces.command.console import Console
 from surfaces.command.joining import join_first
@@ -52,6 +53,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
     doors = system_doors()
     await join_first(command, doors, console)
     keys = keys_in(doors.fs, command.opening.keys)
+    access = etcd.access(command.etcd)
     settings = NodeSettings(
         command.directory,
         first_owner=_first_owner(command),
@@ -64,6 +66,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
         key=keys.own,
         opening_keys=keys.opening,
         vaults=VaultSettings(unseal_us=command.unseal_for // timedelta(microseconds=1)),
+        agree=partial(Etcd, access=access),
         told_owner=partial(_tell_owner, command.directory, console, keys.own is not None),
     )
     with (
@@ -93,7 +96,7 @@ async def serve(command: Serve, environment: Mapping[str, str], console: Console
                     lambda: instant(doors.clock.wall_us()),
                     presenting,
                     partial(_renewed, node, surfaces),
-                    partial(_read_again, node, command.peers, doors.clock),
+                    partial(_read_again, node, command, access, doors.clock),
                 )
                 heap.leave_the_start_alone()
                 _tell_ready(command, node, surfaces, console)
@@ -153,6 +156,10 @@ def _show(node: Node, command: Serve) -> None:
         "peer": None if command.peers is None else str(command.peers.address),
         "peer_cert": None if command.peers is None else command.peers.cert,
         "peer_key": None if command.peers is None else command.peers.key,
+        "etcd_ca": command.etcd.ca,
+        "etcd_cert": command.etcd.cert,
+        "etcd_key": command.etcd.key,
+        "etcd_login": command.etcd.login,
         "key_file": command.opening.keys.own,
         "backup_dir": command.backup_dir,
         "keep_log": command.keep_log,
@@ -189,9 +196,10 @@ def _show_peer(node: Node) -> None:
     )
 
 
-def _read_again(node: Node, told: Peers | None, clock: Clock) -> None:
-    if told is not None:
-        peers.renew(node.peering, told, instant(clock.wall_us()))
+def _read_again(node: Node, command: Serve, access: Access, clock: Clock) -> None:
+    if command.peers is not None:
+        peers.renew(node.peering, command.peers, instant(clock.wall_us()))
+    etcd.renew(access, command.etcd)
 
 
 def _renewed(node: Node, surfaces: Sequence[AnySurface], certificate: Certificate) -> None:

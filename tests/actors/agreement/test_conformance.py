@@ -9,13 +9,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
-from actors.agreement import Etcd
+from actors.agreement import Access, Etcd
 from protocol.agreement import Agreement, Answered, InSync, Lead, LeaseLapsed, NotAnswered
-from tests.actors.agreement.etcds import ETCD, EtcdProcess, etcd_process
+from tests.actors.agreement.etcds import ETCD, LOGIN, EtcdProcess, etcd_process, guarded_etcd
 from tests.simulation.agreement import AgreementModel, Fate
 from tests.simulation.loop import SteppedLoop
 
 A, B, C = "node-a", "node-b", "node-c"
+NOBODY = "https://127.0.0.1:1"
 _stores = (f"store-{number}" for number in itertools.count())
 
 
@@ -28,19 +29,36 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess | Non
         yield found
 
 
-@pytest.fixture(params=["model", "etcd"])
+@pytest.fixture(scope="module")
+def guarded(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[EtcdProcess, Access] | None]:
+    """One that is reached by TLS, wants a certificate, and asks for a user."""
+    if ETCD is None:
+        yield None
+        return
+    with guarded_etcd(tmp_path_factory.mktemp("guarded")) as found:
+        assert found.shows is not None
+        yield found, Access(LOGIN, found.shows)
+
+
+@pytest.fixture(params=["model", "etcd", "guarded etcd"])
 async def doors(
-    request: pytest.FixtureRequest, etcd: EtcdProcess | None
+    request: pytest.FixtureRequest,
+    etcd: EtcdProcess | None,
+    guarded: tuple[EtcdProcess, Access] | None,
 ) -> AsyncIterator[tuple[Agreement, Agreement]]:
     """Two nodes' doors to the same, where nothing was agreed yet."""
     if request.param == "model":
         model = AgreementModel()
         yield model.door(), model.door()
         return
-    if etcd is None:
+    if etcd is None or guarded is None:
         pytest.skip("not installed: etcd-server")
     store = next(_stores)
-    found = Etcd([etcd.endpoint], store), Etcd([etcd.endpoint], store)
+    asked, access = (etcd, Access()) if request.param == "etcd" else guarded
+    # The first endpoint of one of them is dead.
+    found = Etcd([asked.endpoint], store, access), Etcd([NOBODY, asked.endpoint], store, access)
     yield found
     for each in found:
         await each.close()

@@ -11,15 +11,19 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from actors import agreement
-from actors.agreement import Etcd
+from actors.agreement import Access, Etcd
 from protocol.agreement import NotAnswered
 from tests.actors.agreement.etcds import EtcdProcess, etcd_process, needs_etcd
 from tests.certificates import self_signed
 
 pytestmark = needs_etcd
 SET = frozenset({"a", "b"})
+ROOT = ("root", "planted-etcd")
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +125,8 @@ async def test_a_write_whose_answer_is_lost_may_have_been_done(etcd: EtcdProcess
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
         b"HTTP/1.1 503 Unavailable\r\nContent-Length: 2\r\n\r\n{}",
         b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+        b'HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{"responses": [1, 2]}',
         b"SSH-2.0-OpenSSH\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n" + b" " * 2_000_000,
     ],
@@ -172,16 +178,14 @@ async def test_what_was_agreed_outlives_etcds_process(tmp_path: Path) -> None:
 
 async def test_a_user_of_etcd_signs_in_again_when_its_token_has_ended(tmp_path: Path) -> None:
     with etcd_process(tmp_path / "etcd") as etcd:
-        etcd.post("/v3/auth/user/add", {"name": "root", "password": "planted-etcd"})
-        etcd.post("/v3/auth/user/grant", {"user": "root", "role": "root"})
-        etcd.post("/v3/auth/enable", {})
+        etcd.ask_for_users(*ROOT)
         async with door(etcd.endpoint, store="s") as one:
             with pytest.raises(NotAnswered, match="user"):
                 await one.look()
-        async with door(etcd.endpoint, store="s", credential=("root", "wrong")) as one:
+        async with door(etcd.endpoint, store="s", access=Access(("root", "wrong"))) as one:
             with pytest.raises(NotAnswered, match="authentication failed"):
                 await one.look()
-        async with door(etcd.endpoint, store="s", credential=("root", "planted-etcd")) as one:
+        async with door(etcd.endpoint, store="s", access=Access(ROOT)) as one:
             assert (await one.found(SET)).done
             etcd.stop()
             etcd.start()  # it has forgotten its tokens
@@ -189,6 +193,50 @@ async def test_a_user_of_etcd_signs_in_again_when_its_token_has_ended(tmp_path: 
             assert found.insync is not None
             async with asyncio.timeout(20):
                 await one.changed(found.revision, 0.2)
+
+
+async def test_a_user_that_etcd_does_not_ask_for_yet_is_no_fault(tmp_path: Path) -> None:
+    with etcd_process(tmp_path / "etcd") as etcd:
+        async with door(etcd.endpoint, store="s", access=Access(ROOT)) as one:
+            assert (await one.found(SET)).done
+            etcd.ask_for_users(*ROOT)
+            assert (await one.look()).insync is not None
+
+
+async def test_a_token_that_is_older_than_the_users_is_replaced(tmp_path: Path) -> None:
+    certificate, key = self_signed(tmp_path, "jwt", key=rsa.generate_private_key(65537, 2048))
+    public = x509.load_pem_x509_certificate(certificate.read_bytes()).public_key()
+    (tmp_path / "public").write_bytes(
+        public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    )
+    told = f"jwt,pub-key={tmp_path}/public,priv-key={key},sign-method=RS256,ttl=2s"
+    with etcd_process(tmp_path / "etcd", "--auth-token", told) as etcd:
+        etcd.ask_for_users(*ROOT)
+        access = Access(ROOT)
+        async with door(etcd.endpoint, store="s", access=access) as one:
+            assert (await one.found(SET)).done
+            token = etcd.post("/v3/auth/authenticate", {"name": ROOT[0], "password": ROOT[1]})
+            etcd.post("/v3/auth/user/add", {"name": "other", "password": "x"}, token["token"])
+            assert (await one.look()).insync is not None  # "revision of auth store is old"
+            ends = asyncio.get_running_loop().time() + 3
+            while asyncio.get_running_loop().time() < ends:  # it ends within
+                lease = await one.grant(60)
+                await one.renew(lease)
+            access.credential = ("root", "another")
+            with pytest.raises(NotAnswered, match="authentication failed"):
+                while True:
+                    await one.look()
+
+
+async def test_who_does_not_let_this_node_in_was_asked_for_nothing(
+    etcd: EtcdProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agreement, "ANSWER_SECONDS", 0.3)
+    async with (
+        silent() as endpoint,
+        door(endpoint, etcd.endpoint, store="in", access=Access(ROOT)) as one,
+    ):
+        assert (await one.found(SET)).done, "the next endpoint is asked"
 
 
 async def test_certificates_are_checked_on_both_sides(tmp_path: Path) -> None:
@@ -199,13 +247,13 @@ async def test_certificates_are_checked_on_both_sides(tmp_path: Path) -> None:
     )  # fmt: skip
     with etcd_process(tmp_path / "etcd", *words, scheme="https") as etcd:
         context = ssl.create_default_context(cafile=str(certificate))
-        async with door(etcd.endpoint, store="s", tls=context) as one:
+        async with door(etcd.endpoint, store="s", access=Access(tls=context)) as one:
             with pytest.raises(NotAnswered):
                 await one.look()
         context.load_cert_chain(certificate, key)
-        async with door(etcd.endpoint, store="s", tls=context) as one:
+        async with door(etcd.endpoint, store="s", access=Access(tls=context)) as one:
             assert (await one.found(SET)).done
-        async with door(etcd.endpoint, store="s", tls=ssl.create_default_context()) as one:
+        async with door(etcd.endpoint, store="s", access=Access()) as one:
             with pytest.raises(NotAnswered) as told:
                 await one.look()
             assert not told.value.perhaps

@@ -10,6 +10,7 @@ from surfaces.command import flags
 from surfaces.command.addresses import Address
 from surfaces.command.arguments import (
     CheckHealth,
+    Etcd,
     FirstOwner,
     Invitation,
     Join,
@@ -228,6 +229,24 @@ def test_what_is_logged() -> None:
             understand(["d", "--http", ":1", *words], {})
     with pytest.raises(UsageRefused, match="STORE_LOG_LEVEL"):
         understand(["d", "--http", ":1"], {"STORE_LOG_LEVEL": "INFO"})
+
+
+def test_how_etcd_lets_it_in() -> None:
+    assert serving("d --http :0").etcd == Etcd()
+    words = "d --http :0 --etcd-ca a --etcd-cert c --etcd-key k --etcd-login l"
+    assert serving(words).etcd == Etcd("a", "c", "k", "l")
+    told = serving("d --http :0", STORE_ETCD_USER="ana", STORE_ETCD_PASSWORD="secret").etcd
+    assert told == Etcd(credential=("ana", "secret")) and "secret" not in repr(told)
+    refused: list[tuple[str, dict[str, str], str]] = [
+        ("d --http :0 --etcd-cert c", {}, "--etcd-cert needs --etcd-key"),
+        ("d --http :0 --etcd-key c", {}, "--etcd-key needs --etcd-cert"),
+        ("d --health --etcd-ca a", {}, "--etcd-ca is for a node that serves"),
+        ("d --http :0", {"STORE_ETCD_USER": "a"}, "STORE_ETCD_USER is set without"),
+        ("d --http :0", {"STORE_ETCD_PASSWORD": "a"}, "STORE_ETCD_PASSWORD is set without"),
+    ]
+    for line, environment, why in refused:
+        with pytest.raises(UsageRefused, match=why):
+            understand(line.split(), environment)
 
 
 def test_join_by_itself_and_beside_what_serves() -> None:

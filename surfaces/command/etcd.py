@@ -1,0 +1,81 @@
+"""How etcd lets this node in: files, and two variables, read and judged."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from actors.agreement import Access
+from surfaces.command.arguments import Etcd
+from surfaces.command.certificates import CertificateRefused, check_file
+from surfaces.command.opening import NotOpened
+
+LOGIN_BYTES: Final = 4096
+
+
+def access(told: Etcd) -> Access:
+    """:raises NotOpened: a file can't be used: the message says which, and nothing of it"""
+    try:
+        return _read(told)
+    except CertificateRefused as refused:
+        raise NotOpened(str(refused)) from refused
+
+
+def renew(used: Access, told: Etcd) -> None:
+    """Read the files again. What can't be used changes nothing, and the log says why."""
+    if told == Etcd():
+        return
+    log = structlog.get_logger()
+    try:
+        found = _read(told)
+    except CertificateRefused as refused:
+        log.error("how etcd lets this node in was not read again", reason=str(refused))
+        return
+    used.credential, used.tls = found.credential, found.tls
+    log.info("how etcd lets this node in was read again")
+
+
+def _read(told: Etcd) -> Access:
+    credential = told.credential
+    if told.login is not None:
+        credential = _login(told.login)
+    return Access(credential, None if told.ca is None and told.cert is None else _context(told))
+
+
+def _login(path: str) -> tuple[str, str]:
+    check_file("--etcd-login", path)
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(LOGIN_BYTES + 1).decode()
+    except OSError as error:
+        raise CertificateRefused(f"--etcd-login: {path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        text = ""
+    name, colon, password = text.rstrip("\r\n").partition(":")
+    if not name or not colon or not password or len(text) > LOGIN_BYTES or "\n" in password:
+        raise CertificateRefused(f"--etcd-login: {path}: it is one line, user:password")
+    return name, password
+
+
+def _context(told: Etcd) -> ssl.SSLContext:
+    if told.ca is not None:
+        check_file("--etcd-ca", told.ca)
+    try:
+        context = ssl.create_default_context(cafile=told.ca)
+    except OSError as error:  # that of TLS among them
+        raise CertificateRefused(f"--etcd-ca: {told.ca}: no certificates in PEM") from error
+    if told.cert is None or told.key is None:
+        return context
+    check_file("--etcd-cert", told.cert)
+    check_file("--etcd-key", told.key)
+    try:
+        # An empty passphrase: a sealed key is refused instead of asking at the terminal.
+        context.load_cert_chain(told.cert, told.key, password=lambda: b"")
+    except OSError as error:
+        raise CertificateRefused(
+            f"--etcd-cert: {told.cert}: no certificate that fits the unsealed key {told.key}"
+        ) from error
+    return context
